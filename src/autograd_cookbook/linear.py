@@ -1,0 +1,99 @@
+"""The template: an affine map with an optional bias, as ``Function``, function and module."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+
+class LinearFunction(Function):
+    """Affine map of the last dimension."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        output = input @ weight.mT
+        return output if bias is None else output + bias
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        input, weight, bias = inputs
+        ctx.save_for_backward(input, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        input, weight = ctx.saved_tensors
+        grad_input = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_input = grad_output @ weight.conj()
+        if ctx.needs_input_grad[1]:
+            grad_weight = torch.einsum("...o,...i->oi", grad_output, input.conj())
+        if ctx.needs_input_grad[2]:
+            grad_bias = torch.einsum("...o->o", grad_output)
+        return grad_input, grad_weight, grad_bias
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    r"""Apply an affine map to the last dimension.
+
+    .. math::
+        Y = X W^\top + b, \qquad
+        \bar{X} = \bar{Y}\,\overline{W}, \quad \bar{W} = \bar{Y}^\top \overline{X}, \quad \bar{b} = \textstyle\sum_n \bar{Y}_n
+
+    Args:
+        input: ``(..., in_features)``, floating or complex.
+        weight: ``(out_features, in_features)``, same dtype and device.
+        bias: ``(out_features,)`` or None.
+
+    Returns:
+        ``(..., out_features)``.
+
+    Raises:
+        RuntimeError: if the shapes, dtypes or devices do not fit, as in :func:`torch.nn.functional.linear`.
+
+    >>> x = torch.ones(2, 3)
+    >>> w = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    >>> linear(x, w).sum().backward()
+    >>> w.grad
+    tensor([[2., 2., 2.],
+            [2., 2., 2.]])
+    """
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise RuntimeError(f"expected bias of shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}")
+    return LinearFunction.apply(input, weight, bias)
+
+
+class Linear(nn.Module):
+    """:func:`linear` with parameters of its own, initialized as in :class:`torch.nn.Linear`.
+
+    Args:
+        in_features: size of the last dimension of the input.
+        out_features: size of the last dimension of the output.
+        bias: whether to learn an offset.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    >>> sum(p.numel() for p in Linear(3, 2).parameters())
+    8
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+        bound = 1 / math.sqrt(in_features) if in_features else 0.0
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear(input, self.weight, self.bias)
