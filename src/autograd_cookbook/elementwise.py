@@ -101,7 +101,8 @@ class TanhFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
         (output,) = ctx.saved_tensors
-        return grad_output * (1 - output * output).conj()
+        # The product keeps its digits where the output is close to 1, and 1 - output² loses them.
+        return grad_output * ((1 - output) * (1 + output)).conj()
 
 
 def tanh(input: Tensor) -> Tensor:

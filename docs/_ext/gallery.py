@@ -1,0 +1,39 @@
+"""What Sphinx-Gallery is told by name: the order of pages, and a clean slate for each script."""
+
+import faulthandler
+from pathlib import Path
+from typing import Any
+
+from autograd_cookbook.catalog import RECIPES
+
+SECONDS_UNTIL_HUNG = 120
+
+
+class CatalogOrder:
+    """Sort the pages of a section as their recipes stand in the catalog."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder).name
+        self.pages = [recipe.page for recipe in RECIPES]
+
+    def __call__(self, filename: str) -> tuple[int, str]:
+        page = f"{self.folder}/{Path(filename).stem}"
+        return (self.pages.index(page) if page in self.pages else len(self.pages), filename)
+
+
+def reset(conf: dict[str, Any], script: str, when: str) -> None:
+    """Before and after each script: defaults restored, and a watchdog set that says where a script hangs."""
+    import matplotlib.pyplot as plt
+    import torch
+
+    plt.close("all")
+    plt.style.use(["default", Path(__file__).with_name("figures.mplstyle")])
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    if when == "before":
+        faulthandler.dump_traceback_later(SECONDS_UNTIL_HUNG, exit=True)
+    else:
+        faulthandler.cancel_dump_traceback_later()

@@ -1,0 +1,234 @@
+r"""
+A function with its own backward: the template
+==============================================
+
+You will write a ``torch.autograd.Function`` in the form that also works under ``torch.func``, ``vmap`` and
+``torch.compile``, and see what each of its parts is for.
+"""
+
+# sphinx_gallery_tags = ["first steps", "ctx", "needs_input_grad"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# Write a ``Function`` when autograd cannot see the computation (a solver, a kernel, NumPy), when you want a
+# gradient that is not the derivative, or when the saved tensors cost too much. Do *not* write one because
+# autograd "is slow": a composition of torch operations under :func:`torch.compile` is hard to beat, and the
+# functions on this page exist in torch already. They are here because everybody knows what they must return.
+#
+# The gradient
+# ------------
+#
+# Backward receives :math:`\bar{Y} = \partial L / \partial Y`, one number for each output element, and returns
+# one for each input element: the vector-Jacobian product. For :math:`Y = X W^\top + b`,
+#
+# .. math::
+#
+#    \bar{X} = \bar{Y} W, \qquad \bar{W} = \bar{Y}^\top X, \qquad \bar{b} = \sum_n \bar{Y}_n .
+#
+# Shapes tell most of it: each gradient has the shape of its input, and there is only one way to multiply
+# matrices of these shapes that gives it. What shapes cannot tell is a missing factor, which is why there is
+# :func:`torch.autograd.gradcheck`.
+#
+# The recipe
+# ----------
+#
+# Three static methods. ``forward`` computes and knows nothing of gradients. ``setup_context`` decides what to
+# keep. ``backward`` returns one value per input, in order, and None where there is no gradient.
+#
+# .. recipe:: linear
+#
+# The element-wise functions keep their *output*: the gradient follows from it, and the next layer is likely to
+# hold it already.
+#
+# .. recipe:: relu
+#
+# .. recipe:: sigmoid
+#
+# .. recipe:: tanh
+
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.autograd import Function, gradcheck, gradgradcheck
+
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.elementwise import relu, sigmoid, tanh
+from autograd_cookbook.linear import Linear, linear
+
+# %%
+# See it work
+# -----------
+#
+# First order, second order, and the built-in, in float64:
+
+torch.manual_seed(0)
+x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (5, 3), (5,)))
+
+print("gradcheck     ", gradcheck(linear, (x, w, b)))
+print("gradgradcheck ", gradgradcheck(linear, (x, w, b)))
+print("same as torch ", torch.allclose(linear(x, w, b), nn.functional.linear(x, w, b), rtol=1e-12))
+
+# %%
+# A network made of nothing but these functions learns to tell two spirals apart. Its gradients, all of them, are
+# the ones written above.
+
+turns = torch.linspace(0.3, 2.2, 150)
+angle = 2 * torch.pi * turns
+arm = torch.stack([turns * angle.cos(), turns * angle.sin()], dim=1)
+points, labels = torch.cat([arm, -arm]), torch.cat([torch.zeros(150), torch.ones(150)])
+
+layers = nn.ModuleList([Linear(2, 48), Linear(48, 48), Linear(48, 1)])
+
+
+def network(points):
+    hidden = tanh(layers[0](points))
+    hidden = relu(layers[1](hidden))
+    return sigmoid(layers[2](hidden)).squeeze(-1)
+
+
+optimizer = torch.optim.Adam(layers.parameters(), lr=0.01)
+losses = []
+for _ in range(900):
+    optimizer.zero_grad()
+    loss = nn.functional.binary_cross_entropy(network(points), labels)
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+
+side = torch.linspace(-2.6, 2.6, 160)
+grid = torch.stack(torch.meshgrid(side, side, indexing="xy"), dim=-1)
+with torch.no_grad():
+    surface = network(grid)
+    accuracy = ((network(points) > 0.5) == labels.bool()).float().mean().item()
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.3), layout="constrained")
+figure.suptitle(f"Two spirals told apart by a network of custom functions ({accuracy:.0%} right)")
+left.contourf(side, side, surface, levels=20, cmap="PuOr", vmin=0, vmax=1)
+left.scatter(*arm.T, s=6, color="black", marker="o")
+left.scatter(*-arm.T, s=9, color="white", edgecolor="black", linewidth=0.5, marker="s")
+left.set(xlabel="first input", ylabel="second input", aspect="equal")
+right.semilogy(losses)
+right.set(xlabel="step", ylabel="cross-entropy")
+plt.show()
+assert accuracy == 1.0
+
+# %%
+# What ``ctx`` is for
+# -------------------
+#
+# ``ctx.save_for_backward`` is for tensors: it sees to it that an in-place change between forward and backward is
+# noticed, and that memory is freed in time. Anything else goes on ``ctx`` as a plain attribute.
+# ``ctx.needs_input_grad`` says which gradients somebody wants. For the first layer nobody wants the input's, and
+# the guard saves one matrix product in two:
+
+
+class Unguarded(Function):
+    forward = staticmethod(lambda input, weight: input @ weight.mT)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, weight = ctx.saved_tensors
+        return grad_output @ weight, grad_output.mT @ input
+
+
+def seconds(function, *args):
+    """Best of several runs of forward and backward: the least disturbed one."""
+    times = []
+    for _ in range(9):
+        start = time.perf_counter()
+        function(*args).sum().backward()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+data, weight = torch.randn(1024, 512), torch.randn(512, 512, requires_grad=True)
+ratio = seconds(Unguarded.apply, data, weight) / seconds(linear, data, weight)
+print(f"frozen input: without the guard {ratio:.2f} times the time, forward and backward")
+
+# %%
+# The wrong version
+# -----------------
+#
+# A bias that is forgotten in ``backward`` raises no error. ``None`` is a legal answer, and means zero:
+
+
+class ForgetsBias(Function):
+    forward = staticmethod(lambda input, weight, bias: input @ weight.mT + bias)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, weight = ctx.saved_tensors
+        return grad_output @ weight, grad_output.mT @ input, None
+
+
+ForgetsBias.apply(x, w, b).sum().backward()
+print("bias.grad:", b.grad)
+assert b.grad is None
+
+try:
+    gradcheck(ForgetsBias.apply, (x, w, b))
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+
+# %%
+# The older form, ``forward(ctx, ...)`` without ``setup_context``, computes the same gradients but is shut out
+# of every function transform:
+
+
+class OldStyle(Function):
+    @staticmethod
+    def forward(ctx, input):
+        ctx.save_for_backward(input)
+        return input**2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (input,) = ctx.saved_tensors
+        return 2 * input * grad_output
+
+
+try:
+    torch.func.grad(lambda x: OldStyle.apply(x).sum())(x.detach())
+except RuntimeError as error:
+    print(f"torch {torch.__version__}: {str(error)[:160]} ...")
+
+# %%
+# What it costs
+# -------------
+#
+# Bytes that autograd keeps for the backward beyond the arguments themselves, in float32:
+
+vector = torch.randn(10_000, requires_grad=True)
+for ours, builtin in ((relu, torch.relu), (sigmoid, torch.sigmoid), (tanh, torch.tanh)):
+    kept = [saved_bytes(f, vector) / vector.numel() for f in (ours, builtin)]
+    print(f"{ours.__name__:8} ours {kept[0]:.0f} bytes an element, torch {kept[1]:.0f}")
+    assert kept[0] == kept[1]
+
+composed = saved_bytes(lambda x: 1 / (1 + torch.exp(-x)), vector) / vector.numel()
+print(f"sigmoid composed of exp, + and /: {composed:.0f} bytes an element")
+
+# %%
+# A pure re-implementation wins nothing over the built-in, as it should. Against a composition it does: what is
+# saved is yours to choose.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/01_first_steps/broadcasting`: when inputs of different shapes meet, backward must sum.
+# * :doc:`/cookbook/01_first_steps/reductions`: the same in the other direction, and what to save for a second
+#   derivative.
+# * :doc:`/cookbook/05_higher_order/hessian`: differentiating the gradient.
+# * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.autograd.gradcheck`.

@@ -1,0 +1,146 @@
+"""What every recipe of the catalog owes its readers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from autograd_cookbook import catalog
+from autograd_cookbook.audit import capabilities
+from autograd_cookbook.audit.capabilities import (
+    at,
+    copies,
+    expect_close,
+    gradients,
+    is_differentiable,
+    leaves,
+    places,
+)
+from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe, Sample
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+EXACT = [recipe for recipe in RECIPES if recipe.gradient == "exact"]
+COMPARABLE = [recipe for recipe in RECIPES if recipe.gradient != "approximate"]
+
+
+def each_sample(recipes: list[Recipe]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("recipe", "sample"),
+        [pytest.param(r, s, id=f"{r.name}-{s.name}") for r in recipes for s in r.calls],
+    )
+
+
+def each_recipe(recipes: tuple[Recipe, ...] | list[Recipe] = RECIPES) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in recipes])
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@each_sample(EXACT)
+def test_gradient_agrees_with_finite_differences(recipe: Recipe, sample: Sample) -> None:
+    args = copies(sample.args)
+    assert gradcheck(at(places(args), recipe.function, args), leaves(args), check_undefined_grad=True)
+
+
+@each_sample([recipe for recipe in EXACT if "second_order" in recipe.promises])
+def test_second_order_agrees_with_finite_differences(recipe: Recipe, sample: Sample) -> None:
+    args = copies(sample.args)
+    assert gradgradcheck(at(places(args), recipe.function, args), leaves(args))
+
+
+@each_sample(COMPARABLE)
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=["float64", "float32"])
+def test_agrees_with_the_nearest_built_in(recipe: Recipe, sample: Sample, dtype: torch.dtype, rtol: float) -> None:
+    converted = sample.to(dtype)
+    expected = gradients(recipe.reference, copies(converted.args))
+    expect_close(gradients(recipe.function, copies(converted.args)), expected, rtol)
+
+
+@each_sample(COMPARABLE)
+def test_keeps_dtype_and_shape_of_the_built_in(recipe: Recipe, sample: Sample) -> None:
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+        args = sample.to(dtype).args
+        if recipe.name in BY_NAME and catalog.verified()["recipes"][recipe.name].get(str(dtype)[6:], "yes") == "no":
+            continue  # the badge says that this dtype is refused
+        ours, theirs = (gradients(f, copies(args)) for f in (recipe.function, recipe.reference))
+        assert [(t.dtype, t.shape, t.device) for t in ours] == [(t.dtype, t.shape, t.device) for t in theirs]
+
+
+@each_sample(COMPARABLE)
+def test_memory_layout_changes_nothing(recipe: Recipe, sample: Sample) -> None:
+    """Transposed and expanded inputs, and expanded, strided and transposed gradients, as the engine makes them."""
+    expected = gradients(recipe.function, copies(sample.args))
+
+    def transposed(tensor: Tensor) -> Tensor:
+        return tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor.repeat_interleave(2)[::2].view(tensor.shape)
+
+    expect_close(
+        gradients(recipe.function, tuple(
+            transposed(a.detach()).requires_grad_(a.requires_grad) if is_differentiable(a) else a for a in sample.args
+        )),
+        expected,
+        1e-12,
+    )  # fmt: skip
+    expect_close(gradients(recipe.function, copies(sample.args), change=transposed), expected, 1e-12)
+
+    def summed(function):
+        return lambda *args: tuple(
+            output.sum() for output in at(places(args), function, args)(*leaves(args)) if output.requires_grad
+        )
+
+    expect_close(
+        gradients(summed(recipe.function), copies(sample.args)),
+        gradients(summed(recipe.reference), copies(sample.args)),
+        1e-11,
+    )
+
+
+@each_recipe()
+def test_copied_source_runs_alone(recipe: Recipe, tmp_path: Path) -> None:
+    """The page's copy button yields this text; the browser tests click it."""
+    file = tmp_path / "copied.py"
+    file.write_text("import sys; sys.modules['autograd_cookbook'] = None\n" + recipe.source)
+    done = subprocess.run([sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{recipe.name}: the copied source fails:\n{done.stderr}"
+
+
+@each_recipe()
+def test_catalog_entry_is_consistent(recipe: Recipe) -> None:
+    assert recipe.function.__name__ == recipe.exports[0]
+    assert (EXAMPLES / f"{recipe.page}.py").is_file(), f"{recipe.name}: no example {recipe.page}.py"
+    assert f".. recipe:: {recipe.name}\n" in (EXAMPLES / f"{recipe.page}.py").read_text(), (
+        f"{recipe.page}.py does not show recipe {recipe.name}"
+    )
+    assert recipe.function.__doc__, f"{recipe.name} has no docstring"
+    assert (recipe.tolerance is not None) == (recipe.gradient == "approximate")
+
+
+def test_recipe_names_are_unique() -> None:
+    assert len(BY_NAME) == len(RECIPES)
+
+
+@each_recipe()
+def test_badges_hold(recipe: Recipe, request: pytest.FixtureRequest) -> None:
+    """A fresh run finds what the badges on the site say, and what the recipe promises."""
+    found = capabilities(recipe.function, *(sample.args for sample in recipe.calls))
+    broken = [name for name in recipe.promises if found[name] != "yes"]
+    assert not broken, f"{recipe.name} promises {broken}, a run says {[found[name] for name in broken]}"
+    record = catalog.verified()
+    if request.config.getoption("--update-verified"):
+        stored = {"torch": torch.__version__.partition("+")[0], "recipes": {}}
+        stored["recipes"] = {r.name: record["recipes"][r.name] for r in RECIPES if r.name in record["recipes"]}
+        stored["recipes"][recipe.name] = found
+        catalog.VERIFIED.write_text(json.dumps(stored, indent=1) + "\n")
+    elif record["torch"] != torch.__version__.partition("+")[0]:
+        pytest.skip(f"badges were verified on torch {record['torch']}, this is {torch.__version__}")
+    else:
+        stored = record["recipes"].get(recipe.name)
+        assert stored == found, f"badges of {recipe.name} say {stored}, a run says {found}; see CONTRIBUTING.md"
