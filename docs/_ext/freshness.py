@@ -1,7 +1,7 @@
 """Builds that can be trusted: nothing stale is kept, and nothing half-written is taken for good.
 
-Sphinx-Gallery runs a script again when the script has changed. Here a script is also run again when a module of
-the package that it imports, directly or not, has changed, or the pinned versions have.
+Sphinx-Gallery runs a script again when the script has changed. Here a script is also run again when a module
+of the package that it imports, directly or not, has changed, or the pinned versions have.
 """
 
 import ast
@@ -18,7 +18,7 @@ PACKAGE = "autograd_cookbook"
 
 @cache
 def imports_of(path: Path) -> frozenset[Path]:
-    """The files of the package that a file needs, with those that these need, found without running anything."""
+    """The files of the package that a file needs, directly or not, found without running anything."""
     found: set[Path] = set()
     pending = [path]
     while pending:
@@ -46,7 +46,7 @@ def _imported_modules(path: Path) -> frozenset[str]:
 def _file_of(module: str) -> Path | None:
     try:
         spec = importlib.util.find_spec(module)
-    except ModuleNotFoundError:   # a function, not a module
+    except ModuleNotFoundError:  # a function, not a module
         return None
     return Path(spec.origin) if spec and spec.origin else None
 
@@ -55,7 +55,11 @@ def fingerprint(script: Path) -> str:
     """Changes when the script may print something else than it did, though the script is the same."""
     digest = hashlib.sha256((ROOT / "constraints.txt").read_bytes())
     for path in sorted(imports_of(script)):
-        for file in sorted(path.parent.glob("*")) if path.name == "__init__.py" and path.parent.name != PACKAGE else [path]:
+        for file in (
+            sorted(path.parent.glob("*"))
+            if path.name == "__init__.py" and path.parent.name != PACKAGE
+            else [path]
+        ):
             if file.suffix in {".py", ".cpp", ".cu", ".h", ".json"}:
                 digest.update(file.read_bytes())
     return digest.hexdigest()
@@ -75,7 +79,7 @@ def forget_stale_examples(app: Sphinx) -> None:
 
 
 def distrust_interrupted_build(app: Sphinx) -> None:
-    """If the last build did not end well, have every page written again: Sphinx itself goes by dates alone."""
+    """If the last build did not end well, have every page written again: Sphinx goes by dates alone."""
     marker = Path(app.outdir) / ".unfinished"
     if marker.exists():
         (Path(app.outdir) / ".buildinfo").unlink(missing_ok=True)

@@ -8,6 +8,12 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 
+def rows(tensor: Tensor) -> Tensor:
+    """The last dimension as columns, all others together as rows."""
+    # reshape(-1, n) would not know the number of rows where n is 0, and flatten stops batched gradients.
+    return tensor.reshape(tensor.shape[:-1].numel(), tensor.shape[-1])
+
+
 class LinearFunction(Function):
     """Affine map of the last dimension."""
 
@@ -20,7 +26,7 @@ class LinearFunction(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-        input, weight, bias = inputs
+        input, weight, _ = inputs
         ctx.save_for_backward(input, weight)
 
     @staticmethod
@@ -30,9 +36,9 @@ class LinearFunction(Function):
         if ctx.needs_input_grad[0]:
             grad_input = grad_output @ weight.conj()
         if ctx.needs_input_grad[1]:
-            grad_weight = torch.einsum("...o,...i->oi", grad_output, input.conj())
+            grad_weight = rows(grad_output).mT @ rows(input).conj()
         if ctx.needs_input_grad[2]:
-            grad_bias = torch.einsum("...o->o", grad_output)
+            grad_bias = rows(grad_output).sum(0)
         return grad_input, grad_weight, grad_bias
 
 
@@ -41,7 +47,9 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     .. math::
         Y = X W^\top + b, \qquad
-        \bar{X} = \bar{Y}\,\overline{W}, \quad \bar{W} = \bar{Y}^\top \overline{X}, \quad \bar{b} = \textstyle\sum_n \bar{Y}_n
+        \bar{X} = \bar{Y}\,\overline{W}, \quad
+        \bar{W} = \bar{Y}^\top \overline{X}, \quad
+        \bar{b} = \textstyle\sum_n \bar{Y}_n
 
     Args:
         input: ``(..., in_features)``, floating or complex.

@@ -1,0 +1,74 @@
+"""The whole catalog under the strictest settings; minutes, not seconds. Run by ``nox -s gradcheck``."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+
+from autograd_cookbook.audit.capabilities import (
+    at,
+    copies,
+    expect_close,
+    gradients,
+    is_differentiable,
+    leaves,
+    places,
+)
+from autograd_cookbook.catalog import RECIPES, Recipe
+
+pytestmark = pytest.mark.slow
+
+TIGHT = {"atol": 1e-6, "rtol": 1e-5}
+EXACT = [recipe for recipe in RECIPES if recipe.gradient == "exact"]
+
+
+def each(recipes: list[Recipe]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in recipes])
+
+
+def moved(seed: int):
+    """A change of values, the same in every run: each sample is tried at other points than its own."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def change(tensor: Tensor) -> Tensor:
+        return tensor + torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
+
+    return change
+
+
+@each(EXACT)
+@pytest.mark.parametrize("seed", range(3))
+def test_first_and_second_order_at_other_points(recipe: Recipe, seed: int) -> None:
+    for sample in recipe.calls:
+        args = copies(sample.args, moved(seed))
+        function, inputs = at(places(args), recipe.function, args), leaves(args)
+        assert gradcheck(function, inputs, **TIGHT), sample.name
+        if "second_order" in recipe.promises:
+            assert gradgradcheck(function, inputs, gen_non_contig_grad_outputs=True, **TIGHT), sample.name
+
+
+@each([recipe for recipe in RECIPES if "compile" in recipe.promises])
+def test_inductor_compiles_it_whole(recipe: Recipe) -> None:
+    torch._dynamo.reset()
+    args = recipe.calls[0].args
+    compiled = torch.compile(recipe.function, fullgraph=True)
+    torch.manual_seed(0)
+    expected = gradients(recipe.function, copies(args))
+    torch.manual_seed(0)
+    expect_close(gradients(compiled, copies(args)), expected, 1e-9)
+
+
+@each(list(RECIPES))
+def test_nothing_of_the_caller_is_changed(recipe: Recipe) -> None:
+    """Inputs keep their values, also behind autograd's back, and the global RNG its state."""
+    for sample in recipe.calls:
+        args = copies(sample.args)
+        before = copies(args)
+        state = torch.random.get_rng_state()
+        gradients(recipe.function, args)
+        for value, kept in zip(args, before, strict=True):
+            if is_differentiable(value):
+                assert torch.equal(value, kept), f"{recipe.name}, {sample.name}: an input was changed"
+        assert torch.equal(state, torch.random.get_rng_state()), (
+            f"{recipe.name}, {sample.name}: the RNG moved"
+        )
