@@ -20,6 +20,7 @@ LABELS = {
     "forward_mode": "forward mode",
     "func_grad": "torch.func",
     "vmap": "vmap",
+    "batched_grad": "batched grad",
     "compile": "compile",
     "checkpoint": "checkpoint",
     "non_contiguous": "any layout",
@@ -34,7 +35,13 @@ def api_link(recipe: Recipe, name: str) -> nodes.Node:
     """A reference to an exported name, resolved by Sphinx's Python domain."""
     target = f"{recipe.module}.{name}"
     link = addnodes.pending_xref(
-        "", nodes.literal(name, name), refdomain="py", reftype="obj", reftarget=target, refexplicit=True, refwarn=True
+        "",
+        nodes.literal(name, name),
+        refdomain="py",
+        reftype="obj",
+        reftarget=target,
+        refexplicit=True,
+        refwarn=True,
     )
     return link
 
@@ -51,7 +58,9 @@ class RecipeDirective(SphinxDirective):
         recipe = BY_NAME[name]
         page = self.env.docname.removeprefix("cookbook/")
         if recipe.page != page:
-            raise self.error(f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}")
+            raise self.error(
+                f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}"
+            )
         record = catalog.verified()
         self.env.note_dependency(str(catalog.VERIFIED))
         module = Path(sys.modules[recipe.module].__file__)

@@ -97,7 +97,7 @@ def randn(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype).requires_grad_()
 
 
-# --- First steps -----------------------------------------------------------------------------------------------
+# --- First steps ---
 
 
 def _linear() -> Iterator[Sample]:

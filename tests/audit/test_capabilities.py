@@ -1,4 +1,4 @@
-"""The verifier says "yes" only where it may: each broken function below is broken in one way and found out."""
+"""The verifier says "yes" only where it may: each function below is broken in one way, and found out."""
 
 from typing import Any
 

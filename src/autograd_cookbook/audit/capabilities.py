@@ -1,7 +1,7 @@
 """What a differentiable function can do, found out by running it.
 
 Each capability is one small function below. It answers by returning (yes), by raising :class:`Wrong` (a
-number came back and it is not the right one), or by raising anything else (no: torch or the function refuses).
+number came back and it is not the right one), or by raising anything else (no: somebody refuses).
 """
 
 import warnings
@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 Args = tuple[Any, ...]
 
 
-class Wrong(AssertionError):  # noqa: N818: a verdict, not an error
+class Wrong(AssertionError):  # noqa: N818 (a verdict, not an error)
     """The capability is there and gives a wrong number."""
 
 
@@ -122,9 +122,9 @@ def second_order(function: Function, args: Args) -> None:
 
 
 def _refuses_second_order(function: Function, args: Args) -> bool:
-    """Whether ``once_differentiable`` stands in the way: it puts a node named Error into the gradient's graph.
+    """Whether ``once_differentiable`` stands in the way: it puts a node named Error into the new graph.
 
-    The node raises only if the engine comes by; ``gradgradcheck`` sees no more than second derivatives of zero.
+    The node raises only if the engine comes by; ``gradgradcheck`` sees no more than zeros.
     """
     args = copies(args)
     outputs = outputs_of(function(*args))
