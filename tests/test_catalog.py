@@ -62,9 +62,7 @@ def test_second_order_agrees_with_finite_differences(recipe: Recipe, sample: Sam
 @pytest.mark.parametrize(
     ("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=["float64", "float32"]
 )
-def test_agrees_with_the_nearest_built_in(
-    recipe: Recipe, sample: Sample, dtype: torch.dtype, rtol: float
-) -> None:
+def test_agrees_with_the_nearest_built_in(recipe: Recipe, sample: Sample, dtype: torch.dtype, rtol: float) -> None:
     converted = sample.to(dtype)
     expected = gradients(recipe.reference, copies(converted.args))
     expect_close(gradients(recipe.function, copies(converted.args)), expected, rtol)
@@ -87,14 +85,11 @@ def test_memory_layout_changes_nothing(recipe: Recipe, sample: Sample) -> None:
 
     def transposed(tensor: Tensor) -> Tensor:
         return (
-            tensor.mT.contiguous().mT
-            if tensor.dim() > 1
-            else tensor.repeat_interleave(2)[::2].view(tensor.shape)
+            tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor.repeat_interleave(2)[::2].view(tensor.shape)
         )
 
     args = tuple(
-        transposed(a.detach()).requires_grad_(a.requires_grad) if is_differentiable(a) else a
-        for a in sample.args
+        transposed(a.detach()).requires_grad_(a.requires_grad) if is_differentiable(a) else a for a in sample.args
     )
     expect_close(gradients(recipe.function, args), expected, 1e-12)
     expect_close(gradients(recipe.function, copies(sample.args), change=transposed), expected, 1e-12)
@@ -116,9 +111,7 @@ def test_copied_source_runs_alone(recipe: Recipe, tmp_path: Path) -> None:
     """The page's copy button yields this text; the browser tests click it."""
     file = tmp_path / "copied.py"
     file.write_text("import sys; sys.modules['autograd_cookbook'] = None\n" + recipe.source)
-    done = subprocess.run(
-        [sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run([sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{recipe.name}: the copied source fails:\n{done.stderr}"
 
 
@@ -146,15 +139,11 @@ def test_badges_hold(recipe: Recipe, request: pytest.FixtureRequest) -> None:
     record = catalog.verified()
     if request.config.getoption("--update-verified"):
         stored = {"torch": torch.__version__.partition("+")[0], "recipes": {}}
-        stored["recipes"] = {
-            r.name: record["recipes"][r.name] for r in RECIPES if r.name in record["recipes"]
-        }
+        stored["recipes"] = {r.name: record["recipes"][r.name] for r in RECIPES if r.name in record["recipes"]}
         stored["recipes"][recipe.name] = found
         catalog.VERIFIED.write_text(json.dumps(stored, indent=1) + "\n")
     elif record["torch"] != torch.__version__.partition("+")[0]:
         pytest.skip(f"badges were verified on torch {record['torch']}, this is {torch.__version__}")
     else:
         stored = record["recipes"].get(recipe.name)
-        assert stored == found, (
-            f"badges of {recipe.name} say {stored}, a run says {found}; see CONTRIBUTING.md"
-        )
+        assert stored == found, f"badges of {recipe.name} say {stored}, a run says {found}; see CONTRIBUTING.md"

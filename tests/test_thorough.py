@@ -69,6 +69,4 @@ def test_nothing_of_the_caller_is_changed(recipe: Recipe) -> None:
         for value, kept in zip(args, before, strict=True):
             if is_differentiable(value):
                 assert torch.equal(value, kept), f"{recipe.name}, {sample.name}: an input was changed"
-        assert torch.equal(state, torch.random.get_rng_state()), (
-            f"{recipe.name}, {sample.name}: the RNG moved"
-        )
+        assert torch.equal(state, torch.random.get_rng_state()), f"{recipe.name}, {sample.name}: the RNG moved"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import elementwise, linear
+from autograd_cookbook import broadcasting, compilation, convolution, elementwise, linear, reductions
 from autograd_cookbook.source import standalone
 
 VERIFIED = Path(__file__).with_name("verified.json")
@@ -116,6 +116,82 @@ def _unary() -> Iterator[Sample]:
     yield Sample("large", ((randn(5).detach() * 100).requires_grad_(),))
 
 
+def _sum_to_shape() -> Iterator[Sample]:
+    yield Sample("leading and size 1", (randn(4, 2, 3), (2, 1)))
+    yield Sample("to a scalar", (randn(2, 3), ()))
+    yield Sample("nothing to do", (randn(2, 3), (2, 3)))
+    yield Sample("empty", (randn(0, 3), (3,)))
+    yield Sample("to ones", (randn(2, 3), (1, 1)))
+
+
+def _bias_add() -> Iterator[Sample]:
+    yield Sample("image", (randn(2, 3, 4, 4), randn(3)))
+    yield Sample("last dim", (randn(2, 3), randn(3), -1))
+    yield Sample("first dim", (randn(2, 3), randn(2), 0))
+    yield Sample("vector", (randn(3), randn(3), 0))
+    yield Sample("empty batch", (randn(0, 3, 2), randn(3)))
+    yield Sample("no channels", (randn(2, 0), randn(0)))
+
+
+def _multiply() -> Iterator[Sample]:
+    yield Sample("same shape", (randn(2, 3), randn(2, 3)))
+    yield Sample("row", (randn(2, 3), randn(3)))
+    yield Sample("column and row", (randn(4, 1), randn(3)))
+    yield Sample("both sides", (randn(2, 1, 3), randn(4, 1)))
+    yield Sample("scalar", (randn(2, 3), randn()))
+    yield Sample("two scalars", (randn(), randn()))
+    yield Sample("empty", (randn(0, 3), randn(3)))
+    yield Sample("one frozen", (randn(2, 3), randn(3).detach()))
+
+
+def _reduction() -> Iterator[Sample]:
+    yield Sample("all", (randn(2, 3, 4),))
+    yield Sample("int", (randn(2, 3), 1))
+    yield Sample("negative", (randn(2, 3, 4), -2))
+    yield Sample("tuple", (randn(2, 3, 4), (0, -1)))
+    yield Sample("None", (randn(2, 3), None, True))
+    yield Sample("keepdim", (randn(2, 3), 0, True))
+    yield Sample("tuple keepdim", (randn(2, 3, 4), (2, 0), True))
+    yield Sample("scalar", (randn(),))
+    yield Sample("scalar with dim", (randn(), -1))
+    yield Sample("empty batch", (randn(0, 3), 1))
+
+
+def _reduction_of_nothing() -> Iterator[Sample]:
+    yield from _reduction()
+    yield Sample("empty dim", (randn(0, 3), 0))
+
+
+def _torch_logsumexp(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return torch.logsumexp(input, tuple(range(input.dim())) if dim is None else dim, keepdim)
+
+
+def _conv1d() -> Iterator[Sample]:
+    yield Sample("all options", (randn(2, 4, 9), randn(6, 2, 3), randn(6), 2, 1, 2, 2))
+    yield Sample("plain", (randn(2, 3, 5), randn(2, 3, 3)))
+    yield Sample("rows left over", (randn(1, 1, 8), randn(1, 1, 2), None, 3))
+    yield Sample("same", (randn(1, 2, 5), randn(2, 2, 3), None, 1, "same", 2))
+    yield Sample("no batch", (randn(3, 5), randn(2, 3, 3), randn(2)))
+    yield Sample("empty batch", (randn(0, 3, 5), randn(2, 3, 3), randn(2)))
+
+
+def _conv2d() -> Iterator[Sample]:
+    yield Sample("all options", (randn(2, 2, 6, 5), randn(4, 1, 3, 2), randn(4), (2, 1), (1, 2), (1, 2), 2))
+    yield Sample("plain", (randn(2, 2, 4, 4), randn(3, 2, 3, 3), randn(3)))
+    yield Sample("rows left over", (randn(1, 1, 6, 7), randn(1, 1, 2, 3), None, (4, 3)))
+    yield Sample("dilation", (randn(1, 1, 6, 6), randn(2, 1, 2, 2), None, 1, 0, (3, 2)))
+    yield Sample("depthwise", (randn(1, 3, 4, 4), randn(3, 1, 3, 3), None, 1, 1, 1, 3))
+    yield Sample("same", (randn(1, 1, 4, 5), randn(1, 1, 3, 5), None, 1, "same"))
+    yield Sample("one by one", (randn(2, 3, 3, 3), randn(4, 3, 1, 1)))
+    yield Sample("no batch", (randn(2, 4, 4), randn(3, 2, 2, 2), randn(3)))
+    yield Sample("empty batch", (randn(0, 2, 4, 4), randn(3, 2, 2, 2)))
+
+
+def _huber() -> Iterator[Sample]:
+    yield from _unary()
+    yield Sample("narrow", (randn(4, 3), 0.3))
+
+
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="linear",
@@ -148,6 +224,88 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("tanh",),
         samples=_unary,
         reference=torch.tanh,
+    ),
+    Recipe(
+        name="sum_to_shape",
+        page="01_first_steps/broadcasting",
+        function=broadcasting.sum_to_shape,
+        exports=("sum_to_shape",),
+        samples=_sum_to_shape,
+        reference=torch.Tensor.sum_to_size,
+    ),
+    Recipe(
+        name="bias_add",
+        page="01_first_steps/broadcasting",
+        function=broadcasting.bias_add,
+        exports=("bias_add",),
+        samples=_bias_add,
+        reference=lambda input, bias, dim=1: (input.movedim(dim, -1) + bias).movedim(-1, dim),
+    ),
+    Recipe(
+        name="multiply",
+        page="01_first_steps/broadcasting",
+        function=broadcasting.multiply,
+        exports=("multiply",),
+        samples=_multiply,
+        reference=torch.mul,
+    ),
+    Recipe(
+        name="sum",
+        page="01_first_steps/reductions",
+        function=reductions.sum,
+        exports=("sum",),
+        samples=_reduction_of_nothing,
+        reference=torch.sum,
+    ),
+    Recipe(
+        name="mean",
+        page="01_first_steps/reductions",
+        function=reductions.mean,
+        exports=("mean",),
+        samples=_reduction,
+        reference=torch.mean,
+    ),
+    Recipe(
+        name="amax",
+        page="01_first_steps/reductions",
+        function=reductions.amax,
+        exports=("amax",),
+        samples=_reduction,
+        reference=lambda input, dim=None, keepdim=False: input.amax(() if dim is None else dim, keepdim),
+    ),
+    Recipe(
+        name="logsumexp",
+        page="01_first_steps/reductions",
+        function=reductions.logsumexp,
+        exports=("logsumexp",),
+        samples=_reduction_of_nothing,
+        reference=_torch_logsumexp,
+    ),
+    Recipe(
+        name="conv2d",
+        page="01_first_steps/convolution",
+        function=convolution.conv2d,
+        exports=("conv2d",),
+        samples=_conv2d,
+        reference=F.conv2d,
+    ),
+    Recipe(
+        name="conv1d",
+        page="01_first_steps/convolution",
+        function=convolution.conv1d,
+        exports=("conv1d",),
+        samples=_conv1d,
+        reference=F.conv1d,
+    ),
+    Recipe(
+        name="huber",
+        page="07_compile/torch_compile",
+        function=compilation.huber,
+        exports=("huber", "graph_breaks"),
+        samples=_huber,
+        reference=lambda input, delta=1.0: F.huber_loss(
+            input, torch.zeros_like(input), reduction="none", delta=delta
+        ),
     ),
 )
 

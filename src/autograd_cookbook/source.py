@@ -77,9 +77,7 @@ def _names(node: ast.stmt) -> set[str]:
             names.add(leaf.id)
         elif isinstance(leaf, ast.ClassDef | ast.FunctionDef):
             for example in doctest.DocTestParser().get_examples(ast.get_docstring(leaf) or ""):
-                names |= {
-                    inner.id for inner in ast.walk(ast.parse(example.source)) if isinstance(inner, ast.Name)
-                }
+                names |= {inner.id for inner in ast.walk(ast.parse(example.source)) if isinstance(inner, ast.Name)}
     return names
 
 
@@ -116,9 +114,7 @@ def standalone(module: str, names: Iterable[str]) -> str:
     collect(module, names, strict=True)
     order = _dependencies_first(chosen, modules)
     body = [
-        modules[name].text(node)
-        for name in order
-        for node in sorted(chosen[name], key=lambda node: node.lineno)
+        modules[name].text(node) for name in order for node in sorted(chosen[name], key=lambda node: node.lineno)
     ]
     return "\n\n\n".join(["\n".join(_sorted_imports(imports)), *body]) + "\n"
 

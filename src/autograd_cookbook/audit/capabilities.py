@@ -29,9 +29,7 @@ def is_differentiable(value: Any) -> bool:
 
 def differentiable(result: Any) -> tuple[Tensor, ...]:
     """The tensors in a result that can carry a gradient."""
-    return tuple(
-        r for r in (result if isinstance(result, tuple | list) else (result,)) if is_differentiable(r)
-    )
+    return tuple(r for r in (result if isinstance(result, tuple | list) else (result,)) if is_differentiable(r))
 
 
 def outputs_of(result: Any) -> tuple[Tensor, ...]:
@@ -52,8 +50,7 @@ def leaves(args: Args) -> tuple[Tensor, ...]:
 def copies(args: Args, change: Callable[[Tensor], Tensor] = torch.clone) -> Args:
     """The same arguments with fresh leaves, each floating one put through ``change``."""
     return tuple(
-        change(a.detach()).detach().requires_grad_(a.requires_grad) if is_differentiable(a) else a
-        for a in args
+        change(a.detach()).detach().requires_grad_(a.requires_grad) if is_differentiable(a) else a for a in args
     )
 
 

@@ -1,0 +1,201 @@
+r"""
+Convolution: an input that is used many times
+=============================================
+
+You will write both gradients of a convolution, for any stride, padding, dilation and number of groups, and see
+that each of them is a convolution again.
+"""
+
+# sphinx_gallery_tags = ["first steps", "shapes"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# When you change something *inside* a convolution (quantized weights, noise on the gradient, another algebra) and
+# so must write its backward. A plain convolution is torch's own job: the recipe calls it, and you should too.
+#
+# The gradient
+# ------------
+#
+# Output :math:`t` reads input :math:`i = st + dk - p` through weight :math:`k`. That relation is all there is:
+#
+# .. math::
+#
+#    y_t = \sum_k w_k\, x_{st + dk - p}, \qquad
+#    \bar{w}_k = \sum_t \bar{y}_t\, x_{st + dk - p}, \qquad
+#    \bar{x}_i = \sum_{(t, k)\,:\,st + dk - p = i} \bar{y}_t\, w_k .
+#
+# The middle formula is the first with :math:`t` and :math:`k` in each other's place: a convolution of the input
+# with the gradient, in which stride and dilation change places too. The last runs the relation backwards: a
+# *transposed* convolution.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: conv2d
+#
+# .. recipe:: conv1d
+
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import Function, gradcheck
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.convolution import conv2d
+
+# %%
+# See it work
+# -----------
+#
+# Let every weight and every output gradient be 1. Then the gradient of a pixel is the number of times that the
+# convolution reads it, and the geometry can be seen:
+
+kernel = torch.ones(1, 1, 3, 3)
+geometries = {
+    "plain": {},
+    "padding 1": {"padding": 1},
+    "stride 2": {"stride": 2},
+    "dilation 2": {"dilation": 2},
+    "stride 4": {"stride": 4},
+}
+figure, axes = plt.subplots(1, len(geometries), figsize=(7.5, 2.2), layout="constrained")
+figure.suptitle("How often a 3×3 convolution reads each pixel of a 10×10 image: its gradient, for weights of 1")
+for axis, (name, options) in zip(axes, geometries.items(), strict=True):
+    image = torch.zeros(1, 1, 10, 10, requires_grad=True)
+    conv2d(image, kernel, **options).sum().backward()
+    counts = image.grad[0, 0]
+    shown = axis.imshow(counts, cmap="viridis", vmin=0, vmax=9)
+    axis.set(title=name, xticks=[], yticks=[])
+    axis.text(9.2, 9.2, f"max {counts.max():.0f}", color="white", ha="right", va="bottom", fontsize=8)
+figure.colorbar(shown, ax=axes, label="reads")
+plt.show()
+
+# %%
+# With stride 4 the windows stop short of the last rows, and step over others. Those pixels have no influence and
+# gradient 0.
+#
+# All options at once, against torch and against finite differences:
+
+torch.manual_seed(0)
+x = torch.randn(2, 4, 7, 6, dtype=torch.float64, requires_grad=True)
+w = torch.randn(6, 2, 3, 2, dtype=torch.float64, requires_grad=True)
+b = torch.randn(6, dtype=torch.float64, requires_grad=True)
+options = {"stride": (2, 3), "padding": (1, 0), "dilation": (1, 2), "groups": 2}
+
+ours, theirs = conv2d(x, w, b, **options), F.conv2d(x, w, b, **options)
+weights = torch.randn_like(ours)
+for name, a, e in zip(
+    ("input", "weight", "bias"),
+    torch.autograd.grad(ours, (x, w, b), weights),
+    torch.autograd.grad(theirs, (x, w, b), weights),
+    strict=True,
+):
+    print(f"gradient of {name:6} differs from torch's by at most {float((a - e).abs().max()):.1e}")
+    assert torch.allclose(a, e, rtol=1e-12, atol=1e-12)
+print("gradcheck", gradcheck(lambda *args: conv2d(*args, **options), (x, w, b)))
+
+# %%
+# The wrong version
+# -----------------
+#
+# "The gradient of a convolution is a convolution with the same kernel" is a half-truth: the kernel must be
+# *flipped*. For a symmetric kernel, such as a blur, nobody notices:
+
+
+class ForgetsToFlip(Function):
+    @staticmethod
+    def forward(input, weight):
+        return F.conv2d(input, weight, padding=1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (weight,) = ctx.saved_tensors
+        return F.conv2d(grad_output, weight, padding=1), None
+
+
+image = torch.randn(1, 1, 5, 5, dtype=torch.float64, requires_grad=True)
+blur = torch.tensor([[[[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]]], dtype=torch.float64) / 16
+edge = torch.tensor([[[[1.0, 0, -1], [2, 0, -2], [1, 0, -1]]]], dtype=torch.float64) / 8
+for name, kernel in (("blur", blur), ("edge", edge)):
+    try:
+        print(f"{name}: gradcheck", gradcheck(ForgetsToFlip.apply, (image, kernel)))
+    except RuntimeError as error:
+        print(f"{name}: gradcheck raises: {str(error).splitlines()[0]}")
+
+# %%
+# Check with random weights, then. The second classic is the row that a stride leaves over. A transposed
+# convolution cannot know of it, and without ``output_padding`` it comes out too small. This one is loud:
+
+
+class ForgetsLeftOver(ForgetsToFlip):
+    @staticmethod
+    def forward(input, weight):
+        return F.conv2d(input, weight, stride=2)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (weight,) = ctx.saved_tensors
+        return F.conv_transpose2d(grad_output, weight, stride=2), None
+
+
+for size in (5, 6):
+    image = torch.randn(1, 1, size, size, dtype=torch.float64, requires_grad=True)
+    try:
+        ForgetsLeftOver.apply(image, edge).sum().backward()
+        print(f"{size}x{size}: no error")
+    except RuntimeError as error:
+        print(f"{size}x{size}: {error}")
+
+# %%
+# What it costs
+# -------------
+#
+# Beyond its arguments it keeps nothing. Written with ``unfold`` and a matrix product, as textbooks have it, a
+# convolution keeps its windows, kernel size times the input. The built-in has its own routine for both gradients,
+# and is faster than two calls from Python:
+
+
+def unfolded(input, weight):
+    windows = F.unfold(input, weight.shape[2:], padding=1)
+    return (weight.flatten(1) @ windows).unflatten(2, input.shape[2:])
+
+
+def seconds(function, *args):
+    times = []
+    for _ in range(9):
+        start = time.perf_counter()
+        function(*args).sum().backward()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def padded(convolution):
+    return lambda input, weight: convolution(input, weight, padding=1)
+
+
+image, weight = torch.randn(4, 16, 32, 32, requires_grad=True), torch.randn(16, 16, 3, 3, requires_grad=True)
+baseline = seconds(padded(F.conv2d), image, weight)
+print(f"torch {torch.__version__}, forward and backward, one run")
+for name, function in (("F.conv2d", padded(F.conv2d)), ("ours", padded(conv2d)), ("unfold", unfolded)):
+    kept = saved_bytes(function, image, weight) / image.untyped_storage().nbytes()
+    print(
+        f"{name:9} {seconds(function, image, weight) / baseline:4.1f} times the time, keeps {kept:.0f} times the input"
+    )
+assert saved_bytes(padded(conv2d), image, weight) == 0
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/01_first_steps/broadcasting`: the simplest case of an input that is used many times.
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: when forward is a kernel of your own.
+# * In torch's documentation: :func:`torch.nn.functional.conv2d`, :func:`torch.nn.functional.conv_transpose2d`.

@@ -1,0 +1,198 @@
+r"""
+Reductions: sum, mean, maximum, log-sum-exp over any dimensions
+===============================================================
+
+You will write reductions that take ``dim`` in all its forms, and see why what you save decides whether the
+*second* derivative is right.
+"""
+
+# sphinx_gallery_tags = ["first steps", "shapes", "stability", "second order"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# When your function ends in a reduction, as losses and norms do, and you write its backward by hand. Also when
+# ``logsumexp`` gives you NaN gradients: a row of :math:`-\infty`, as masking makes, is enough. Otherwise torch's
+# reductions are as good.
+#
+# The gradient
+# ------------
+#
+# A sum hands its gradient back to every term, unchanged. The others multiply it by a weight per element:
+#
+# .. math::
+#
+#    \text{mean: } \frac{1}{n}, \qquad
+#    \text{max: } \frac{[x_i = y]}{\#\{j : x_j = y\}}, \qquad
+#    \text{log-sum-exp: } e^{x_i - y} = \operatorname{softmax}(x)_i .
+#
+# The only trouble is shape. The gradient arrives without the reduced dimensions, unless ``keepdim`` was set, and
+# must get them back *in place* before it can broadcast. Reshaping to the kept shape does it for every form of
+# ``dim`` at once.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: logsumexp
+#
+# .. recipe:: sum
+#
+# .. recipe:: mean
+#
+# .. recipe:: amax
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import Function, gradcheck, gradgradcheck
+
+from autograd_cookbook import reductions
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.reductions import amax, logsumexp
+
+# %%
+# See it work
+# -----------
+#
+# The first derivative of log-sum-exp is the softmax, the second is what a softmax does when one logit moves. Here
+# are both along :math:`x \mapsto \log(e^x + 1)`, next to a version that saves the softmax itself:
+
+
+class SavesSoftmax(Function):
+    """Looks cheaper: the softmax is there already when forward is done."""
+
+    @staticmethod
+    def forward(input):
+        softmax = torch.softmax(input, -1)
+        return torch.logsumexp(input, -1), softmax
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, grad_output, _):
+        (softmax,) = ctx.saved_tensors
+        return grad_output.unsqueeze(-1) * softmax
+
+
+def saves_softmax(input, dim=-1):
+    return SavesSoftmax.apply(input)[0]
+
+
+def derivatives(function, x):
+    """First and second derivative of ``function([x, 0])`` at each x."""
+    x = x.clone().requires_grad_()
+    y = function(torch.stack([x, torch.zeros_like(x)], dim=-1), -1)
+    (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    if not first.requires_grad:  # nothing left to differentiate: autograd takes the gradient for a constant
+        return first, torch.zeros_like(x)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    return first.detach(), second
+
+
+x = torch.linspace(-6, 6, 121, dtype=torch.float64)
+right_first, right_second = derivatives(logsumexp, x)
+wrong_first, wrong_second = derivatives(saves_softmax, x)
+
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained", sharex=True)
+figure.suptitle("Saving the softmax keeps the first derivative and loses the second")
+for axis, ours, theirs, title in zip(
+    axes, (right_first, right_second), (wrong_first, wrong_second), ("first", "second"), strict=True
+):
+    axis.plot(x, ours, label="saves its output")
+    axis.plot(x, theirs, "--", label="saves the softmax")
+    axis.set(xlabel="x", ylabel=f"{title} derivative of log(exp(x) + 1)")
+axes[1].legend(loc="center left", fontsize=8)
+plt.show()
+
+expected = torch.sigmoid(x) * torch.sigmoid(-x)
+assert torch.allclose(right_second, expected, rtol=1e-12)
+assert torch.equal(wrong_second, torch.zeros_like(x))
+
+# %%
+# The wrong version
+# -----------------
+#
+# That was the wrong version. Its first derivative is right, no line of it raises, and gradcheck agrees. A tensor
+# made inside ``forward`` has no history, so a gradient computed from it is a constant to autograd:
+
+logits = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+print("torch", torch.__version__)
+print("gradcheck     ", gradcheck(saves_softmax, (logits,)))
+try:
+    gradgradcheck(saves_softmax, (logits,))
+except RuntimeError as error:
+    print("gradgradcheck ", str(error).splitlines()[0])
+print("ours          ", gradcheck(logsumexp, (logits, -1)), gradgradcheck(logsumexp, (logits, -1)))
+
+# %%
+# Save inputs and outputs, compute the rest again in backward: then autograd can see through it.
+#
+# At infinity
+# -----------
+#
+# A fully masked row is all :math:`-\infty`, and :math:`-\infty - (-\infty)` is NaN. The limit of the softmax does
+# not exist there, and 0 is the one value that leaves masked entries alone. With one entry :math:`+\infty` the
+# limit does exist:
+
+inf = float("inf")
+for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf, 0.0]]:
+    row = []
+    for function in (logsumexp, torch.logsumexp):
+        masked = torch.tensor(values, requires_grad=True)
+        function(masked, -1).backward()
+        row.append(masked.grad.tolist())
+    print(f"{values!s:22} ours {row[0]!s:17} torch {row[1]}")
+
+# %%
+# Ties and forms of dim
+# ---------------------
+#
+# Equal maxima share the gradient, as in :func:`torch.amax`. And every way to write ``dim`` gives the same
+# numbers as torch:
+
+tied = torch.tensor([[2.0, 2.0, 1.0], [0.0, 3.0, 3.0]], requires_grad=True)
+amax(tied, -1).sum().backward()
+print(tied.grad)
+
+cube = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+for dim in (None, 0, -1, (0, 2), (-1, 0)):
+    for keepdim in (False, True):
+        for name in ("sum", "mean"):
+            ours = getattr(reductions, name)(cube, dim, keepdim)
+            theirs = getattr(torch, name)(cube, dim, keepdim)
+            assert torch.equal(ours, theirs)
+            grads = [torch.autograd.grad(y.square().sum(), cube)[0] for y in (ours, theirs)]
+            assert torch.allclose(*grads, rtol=1e-12)
+print("sum and mean agree with torch for every dim and keepdim")
+
+# %%
+# What it costs
+# -------------
+#
+# Bytes kept for backward, beyond the argument, for 1000 rows of 100 float32 numbers:
+
+table = torch.randn(1000, 100, requires_grad=True)
+for name, function in {
+    "sum": lambda t: reductions.sum(t, 1),
+    "amax": lambda t: amax(t, 1),
+    "logsumexp": lambda t: logsumexp(t, 1),
+    "torch.logsumexp": lambda t: torch.logsumexp(t, 1),
+    "log(sum(exp(t)))": lambda t: t.exp().sum(1).log(),
+}.items():
+    print(f"{name:17} {saved_bytes(function, table):>8,} bytes")
+assert saved_bytes(lambda t: logsumexp(t, 1), table) == saved_bytes(lambda t: torch.logsumexp(t, 1), table)
+
+# %%
+# One number a row, the same as the built-in. The composition keeps the whole table of exponentials, and overflows.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/01_first_steps/broadcasting`: the transpose of this page.
+# * :doc:`/cookbook/05_higher_order/hessian`: what a wrong second derivative does to a Hessian.
+# * :doc:`/cookbook/04_memory/checkpointing`: computing again in place of saving, for whole networks.
+# * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :func:`torch.logsumexp`.

@@ -1,0 +1,225 @@
+r"""
+A function that torch.compile takes whole
+=========================================
+
+You will write a piecewise function that compiles into one graph, forward and backward, and learn to see where
+another one breaks and why.
+"""
+
+# sphinx_gallery_tags = ["compile", "speed"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# Before you write a backward for *speed*, compile the composition: on this page the compiled composition is as
+# fast as anything. Write a ``Function`` for what the compiler cannot know: a gradient that is not the derivative,
+# a better formula, fewer bytes. Then it should compile, too.
+#
+# The gradient
+# ------------
+#
+# Huber's function is quadratic for small residuals and linear for large ones. Its derivative needs no case at all:
+#
+# .. math::
+#
+#    y = \begin{cases} x^2 / 2 & |x| \le \delta \\ \delta\,(|x| - \delta/2) & \text{else} \end{cases},
+#    \qquad \bar{x} = \bar{y}\,\min(\max(x, -\delta), \delta) .
+#
+# The recipe
+# ----------
+#
+# .. recipe:: huber
+
+import logging
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.compilation import graph_breaks, huber
+
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# Forward and backward of a million residuals, five ways, in one run. ``fullgraph=True`` makes the compiler raise
+# where it would otherwise quietly fall back to Python for a part:
+
+
+def composed(x, delta=1.0):
+    size = x.abs()
+    return torch.where(size <= delta, x * x / 2, delta * (size - delta / 2))
+
+
+def built_in(x, delta=1.0):
+    return F.huber_loss(x, torch.zeros_like(x), reduction="none", delta=delta)
+
+
+def milliseconds(function, x):
+    times = []
+    for _ in range(9):
+        x.grad = None
+        start = time.perf_counter()
+        function(x).sum().backward()
+        times.append(1000 * (time.perf_counter() - start))
+    return min(times)
+
+
+ways = {
+    "composed": composed,
+    "ours": huber,
+    "built-in": built_in,
+    "composed, compiled": torch.compile(composed, fullgraph=True),
+    "ours, compiled": torch.compile(huber, fullgraph=True),
+}
+residuals = torch.randn(1_000_000, requires_grad=True)
+for function in ways.values():
+    function(residuals).sum().backward()  # the first call compiles
+measured = {name: milliseconds(function, residuals) for name, function in ways.items()}
+ratios = {name: t / measured["built-in"] for name, t in measured.items()}
+
+figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+bars = axis.barh(list(ratios), list(ratios.values()), color=["C4", "C0", "C6", "C4", "C0"])
+for bar, name in zip(bars, ratios, strict=True):
+    bar.set_hatch("//" if "compiled" in name else "")
+axis.bar_label(bars, fmt="%.1f", padding=3)
+axis.invert_yaxis()
+axis.set(xlabel="time of forward and backward, as a multiple of the built-in's", title=(
+    "Huber's function: without compiling ours beats the composition, compiled they are alike"
+))  # fmt: skip
+plt.show()
+
+reference = torch.autograd.grad(built_in(residuals).sum(), residuals)[0]
+for function in ways.values():
+    assert torch.allclose(torch.autograd.grad(function(residuals).sum(), residuals)[0], reference, rtol=1e-5)
+
+# %%
+# What breaks a graph
+# -------------------
+#
+# The compiler follows tensors, not values. Where Python must see a value (an ``if``, a ``print``, ``.item()``,
+# NumPy code), it ends the graph, runs Python, and starts another. ``graph_breaks`` lists the reasons, with the
+# line of code. It tries ``fullgraph=True`` first, because ``torch._dynamo.explain`` alone finds no fault with the
+# last two functions, which are given up as a whole:
+
+
+def branches(x):
+    if x.abs().max() > 1:
+        return x - 0.5
+    return x * x / 2
+
+
+def prints(x):
+    y = x.abs()
+    print("largest residual", y.max())
+    return y * 2
+
+
+def takes_item(x):
+    return x / x.abs().max().item()
+
+
+class BranchesInBackward(Function):
+    @staticmethod
+    def forward(input):
+        return input * input
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (input,) = ctx.saved_tensors
+        if grad_output.abs().sum() == 0:
+            return torch.zeros_like(input)
+        return 2 * input * grad_output
+
+
+class HasJvp(Function):
+    @staticmethod
+    def forward(input):
+        return input * input
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return 2 * ctx.saved_tensors[0] * tangent
+
+
+def if_in_backward(x):
+    return BranchesInBackward.apply(x)
+
+
+def jvp_on_the_class(x):
+    return HasJvp.apply(x)
+
+
+torch._logging.set_logs(dynamo=logging.ERROR)  # graph_breaks reports what would be logged
+few = torch.randn(8, requires_grad=True)
+for name, function in {
+    "if on data": branches,
+    "print": prints,
+    ".item()": takes_item,
+    "if in backward": if_in_backward,
+    "jvp on the class": jvp_on_the_class,
+    "huber": huber,
+}.items():
+    found = graph_breaks(function, few)
+    print(f"{name:17} {'; '.join(found) or 'whole'}")
+    assert bool(found) == (function is not huber)
+
+# %%
+# Two more ways to see it: ``fullgraph=True`` turns the first break into an exception, and the environment variable
+# ``TORCH_LOGS=graph_breaks`` prints all of them for a program that you cannot change.
+#
+# The wrong version
+# -----------------
+#
+# A branch on data is not only slow. Written for one number, it is wrong for many, and it does not say so: here one
+# large residual decides for all of them.
+
+mixed = torch.tensor([0.1, 0.2, 5.0])
+print("if         ", branches(mixed).tolist())
+print("torch.where", huber(mixed).tolist())
+try:
+    torch.compile(branches, fullgraph=True, backend="eager")(mixed)
+except torch._dynamo.exc.Unsupported as error:
+    print("fullgraph raises:", str(error).splitlines()[0])
+
+# %%
+# What it costs
+# -------------
+#
+# What is kept for backward beyond the input, in bytes an element. The compiled composition is planned by the
+# compiler, which keeps the input alone, as the recipe does by hand:
+
+for name, function in ways.items():
+    print(f"{name:19} {saved_bytes(function, residuals) / residuals.numel():.0f}")
+assert saved_bytes(huber, residuals) == 0
+assert saved_bytes(composed, residuals) > 0
+
+# %%
+# So: compile first. What is left for a hand-written function here is eager code, and the formula.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: a kernel that the compiler takes as one opaque operator.
+# * :doc:`/cookbook/01_first_steps/template`: the form of ``Function`` that compiles.
+# * In torch's documentation: :func:`torch.compile`, :func:`torch.where`.
