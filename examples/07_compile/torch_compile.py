@@ -106,8 +106,8 @@ for function in ways.values():
 #
 # The compiler follows tensors, not values. Where Python must see a value (an ``if``, a ``print``, ``.item()``,
 # NumPy code), it ends the graph, runs Python, and starts another. ``graph_breaks`` lists the reasons, with the
-# line of code. It tries ``fullgraph=True`` first, because ``torch._dynamo.explain`` alone finds no fault with the
-# last two functions, which are given up as a whole:
+# line of code. It also tries ``fullgraph=True``, because ``torch._dynamo.explain`` alone finds no fault with
+# functions that are given up as a whole, such as the two custom ones below:
 
 
 def branches(x):

@@ -74,15 +74,15 @@ def graph_breaks(function: Callable[..., Any], *args: Any) -> tuple[str, ...]:
     """
     torch._dynamo.reset()
     try:
-        torch.compile(function, fullgraph=True, backend="eager")(*args)
-    except torch._dynamo.exc.Unsupported as error:
-        # explain() lists every break of a frame, but is silent about a frame that was given up as a whole.
         reasons = torch._dynamo.explain(function)(*args).break_reasons
-        lines = [f"{_headline(reason.reason)}: {reason.user_stack[-1].line}" for reason in reasons]
-        return tuple(lines) or (_headline(str(error)),)
+        if not reasons:
+            # explain() lists the breaks of a frame, but is silent about a frame that was given up as a whole.
+            torch.compile(function, fullgraph=True, backend="eager")(*args)
+    except torch._dynamo.exc.Unsupported as error:
+        return (_headline(str(error)),)
     finally:
         torch._dynamo.reset()
-    return ()
+    return tuple(f"{_headline(reason.reason)}: {reason.user_stack[-1].line}" for reason in reasons)
 
 
 def _headline(message: str) -> str:
