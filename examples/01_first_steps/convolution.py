@@ -187,9 +187,8 @@ baseline = seconds(padded(F.conv2d), image, weight)
 print(f"torch {torch.__version__}, forward and backward, one run")
 for name, function in (("F.conv2d", padded(F.conv2d)), ("ours", padded(conv2d)), ("unfold", unfolded)):
     kept = saved_bytes(function, image, weight) / image.untyped_storage().nbytes()
-    print(
-        f"{name:9} {seconds(function, image, weight) / baseline:4.1f} times the time, keeps {kept:.0f} times the input"
-    )
+    ratio = seconds(function, image, weight) / baseline
+    print(f"{name:9} {ratio:4.1f} times the time, keeps {kept:.0f} times the input")
 assert saved_bytes(padded(conv2d), image, weight) == 0
 
 # %%

@@ -15,7 +15,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import broadcasting, compilation, convolution, elementwise, linear, reductions
+from autograd_cookbook import (
+    broadcasting,
+    checkpointing,
+    compilation,
+    convolution,
+    elementwise,
+    hooks,
+    linear,
+    reductions,
+)
 from autograd_cookbook.source import standalone
 
 VERIFIED = Path(__file__).with_name("verified.json")
@@ -51,7 +60,8 @@ class Recipe:
         page: the script in ``examples/`` that teaches it, without suffix.
         function: what a reader calls.
         exports: names that the copied source must define, the first being ``function``'s.
-        samples: yields the calls that the tests verify, the typical one first.
+        samples: yields the calls that the tests verify, the typical one first; none for a tool that is no
+            differentiable function.
         reference: the nearest built-in, or a composition of built-ins, called as ``function`` is.
         gradient: "exact"; "surrogate" if the backward declares another gradient on purpose, which is then the
             one that autograd finds for ``reference``; "approximate" if it estimates one.
@@ -64,7 +74,7 @@ class Recipe:
     function: Callable[..., Any]
     exports: tuple[str, ...]
     samples: Callable[[], Iterator[Sample]]
-    reference: Callable[..., Any]
+    reference: Callable[..., Any] | None = None
     gradient: Literal["exact", "surrogate", "approximate"] = "exact"
     tolerance: float | None = None
     promises: tuple[str, ...] = ("first_order", "second_order", "vmap", "compile")
@@ -187,6 +197,51 @@ def _conv2d() -> Iterator[Sample]:
     yield Sample("empty batch", (randn(0, 2, 4, 4), randn(3, 2, 2, 2)))
 
 
+def _clip_gradient() -> Iterator[Sample]:
+    # A bound that no gradient of the tests reaches: then, and only then, clipping is exact.
+    yield Sample("matrix", (randn(4, 3), 1e6))
+    yield Sample("scalar", (randn(), 1e6))
+    yield Sample("empty", (randn(0, 3), 1e6))
+
+
+def _add_gradient_noise() -> Iterator[Sample]:
+    yield Sample("no noise", (randn(4, 3), 0.0))
+    yield Sample("empty", (randn(0, 3), 0.5))
+
+
+def _saved_as() -> Iterator[Sample]:
+    # Stored in the dtype that they have, tensors are not rounded.
+    yield Sample("chain", (torch.float64, lambda x: x.exp().sin() * x.tanh(), randn(4, 3)))
+    yield Sample("two inputs", (torch.float64, lambda x, w: (x @ w).sigmoid().square(), randn(4, 3), randn(3, 2)))
+    yield Sample("empty", (torch.float64, lambda x: x.exp().sin(), randn(0, 3)))
+
+
+def _checkpoint() -> Iterator[Sample]:
+    yield Sample("chain", (lambda x: x.exp().sin() * x.tanh(), randn(4, 3)))
+    yield Sample("two inputs", (lambda x, w: (x @ w).sigmoid().square(), randn(4, 3), randn(3, 2)))
+    yield Sample("input used twice", (lambda x, y: x.exp() * y.sin() * x, *[randn(3)] * 2))
+    yield Sample("several outputs", (lambda x: (x.exp(), x.sin().square()), randn(3)))
+    yield Sample("empty", (lambda x: x.exp().sin(), randn(0, 3)))
+
+
+def _checkpoint_sequence() -> Iterator[Sample]:
+    yield Sample("five", ([torch.sin, torch.exp, torch.tanh, torch.square, torch.cos], randn(4, 3)))
+    yield Sample("one segment", ([torch.sin, torch.exp], randn(3), 1))
+    yield Sample("all segments", ([torch.sin, torch.exp, torch.tanh], randn(3), 3))
+    yield Sample("one function", ([torch.sin], randn()))
+
+
+def _in_sequence(functions: Any, input: Tensor, segments: int | None = None) -> Tensor:
+    for function in functions:
+        input = function(input)
+    return input
+
+
+def _nothing() -> Iterator[Sample]:
+    """For tools that are no differentiable functions."""
+    yield from ()
+
+
 def _huber() -> Iterator[Sample]:
     yield from _unary()
     yield Sample("narrow", (randn(4, 3), 0.3))
@@ -296,6 +351,66 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("conv1d",),
         samples=_conv1d,
         reference=F.conv1d,
+    ),
+    Recipe(
+        name="clip_gradient",
+        page="02_changing_the_gradient/hooks",
+        function=hooks.clip_gradient,
+        exports=("clip_gradient",),
+        samples=_clip_gradient,
+        reference=lambda input, max_norm: input.view_as(input),
+    ),
+    Recipe(
+        name="add_gradient_noise",
+        page="02_changing_the_gradient/hooks",
+        function=hooks.add_gradient_noise,
+        exports=("add_gradient_noise",),
+        samples=_add_gradient_noise,
+        reference=lambda input, std: input.view_as(input),
+    ),
+    Recipe(
+        name="GradientLog",
+        page="02_changing_the_gradient/hooks",
+        function=hooks.GradientLog,
+        exports=("GradientLog",),
+        samples=_nothing,
+        promises=(),
+    ),
+    Recipe(
+        name="step_in_backward",
+        page="02_changing_the_gradient/hooks",
+        function=hooks.step_in_backward,
+        exports=("step_in_backward",),
+        samples=_nothing,
+        promises=(),
+    ),
+    Recipe(
+        name="saved_as",
+        page="02_changing_the_gradient/hooks",
+        function=hooks.saved_as,
+        exports=("saved_as",),
+        samples=_saved_as,
+        reference=lambda dtype, function, *args: function(*args),
+        # torch.func and torch.compile refuse hooks on saved tensors.
+        promises=("first_order", "second_order", "checkpoint"),
+    ),
+    Recipe(
+        name="checkpoint",
+        page="04_memory/checkpointing",
+        function=checkpointing.checkpoint,
+        exports=("checkpoint",),
+        samples=_checkpoint,
+        reference=lambda function, *args: function(*args),
+        promises=("first_order", "second_order", "checkpoint"),
+    ),
+    Recipe(
+        name="checkpoint_sequence",
+        page="04_memory/checkpointing",
+        function=checkpointing.checkpoint_sequence,
+        exports=("checkpoint_sequence",),
+        samples=_checkpoint_sequence,
+        reference=_in_sequence,
+        promises=("first_order", "second_order", "checkpoint"),
     ),
     Recipe(
         name="huber",

@@ -1,0 +1,184 @@
+r"""
+Checkpointing: compute again what you cannot keep
+=================================================
+
+You will call any part of a network so that it saves only its arguments, and train a deep sequence in memory that
+grows with the square root of its depth.
+"""
+
+# sphinx_gallery_tags = ["memory", "second order", "checkpoint"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# When activations do not fit and time is cheaper than memory. For production use
+# ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``, which works on the same principle and knows more
+# about :func:`torch.compile` and distributed training. Copy this version to understand it, to change what is
+# kept, or for the schedule below.
+#
+# The gradient
+# ------------
+#
+# Nothing changes in the formula. Backward asks for saved tensors; here each of them is replaced by a *place*, and
+# the first place that is asked for runs the function again and fills all of them. With :math:`n` equal layers cut
+# into :math:`k` segments, the inputs of the segments and the inside of one segment are alive:
+#
+# .. math:: M(k) = k + \frac{n}{k}, \qquad \min_k M(k) = 2\sqrt{n} \text{ at } k = \sqrt{n} .
+#
+# The recipe
+# ----------
+#
+# .. recipe:: checkpoint
+#
+# .. recipe:: checkpoint_sequence
+
+import math
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import peak_bytes
+from autograd_cookbook.checkpointing import checkpoint, checkpoint_sequence
+
+# %%
+# See it work
+# -----------
+#
+# A chain of :math:`n` layers, forward and backward, three ways. Memory is counted in activations: the exact number
+# of bytes at the worst moment over the bytes of one activation.
+
+activation = torch.randn(20_000, requires_grad=True)
+depths = [4, 9, 16, 36, 64, 144, 256]
+
+
+def peak(segments, depth):
+    def run():
+        checkpoint_sequence([torch.sin] * depth, activation, segments).sum().backward()
+
+    return peak_bytes(run) / activation.untyped_storage().nbytes()
+
+
+curves = {
+    "keep all": [peak(1, n) for n in depths],
+    "two segments": [peak(2, n) for n in depths],
+    "√n segments": [peak(None, n) for n in depths],
+}
+
+figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
+for (name, values), style in zip(curves.items(), ("-o", "--s", "-.^"), strict=True):
+    axis.loglog(depths, values, style, label=name)
+axis.loglog(depths, [2 * math.sqrt(n) for n in depths], color="0.6", linewidth=1, label="2√n")
+axis.set(xlabel="depth n", ylabel="activations alive at the peak", xticks=depths, xticklabels=depths)
+axis.minorticks_off()
+axis.set_title("Peak memory of training against depth: linear if all is kept, 2√n with √n segments")
+axis.legend()
+plt.show()
+
+for n, value in zip(depths, curves["√n segments"], strict=True):
+    assert value <= 2.2 * math.sqrt(n)
+print("256 layers:", {name: round(values[-1], 1) for name, values in curves.items()}, "activations")
+
+# %%
+# It is one more forward, and not twice the time:
+
+layers = [nn.Sequential(nn.Linear(128, 128), nn.GELU()) for _ in range(16)]
+batch = torch.randn(256, 128, requires_grad=True)
+
+
+def seconds(run):
+    times = []
+    for _ in range(9):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+plain = seconds(lambda: checkpoint_sequence(layers, batch, 1).sum().backward())
+checked = seconds(lambda: checkpoint_sequence(layers, batch).sum().backward())
+print(
+    f"16 layers in 4 segments take {checked / plain:.2f} times the time of keeping all (torch {torch.__version__})"
+)
+
+# %%
+# Parameters, random numbers, second derivatives: the same as without.
+
+net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 1)).double()
+x = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)
+results = []
+for call in (lambda net, x: net(x), checkpoint):
+    torch.manual_seed(0)
+    (gradient,) = torch.autograd.grad(call(net, x).square().sum(), x, create_graph=True)
+    results.append([gradient, *torch.autograd.grad(gradient.square().sum(), list(net.parameters()))])
+assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+print("gradients and second derivatives agree in every bit, dropout included")
+
+# %%
+# The wrong version
+# -----------------
+#
+# The textbook version is a ``Function`` that runs its argument again in backward. It returns a gradient for each
+# *tensor argument*. The parameters of a layer are no arguments, and nobody complains:
+
+
+class Naive(Function):
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.function = function
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return function(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.function(x)
+        return None, torch.autograd.grad(y, x, grad_output)[0]
+
+
+layer = nn.Linear(3, 3)
+x = torch.ones(2, 3, requires_grad=True)
+Naive.apply(layer, x).sum().backward()
+print("weight.grad of the naive version:", layer.weight.grad)
+checkpoint(layer, x).sum().backward()
+print("weight.grad of the recipe:       ", layer.weight.grad[0].tolist(), "...")
+
+# %%
+# With dropout it is worse: the mask of the second run is another one, and the gradient belongs to a function that
+# was never evaluated.
+
+torch.manual_seed(0)
+for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
+    x = torch.ones(10_000, requires_grad=True)
+    y = call(lambda x: F.dropout(x, 0.5), x)
+    y.sum().backward()
+    wrong = float(((y.detach() != 0) != (x.grad != 0)).float().mean())
+    print(f"{name}: {wrong:.0%} of the elements have a gradient that contradicts their value")
+    assert (wrong == 0) == (name == "recipe")
+
+# %%
+# What it costs
+# -------------
+#
+# One more forward of everything but the last segment. The state of the CPU's random generator,
+# 5,056 bytes a call, which matters for small functions only. And what does not work: ``torch.func`` and
+# ``torch.compile`` refuse hooks on saved tensors, as the badges above say; torch's own function compiles.
+
+assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: store saved tensors in bfloat16, in place of not at all.
+# * :doc:`/cookbook/01_first_steps/reductions`: a formula that needs less in the first place.
+# * :doc:`/cookbook/05_higher_order/hessian`: second derivatives, which checkpointing leaves intact.
+# * In torch's documentation: :func:`torch.utils.checkpoint.checkpoint`,
+#   :class:`torch.autograd.graph.saved_tensors_hooks`.
