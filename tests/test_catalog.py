@@ -59,9 +59,7 @@ def test_second_order_agrees_with_finite_differences(recipe: Recipe, sample: Sam
 
 
 @each_sample(COMPARABLE)
-@pytest.mark.parametrize(
-    ("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=["float64", "float32"]
-)
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)], ids=["float64", "float32"])
 def test_agrees_with_the_nearest_built_in(recipe: Recipe, sample: Sample, dtype: torch.dtype, rtol: float) -> None:
     converted = sample.to(dtype)
     expected = gradients(recipe.reference, copies(converted.args))
@@ -84,9 +82,7 @@ def test_memory_layout_changes_nothing(recipe: Recipe, sample: Sample) -> None:
     expected = gradients(recipe.function, copies(sample.args))
 
     def transposed(tensor: Tensor) -> Tensor:
-        return (
-            tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor.repeat_interleave(2)[::2].view(tensor.shape)
-        )
+        return tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor.repeat_interleave(2)[::2].view(tensor.shape)
 
     args = tuple(
         transposed(a.detach()).requires_grad_(a.requires_grad) if is_differentiable(a) else a for a in sample.args

@@ -118,9 +118,7 @@ def test_arguments_of_any_type() -> None:
         pytest.param(lambda x: x.sin()[:2].exp().tanh(), "expected", id="shape"),
         pytest.param(lambda x: x.sin(), "fewer", id="fewer"),
         pytest.param(lambda x: x.sin().exp().tanh().sigmoid().exp(), "more", id="more"),
-        pytest.param(
-            lambda x: x.float().sin().exp().tanh(), r"float32, expected .* of torch\.float64", id="dtype"
-        ),
+        pytest.param(lambda x: x.float().sin().exp().tanh(), r"float32, expected .* of torch\.float64", id="dtype"),
     ],
 )
 def test_a_function_that_does_not_repeat_itself_is_named(second, message) -> None:

@@ -23,9 +23,7 @@ small = st.integers(1, 3)
     extra=st.tuples(st.integers(0, 4), st.integers(0, 4)),
 )
 def test_gradients_agree_with_torch_for_any_geometry(kernel, stride, padding, dilation, groups, extra) -> None:
-    size = [
-        max(d * (k - 1) + 1 - 2 * p, 1) + e for k, p, d, e in zip(kernel, padding, dilation, extra, strict=True)
-    ]
+    size = [max(d * (k - 1) + 1 - 2 * p, 1) + e for k, p, d, e in zip(kernel, padding, dilation, extra, strict=True)]
     inputs = [
         torch.randn(shape, dtype=torch.float64, requires_grad=True)
         for shape in ((2, 2 * groups, *size), (groups * 3, 2, *kernel), (groups * 3,))

@@ -51,9 +51,7 @@ def test_the_mean_of_nothing_is_nan() -> None:
     assert x.grad.shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    "values", [[2.0, 2.0, 1.0], [INF, INF, 0.0], [-INF, -INF, -INF], [float("nan"), 1.0, 2.0]]
-)
+@pytest.mark.parametrize("values", [[2.0, 2.0, 1.0], [INF, INF, 0.0], [-INF, -INF, -INF], [float("nan"), 1.0, 2.0]])
 def test_ties_share_as_in_torch(values) -> None:
     grads = []
     for function in (reductions.amax, torch.amax):

@@ -56,9 +56,7 @@ def fingerprint(script: Path) -> str:
     digest = hashlib.sha256((ROOT / "constraints.txt").read_bytes())
     for path in sorted(imports_of(script)):
         for file in (
-            sorted(path.parent.glob("*"))
-            if path.name == "__init__.py" and path.parent.name != PACKAGE
-            else [path]
+            sorted(path.parent.glob("*")) if path.name == "__init__.py" and path.parent.name != PACKAGE else [path]
         ):
             if file.suffix in {".py", ".cpp", ".cu", ".h", ".json"}:
                 digest.update(file.read_bytes())

@@ -58,9 +58,7 @@ class RecipeDirective(SphinxDirective):
         recipe = BY_NAME[name]
         page = self.env.docname.removeprefix("cookbook/")
         if recipe.page != page:
-            raise self.error(
-                f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}"
-            )
+            raise self.error(f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}")
         record = catalog.verified()
         self.env.note_dependency(str(catalog.VERIFIED))
         module = Path(sys.modules[recipe.module].__file__)

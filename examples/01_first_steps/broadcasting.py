@@ -59,9 +59,7 @@ weights = torch.tensor([[1.0, 0.0, 2.0, 1.0], [0.0, 1.0, 1.0, 0.0], [2.0, 1.0, 0
 
 multiply(column, row).backward(weights)
 
-figure, axes = plt.subplots(
-    2, 3, figsize=(7, 3.6), layout="constrained", width_ratios=(1, 4, 4), height_ratios=(3, 1)
-)
+figure, axes = plt.subplots(2, 3, figsize=(7, 3.6), layout="constrained", width_ratios=(1, 4, 4), height_ratios=(3, 1))
 figure.suptitle("Each gradient of a broadcast product is a sum along the dimension that was expanded")
 panels = {
     (0, 0): (column.grad, "sum of the right grid\nalong each row"),
@@ -75,9 +73,7 @@ for place, axis in zip([(i, j) for i in range(2) for j in range(3)], axes.flat, 
         values, title = panels[place]
         axis.imshow(values, cmap="Blues", vmin=0, vmax=16, aspect="auto")
         axis.set_title(title, fontsize=8)
-        for (i, j), value in zip(
-            torch.cartesian_prod(*map(torch.arange, values.shape)), values.flatten(), strict=True
-        ):
+        for (i, j), value in zip(torch.cartesian_prod(*map(torch.arange, values.shape)), values.flatten(), strict=True):
             axis.text(j, i, f"{value:.0f}", ha="center", va="center", color="white" if value > 8 else "black")
 plt.show()
 

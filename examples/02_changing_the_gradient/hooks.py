@@ -101,12 +101,12 @@ assert inside < after / 4
 
 # %%
 # Hooks on *saved tensors* change what is stored between forward and backward. In bfloat16 the value stays exact,
-# and the gradient gets an error of about one part in a hundred:
+# and the gradient gets an error that you should measure on your own network:
 
 
 def network(x):
     for _ in range(10):
-        x = torch.sigmoid(x).mul(2).sin()
+        x = torch.tanh(x)
     return x
 
 
@@ -119,7 +119,7 @@ peaks = [
 ]
 error = float((rounded - exact).norm() / exact.norm())
 print(f"torch {torch.__version__}: peak {peaks[1] / peaks[0]:.2f} of the plain one, relative error {error:.1e}")
-assert error < 0.02
+assert 0 < error < 0.02
 
 # %%
 # The wrong version
@@ -130,20 +130,20 @@ assert error < 0.02
 
 a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
 left, right = a * 1, b * 1
-left.register_hook(lambda grad: grad.mul_(10))
+right.register_hook(lambda grad: grad.mul_(10))
 (left + right).backward(torch.ones(3))
-print("in place:   a.grad", a.grad.tolist(), " b.grad", b.grad.tolist(), "(b should have ones)")
-assert b.grad.tolist() == [10.0] * 3
+print("in place:   a.grad", a.grad.tolist(), " b.grad", b.grad.tolist(), "(a should have ones)")
+assert a.grad.tolist() == [10.0] * 3
 
 a.grad = b.grad = None
 left, right = a * 1, b * 1
-left.register_hook(lambda grad: grad * 10)
+right.register_hook(lambda grad: grad * 10)
 (left + right).backward(torch.ones(3))
 print("returned:   a.grad", a.grad.tolist(), " b.grad", b.grad.tolist())
-assert b.grad.tolist() == [1.0] * 3
+assert a.grad.tolist() == [1.0] * 3
 
 # %%
-# And hooks add up. A hook registered in a training loop on a parameter, and never removed, runs once more with each
+# And hooks add up. One registered in a training loop on a parameter, and never removed, runs once more with each
 # pass:
 
 parameter = torch.ones(1, requires_grad=True)
@@ -160,8 +160,8 @@ assert seen == [0.5, 0.25, 0.125, 0.0625]
 # What it costs
 # -------------
 #
-# A hook is one Python call per backward, and no memory. Clipping by norm reads the gradient once more. The order of
-# hooks on one tensor is that of their registration, and each gets what the one before returned:
+# A hook is one Python call per backward, and no memory. Clipping by norm reads the gradient once more. Hooks on
+# one tensor run in the order of their registration, and each gets what the one before returned:
 
 x = torch.ones(1, requires_grad=True)
 order = []

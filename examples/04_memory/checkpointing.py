@@ -102,9 +102,7 @@ def seconds(run):
 
 plain = seconds(lambda: checkpoint_sequence(layers, batch, 1).sum().backward())
 checked = seconds(lambda: checkpoint_sequence(layers, batch).sum().backward())
-print(
-    f"16 layers in 4 segments take {checked / plain:.2f} times the time of keeping all (torch {torch.__version__})"
-)
+print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of keeping all (torch {torch.__version__})")
 
 # %%
 # Parameters, random numbers, second derivatives: the same as without.

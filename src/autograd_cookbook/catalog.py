@@ -5,6 +5,7 @@ recipe, add its function to a module, one :class:`Recipe` here, and one script t
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,11 +17,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from autograd_cookbook import (
+    approximate,
     broadcasting,
     checkpointing,
     compilation,
     convolution,
     elementwise,
+    hessian,
     hooks,
     linear,
     reductions,
@@ -242,6 +245,48 @@ def _nothing() -> Iterator[Sample]:
     yield from ()
 
 
+def _bowl(x: Tensor) -> Tensor:
+    """A scalar function whose Hessian is neither constant nor diagonal."""
+    return (x.sin() * x.sum()).square().sum()
+
+
+def _hvp() -> Iterator[Sample]:
+    for mode in ("reverse", "forward_over_reverse"):
+        yield Sample(f"vector, {mode}", (_bowl, randn(3), randn(3), mode))
+        yield Sample(f"matrix, {mode}", (_bowl, randn(2, 3), randn(2, 3), mode))
+        yield Sample(f"scalar, {mode}", (_bowl, randn(), randn(), mode))
+    yield Sample("custom function inside", (lambda x: hessian.log_cosh(x).sum(), randn(3), randn(3)))
+
+
+def _hessian() -> Iterator[Sample]:
+    for mode in ("reverse", "forward_over_reverse"):
+        yield Sample(f"vector, {mode}", (_bowl, randn(3), mode))
+        yield Sample(f"matrix, {mode}", (_bowl, randn(2, 2), mode))
+        yield Sample(f"scalar, {mode}", (_bowl, randn(), mode))
+
+
+def _jacobian() -> Iterator[Sample]:
+    for mode in ("reverse", "forward_over_reverse"):
+        yield Sample(f"vector, {mode}", (lambda x: torch.outer(x.sin(), x), randn(3), mode))
+        yield Sample(f"matrix, {mode}", (lambda x: (x.exp() @ x.mT).sum(0), randn(2, 3), mode))
+        yield Sample(f"scalar output, {mode}", (_bowl, randn(2), mode))
+
+
+def _finite_difference() -> Iterator[Sample]:
+    yield Sample("matrix to vector", (lambda x: (x.sin() * x.exp()).sum(1), randn(3, 2)))
+    yield Sample("scalar", (torch.sin, randn()))
+    yield Sample("to a scalar", (_bowl, randn(4)))
+    yield Sample("empty", (torch.exp, randn(0, 3)))
+
+
+def _simultaneous_perturbation() -> Iterator[Sample]:
+    # With one element there is one direction and its opposite: the estimate has no variance and can be checked.
+    yield Sample("one element", (torch.sin, randn(1), 3, None, torch.Generator().manual_seed(0)))
+    yield Sample("scalar", (torch.exp, randn(), 1, None, torch.Generator().manual_seed(0)))
+    yield Sample("vector output", (lambda x: torch.cat([x, x.exp()]), randn(1), 2, None, torch.Generator()))
+    yield Sample("empty", (torch.exp, randn(0, 3), 1, None, torch.Generator()))
+
+
 def _huber() -> Iterator[Sample]:
     yield from _unary()
     yield Sample("narrow", (randn(4, 3), 0.3))
@@ -413,14 +458,67 @@ RECIPES: tuple[Recipe, ...] = (
         promises=("first_order", "second_order", "checkpoint"),
     ),
     Recipe(
+        name="log_cosh",
+        page="05_higher_order/hessian",
+        function=hessian.log_cosh,
+        exports=("log_cosh",),
+        samples=_unary,
+        reference=lambda input: torch.logaddexp(input, -input) - math.log(2),
+    ),
+    Recipe(
+        name="hvp",
+        page="05_higher_order/hessian",
+        function=hessian.hvp,
+        exports=("hvp",),
+        samples=_hvp,
+        reference=lambda f, x, v, mode="": torch.autograd.functional.hvp(f, x, v, create_graph=True)[1],
+    ),
+    Recipe(
+        name="hessian",
+        page="05_higher_order/hessian",
+        function=hessian.hessian,
+        exports=("hessian",),
+        samples=_hessian,
+        reference=lambda f, x, mode: torch.func.hessian(f)(x),
+    ),
+    Recipe(
+        name="jacobian",
+        page="05_higher_order/hessian",
+        function=hessian.jacobian,
+        exports=("jacobian",),
+        samples=_jacobian,
+        reference=lambda f, x, mode: torch.func.jacrev(f)(x),
+    ),
+    Recipe(
+        name="finite_difference",
+        page="06_beyond_autograd/approximate_gradients",
+        function=approximate.finite_difference,
+        exports=("finite_difference",),
+        samples=_finite_difference,
+        reference=lambda black_box, input: black_box(input),
+        gradient="approximate",
+        tolerance=1e-8,
+        # once_differentiable, and a loop over the elements that no transform can look into.
+        promises=("first_order",),
+    ),
+    Recipe(
+        name="simultaneous_perturbation",
+        page="06_beyond_autograd/approximate_gradients",
+        function=approximate.simultaneous_perturbation,
+        exports=("simultaneous_perturbation",),
+        samples=_simultaneous_perturbation,
+        reference=lambda black_box, input, *options: black_box(input),
+        gradient="approximate",
+        tolerance=1e-8,
+        promises=("first_order",),
+    ),
+    Recipe(
         name="huber",
         page="07_compile/torch_compile",
         function=compilation.huber,
         exports=("huber", "graph_breaks"),
         samples=_huber,
-        reference=lambda input, delta=1.0: F.huber_loss(
-            input, torch.zeros_like(input), reduction="none", delta=delta
-        ),
+        reference=lambda input, delta=1.0: F.huber_loss(input, torch.zeros_like(input), reduction="none", delta=delta),
     ),
 )
 

@@ -26,9 +26,7 @@ class _Import:
     def __str__(self) -> str:
         if self.original is None:
             return f"import {self.module}" + (f" as {self.name}" if self.name != self.module else "")
-        return f"from {self.module} import {self.original}" + (
-            f" as {self.name}" if self.name != self.original else ""
-        )
+        return f"from {self.module} import {self.original}" + (f" as {self.name}" if self.name != self.original else "")
 
 
 class _Module:
@@ -113,9 +111,7 @@ def standalone(module: str, names: Iterable[str]) -> str:
 
     collect(module, names, strict=True)
     order = _dependencies_first(chosen, modules)
-    body = [
-        modules[name].text(node) for name in order for node in sorted(chosen[name], key=lambda node: node.lineno)
-    ]
+    body = [modules[name].text(node) for name in order for node in sorted(chosen[name], key=lambda node: node.lineno)]
     return "\n\n\n".join(["\n".join(_sorted_imports(imports)), *body]) + "\n"
 
 

@@ -54,9 +54,7 @@ def copies(args: Args, change: Callable[[Tensor], Tensor] = torch.clone) -> Args
     )
 
 
-def gradients(
-    function: Function, args: Args, change: Callable[[Tensor], Tensor] = torch.clone
-) -> tuple[Tensor, ...]:
+def gradients(function: Function, args: Args, change: Callable[[Tensor], Tensor] = torch.clone) -> tuple[Tensor, ...]:
     """Outputs, and gradients of them weighted by fixed uneven numbers.
 
     ``change`` is applied to each of the weights: a layout that the backward must cope with.

@@ -1,0 +1,237 @@
+r"""
+Hessians: differentiate the gradient
+====================================
+
+You will write a function whose gradient can be differentiated again, and get Hessian-vector products and whole
+Hessians of any model.
+"""
+
+# sphinx_gallery_tags = ["second order", "forward mode"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# For curvature: Newton steps, sharpness, influence functions, physics-informed losses. Ask for a product
+# :math:`Hv` whenever that is enough, and it mostly is; the whole Hessian costs :math:`n` of them. torch has
+# ``torch.func.hessian`` and ``torch.autograd.functional.hvp``, which are as good. The recipes show how they are
+# made, take either mode, and name the shape that is wrong.
+#
+# The gradient
+# ------------
+#
+# .. math::
+#
+#    H v = \nabla_x \left( \nabla f(x)^\top v \right)
+#    = \left.\frac{d}{dt}\right|_{t=0} \nabla f(x + t v) .
+#
+# The first form runs backward twice, the second runs forward mode through backward. Either sees a custom function's
+# ``backward`` as one more computation to differentiate: it must be made of differentiable operations on tensors
+# that autograd knows, inputs and outputs.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: hvp
+#
+# .. recipe:: hessian
+#
+# .. recipe:: jacobian
+#
+# .. recipe:: log_cosh
+
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.autograd import Function, gradcheck, gradgradcheck
+from torch.autograd.function import once_differentiable
+
+from autograd_cookbook.hessian import hessian, hvp, log_cosh
+
+# %%
+# See it work
+# -----------
+#
+# A small network learns a sine with a log-cosh loss. The eigenvalues of the Hessian of the loss, before and after:
+# a few directions bend, most are flat, and at the end hardly any bends down.
+
+torch.manual_seed(0)
+data = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
+target = data.sin()
+net = nn.Sequential(nn.Linear(1, 12), nn.Tanh(), nn.Linear(12, 1)).double()
+shapes = [(name, p.shape, p.numel()) for name, p in net.named_parameters()]
+
+
+def loss(vector):
+    pieces = vector.split([count for _, _, count in shapes])
+    parameters = {name: piece.view(shape) for (name, shape, _), piece in zip(shapes, pieces, strict=True)}
+    return log_cosh(torch.func.functional_call(net, parameters, data) - target).mean()
+
+
+start = nn.utils.parameters_to_vector(net.parameters()).detach()
+vector = start.clone().requires_grad_()
+optimizer = torch.optim.LBFGS([vector], max_iter=200, line_search_fn="strong_wolfe")
+
+
+def closure():
+    optimizer.zero_grad()
+    value = loss(vector)
+    value.backward()
+    return value
+
+
+optimizer.step(closure)
+end = vector.detach()
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
+figure.suptitle("Curvature of a loss: eigenvalues of its Hessian, and the cost of having them")
+for point, label, style in ((start, "before training", "o"), (end, "after", "s")):
+    eigenvalues = torch.linalg.eigvalsh(hessian(loss, point)).flip(0)
+    left.plot(eigenvalues, style, markersize=4, fillstyle="none", label=f"{label}, loss {loss(point):.1g}")
+left.set_yscale("symlog", linthresh=1e-6)
+left.axhline(0, color="0.7", linewidth=0.8)
+left.set(xlabel="index", ylabel="eigenvalue", yticks=[-1e-2, -1e-5, 0, 1e-5, 1e-2])
+left.legend(fontsize=8)
+
+
+def milliseconds(function, *args):
+    function(*args)
+    times = []
+    for _ in range(5):
+        begin = time.perf_counter()
+        function(*args)
+        times.append(1000 * (time.perf_counter() - begin))
+    return min(times)
+
+
+def coupled(x):
+    return log_cosh(x * x.roll(1)).sum()
+
+
+sizes = [64, 128, 256, 512, 1024, 2048]
+points = [torch.randn(n) for n in sizes]
+right.loglog(sizes, [milliseconds(hessian, coupled, p) for p in points], "-o", label="whole Hessian")
+right.loglog(sizes, [milliseconds(hvp, coupled, p, torch.ones_like(p)) for p in points], "--s", label="one product Hv")
+right.set(xlabel="number of variables", ylabel="milliseconds")
+right.legend(fontsize=8)
+plt.show()
+
+direction = torch.randn_like(end)
+assert torch.allclose(hvp(loss, end, direction), hessian(loss, end) @ direction, rtol=1e-9)
+
+# %%
+# The product touches :math:`n` numbers, the Hessian :math:`n^2`. For this network:
+
+print(f"{end.numel()} parameters; a product holds {end.numel()} numbers, the Hessian {end.numel() ** 2}")
+
+# %%
+# The wrong version
+# -----------------
+#
+# It saves an intermediate, ``tanh(x)``, because backward will need it. The first derivative is right. But the saved
+# tensor was made inside of ``forward``, where autograd does not look, and so it is a constant:
+
+
+class SavesIntermediate(Function):
+    @staticmethod
+    def forward(input):
+        return input.cosh().log(), input.tanh()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, grad_output, _):
+        return grad_output * ctx.saved_tensors[0]
+
+
+def wrong(input):
+    return SavesIntermediate.apply(input)[0]
+
+
+x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+print("torch", torch.__version__)
+print("gradcheck of the wrong one:", gradcheck(wrong, (x,)))
+print("its Hessian:      ", hessian(lambda x: wrong(x).sum(), x.detach()).diagonal().tolist())
+print("the right Hessian:", hessian(lambda x: log_cosh(x).sum(), x.detach()).diagonal().tolist())
+try:
+    gradgradcheck(wrong, (x,))
+except RuntimeError as error:
+    print("gradgradcheck:", str(error).splitlines()[0])
+assert gradgradcheck(log_cosh, (x,))
+
+# %%
+# ``once_differentiable`` is meant to make this loud. How loud is it? It depends on how the second derivative is
+# asked for. Added to anything that does depend on ``x``, the first derivative takes part as a constant, and a part
+# of the second derivative is missing without a word:
+
+
+class Once(Function):
+    @staticmethod
+    def forward(input):
+        return input**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return 3 * ctx.saved_tensors[0] ** 2 * grad_output
+
+
+x = torch.tensor(2.0, requires_grad=True)
+(first,) = torch.autograd.grad(Once.apply(x), x, create_graph=True)
+print("gradient requires grad:", first.requires_grad)
+(partial,) = torch.autograd.grad(first * x, x)
+print(f"derivative of f'(x) x: {partial.item():g}, should be f''(x) x + f'(x) = {(6 * x * x + 3 * x**2).item():g}")
+assert partial.item() == 12
+
+(first,) = torch.autograd.grad(Once.apply(x) * x, x, create_graph=True)
+try:
+    first.backward()
+except RuntimeError as error:
+    print("and where its gradient depends on x:", error)
+
+# %%
+# Forward over reverse
+# --------------------
+#
+# The second mode is said to be faster. It depends: measure. It needs forward mode in whatever backward does, which
+# torch's own operations have, and for a custom function a ``jvp``. Without one it raises:
+
+x = torch.randn(500)
+reverse, forward = (
+    milliseconds(lambda m=m: hessian(lambda x: (x * x.roll(1)).sin().sum(), x, m))
+    for m in ("reverse", "forward_over_reverse")
+)
+print(f"500 variables: forward over reverse takes {forward / reverse:.2f} times the time of reverse over reverse")
+try:
+    hvp(lambda x: log_cosh(x).sum(), x, x, "forward_over_reverse")
+except RuntimeError as error:
+    print(str(error).strip().splitlines()[0])
+
+# %%
+# What it costs
+# -------------
+#
+# One product is a small multiple of one gradient, whatever the number of variables:
+
+x, v = torch.randn(200_000), torch.randn(200_000)
+gradient = torch.func.grad(coupled)
+print(f"Hv takes {milliseconds(hvp, coupled, x, v) / milliseconds(gradient, x):.1f} times the time of the gradient")
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/01_first_steps/reductions`: the same mistake with a saved softmax.
+# * :doc:`/cookbook/04_memory/checkpointing`: second derivatives of what was not kept.
+# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: when not even the first derivative is known.
+# * In torch's documentation: :func:`torch.func.hessian`, :func:`torch.autograd.gradgradcheck`.

@@ -1,0 +1,227 @@
+r"""
+Approximate gradients of a black box
+====================================
+
+You will train through code that autograd cannot see, knowing how good the gradient is.
+"""
+
+# sphinx_gallery_tags = ["black box", "approximate"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# When a simulator or a library computes the value and you cannot derive its gradient. With few inputs take finite
+# differences: about nine right digits for two evaluations an input. With many inputs and little time take
+# simultaneous perturbation: two evaluations in all, and a noisy direction. If you *can* write down the gradient,
+# or rewrite the code in torch, do that.
+#
+# The gradient
+# ------------
+#
+# .. math::
+#
+#    \bar{x}_i = \frac{f(x + h e_i) - f(x - h e_i)}{2h}, \qquad
+#    \bar{x} \approx \frac{1}{K} \sum_{k=1}^K \frac{f(x + h\delta_k) - f(x - h\delta_k)}{2h}\,\delta_k,
+#    \quad \delta_k \in \{-1, 1\}^n .
+#
+# The error of the first is curvature, of order :math:`h^2`, plus rounding, of order :math:`\varepsilon / h`: least at
+# :math:`h \approx \varepsilon^{1/3}`. The second has the same two and a variance: its expected squared error is
+# :math:`(n - 1)/K` of the squared norm of the gradient.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: finite_difference
+#
+# .. recipe:: simultaneous_perturbation
+
+import math
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch.autograd import gradcheck
+
+from autograd_cookbook.approximate import finite_difference, simultaneous_perturbation
+
+# %%
+# See it work
+# -----------
+#
+# First, quality. The black box is a function in NumPy whose gradient we know. Left: the error of finite differences
+# against the step, for a black box that computes in float64 and for one that computes in float32. Right: the cosine
+# between the estimate and the gradient, against the number of samples.
+
+n = 30
+rng = np.random.default_rng(0)
+mix = rng.normal(size=(n, n)) / math.sqrt(n)
+
+
+def box(x, dtype=np.float64):
+    return torch.as_tensor(np.tanh(mix.astype(dtype) @ x.numpy().astype(dtype)).sum())
+
+
+def box32(x):
+    return box(x, np.float32)
+
+
+x = torch.linspace(-1, 1, n, dtype=torch.float64).requires_grad_()
+mixed = torch.as_tensor(mix)
+truth = torch.autograd.grad(torch.tanh(mixed @ x).sum(), x)[0]
+
+
+def error(estimate):
+    return float((estimate - truth).norm() / truth.norm())
+
+
+def gradient(method, *options):
+    return torch.autograd.grad(method(*options), x)[0]
+
+
+steps = np.logspace(-11, -0.5, 22)
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.3), layout="constrained")
+figure.suptitle("Quality of an approximate gradient, against step and number of samples")
+for function, label, style in ((box, "black box in float64", "-o"), (box32, "in float32", "--s")):
+    errors = [error(gradient(finite_difference, function, x, step)) for step in steps]
+    left.loglog(steps, errors, style, markersize=4, label=label)
+left.set(xlabel="step h", ylabel="relative error of finite differences")
+left.legend(fontsize=8)
+
+samples = [1, 3, 10, 30, 100, 300, 1000]
+generator = torch.Generator().manual_seed(0)
+cosines = torch.tensor(
+    [
+        [
+            torch.cosine_similarity(gradient(simultaneous_perturbation, box, x, k, None, generator), truth, dim=0)
+            for _ in range(8)
+        ]
+        for k in samples
+    ]
+)
+right.semilogx(samples, cosines, ".", color="C0", alpha=0.5)
+right.semilogx(samples, [1 / math.sqrt(1 + (n - 1) / k) for k in samples], color="C1", label="1/√(1 + (n−1)/K)")
+right.set(xlabel="samples K", ylabel="cosine with the gradient", ylim=(0, 1.05))
+right.legend(fontsize=8)
+plt.show()
+
+best = error(gradient(finite_difference, box, x))
+print(f"finite differences, default step: relative error {best:.1e}")
+assert best < 1e-9
+assert float(cosines[-1].min()) > 0.95
+
+# %%
+# Now use. A ball is thrown through the air; a NumPy simulator returns where it is after each tenth of a second.
+# Which speed, angle and drag explain what was seen?
+
+
+def flight(parameters):
+    speed, angle, drag = parameters.numpy()
+    place, velocity, path = np.zeros(2), speed * np.array([np.cos(angle), np.sin(angle)]), []
+    for step in range(200):
+        velocity = velocity + 0.01 * (np.array([0, -9.81]) - drag * np.linalg.norm(velocity) * velocity)
+        place = place + 0.01 * velocity
+        if step % 10 == 9:
+            path.append(place)
+    return torch.as_tensor(np.stack(path))
+
+
+true = torch.tensor([14.0, 0.9, 0.04], dtype=torch.float64)
+seen = flight(true)
+torch.manual_seed(0)
+curves = {}
+for name, method, options in (
+    ("finite differences", finite_difference, ()),
+    ("perturbation, 2 samples", simultaneous_perturbation, (2,)),
+):
+    scaled = torch.tensor([0.9, 0.6, 0.2], dtype=torch.float64, requires_grad=True)  # in units of size about 1
+    unit = torch.tensor([10.0, 1.0, 0.1], dtype=torch.float64)
+    optimizer = torch.optim.Adam([scaled], lr=0.03)
+    curves[name] = []
+    for _ in range(500):
+        optimizer.zero_grad()
+        loss = (method(flight, scaled * unit, *options) - seen).square().mean()
+        loss.backward()
+        optimizer.step()
+        curves[name].append(loss.item())
+    print(f"{name:24} finds {[round(v, 3) for v in (scaled * unit).tolist()]}, true {true.tolist()}")
+
+figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+for (name, values), style in zip(curves.items(), ("-", "--"), strict=True):
+    axis.semilogy(values, style, label=name)
+axis.set(xlabel="step of the optimizer", ylabel="squared error of the path")
+axis.set_title("Fitting a simulator written in NumPy: the noisy gradient descends, too, and more slowly")
+axis.legend()
+plt.show()
+assert curves["finite differences"][-1] < 1e-3
+
+# %%
+# What gradcheck says
+# -------------------
+#
+# gradcheck compares with finite differences, so these pass. It rejects a random gradient, as it should; the
+# *wrapper* can still be checked where the estimate has no variance, with one input element:
+
+print("torch", torch.__version__)
+few = torch.linspace(-1, 1, 4, dtype=torch.float64).requires_grad_()
+cubes = lambda x: (x**3).sum()  # noqa: E731
+print("finite differences:", gradcheck(lambda x: finite_difference(cubes, x), (few,)))
+try:
+    gradcheck(lambda x: simultaneous_perturbation(cubes, x), (few,))
+except RuntimeError as raised:
+    print("perturbation:", str(raised).splitlines()[0])
+one = torch.tensor([0.7], dtype=torch.float64, requires_grad=True)
+print("perturbation, one element:", gradcheck(lambda x: simultaneous_perturbation(cubes, x), (one,)))
+
+# %%
+# The wrong version
+# -----------------
+#
+# Forward differences with a small step, in float32, because "small is accurate":
+
+
+def naive(function, x, step=1e-6):
+    base, grad = function(x), torch.zeros_like(x)
+    for i in range(x.numel()):
+        moved = x.clone()
+        moved[i] += step
+        grad[i] = (function(moved) - base) / step
+    return grad
+
+
+x32 = x.detach().float()
+noise = error(naive(box32, x32).double())
+print(f"relative error {noise:.1e}: not one digit; the default of the recipe: {best:.1e}")
+assert noise > 0.05
+
+# %%
+# What it costs
+# -------------
+#
+# Evaluations of the black box for one backward, and the time, for n inputs:
+
+for n_inputs in (10, 100, 1000):
+    point = torch.ones(n_inputs, requires_grad=True)
+    row = []
+    for method in (finite_difference, simultaneous_perturbation):
+        calls = []
+        start = time.perf_counter()
+        method(lambda x, calls=calls: (calls.append(1), x.square().sum())[1], point).backward()
+        row.append((len(calls), 1000 * (time.perf_counter() - start)))
+    (fd, fd_ms), (sp, sp_ms) = row
+    print(
+        f"n = {n_inputs:4}: finite differences {fd:4} calls, {fd_ms:6.1f} ms; perturbation {sp} calls, {sp_ms:.1f} ms"
+    )
+    assert (fd, sp) == (1 + 2 * n_inputs, 3)
+
+# %%
+# Nothing is kept but the input. Neither gradient can be differentiated again: both are ``once_differentiable``.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: when you know the gradient of your foreign code.
+# * :doc:`/cookbook/05_higher_order/hessian`: what ``once_differentiable`` does and does not protect from.
+# * In torch's documentation: :func:`torch.autograd.gradcheck`, :class:`torch.autograd.Function`.
