@@ -26,6 +26,7 @@ from autograd_cookbook import (
     hessian,
     hooks,
     linear,
+    native,
     reductions,
 )
 from autograd_cookbook.source import standalone
@@ -287,6 +288,14 @@ def _simultaneous_perturbation() -> Iterator[Sample]:
     yield Sample("empty", (torch.exp, randn(0, 3), 1, None, torch.Generator()))
 
 
+def _swish() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), randn()))
+    yield Sample("scalar", (randn(), randn()))
+    yield Sample("odd size", (randn(3, 5, 7), randn()))
+    yield Sample("empty", (randn(0, 3), randn()))
+    yield Sample("frozen beta", (randn(5), randn().detach()))
+
+
 def _huber() -> Iterator[Sample]:
     yield from _unary()
     yield Sample("narrow", (randn(4, 3), 0.3))
@@ -511,6 +520,14 @@ RECIPES: tuple[Recipe, ...] = (
         gradient="approximate",
         tolerance=1e-8,
         promises=("first_order",),
+    ),
+    Recipe(
+        name="swish",
+        page="06_beyond_autograd/cuda_extension",
+        function=native.swish,
+        exports=("swish", "build", "load", "backend"),
+        samples=_swish,
+        reference=lambda input, beta: input * torch.sigmoid(beta * input),
     ),
     Recipe(
         name="huber",

@@ -36,10 +36,11 @@ class _Module:
         spec = importlib.util.find_spec(name)
         if spec is None or spec.origin is None:
             raise ModuleNotFoundError(f"no source file for module {name!r}")
-        self.path = Path(spec.origin)
-        self.lines = self.path.read_text().splitlines()
+        self.name = name
+        self.lines = Path(spec.origin).read_text().splitlines()
         self.imports: dict[str, _Import] = {}
         self.definitions: dict[str, ast.stmt] = {}
+        self.calls: dict[str, ast.stmt] = {}
         for node in ast.parse("\n".join(self.lines)).body:
             match node:
                 case ast.Import():
@@ -52,6 +53,8 @@ class _Module:
                         self.imports[bound] = _Import(node.module or "", alias.name, bound)
                 case ast.FunctionDef() | ast.ClassDef():
                     self.definitions[node.name] = node
+                case ast.Expr(value=ast.Call(func=ast.Name(id=called))):
+                    self.calls.setdefault(called, node)
                 case ast.Assign() | ast.AnnAssign():
                     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                     for target in targets:
@@ -64,7 +67,17 @@ class _Module:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         while first > 1 and self.lines[first - 2].startswith("#"):
             first -= 1
+        if any(isinstance(leaf, ast.Name) and leaf.id == "__file__" for leaf in ast.walk(node)):
+            return self._value_of(node)
         return "\n".join(self.lines[first - 1 : node.end_lineno])
+
+    def _value_of(self, node: ast.stmt) -> str:
+        """An assignment that reads files beside the module, with what it has read: a copied file stands alone."""
+        (target,) = node.targets
+        texts = getattr(importlib.import_module(self.name), target.id)
+        # Raw and triple-quoted, so that the text reads as it does in its own file.
+        entries = [f'    {name!r}: r"""{text}""",' for name, text in texts.items()]
+        return "\n".join([f"{target.id} = {{", *entries, "}"])
 
 
 def _names(node: ast.stmt) -> set[str]:
@@ -101,6 +114,8 @@ def standalone(module: str, names: Iterable[str]) -> str:
                 if node not in nodes:
                     nodes.add(node)
                     collect(module_name, sorted(_names(node)))
+                    # What the module calls when it is imported, it calls when it has been copied.
+                    nodes |= {source.calls[name]} if name in source.calls else set()
             elif (found := source.imports.get(name)) is not None:
                 if found.module.partition(".")[0] == PACKAGE and found.original is not None:
                     collect(found.module, [found.original], strict=True)

@@ -1,0 +1,43 @@
+// The mathematics of swish, once for all devices: y = x s(b x), with s the logistic function.
+#pragma once
+
+#include <cmath>
+
+#ifdef __CUDACC__
+#define SWISH_INLINE __host__ __device__ __forceinline__
+#else
+#define SWISH_INLINE inline
+#endif
+
+namespace swish {
+
+// What numbers are computed in: half types are widened, so that only loads and stores round.
+template <typename T>
+struct Accumulate {
+  using type = float;
+};
+template <>
+struct Accumulate<double> {
+  using type = double;
+};
+
+template <typename A>
+SWISH_INLINE A logistic(A z) {
+  return A(1) / (A(1) + std::exp(-z));
+}
+
+template <typename A>
+SWISH_INLINE A value(A x, A beta) {
+  return x * logistic(beta * x);
+}
+
+// Derivatives with respect to x and to beta.
+template <typename A>
+SWISH_INLINE void slopes(A x, A beta, A& by_input, A& by_beta) {
+  const A s = logistic(beta * x);
+  const A bend = s * (A(1) - s);
+  by_input = s + beta * x * bend;
+  by_beta = x * (x * bend); // x * x alone overflows
+}
+
+} // namespace swish
