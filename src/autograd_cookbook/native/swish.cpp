@@ -23,6 +23,35 @@ void check(const Tensor& input, const Tensor& beta) {
   STD_TORCH_CHECK(beta.is_cpu(), "expected beta on the device of input, the CPU");
 }
 
+// Several versions of a function are compiled, for wider and wider vectors; the processor picks when it loads.
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define SWISH_VECTOR __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define SWISH_VECTOR
+#endif
+
+// The loops are functions of plain pointers: that is what a compiler can turn into vector instructions.
+template <typename T, typename A>
+SWISH_VECTOR void forward_loop(const T* x, A beta, T* y, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    y[i] = static_cast<T>(swish::value(static_cast<A>(x[i]), beta));
+  }
+}
+
+template <typename T, typename A>
+SWISH_VECTOR double backward_loop(const T* g, const T* x, A beta, T* dx, int64_t begin, int64_t end) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum) // the order of the terms may change, in the same way every time
+  for (int64_t i = begin; i < end; ++i) {
+    const A up = static_cast<A>(g[i]);
+    A by_input, by_beta;
+    swish::slopes(static_cast<A>(x[i]), beta, by_input, by_beta);
+    dx[i] = static_cast<T>(up * by_input);
+    sum += static_cast<double>(up * by_beta);
+  }
+  return sum;
+}
+
 Tensor forward(const Tensor& input, const Tensor& beta) {
   check(input, beta);
   // Kernels walk through memory in order, so the layout is settled here, for every caller.
@@ -37,9 +66,7 @@ Tensor forward(const Tensor& input, const Tensor& beta) {
         scalar_t* y = output.mutable_data_ptr<scalar_t>();
         const A b = static_cast<A>(*beta.const_data_ptr<scalar_t>());
         torch::stable::parallel_for(0, source.numel(), kGrain, [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            y[i] = static_cast<scalar_t>(swish::value(static_cast<A>(x[i]), b));
-          }
+          forward_loop(x, b, y, begin, end);
         });
       })),
       AT_EXPAND(AT_FLOATING_TYPES),
@@ -69,14 +96,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& inp
         double total = 0;
         std::mutex guard;
         torch::stable::parallel_for(0, source.numel(), kGrain, [&](int64_t begin, int64_t end) {
-          double partial = 0;
-          for (int64_t i = begin; i < end; ++i) {
-            const A up = static_cast<A>(g[i]);
-            A by_input, by_beta;
-            swish::slopes(static_cast<A>(x[i]), b, by_input, by_beta);
-            dx[i] = static_cast<scalar_t>(up * by_input);
-            partial += static_cast<double>(up * by_beta);
-          }
+          const double partial = backward_loop(g, x, b, dx, begin, end);
           const std::lock_guard<std::mutex> lock(guard);
           total += partial;
         });

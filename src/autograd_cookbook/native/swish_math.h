@@ -9,6 +9,15 @@
 #define SWISH_INLINE inline
 #endif
 
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+// glibc has vector versions of these two, and tells compilers so under -ffast-math only, which this code must do
+// without: it relies on infinities.
+extern "C" {
+__attribute__((__simd__("notinbranch"))) float expf(float) noexcept;
+__attribute__((__simd__("notinbranch"))) double exp(double) noexcept;
+}
+#endif
+
 namespace swish {
 
 // What numbers are computed in: half types are widened, so that only loads and stores round.
