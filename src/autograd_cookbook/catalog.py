@@ -85,7 +85,7 @@ class Recipe:
 
     @cached_property
     def calls(self) -> tuple[Sample, ...]:
-        """The samples, the same in every process: the global random state is neither read nor moved."""
+        """The samples. They are the same in every process, and the global random state is neither read nor moved."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return tuple(self.samples())
@@ -97,7 +97,7 @@ class Recipe:
 
     @property
     def source(self) -> str:
-        """What the copy button yields: a file that runs without this package."""
+        """A file that runs without this package, which is what the copy button yields."""
         return standalone(self.module, self.exports)
 
 

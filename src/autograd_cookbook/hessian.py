@@ -44,7 +44,7 @@ def log_cosh(input: Tensor) -> Tensor:
         A tensor like ``input``.
 
     Raises:
-        TypeError: if the input is complex: |x| has no complex derivative.
+        TypeError: if the input is complex: the absolute value has no complex derivative.
 
     >>> x = torch.tensor(0.0, requires_grad=True)
     >>> (first,) = torch.autograd.grad(log_cosh(x), x, create_graph=True)

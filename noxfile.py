@@ -1,0 +1,149 @@
+#!/usr/bin/env -S uv run --script
+# /// script
+# dependencies = ["nox>=2025.5"]
+# ///
+"""Everything that a person runs here; ``nox -l`` is the menu."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.5"
+nox.options.sessions = ["docs", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+CONSTRAINTS = "constraints.txt"
+SITE = Path("build/site")
+# Tests and examples run side by side: each with one thread, they do not fight for the cores.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PYTHONFAULTHANDLER": "1"}
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """The package and some of its dependency groups, in the pinned versions."""
+    wanted = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *groups)
+    # torch first and alone: a range, asked for by another package, would take a build with CUDA.
+    session.install("-c", CONSTRAINTS, "torch")
+    session.install("-c", CONSTRAINTS, *wanted, "-e", ".")
+
+
+def pytest(session: nox.Session, *args: str) -> None:
+    """Run pytest; a test that hangs prints its stacks after five minutes."""
+    session.run("pytest", "-o", "faulthandler_timeout=300", *args, *session.posargs, env=ONE_THREAD)
+
+
+def build_site(session: nox.Session, *options: str) -> None:
+    """Run every example and page that has changed, or whose code has; warnings are errors."""
+    session.run(
+        *("python", "-m", "sphinx", "-nW", "--keep-going", "-b", "html", *options, "docs", str(SITE)), env=ONE_THREAD
+    )
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site into build/site, running everything on it."""
+    install(session, "docs", "native")
+    build_site(session, *session.posargs)
+    command = ("python", "-m", "http.server", "--directory", str(SITE), "--bind", "127.0.0.1", "8000")
+    print(f"\nThe site is in {SITE}. To read it: {' '.join(command)}")
+    if sys.stdin.isatty() and sys.stdout.isatty() and input("Serve it at http://127.0.0.1:8000 now? [y/N] ") == "y":
+        session.run(*command)
+
+
+@nox.session(default=False)
+def serve(session: nox.Session) -> None:
+    """Build the site and show it at http://127.0.0.1:8000, again after every change."""
+    install(session, "serve", "native")
+    session.run(
+        *("sphinx-autobuild", "--watch", "src", "--watch", "examples", "--ignore", "*/docs/cookbook/*"),
+        *("--ignore", "*/docs/reference/generated/*", "docs", str(SITE), *session.posargs),
+        env=ONE_THREAD,
+    )
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Test all recipes and tools, in a few minutes."""
+    install(session, "test", "native")
+    pytest(session, "-n", "2", "tests")
+
+
+@nox.session(default=False)
+def doctest(session: nox.Session) -> None:
+    """Run the examples in docstrings and in Markdown files."""
+    install(session, "test", "native")
+    pytest(session, "--doctest-modules", "src", "tests/test_snippets.py")
+
+
+@nox.session(default=False)
+def gradcheck(session: nox.Session) -> None:
+    """Verify the whole catalog slowly and strictly; with --update-verified, renew the badges."""
+    install(session, "test", "native")
+    session.run("python", "-m", "autograd_cookbook.native.build")
+    pytest(session, "-m", "slow", "tests/test_thorough.py")
+    pytest(session, "tests/test_catalog.py", "-k", "badges")
+
+
+@nox.session(default=False)
+def gpu(session: nox.Session) -> None:
+    """Compile the CUDA kernels; run their tests where a GPU is."""
+    install(session, "test", "native")
+    options = ["--check-cuda"] if shutil.which("nvcc") else []
+    if not options:
+        session.warn("no nvcc here: the C++ kernels are built and the CUDA kernels are not even compiled")
+    session.run("python", "-m", "autograd_cookbook.native.build", *options, env=ONE_THREAD)
+    pytest(session, "-m", "gpu", "tests/test_native.py")
+
+
+@nox.session(default=False)
+def browser(session: nox.Session) -> None:
+    """Test the built site in headless Chromium, and the build itself."""
+    install(session, "browser", "docs", "native")
+    if not (SITE / "index.html").exists():
+        build_site(session)
+    pytest(session, "-m", "site", "tests/site")
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Measure time and memory of the catalog into benchmarks/results."""
+    install(session, "native")
+    for script in ("memory", "speed"):
+        session.run("python", f"benchmarks/{script}.py", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session(default=False)
+def lint(session: nox.Session) -> None:
+    """Check style and types."""
+    session.install("-c", CONSTRAINTS, *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session(default=False)
+def newest(session: nox.Session) -> None:
+    """Run the tests on the newest torch, by hand or nightly."""
+    session.install(*nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test", "native"))
+    session.install("--upgrade", "torch", "-e", ".")
+    pytest(session, "-n", "2", "tests", "-W", "default")
+
+
+@nox.session(default=False)
+def lock(session: nox.Session) -> None:
+    """Pin the newest versions of everything but torch in constraints.txt."""
+    header = [line for line in Path(CONSTRAINTS).read_text().splitlines() if line.startswith(("#", "torch=="))]
+    session.install(header[-1])
+    groups = nox.project.dependency_groups(
+        nox.project.load_toml("pyproject.toml"), "test", "native", "serve", "browser", "lint"
+    )
+    session.install("--upgrade", *groups)
+    frozen = session.run("python", "-m", "pip", "freeze", silent=True, external=False)
+    pins = [line for line in str(frozen).splitlines() if "==" in line and not line.startswith("torch==")]
+    Path(CONSTRAINTS).write_text("\n".join([*header, *pins]) + "\n")
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).parent)
+    nox.main()
