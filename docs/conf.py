@@ -33,6 +33,8 @@ extensions = [
     "notfound.extension",
     "backlinks",
     "freshness",
+    "gallery",
+    "llms",
     "recipe",
 ]
 
@@ -127,6 +129,7 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_context = {
+    "default_mode": "auto",
     # Pages of the gallery and of the reference are generated: to edit them is to edit a script or a module.
     "edit_page_url_template": repository + "/edit/main/{{ edit_path(file_name) }}",
     "edit_page_provider_name": "GitHub",

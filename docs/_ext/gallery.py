@@ -1,10 +1,14 @@
 """What Sphinx-Gallery is told by name: the order of pages, and a clean slate for each script."""
 
 import faulthandler
+import json
+import re
 from pathlib import Path
 from typing import Any
 
-from autograd_cookbook.catalog import RECIPES
+from sphinx.application import Sphinx
+
+from autograd_cookbook.catalog import BY_NAME, RECIPES
 
 SECONDS_UNTIL_HUNG = 120
 
@@ -37,3 +41,26 @@ def reset(conf: dict[str, Any], script: str, when: str) -> None:
         faulthandler.dump_traceback_later(SECONDS_UNTIL_HUNG, exit=True)
     else:
         faulthandler.cancel_dump_traceback_later()
+
+
+def fill_notebooks(app: Sphinx) -> None:
+    """In a notebook the directive that shows a recipe would be bare text: the source takes its place."""
+    for path in Path(app.srcdir, "cookbook").glob("*/*.ipynb"):
+        notebook = json.loads(path.read_text())
+        cells = []
+        for cell in notebook["cells"]:
+            pieces = re.split(r"^\.\. recipe:: (\w+)$", "".join(cell["source"]), flags=re.MULTILINE)
+            for text, name in zip(pieces[::2], [*pieces[1::2], None], strict=True):
+                if text.strip():
+                    cells.append(cell | {"source": [text.strip("\n")]})
+                if name:
+                    source = f"```python\n{BY_NAME[name].source}```"
+                    cells.append({"cell_type": "markdown", "metadata": {}, "source": [source]})
+        if cells != notebook["cells"] and len(cells) > len(notebook["cells"]):
+            path.write_text(json.dumps(notebook | {"cells": cells}, indent=1))
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    # After Sphinx-Gallery, which writes the notebooks on the same event.
+    app.connect("builder-inited", fill_notebooks, priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
