@@ -44,7 +44,7 @@ def build_site(session: nox.Session, *options: str) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the site into build/site, running everything on it."""
-    install(session, "docs", "native")
+    install(session, "docs")
     build_site(session, *session.posargs)
     command = ("python", "-m", "http.server", "--directory", str(SITE), "--bind", "127.0.0.1", "8000")
     print(f"\nThe site is in {SITE}. To read it: {' '.join(command)}")
@@ -55,7 +55,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(default=False)
 def serve(session: nox.Session) -> None:
     """Build the site and show it at http://127.0.0.1:8000, again after every change."""
-    install(session, "serve", "native")
+    install(session, "serve")
     session.run(
         *("sphinx-autobuild", "--watch", "src", "--watch", "examples", "--ignore", "*/docs/cookbook/*"),
         *("--ignore", "*/docs/reference/generated/*", "docs", str(SITE), *session.posargs),
@@ -66,21 +66,21 @@ def serve(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Test all recipes and tools, in a few minutes."""
-    install(session, "test", "native")
+    install(session, "test")
     pytest(session, "-n", "2", "tests")
 
 
 @nox.session(default=False)
 def doctest(session: nox.Session) -> None:
     """Run the examples in docstrings and in Markdown files."""
-    install(session, "test", "native")
+    install(session, "test")
     pytest(session, "--doctest-modules", "src", "tests/test_snippets.py")
 
 
 @nox.session(default=False)
 def gradcheck(session: nox.Session) -> None:
     """Verify the whole catalog slowly and strictly; with --update-verified, renew the badges."""
-    install(session, "test", "native")
+    install(session, "test")
     session.run("python", "-m", "autograd_cookbook.native.build")
     pytest(session, "-m", "slow", "tests/test_thorough.py")
     pytest(session, "tests/test_catalog.py", "-k", "badges")
@@ -89,7 +89,7 @@ def gradcheck(session: nox.Session) -> None:
 @nox.session(default=False)
 def gpu(session: nox.Session) -> None:
     """Compile the CUDA kernels; run their tests where a GPU is."""
-    install(session, "test", "native")
+    install(session, "test")
     options = ["--check-cuda"] if shutil.which("nvcc") else []
     if not options:
         session.warn("no nvcc here: the C++ kernels are built and the CUDA kernels are not even compiled")
@@ -100,7 +100,7 @@ def gpu(session: nox.Session) -> None:
 @nox.session(default=False)
 def browser(session: nox.Session) -> None:
     """Test the built site in headless Chromium, and the build itself."""
-    install(session, "browser", "docs", "native")
+    install(session, "browser", "docs")
     if not (SITE / "index.html").exists():
         build_site(session)
     pytest(session, "-m", "site", "tests/site")
@@ -109,7 +109,7 @@ def browser(session: nox.Session) -> None:
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measure time and memory of the catalog into benchmarks/results."""
-    install(session, "native")
+    install(session)
     for script in ("memory", "speed"):
         session.run("python", f"benchmarks/{script}.py", *session.posargs, env=ONE_THREAD)
 
@@ -125,7 +125,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(default=False)
 def newest(session: nox.Session) -> None:
     """Run the tests on the newest torch, by hand or nightly."""
-    session.install(*nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test", "native"))
+    session.install(*nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test"))
     session.install("--upgrade", "torch", "-e", ".")
     pytest(session, "-n", "2", "tests", "-W", "default")
 
@@ -135,9 +135,7 @@ def lock(session: nox.Session) -> None:
     """Pin the newest versions of everything but torch in constraints.txt."""
     header = [line for line in Path(CONSTRAINTS).read_text().splitlines() if line.startswith(("#", "torch=="))]
     session.install(header[-1])
-    groups = nox.project.dependency_groups(
-        nox.project.load_toml("pyproject.toml"), "test", "native", "serve", "browser", "lint"
-    )
+    groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test", "serve", "browser", "lint")
     session.install("--upgrade", *groups)
     frozen = session.run("python", "-m", "pip", "freeze", silent=True, external=False)
     pins = [line for line in str(frozen).splitlines() if "==" in line and not line.startswith("torch==")]

@@ -525,7 +525,7 @@ RECIPES: tuple[Recipe, ...] = (
         name="swish",
         page="06_beyond_autograd/cuda_extension",
         function=native.swish,
-        exports=("swish", "build", "load", "backend"),
+        exports=("swish", "build", "compile_cuda", "backend"),
         samples=_swish,
         reference=lambda input, beta: input * torch.sigmoid(beta * input),
     ),

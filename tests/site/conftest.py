@@ -1,0 +1,70 @@
+"""One browser and one server for all tests of the built site."""
+
+import shutil
+import threading
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+SITE = Path(__file__).parents[2] / "build" / "site"
+# As on GitHub Pages: the site is not at the root of its host.
+PREFIX = "/autograd-cookbook/"
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Files below the prefix, and the site's own page for what is not there."""
+
+    def translate_path(self, path: str) -> str:
+        return super().translate_path("/" + path.removeprefix(PREFIX)) if path.startswith(PREFIX) else str(SITE / "-")
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        body = (SITE / "404.html").read_bytes()
+        self.send_response(code)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def base() -> Iterator[str]:
+    assert (SITE / "index.html").exists(), f"no site in {SITE}: run nox -s docs first"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Handler(*args, directory=str(SITE)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}{PREFIX}"
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    assert chromium, "these tests need Chromium on the PATH"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with browser.new_context(viewport={"width": 1440, "height": 900}) as context:
+        yield context.new_page()
+
+
+def pages() -> list[str]:
+    """Every page of the sitemap, relative to its root."""
+    if not (SITE / "sitemap.xml").exists():
+        return []
+    locations = ET.parse(SITE / "sitemap.xml").getroot().iter("{http://www.sitemaps.org/schemas/sitemap/0.9}loc")
+    return sorted(location.text.partition(PREFIX)[2] for location in locations)

@@ -1,0 +1,103 @@
+"""The scripts of the cookbook: complete, connected, and in agreement with the catalog."""
+
+import ast
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from autograd_cookbook import catalog
+from autograd_cookbook.catalog import RECIPES
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SCRIPTS = {str(path.relative_to(EXAMPLES).with_suffix("")): path for path in sorted(EXAMPLES.glob("*/*.py"))}
+TAGS = {
+    *("first steps", "ctx", "needs_input_grad", "shapes", "stability", "gradient", "hooks", "memory", "speed"),
+    *("black box", "approximate", "kernel"),
+}
+# Tags that claim something measured: at least one recipe of the page must have it.
+CAPABILITY_TAGS = {
+    "second order": "second_order",
+    "forward mode": "forward_mode",
+    "compile": "compile",
+    "checkpoint": "checkpoint",
+}
+each_script = pytest.mark.parametrize("page", SCRIPTS)
+
+
+def tags_of(page: str) -> list[str]:
+    (found,) = re.findall(r"^# sphinx_gallery_tags = (\[.*\])$", SCRIPTS[page].read_text(), flags=re.MULTILINE)
+    return ast.literal_eval(found)
+
+
+@each_script
+def test_tags_are_from_the_vocabulary_and_true(page: str) -> None:
+    verified = catalog.verified()["recipes"]
+    recipes = [verified[r.name] for r in RECIPES if r.page == page and r.calls]
+    for tag in tags_of(page):
+        assert tag in TAGS | set(CAPABILITY_TAGS), f"{page}: unknown tag {tag!r}"
+        if tag in CAPABILITY_TAGS:
+            assert any(recipe[CAPABILITY_TAGS[tag]] == "yes" for recipe in recipes), f"{page}: no recipe can {tag!r}"
+
+
+@each_script
+def test_sections_are_those_that_readers_expect(page: str) -> None:
+    text = SCRIPTS[page].read_text()
+    places = [text.find(f"# {title}\n") for title in ("When to use it", "The gradient", "The recipe", "See it work")]
+    places += [text.find(f"# {title}\n") for title in ("The wrong version", "What it costs", "Neighbors")]
+    assert -1 not in places, f"{page}: a section is missing"
+    assert places == sorted(places), f"{page}: sections are not in order"
+
+
+@each_script
+def test_neighbors_exist(page: str) -> None:
+    _, _, neighbors = SCRIPTS[page].read_text().partition("# Neighbors\n")
+    linked = re.findall(r":doc:`/cookbook/([\w/]+)`", neighbors)
+    assert linked, f"{page} has no neighbor"
+    assert set(linked) <= set(SCRIPTS) - {page}, f"{page} links to {set(linked) - set(SCRIPTS)}"
+
+
+@each_script
+def test_every_figure_says_what_it_shows(page: str) -> None:
+    """Its title becomes the alternative text."""
+    text = SCRIPTS[page].read_text()
+    assert len(re.findall(r"suptitle\(|set_title\(|title=", text)) >= text.count("plt.show()") > 0
+
+
+def test_titles_differ() -> None:
+    titles = [ast.get_docstring(ast.parse(path.read_text())).splitlines()[0] for path in SCRIPTS.values()]
+    assert len(set(titles)) == len(titles)
+
+
+def test_every_page_has_a_recipe_and_every_recipe_a_page() -> None:
+    assert {recipe.page for recipe in RECIPES} == set(SCRIPTS)
+
+
+def test_every_section_is_introduced() -> None:
+    for section in {path.parent for path in SCRIPTS.values()}:
+        text = (section / "GALLERY_HEADER.rst").read_text()
+        assert len(text.split()) > 25, f"{section.name} has no introduction worth the name"
+
+
+MODULES = sorted({recipe.module for recipe in RECIPES})
+PUBLIC = [
+    (module, name)
+    for module in MODULES
+    for name, value in vars(import_module(module)).items()
+    if getattr(value, "__module__", None) == module and not name.startswith("_") and callable(value)
+]
+
+
+@pytest.mark.parametrize(("module", "name"), PUBLIC, ids=[f"{module}.{name}" for module, name in PUBLIC])
+def test_every_public_name_is_documented_and_on_a_page(module: str, name: str) -> None:
+    """On a page: in the source of a recipe, which is shown whole, or used by a script."""
+    assert inspect.getdoc(getattr(import_module(module), name)), f"{module}.{name} has no docstring"
+    shown = any(
+        re.search(rf"^(class|def) {name}\b", recipe.source, flags=re.MULTILINE)
+        for recipe in RECIPES
+        if recipe.module == module
+    )
+    used = any(re.search(rf"\b{name}\b", path.read_text()) for path in SCRIPTS.values())
+    assert shown or used, f"{module}.{name} is on no page"
