@@ -47,7 +47,7 @@ def fill_notebooks(app: Sphinx) -> None:
     """In a notebook the directive that shows a recipe would be bare text: the source takes its place."""
     for path in Path(app.srcdir, "cookbook").glob("*/*.ipynb"):
         notebook = json.loads(path.read_text())
-        cells = []
+        cells, found = [], False
         for cell in notebook["cells"]:
             pieces = re.split(r"^\.\. recipe:: (\w+)$", "".join(cell["source"]), flags=re.MULTILINE)
             for text, name in zip(pieces[::2], [*pieces[1::2], None], strict=True):
@@ -56,7 +56,8 @@ def fill_notebooks(app: Sphinx) -> None:
                 if name:
                     source = f"```python\n{BY_NAME[name].source}```"
                     cells.append({"cell_type": "markdown", "metadata": {}, "source": [source]})
-        if cells != notebook["cells"] and len(cells) > len(notebook["cells"]):
+                    found = True
+        if found:
             path.write_text(json.dumps(notebook | {"cells": cells}, indent=1))
 
 

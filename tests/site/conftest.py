@@ -44,6 +44,7 @@ def base() -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}{PREFIX}"
     server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture(scope="session")

@@ -17,3 +17,9 @@ document.querySelectorAll("table.sortable").forEach((table) => {
     });
   });
 });
+
+// The toggles of the sidebar are pictures: a screen reader needs their names.
+document.querySelectorAll("summary:has(.toctree-toggle)").forEach((summary) => {
+  const section = summary.closest("li").querySelector("a").textContent.trim();
+  summary.setAttribute("aria-label", `Pages of ${section}`);
+});

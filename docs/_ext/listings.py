@@ -1,12 +1,16 @@
-"""llms.txt: the site's pages in plain text, for programs that read it, with the address and first words of each."""
+"""Lists of all pages, for machines: sitemap.xml, and llms.txt with the first words of each.
+
+Made from all documents that Sphinx knows, also where it has written only some of them anew.
+"""
 
 from pathlib import Path
+from xml.etree import ElementTree
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
 
-def write_llms(app: Sphinx, exception: Exception | None) -> None:
+def write_listings(app: Sphinx, exception: Exception | None) -> None:
     if exception is not None or app.builder.name != "html":
         return
     lines = [
@@ -17,15 +21,19 @@ def write_llms(app: Sphinx, exception: Exception | None) -> None:
         "## Pages",
         "",
     ]
+    sitemap = ElementTree.Element("urlset", xmlns="http://www.sitemaps.org/schemas/sitemap/0.9")
     for name in sorted(app.env.found_docs):
         doctree = app.env.get_doctree(name)
         paragraph = next(iter(doctree.findall(nodes.paragraph)), None)
         words = " ".join(paragraph.astext().split()) if paragraph is not None else ""
         title = app.env.titles[name].astext()
-        lines.append(f"- [{title}]({app.config.html_baseurl}{app.builder.get_target_uri(name)}): {words}")
+        address = app.config.html_baseurl + app.builder.get_target_uri(name)
+        lines.append(f"- [{title}]({address}): {words}")
+        ElementTree.SubElement(ElementTree.SubElement(sitemap, "url"), "loc").text = address
     Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n")
+    ElementTree.ElementTree(sitemap).write(Path(app.outdir, "sitemap.xml"), xml_declaration=True)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("build-finished", write_llms)
+    app.connect("build-finished", write_listings)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
