@@ -77,10 +77,10 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
 
     Source: T. Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
 
-    >>> x = torch.ones(1000, requires_grad=True)
-    >>> checkpoint(lambda x: x.exp().sin().cos(), x).sum().backward()
-    >>> x.grad[:2]
-    tensor([-1.0605, -1.0605])
+    >>> x = torch.zeros(2, requires_grad=True)
+    >>> checkpoint(lambda x: x.exp().sin(), x).sum().backward()
+    >>> x.grad
+    tensor([0.5403, 0.5403])
     """
     if not torch.is_grad_enabled():
         return function(*args)
@@ -148,10 +148,10 @@ def checkpoint_sequence(functions: Sequence[Callable[[Any], Any]], input: Any, s
 
     Source: T. Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
 
-    >>> x = torch.ones(10, requires_grad=True)
+    >>> x = torch.zeros(2, requires_grad=True)
     >>> checkpoint_sequence([torch.sin] * 16, x).sum().backward()
-    >>> x.grad[:2]
-    tensor([0.0278, 0.0278])
+    >>> x.grad
+    tensor([1., 1.])
     """
     count = len(functions)
     if segments is None:

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.audit import held_bytes, peak_bytes, saved_bytes
+from autograd_cookbook.audit.capabilities import differentiable
+from autograd_cookbook.catalog import RECIPES, Recipe
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,44 @@ from autograd_cookbook.audit import saved_bytes
 )
 def test_bytes(function, expected: int) -> None:
     assert saved_bytes(function, torch.ones(100, requires_grad=True)) == expected
+
+
+class KeepsOnCtx(torch.autograd.Function):
+    """What it keeps is not saved by autograd's rules, and alive all the same."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.hidden = x * 2
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.hidden
+
+
+def test_held_bytes_sees_what_saved_bytes_does_not() -> None:
+    x = torch.ones(100, requires_grad=True)
+    assert saved_bytes(KeepsOnCtx.apply, x) == 0
+    assert held_bytes(KeepsOnCtx.apply, x) == 400 + 4
+
+
+# Those of two pages keep tensors by hooks of their own, and torch.func, which Hessians use, refuses any hooks.
+WITHOUT_HOOKS = [r for r in RECIPES if r.calls and not r.page.endswith(("/hooks", "/checkpointing", "/hessian"))]
+
+
+@pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in WITHOUT_HOOKS])
+def test_recipes_hide_nothing(recipe: Recipe) -> None:
+    """All that is alive after forward is the result, what was saved, and the random state of a checkpoint."""
+    args = recipe.calls[0].args
+    result = recipe.function(*args)
+    own = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in differentiable(result)}
+    for a in args:
+        if isinstance(a, torch.Tensor):
+            own.pop(a.untyped_storage().data_ptr(), None)
+    assert held_bytes(recipe.function, *args) <= saved_bytes(recipe.function, *args) + sum(own.values())
+
+
+def test_peak_is_deterministic() -> None:
+    x = torch.randn(1000, requires_grad=True)
+    peaks = {peak_bytes(lambda x: x.sin().exp().sum().backward(), x) for _ in range(3)}
+    assert len(peaks) == 1

@@ -1,5 +1,6 @@
 """How many bytes a function keeps for its backward, and how many it needs at once."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ def saved_bytes(function: Callable[..., Any], *args: Any) -> int:
     """Exact bytes that autograd saves during ``function(*args)``, beyond the arguments themselves.
 
     Each storage counts once and whole, however many views of it are saved. Tensors that a function hides on
-    ``ctx`` are not seen.
+    ``ctx``, or packs by hooks of its own, are not seen: :func:`held_bytes` sees them.
 
     >>> x = torch.ones(1000, requires_grad=True)
     >>> saved_bytes(lambda x: x * torch.sigmoid(x), x)
@@ -37,17 +38,30 @@ def saved_bytes(function: Callable[..., Any], *args: Any) -> int:
 def peak_bytes(function: Callable[..., Any], *args: Any) -> int:
     """Exact bytes of CPU memory that ``function(*args)`` holds at its worst moment, beyond what was there before.
 
-    The sum of what torch's allocator gives out and takes back, in the order in which it does: deterministic.
-
     >>> x = torch.ones(1000)
-    >>> peak_bytes(lambda: x + x + x + x)
+    >>> peak_bytes(lambda x: x + x + x + x, x)
     8000
     """
+    return max(_held(function, args))
+
+
+def held_bytes(function: Callable[..., Any], *args: Any) -> int:
+    """Exact bytes of CPU memory that are alive because ``function(*args)`` was called: result and saved tensors.
+
+    Unlike :func:`saved_bytes` it sees what is kept on ``ctx`` or by hooks, and counts the result, too.
+
+    >>> x = torch.ones(1000, requires_grad=True)
+    >>> held_bytes(torch.sigmoid, x), held_bytes(lambda x: x.exp().sigmoid(), x)
+    (4000, 8000)
+    """
+    return _held(function, args)[-1]
+
+
+def _held(function: Callable[..., Any], args: tuple[Any, ...]) -> list[int]:
+    """What torch's allocator has given out and not taken back, after each of its steps: deterministic."""
     with torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        function(*args)
+        result = function(*args)
+    del result
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
+    steps = sorted(events, key=lambda event: event.start_ns())
+    return [0, *itertools.accumulate(event.nbytes() for event in steps)]
