@@ -67,7 +67,7 @@ def serve(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Test all recipes and tools, in a few minutes."""
     install(session, "test")
-    pytest(session, "-n", "2", "tests")
+    pytest(session, "-n", "2", "--ignore=tests/site", "tests")
 
 
 @nox.session(default=False)
@@ -103,7 +103,7 @@ def browser(session: nox.Session) -> None:
     install(session, "browser", "docs")
     if not (SITE / "index.html").exists():
         build_site(session)
-    pytest(session, "-m", "site", "tests/site")
+    pytest(session, "-m", "site", "-n", "2", "tests/site")
 
 
 @nox.session(default=False)
@@ -127,7 +127,7 @@ def newest(session: nox.Session) -> None:
     """Run the tests on the newest torch, by hand or nightly."""
     session.install(*nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test"))
     session.install("--upgrade", "torch", "-e", ".")
-    pytest(session, "-n", "2", "tests", "-W", "default")
+    pytest(session, "-n", "2", "--ignore=tests/site", "tests", "-W", "default")
 
 
 @nox.session(default=False)

@@ -90,8 +90,9 @@ intersphinx_mapping = {
 
 # --- Executed pages and math ---------------------------------------------------------------------------------------
 
-nb_execution_mode = "cache"
-nb_execution_raise_on_error = True
+# Whenever a page is read it is run: its cache does not know what the package's code was. See freshness.py.
+nb_execution_mode = "force"
+nb_execution_show_tb = True
 nb_execution_timeout = 120
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 

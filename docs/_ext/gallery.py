@@ -53,7 +53,7 @@ def fill_notebooks(app: Sphinx) -> None:
             for text, name in zip(pieces[::2], [*pieces[1::2], None], strict=True):
                 if text.strip():
                     cells.append(cell | {"source": [text.strip("\n")]})
-                if name:
+                if name in BY_NAME:  # any other is named by the directive's own error
                     source = f"```python\n{BY_NAME[name].source}```"
                     cells.append({"cell_type": "markdown", "metadata": {}, "source": [source]})
                     found = True

@@ -1,0 +1,211 @@
+"""The build, tested as the software that it is: on a small copy of the project with two examples of its own."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.site
+
+ROOT = Path(__file__).parents[2]
+SECONDS_PER_EXAMPLE = 30  # on a cold machine the first use of the compiler alone takes ten
+
+EXAMPLE = '''"""
+{title}
+=======
+
+One sentence.
+"""
+
+# sphinx_gallery_tags = ["memory"]
+
+import time
+
+import matplotlib.pyplot as plt
+
+from autograd_cookbook.{module} import {name}
+
+plt.figure()
+plt.plot([1, 2, {value}])
+plt.title("A line that goes up")
+print("ran at", {stamp})
+'''
+
+
+class Project:
+    """A copy that can be changed and built."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        shutil.copytree(ROOT / "src", root / "src")
+        shutil.copytree(ROOT / "docs/_ext", root / "docs/_ext")
+        shutil.copytree(ROOT / "docs/_static", root / "docs/_static")
+        shutil.copytree(ROOT / "docs/inventories", root / "docs/inventories")
+        shutil.copy(ROOT / "docs/conf.py", root / "docs/conf.py")
+        shutil.copy(ROOT / "constraints.txt", root / "constraints.txt")
+        (root / "docs/index.md").write_text("# Start\n\n```{toctree}\ncookbook/index\n```\n")
+        (root / "examples/section").mkdir(parents=True)
+        (root / "examples/GALLERY_HEADER.rst").write_text("Gallery\n=======\n\nAll.\n")
+        (root / "examples/section/GALLERY_HEADER.rst").write_text("Section\n=======\n\nSome.\n")
+        self.example("first", "linear", "linear")
+        self.example("second", "elementwise", "relu")
+
+    def example(self, title: str, module: str, name: str, value: object = 3, stamp: str = "time.time_ns()") -> Path:
+        path = self.root / f"examples/section/{title}.py"
+        path.write_text(EXAMPLE.format(title=title, module=module, name=name, value=value, stamp=stamp))
+        return path
+
+    def build(self, *options: str, out: str = "site", **environment: str) -> subprocess.CompletedProcess:
+        env = os.environ | {"PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1"} | environment
+        command = [sys.executable, "-m", "sphinx", "-nW", "--keep-going", *options, "docs", out]
+        # Into a file and in a session of its own: what a killed build leaves running neither holds a pipe open nor
+        # stays behind.
+        with (self.root / "log").open("w") as log:
+            build = subprocess.Popen(command, cwd=self.root, env=env, stdout=log, stderr=log, start_new_session=True)
+            try:
+                status = build.wait(timeout=200)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(build.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, status, stdout=(self.root / "log").read_text(), stderr="")
+
+    def pages(self, out: str = "site") -> dict[str, str]:
+        return {str(p.relative_to(self.root / out)): p.read_text() for p in sorted((self.root / out).rglob("*.html"))}
+
+    def stamp(self, title: str) -> str:
+        (found,) = re.findall(r"ran at (\d+)", self.pages()[f"cookbook/section/{title}.html"])
+        return found
+
+
+def succeed(done: subprocess.CompletedProcess) -> None:
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_serial_and_parallel_builds_are_the_same(project: Project) -> None:
+    for title, module, name in (("first", "linear", "linear"), ("second", "elementwise", "relu")):
+        project.example(title, module, name, stamp="42")
+    succeed(project.build("-j2", out="parallel"))
+    shutil.rmtree(project.root / "docs/cookbook")
+    conf = project.root / "docs/conf.py"
+    text = conf.read_text()
+    assert '"parallel": 2,' in text
+    conf.write_text(text.replace('"parallel": 2,', '"parallel": False,'))
+    succeed(project.build(out="serial"))
+    assert project.pages("parallel") == project.pages("serial")
+
+
+def test_a_second_build_rewrites_nothing(project: Project) -> None:
+    succeed(project.build())
+    before = {path: path.stat().st_mtime_ns for path in (project.root / "site").rglob("*.html")}
+    stamps = project.stamp("first"), project.stamp("second")
+    succeed(project.build())
+    after = {path: path.stat().st_mtime_ns for path in (project.root / "site").rglob("*.html")}
+    kept = {path for path in before if before[path] == after[path]}
+    # Sphinx writes the search page and the index on every build.
+    changed = {path.name for path in set(before) - kept}
+    assert changed <= {"search.html", "genindex.html", "404.html"}, changed
+    assert stamps == (project.stamp("first"), project.stamp("second"))
+
+
+def test_a_change_in_the_package_runs_the_examples_that_use_it_and_no_others(project: Project) -> None:
+    succeed(project.build())
+    first, second = project.stamp("first"), project.stamp("second")
+    module = project.root / "src/autograd_cookbook/linear.py"
+    module.write_text(module.read_text() + "\n# changed\n")
+    succeed(project.build())
+    assert project.stamp("first") != first, "the example still shows what the old code printed"
+    assert project.stamp("second") == second, "an example ran again though nothing that it uses has changed"
+
+
+def test_a_change_in_the_package_runs_pages_with_code(project: Project) -> None:
+    page = project.root / "docs/index.md"
+    cell = "```{code-cell} python\nimport time\nprint('ran at', time.time_ns())\n```\n"
+    page.write_text("---\nfile_format: mystnb\nkernelspec: {name: python3}\n---\n" + page.read_text() + "\n" + cell)
+    stamps = []
+    for _ in range(2):
+        succeed(project.build())
+        stamps.append(re.findall(r"ran at (\d+)", project.pages()["index.html"]))
+        module = project.root / "src/autograd_cookbook/linear.py"
+        module.write_text(module.read_text() + "\n# changed\n")
+    assert stamps[0] != stamps[1]
+
+
+def test_an_edited_example_runs_again(project: Project) -> None:
+    succeed(project.build())
+    first, second = project.stamp("first"), project.stamp("second")
+    project.example("second", "elementwise", "relu", value=7)
+    succeed(project.build())
+    assert project.stamp("first") == first
+    assert project.stamp("second") != second
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        pytest.param("1 / 0\n", ["second.py", "ZeroDivisionError"], id="an example that raises"),
+        pytest.param("# %%\n# :doc:`/no/such/page`\n", ["second.rst", "/no/such/page"], id="a dead link"),
+        pytest.param("# %%\n# :func:`torch.no_such_name`\n", ["second.rst", "torch.no_such_name"], id="a dead name"),
+        pytest.param("# %%\n# .. recipe:: nonsense\n", ["second.rst", "'nonsense'"], id="an unknown recipe"),
+        pytest.param("# %%\n# .. recipe:: relu\n", ["second.rst", "01_first_steps/template"], id="a recipe elsewhere"),
+    ],
+)
+def test_what_is_broken_fails_the_build_with_its_place(project: Project, text: str, messages: list[str]) -> None:
+    path = project.root / "examples/section/second.py"
+    path.write_text(path.read_text() + "\n" + text)
+    done = project.build()
+    assert done.returncode != 0
+    for message in messages:
+        assert message in done.stdout + done.stderr
+
+
+def test_a_snippet_that_raises_fails_the_build_with_its_place(project: Project) -> None:
+    header = "---\nfile_format: mystnb\nkernelspec: {name: python3}\n---\n"
+    page = project.root / "docs/index.md"
+    page.write_text(header + page.read_text() + "\n```{code-cell} python\nraise KeyError('here')\n```\n")
+    done = project.build()
+    assert done.returncode != 0
+    assert "KeyError" in done.stdout + done.stderr
+
+
+def test_an_interrupted_build_leaves_nothing_that_the_next_takes_for_good(project: Project) -> None:
+    with (project.root / "docs/conf.py").open("a") as conf:
+        conf.write("""
+
+def setup(app):
+    def die(app, page, *_):
+        if page == __import__("os").environ.get("DIE_WRITING"):
+            Path(app.outdir, page + ".html").write_text("half a page")
+            __import__("os")._exit(9)
+
+    app.connect("html-page-context", die)
+""")
+    succeed(project.build())
+    good = project.pages()
+    project.example("second", "elementwise", "relu", value=5, stamp="42")
+    assert project.build(DIE_WRITING="cookbook/section/second").returncode == 9
+    assert project.pages()["cookbook/section/second.html"] == "half a page"
+    succeed(project.build())
+    healed = project.pages()
+    assert "ran at 42" in healed["cookbook/section/second.html"]
+    assert healed["cookbook/section/first.html"] == good["cookbook/section/first.html"]
+
+
+def test_each_example_is_quick() -> None:
+    """By the gallery's own report of the last build of the whole site."""
+    cases = list(ET.parse(ROOT / "build/gallery-junit.xml").getroot().iter("testcase"))
+    if not cases:
+        pytest.skip("the last build had no example to run")
+    slow = {case.get("file"): case.get("time") for case in cases if float(case.get("time")) > SECONDS_PER_EXAMPLE}
+    assert not slow
