@@ -113,7 +113,7 @@ html_css_files = ["cookbook.css"]
 html_js_files = [("cookbook.js", {"defer": "defer"})]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
-html_sidebars = {"index": [], "capabilities": [], "colophon": [], "search": []}
+html_sidebars = {"index": [], "capabilities": [], "costs": [], "colophon": [], "search": []}
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
     # A picture of our own: the theme's icon would bring a font of 110 kB with it.
@@ -122,7 +122,7 @@ html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 4,
+    "header_links_before_dropdown": 5,
     "footer_start": ["copyright"],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc", "sg_download_links", "edit-this-page"],

@@ -1,8 +1,10 @@
 """Directives that render the catalog: a recipe with its source and badges, and the capability matrix."""
 
 import html
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from docutils import nodes
 from freshness import imports_of
@@ -15,6 +17,7 @@ from autograd_cookbook import catalog
 from autograd_cookbook.audit import CAPABILITIES
 from autograd_cookbook.catalog import BY_NAME, RECIPES
 
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/src/"
 # A mark and a word for each verdict: nobody has to tell colors apart.
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗"}
@@ -123,7 +126,7 @@ class MatrixDirective(SphinxDirective):
         self.env.note_dependency(catalog.__file__)
         group = nodes.tgroup(cols=1 + len(LABELS))
         group += [nodes.colspec(colwidth=1) for _ in range(1 + len(LABELS))]
-        group += nodes.thead("", self._row([nodes.paragraph("", text) for text in ("recipe", *LABELS.values())]))
+        group += nodes.thead("", row_of(["recipe", *LABELS.values()]))
         body = nodes.tbody()
         for recipe in RECIPES:
             if recipe.calls:
@@ -135,12 +138,45 @@ class MatrixDirective(SphinxDirective):
                     verdict = record["recipes"][recipe.name][capability]
                     text = f"{MARKS[verdict]} {verdict}"
                     cells.append(nodes.paragraph("", "", nodes.inline(text, text, classes=[f"badge-{verdict}"])))
-                body += self._row(cells)
+                body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
         return [nodes.table("", group, classes=["sortable", "capability-matrix"])]
 
-    def _row(self, cells: list[nodes.Node]) -> nodes.row:
-        return nodes.row("", *(nodes.entry("", cell) for cell in cells))
+
+class BenchmarkDirective(SphinxDirective):
+    """``.. benchmark:: name``: a file of ``benchmarks/results`` as a table, and what it was measured on."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        path = RESULTS / f"{self.arguments[0]}.json"
+        self.env.note_dependency(str(path))
+        record = json.loads(path.read_text())
+        rows = {name: flat(row) for name, row in record["rows"].items()}
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        group = nodes.tgroup(cols=1 + len(columns))
+        group += [nodes.colspec(colwidth=1) for _ in range(1 + len(columns))]
+        group += nodes.thead("", row_of(["recipe", *columns]))
+        group += nodes.tbody(
+            "", *(row_of([name, *(f"{row[c]:,}" if c in row else "–" for c in columns)]) for name, row in rows.items())
+        )
+        place = "{device}, {threads} thread(s), torch {torch}, Python {python}, {date}".format(**record)
+        return [nodes.table("", group, classes=["sortable"]), nodes.paragraph("", f"Measured on {place}.")]
+
+
+def flat(row: dict[str, Any]) -> dict[str, float]:
+    """Nested columns side by side: {"ours": {"peak": 1}} as {"ours, peak": 1}."""
+    result = {}
+    for name, value in row.items():
+        inner = (
+            {f"{name}, {key}": number for key, number in value.items()} if isinstance(value, dict) else {name: value}
+        )
+        result |= inner
+    return result
+
+
+def row_of(texts: list[str]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", text)) for text in texts))
 
 
 class PurposesDirective(SphinxDirective):
@@ -167,5 +203,6 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)
     app.add_directive("capability-list", PurposesDirective)
+    app.add_directive("benchmark", BenchmarkDirective)
     app.connect("source-read", count_recipes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

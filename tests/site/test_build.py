@@ -77,7 +77,11 @@ class Project:
         return subprocess.CompletedProcess(command, status, stdout=(self.root / "log").read_text(), stderr="")
 
     def pages(self, out: str = "site") -> dict[str, str]:
-        return {str(p.relative_to(self.root / out)): p.read_text() for p in sorted((self.root / out).rglob("*.html"))}
+        # Without the checksums behind style sheets: MyST-NB writes its own after the pages that name it.
+        return {
+            str(path.relative_to(self.root / out)): re.sub(r"\.css\?v=\w+", ".css", path.read_text())
+            for path in sorted((self.root / out).rglob("*.html"))
+        }
 
     def stamp(self, title: str) -> str:
         (found,) = re.findall(r"ran at (\d+)", self.pages()[f"cookbook/section/{title}.html"])
