@@ -55,8 +55,8 @@ from autograd_cookbook.hessian import hessian, hvp, log_cosh
 # See it work
 # -----------
 #
-# A small network learns a sine with a log-cosh loss. The eigenvalues of the Hessian of the loss, before and after:
-# a few directions bend, most are flat, and at the end hardly any bends down.
+# A small network learns a sine with a log-cosh loss. The eigenvalues of the Hessian of the loss: before training it
+# bends up in some directions and down in others; after it, a few bend up steeply and no other bends much.
 
 torch.manual_seed(0)
 data = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
@@ -90,6 +90,8 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrain
 figure.suptitle("Curvature of a loss: eigenvalues of its Hessian, and the cost of having them")
 for point, label, style in ((start, "before training", "o"), (end, "after", "s")):
     eigenvalues = torch.linalg.eigvalsh(hessian(loss, point)).flip(0)
+    lowest = eigenvalues[-1].item()
+    assert lowest < -0.1 if point is start else lowest > -1e-3
     left.plot(eigenvalues, style, markersize=4, fillstyle="none", label=f"{label}, loss {loss(point):.1g}")
 left.set_yscale("symlog", linthresh=1e-6)
 left.axhline(0, color="0.7", linewidth=0.8)
