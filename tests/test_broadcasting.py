@@ -75,7 +75,7 @@ def test_multiply_refuses_what_torch_refuses() -> None:
         (torch.ones(3, 1), 1, RuntimeError, r"got \(3, 1\)"),
         (torch.ones(3), 2, IndexError, "got 2"),
         (torch.ones(3), -3, IndexError, "got -3"),
-        (torch.ones(3, dtype=torch.float64), 1, TypeError, "float64"),
+        (torch.ones(3, dtype=torch.float64), 1, RuntimeError, "float64"),
     ],
 )
 def test_bias_add_names_what_does_not_fit(bias, dim, error, message) -> None:

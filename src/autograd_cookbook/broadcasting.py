@@ -74,8 +74,7 @@ def bias_add(input: Tensor, bias: Tensor, dim: int = 1) -> Tensor:
 
     Raises:
         IndexError: if ``input`` has no dimension ``dim``.
-        RuntimeError: if ``bias`` is not a vector with one number per channel.
-        TypeError: if the dtypes differ.
+        RuntimeError: if ``bias`` is not a vector with one number per channel, or the dtypes or devices differ.
 
     >>> b = torch.zeros(3, requires_grad=True)
     >>> bias_add(torch.ones(2, 3, 4, 4), b).sum().backward()
@@ -90,7 +89,7 @@ def bias_add(input: Tensor, bias: Tensor, dim: int = 1) -> Tensor:
             f"{tuple(input.shape)}, got {tuple(bias.shape)}"
         )
     if bias.dtype != input.dtype:
-        raise TypeError(f"expected bias of dtype {input.dtype}, got {bias.dtype}")
+        raise RuntimeError(f"expected bias of dtype {input.dtype}, got {bias.dtype}")
     return BiasAddFunction.apply(input, bias, dim % input.dim())
 
 

@@ -71,6 +71,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if bias is not None and bias.shape != weight.shape[:1]:
         raise RuntimeError(f"expected bias of shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}")
+    if bias is not None and bias.dtype != weight.dtype:
+        raise RuntimeError(f"expected bias of dtype {weight.dtype}, got {bias.dtype}")
     return LinearFunction.apply(input, weight, bias)
 
 
