@@ -142,5 +142,7 @@ html_context = {
 
 ogp_site_url = html_baseurl
 ogp_description_length = 160
-ogp_social_cards = {"enable": False}
+ogp_image = html_baseurl + "_static/screenshot.png"
+ogp_image_alt = "A recipe with its source, a copy button, and badges that say what it can do"
+ogp_social_cards = {"enable": False}  # one picture for all pages, and no fonts to fetch
 notfound_urls_prefix = "/autograd-cookbook/"
