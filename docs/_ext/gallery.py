@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 from sphinx.application import Sphinx
 
@@ -59,6 +60,9 @@ def fill_notebooks(app: Sphinx) -> None:
                     found = True
         if found:
             path.write_text(json.dumps(notebook | {"cells": cells}, indent=1))
+            with ZipFile(path.with_suffix(".zip"), "w") as archive:
+                for file in (path, path.with_suffix(".py")):
+                    archive.write(file, file.name)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

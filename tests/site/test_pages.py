@@ -2,8 +2,10 @@
 
 import gzip
 import json
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import urljoin, urlparse
+from zipfile import ZipFile
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -131,6 +133,10 @@ def test_recipe_page_offers_what_readers_expect(path: str, page: Page, base: str
     (script,) = {link for link in links if link.endswith(".py") and "_downloads" in link}
     (notebook,) = {link for link in links if link.endswith(".ipynb")}
     compile(page.request.get(script).text(), script, "exec")
+    (bundle,) = {link for link in links if link.endswith(".zip")}
+    with ZipFile(BytesIO(page.request.get(bundle).body())) as archive:
+        (inner,) = [name for name in archive.namelist() if name.endswith(".ipynb")]
+        assert archive.read(inner).decode() == page.request.get(notebook).text()
     cells = json.loads(page.request.get(notebook).text())["cells"]
     assert cells
     assert not any(".. recipe::" in "".join(cell["source"]) for cell in cells)
