@@ -57,11 +57,10 @@ def fingerprint(script: Path) -> str:
     """Changes when the script may print something else than it did, though the script is the same."""
     digest = hashlib.sha256((ROOT / "constraints.txt").read_bytes())
     for path in sorted(imports_of(script)):
-        for file in (
-            sorted(path.parent.glob("*")) if path.name == "__init__.py" and path.parent.name != PACKAGE else [path]
-        ):
-            if file.suffix in {".py", ".cpp", ".cu", ".h", ".json"}:
-                digest.update(file.read_bytes())
+        # A subpackage may read what lies beside its modules, such as C++ sources.
+        whole_folder = path.name == "__init__.py" and path.parent.name != PACKAGE
+        for file in sorted(path.parent.glob("*.*")) if whole_folder else [path]:
+            digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

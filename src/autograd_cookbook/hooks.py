@@ -18,7 +18,7 @@ def clip_gradient(input: Tensor, max_norm: float) -> Tensor:
     meets the large gradient.
 
     Args:
-        input: any shape, floating or complex; must not be a leaf's only use if the leaf is to stay unclipped.
+        input: any shape, floating or complex. Its other uses are not clipped.
         max_norm: the bound :math:`c`, positive.
 
     Returns:
