@@ -1,0 +1,238 @@
+"""Special points: zeros, ties, kinks, large numbers and infinities, where formulas divide by zero or overflow."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.audit.checks import check, finding
+from autograd_cookbook.audit.checks.gradients import zeros_for_none
+from autograd_cookbook.audit.diagnose import difference, explain, first_line
+from autograd_cookbook.audit.numeric import Derivative
+from autograd_cookbook.audit.observe import observing
+from autograd_cookbook.audit.report import Finding
+from autograd_cookbook.audit.subject import Subject, is_differentiable, real, weights_of
+
+
+def _one_zero(tensor: Tensor) -> Tensor:
+    result = tensor.clone()
+    if result.numel():
+        result.view(-1)[result.numel() // 2] = 0
+    return result
+
+
+def _first_row_zero(tensor: Tensor) -> Tensor:
+    result = tensor.clone()
+    if result.dim() > 1 and result.shape[0]:
+        result[0] = 0
+    return result
+
+
+def _ties(tensor: Tensor) -> Tensor:
+    return (
+        tensor.reshape(-1)[:1].expand(tensor.numel()).reshape(tensor.shape).clone()
+        if tensor.numel()
+        else tensor.clone()
+    )
+
+
+def _some_ties(tensor: Tensor) -> Tensor:
+    result = tensor.clone()
+    if result.numel() > 1:
+        flat = result.view(-1)
+        flat[::2] = flat[0].clone()
+    return result
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.round() if not tensor.is_complex() else tensor.clone()
+
+
+def _times(factor: float) -> object:
+    return lambda t: t * factor
+
+
+def _alternating(size: float) -> object:
+    """Numbers of one size and both signs."""
+
+    def point(tensor: Tensor) -> Tensor:
+        signs = 1 - 2 * (torch.arange(tensor.numel()) % 2)
+        return (signs * size + tensor.detach().cpu().reshape(-1) * 0.01).reshape(tensor.shape).to(tensor)
+
+    return point
+
+
+POINTS = {
+    "all zeros": torch.zeros_like,
+    "one zero": _one_zero,
+    "a row of zeros": _first_row_zero,
+    "all equal": _ties,
+    "some equal": _some_ties,
+    "whole numbers": _whole,
+    "all ones": torch.ones_like,
+    "the negated sample": _times(-1.0),
+    "small numbers": _times(1e-4),
+    "numbers near ±40": _alternating(40.0),
+    "numbers near ±800": _alternating(800.0),
+    "the sample times 1000": _times(1e3),
+}
+BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
+
+
+@check(needs="first_order")
+def special_points(subject: Subject) -> Iterator[Finding]:
+    """At zeros, ties, kinks and large numbers the gradient is finite and right wherever the values are.
+
+    Judged by differences from both sides: at a kink anything in between will do, where the slope grows without bound
+    anything but NaN, outside of the domain anything at all. A NaN that torch's own operations make is not held against
+    the function.
+    """
+    if subject.gradient == "approximate":
+        return
+    leaves = subject.leaves
+    groups = [leaves] if len(leaves) == 1 else [leaves, *([s] for s in leaves)]
+    for name, make in POINTS.items():
+        for group in groups:
+            values = [make(v) if s in group else v.clone() for s, v in enumerate(subject.base)]
+            where = name if len(group) == len(leaves) else f"{name} in {subject.describe(group[0])}"
+            problems = list(_at(subject, values, where))
+            yield from problems
+            if problems:
+                return
+
+
+def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]:
+    try:
+        with torch.no_grad():
+            outputs = subject.run([v.clone() for v in values], [False] * len(subject.slots)).outputs
+    except (Exception, SystemExit):
+        return  # refused
+    if max(subject.active) >= len(outputs):
+        return
+    chosen = [outputs[i] for i in subject.active]
+    if not all(is_differentiable(o) for o in chosen) or not real(chosen).isfinite().all():
+        return
+    with observing(subject.classes, saved=False) as record:
+        try:
+            run = subject.run([v.clone() for v in values])
+            grads = run.gradients()
+        except (Exception, SystemExit) as error:
+            if subject.custom and "no output requires grad" not in str(error):
+                yield finding(
+                    "error", f"at {where}, forward runs but backward raises {first_line(error)}", *explain(error)
+                )
+            return
+    blamed = not subject.classes or any(
+        isinstance(g, Tensor) and not torch.isfinite(g).all()
+        for call in record.backwards
+        for g in call.returned
+        if isinstance(g, Tensor) and all(r is None or torch.isfinite(r).all() for r in call.received)
+    )
+    weights = real(weights_of(chosen))
+    for slot in subject.leaves:
+        grad = zeros_for_none(subject, grads, [slot])[0]
+        if grad.shape != values[slot].shape:
+            continue
+        odd = not grad.isfinite().all()
+        if odd and not (blamed and subject.custom):
+            continue  # torch's own
+        if subject.gradient == "surrogate":
+            theirs = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()[slot]
+            theirs = torch.zeros_like(grad) if theirs is None else theirs
+            wrong = difference(grad, theirs, 1e-6) if theirs.isfinite().all() else None
+            detail = f"{wrong}, which the declared surrogate has" if wrong else ""
+        else:
+            numeric = Derivative(subject.value, values, [slot], subject.dtype)
+            mismatch = numeric.compare(real([grad]), weights, 1e-3)
+            wrong = mismatch is not None
+            if mismatch:
+                detail = (
+                    f"{mismatch.actual:.6g} in entry {mismatch.index}, but the values change by {mismatch.expected:.6g}"
+                )
+            elif detail := _together(numeric, real([grad]), weights):
+                wrong = True
+        if wrong:
+            yield finding(
+                "error",
+                f"at {where}, the gradient of {subject.describe(slot)} is {detail}",
+                "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is "
+                "not finite at this point, though the derivative is."
+                if odd
+                else "The formula misses a case: what happens at zeros, ties or kinks, or a branch that is taken "
+                "there.",
+                "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such "
+                "factor."
+                if odd
+                else "Treat this case in backward as forward does.",
+            )
+            return
+
+
+def _together(numeric: Derivative, gradient: Tensor, weights: Tensor) -> str:
+    """What is wrong with the slope if all entries move together; empty if nothing is.
+
+    Where two numbers tie, either may have the gradient, or both a half; if both have all of it, this shows it.
+    """
+    claimed = float(gradient.sum())
+    ones = torch.ones_like(gradient)
+    best, error, noise = numeric.slope(ones, numeric.steps()[0])
+    value = float(weights @ best)
+    if abs(claimed - value) <= 1e-3 * abs(value) + float(weights.abs() @ (error + noise)):
+        return ""
+    expected = numeric.judge(claimed, ones, weights, 1e-3, abs(value) if math.isfinite(value) else 0.0)
+    if expected is None:
+        return ""
+    return f"{claimed:.6g} in sum, but if all entries move together the values change by {expected:.6g}"
+
+
+@check()
+def reference_points(subject: Subject) -> Iterator[Finding]:
+    """At special points and infinities, values and gradients equal those of the reference.
+
+    Only with ``reference=``: where differences cannot be taken, as at infinity, a second implementation decides. Where
+    the reference itself gives NaN, nothing is asked.
+    """
+    if subject.reference is None or subject.gradient == "approximate":
+        return
+    infinite = {name: (lambda t, x=x: torch.full_like(t, x)) for name, x in BOUNDLESS.items()}
+    mixed = {f"one {name}": (lambda t, x=x: _with_one(t, x)) for name, x in BOUNDLESS.items()}
+    for name, make in (POINTS | infinite | mixed).items():
+        values = [make(v) if s in subject.leaves else v.clone() for s, v in enumerate(subject.base)]
+        try:
+            theirs = subject.vjp([v.clone() for v in values], function=subject.reference)
+            theirs = ([o.clone() for o in theirs[0]], [None if g is None else g.clone() for g in theirs[1]])
+        except (Exception, SystemExit):
+            continue
+        try:
+            ours = subject.vjp([v.clone() for v in values])
+        except (Exception, SystemExit) as error:
+            yield finding(
+                "error", f"at {name}, it raises {first_line(error)}, and the reference does not", *explain(error)
+            )
+            return
+        pairs = [(f"output {i}", ours[0][i], theirs[0][i]) for i in subject.active if i < len(theirs[0])]
+        if "infinity" in name or subject.gradient == "surrogate":
+            pairs += [
+                (f"the gradient of {subject.describe(s)}", ours[1][s], theirs[1][s])
+                for s in subject.leaves
+                if ours[1][s] is not None and theirs[1][s] is not None
+            ]
+        for label, a, e in pairs:
+            known = ~torch.isnan(real([e]))
+            what = difference(torch.where(known, real([a]), 0.0), torch.where(known, real([e]), 0.0), 1e-6)
+            if what:
+                yield finding(
+                    "error",
+                    f"at {name}, {label} is {what}, which the reference gives",
+                    "The formula overflows, divides zero by zero, or misses the case.",
+                    "Compute a safe form of it where the plain one is not finite.",
+                )
+                return
+
+
+def _with_one(tensor: Tensor, number: float) -> Tensor:
+    result = tensor.clone()
+    if result.numel():
+        result.view(-1)[0] = number
+    return result

@@ -1,0 +1,348 @@
+"""Other dtypes than float64: kept, accurate, and without overflow on the way."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.audit.checks import check, finding
+from autograd_cookbook.audit.checks.layouts import resizings
+from autograd_cookbook.audit.diagnose import difference, explain, first_line
+from autograd_cookbook.audit.report import Finding
+from autograd_cookbook.audit.subject import Refused, Subject, is_differentiable, real
+from autograd_cookbook.audit.variation import Outcome
+
+# Relative to the largest entry; gross errors are meant, not the last digits.
+TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+LARGE = 30_000.0  # what float16 can certainly hold
+
+
+@contextlib.contextmanager
+def _in(subject: Subject, dtype: torch.dtype) -> Iterator[None]:
+    """Parameters, buffers and closure tensors in another dtype while inside."""
+    subject.cast_carried(subject.dtype, dtype)
+    try:
+        yield
+    finally:
+        subject.cast_carried(dtype, subject.dtype)
+
+
+def _converted(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    wanted = {True: dtype if dtype is torch.bfloat16 else dtype.to_complex(), False: dtype}
+    return [
+        v.to(wanted[v.is_complex()]) if is_differentiable(v) and v.dtype.to_real() is subject.dtype else v.clone()
+        for v in values
+    ]
+
+
+def _in_both(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[Outcome, Outcome]:
+    """Outcome in a dtype, and in float64 on the same rounded numbers."""
+    rounded = _converted(subject, values, dtype)
+    with _in(subject, dtype):
+        low = subject.vjp([r.clone() for r in rounded])
+        low = ([o.clone() for o in low[0]], [None if g is None else g.clone() for g in low[1]])
+    exact = [r.to(v.dtype) for r, v in zip(rounded, values, strict=True)]
+    return low, subject.vjp(exact)
+
+
+def _dtype(dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+
+    def holds(subject: Subject) -> Iterator[Finding]:
+        if subject.dtype is not torch.float64 and dtype is not subject.dtype:
+            raise Refused("the function takes float32 alone")
+        if dtype is torch.bfloat16 and any(v.is_complex() for v in subject.base):
+            raise Refused("torch has no complex numbers of bfloat16")
+        try:
+            low, exact = _in_both(subject, subject.copies(), dtype)
+        except (Exception, SystemExit) as error:
+            raise Refused(first_line(error)) from error
+        yield from _kept(subject, low, dtype, name)
+        if subject.random:
+            return  # another dtype draws other random numbers
+        # How much the exact result moves if its input does by a rounding error: that much may any method be off.
+        moved = [
+            v * (1 + torch.finfo(dtype).eps * torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v.dtype))
+            if is_differentiable(v)
+            else v.clone()
+            for v in subject.base
+        ]
+        with contextlib.suppress(Exception):
+            shaken = subject.vjp(moved)
+            yield from _accurate(subject, low, exact, dtype, name, shaken)
+        yield from _at_length(subject, dtype, name)
+
+    holds.__name__ = name
+    holds.__qualname__ = name
+    check(capability=name)(holds)
+    holds.__doc__ = f"""In {name} it keeps the dtype, and agrees with float64 as far as {name} can.
+
+    Compared with float64 on the same rounded inputs, on the sample and on a long one: a sum that is accumulated in low
+    precision, or an intermediate that overflows, shows there."""
+
+
+def _kept(subject: Subject, low: Outcome, dtype: torch.dtype, name: str) -> Iterator[Finding]:
+    largest = max((subject.base[s].numel() for s in subject.leaves), default=0)
+    for i in subject.active:
+        output = low[0][i]
+        if output.dtype.to_real() is dtype or not is_differentiable(output):
+            continue
+        narrower = torch.finfo(output.dtype).eps > torch.finfo(dtype).eps
+        elementwise = output.numel() >= largest
+        severity = "error" if narrower else "warning" if elementwise and subject.custom else "info"
+        yield finding(
+            severity,
+            f"for {name} inputs, output {i} is {output.dtype}",
+            "A buffer was created without dtype=, or a cast inside of forward is not undone.",
+            "Create buffers with dtype=input.dtype, and cast the result back.",
+        )
+        return
+
+
+def _accurate(
+    subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, shaken: Outcome
+) -> Iterator[Finding]:
+    def compare(label: str, a: Tensor, e: Tensor, s: Tensor) -> Iterator[Finding]:
+        wiggle = float((real([s]) - real([e])).norm() / (real([e]).norm() + 1e-300)) if e.shape == s.shape else 0.0
+        if what := difference(a.to(e.dtype), e, TOLERANCES[dtype] + 30 * wiggle):
+            infinite = not a.isfinite().all() and bool(e.isfinite().all())
+            yield finding(
+                "error" if subject.custom else "info",
+                f"in {name}, {label} is {what}, which float64 gives on the same numbers",
+                f"An intermediate overflows: {name} ends at {torch.finfo(dtype).max:.4g}."
+                if infinite
+                else "Digits are lost: a difference of large numbers, a sum in low precision, or a cast on the way.",
+                "Compute that part in float32, or rearrange the formula.",
+            )
+
+    for i in subject.active:
+        problems = list(compare(f"output {i}", low[0][i], exact[0][i], shaken[0][i]))
+        yield from problems
+        if problems:
+            return
+    for s in subject.leaves:
+        if low[1][s] is not None and exact[1][s] is not None and shaken[1][s] is not None:
+            problems = list(compare(f"the gradient of {subject.describe(s)}", low[1][s], exact[1][s], shaken[1][s]))
+            yield from problems
+            if problems:
+                return
+
+
+def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Finding]:
+    """The same in rows of 3000 numbers up to 20: where sums in low precision stop growing, and squares overflow.
+
+    Of numbers above 256, whose squares no float16 holds, only the backward is judged: it must not overflow where
+    forward does not.
+    """
+    if not subject.custom or dtype is torch.float32:
+        return
+    samples = [("the sample", subject.copies())]
+    samples += [(f"3000 as {where}", values) for where, values in resizings(subject, 3000)]
+    for where, values in samples:
+        if sum(v.numel() for v in values) > 40_000:
+            continue
+        for label, change in CHANGES.items():
+            changed = [
+                change(v) if is_differentiable(v) and not s.hidden else v.clone()
+                for v, s in zip(values, subject.slots, strict=True)
+            ]
+            try:
+                low, exact = _in_both(subject, changed, dtype)
+            except (Exception, SystemExit):
+                continue
+            judge = _lost if "300 to" in label else _gross
+            yield from (problems := list(judge(subject, low, exact, dtype, name, where + label)))
+            if problems:
+                return
+
+
+def _up_to(size: float) -> Callable[[Tensor], Tensor]:
+    def change(tensor: Tensor) -> Tensor:
+        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+        return tensor * (size / largest) if largest else tensor.clone()
+
+    return change
+
+
+def _above_256(tensor: Tensor) -> Tensor:
+    return tensor.sgn() * 300 + _up_to(50.0)(tensor)
+
+
+CHANGES = {
+    "": torch.clone,
+    " and positive numbers": torch.abs,
+    " and numbers up to 20": _up_to(20.0),
+    " and numbers of 300 to 350": _above_256,
+}
+
+
+def _gross(
+    subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
+) -> Iterator[Finding]:
+    results = [(f"output {i}", low[0][i], exact[0][i]) for i in subject.active]
+    results += [
+        (f"the gradient of {subject.describe(s)}", low[1][s], exact[1][s])
+        for s in subject.leaves
+        if low[1][s] is not None and exact[1][s] is not None
+    ]
+    for label, a, e in results:
+        a, e = real([a]), real([e])
+        if not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LARGE):
+            return  # not to be had in this dtype
+        norm = float(e.norm())
+        if not a.isfinite().all():
+            kind = "NaN" if a.isnan().any() else "infinite"
+            yield finding(
+                "error",
+                f"in {name}, with {where}, {label} is {kind} where float64 gives {float(e.abs().max()):.4g} at most",
+                f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in float16.",
+                "Subtract the maximum before exponentials, scale before squares, or compute that part in float32.",
+            )
+            return
+        if "up to" not in where and norm > 1e-3 and float((a - e).norm()) > 4 * TOLERANCES[dtype] * norm:
+            yield finding(
+                "error",
+                f"in {name}, with {where}, {label} is off by {float((a - e).norm()) / norm:.2g} of its norm",
+                f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
+                "its terms, adding one more changes nothing.",
+                "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
+            )
+            return
+
+
+def _lost(
+    subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
+) -> Iterator[Finding]:
+    """Where the outputs are right, a gradient that is not even roughly so."""
+    for i in subject.active:
+        if difference(low[0][i].to(exact[0][i].dtype), exact[0][i], TOLERANCES[dtype]):
+            return
+    for s in subject.leaves:
+        if low[1][s] is None or exact[1][s] is None:
+            continue
+        a, e = real([low[1][s]]), real([exact[1][s]])
+        largest = float(e.abs().max()) if e.numel() else 0.0
+        if not 1e-3 < largest < LARGE:
+            continue
+        off = float((a - e).norm() / e.norm())
+        if not off < 0.5:
+            yield finding(
+                "error",
+                f"in {name}, with {where}, the outputs are right and the gradient of {subject.describe(s)} is not: it "
+                f"is off by {off:.2g} of its norm",
+                f"The backward computes an intermediate in {name}, which ends at {torch.finfo(dtype).max:.4g}, where "
+                "forward uses float32.",
+                "Compute that part of the backward in float32, too.",
+            )
+            return
+
+
+for _each in TOLERANCES:
+    _dtype(_each)
+
+
+@check()
+def output_dtype(subject: Subject) -> Iterator[Finding]:
+    """In float64, the output is float64.
+
+    A function that computes in float32 whatever it is given takes nine digits from those who asked for them, and
+    gradcheck hardly notices.
+    """
+    outputs, _ = subject.expected
+    for i in subject.active:
+        if torch.finfo(outputs[i].dtype).eps > torch.finfo(subject.dtype).eps:
+            yield finding(
+                "error",
+                f"for {subject.dtype} inputs, output {i} is {outputs[i].dtype}",
+                "A cast (.float(), .half()) or a buffer without dtype= inside of forward.",
+                "Cast the result back with .to(input.dtype).",
+            )
+            return
+
+
+def _everything(subject: Subject, values: list[Tensor]) -> dict[str, Tensor]:
+    """Outputs and gradients by name, each a real vector."""
+    outputs, grads = subject.vjp(values)
+    named = {f"output {i}": outputs[i] for i in subject.active}
+    named |= {f"the gradient of {subject.describe(s)}": grads[s] for s in subject.leaves if grads[s] is not None}
+    return {name: real([tensor]) for name, tensor in named.items()}
+
+
+@check(needs="first_order")
+def digits(subject: Subject) -> Iterator[Finding]:
+    """Values and gradients of float64 inputs have the digits of float64.
+
+    A cast to float32 on the way costs nine of sixteen digits, though dtypes look right at both ends. It shows when the
+    inputs move by a billionth: smooth numbers move along, numbers with fewer digits stay or jump.
+    """
+    if subject.dtype is not torch.float64 or subject.gradient == "approximate":
+        return
+    center = _everything(subject, subject.copies())
+    suspects = set(center)
+    for seed in (1, 2):
+        generator = torch.Generator().manual_seed(seed)
+        directions = {
+            s: torch.randn(subject.base[s].shape, generator=generator, dtype=torch.float64) * subject.base[s].abs()
+            for s in subject.leaves
+        }
+        slopes = []
+        for h in (1e-4, 1e-5, 1e-9):
+            moved = [v + h * directions[s].to(v) if s in directions else v for s, v in enumerate(subject.copies())]
+            slopes.append({name: (v - center[name]) / h for name, v in _everything(subject, moved).items()})
+        for name in list(suspects):
+            rough, coarse, fine = (slope[name] for slope in slopes)
+            # What is smooth, and moves by far more than rounding in float64 does.
+            clear = ((rough - coarse).abs() < 0.1 * coarse.abs()) & (coarse.abs() > 1e-5 * center[name].abs())
+            off = ((fine - coarse).abs() / coarse.abs())[clear]
+            if not off.numel() or float(off.median()) < 0.5:
+                suspects.remove(name)
+    for name in center:
+        if name in suspects:
+            yield finding(
+                "error",
+                f"{name} does not move when the inputs move by a billionth, or jumps: it has the digits of float32",
+                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end.",
+                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, "
+                "torch.float32).",
+            )
+            return
+
+
+@check(capability="autocast")
+def autocast(subject: Subject) -> Iterator[Finding]:
+    """Under autocast to bfloat16, value and gradient stay what they are, up to rounding.
+
+    Inside of forward, autocast is on; inside of backward it is off unless ``torch.amp.custom_bwd`` says otherwise.
+    Saved float32 tensors then meet bfloat16 gradients.
+    """
+    if subject.dtype is not torch.float64:
+        raise Refused("the function takes float32 alone")
+    exact = subject.vjp(_converted(subject, subject.copies(), subject.dtype))
+    try:
+        with _in(subject, torch.float32):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                run = subject.run(_converted(subject, subject.copies(), torch.float32))
+            grads = run.gradients()
+            grads = [None if g is None else g.clone() for g in grads]
+            outputs = [o.detach().clone() for o in run.outputs]
+    except (Exception, SystemExit) as error:
+        raise Refused(f"{first_line(error)} ({explain(error)[0]})") from error
+    if subject.random:
+        return
+    results = [(f"output {i}", outputs[i], exact[0][i]) for i in subject.active]
+    results += [
+        (f"the gradient of {subject.describe(s)}", grads[s], exact[1][s])
+        for s in subject.leaves
+        if grads[s] is not None and exact[1][s] is not None
+    ]
+    for label, a, e in results:
+        if what := difference(a.to(e.dtype), e, 0.15):
+            yield finding(
+                "error" if subject.custom else "info",
+                f"under autocast, {label} is {what}, which it is without",
+                "Part of the computation runs in bfloat16 in forward and not in backward, or loses too many digits "
+                "there.",
+                "Decorate forward with torch.amp.custom_fwd and backward with torch.amp.custom_bwd.",
+            )
+            return

@@ -1,0 +1,144 @@
+"""What an audit says: findings with their cause and cure, and what the function can do."""
+
+import html
+import textwrap
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Severity = Literal["error", "warning", "info"]
+MARKS = {"error": "✗", "warning": "!", "info": "i"}
+VERDICTS = {"yes": "✓", "no": "–", "wrong": "✗"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it should be.
+
+    Args:
+        check: name of the check that found it.
+        severity: "error" for a wrong number or a crash that a user will meet; "warning" for a hazard; "info" for
+            a capability that is not there, which is nothing against the function.
+        summary: what was seen, with the numbers.
+        cause: why, most likely.
+        fix: what to do about it.
+        url: the section of the site that explains it.
+    """
+
+    check: str
+    severity: Severity
+    summary: str
+    cause: str
+    fix: str
+    url: str
+
+    def __str__(self) -> str:
+        lines = [f"{MARKS[self.severity]} {self.severity}: {self.check}"]
+        for label, text in (("", self.summary), ("cause: ", self.cause), ("fix: ", self.fix), ("see: ", self.url)):
+            if text:
+                lines += textwrap.wrap(
+                    label + text,
+                    width=110,
+                    initial_indent="    ",
+                    subsequent_indent="    " + " " * len(label),
+                    break_long_words=False,
+                    break_on_hyphens=False,
+                )
+        return "\n".join(lines)
+
+
+class AuditError(AssertionError):
+    """An audited function has findings; the message is the report, and ``report`` holds it."""
+
+    def __init__(self, report: "Report") -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of an audit. Print it, or show it in a notebook.
+
+    Args:
+        subject: name of what was audited.
+        findings: errors first, then warnings, then infos.
+        capabilities: for each capability "yes", "no" (somebody refuses) or "wrong" (a wrong number came back).
+        saved_bytes: bytes that the function keeps alive for its backward on the given sample, beyond its inputs,
+            each storage once; None if it does not run.
+        checks: names of the checks that ran, in order.
+        seconds: how long each check took.
+        notes: what the audit did on its own account, such as promoting float32 samples.
+        versions: of torch and Python, and the device.
+    """
+
+    subject: str
+    findings: tuple[Finding, ...]
+    capabilities: dict[str, str]
+    saved_bytes: int | None
+    checks: tuple[str, ...]
+    seconds: dict[str, float] = field(repr=False)
+    notes: tuple[str, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error or a warning."""
+        return not any(finding.severity in ("error", "warning") for finding in self.findings)
+
+    def of(self, *severities: Severity) -> Iterator[Finding]:
+        """The findings of some severities."""
+        return (finding for finding in self.findings if finding.severity in severities)
+
+    def raise_for_findings(self) -> None:
+        """Do nothing if the report is ok.
+
+        Raises:
+            AuditError: with the report as message, if there is an error or a warning.
+        """
+        if not self.ok:
+            raise AuditError(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in plain lists, dicts, strings and numbers, for JSON."""
+        return {"ok": self.ok} | asdict(self)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one line."""
+        counts = {s: sum(1 for _ in self.of(s)) for s in ("error", "warning", "info")}
+        found = ", ".join(f"{n} {s if s == 'info' or n == 1 else s + 's'}" for s, n in counts.items() if n)
+        return (
+            f"{self.subject}: {'ok' if self.ok else 'NOT ok'} ({len(self.checks)} checks in "
+            f"{sum(self.seconds.values()):.1f} s{', ' + found if found else ''})"
+        )
+
+    def __str__(self) -> str:
+        blocks = [self.headline, *map(str, self.findings)]
+        if self.capabilities:
+            width = max(map(len, self.capabilities)) + 3
+            cells = [f"{VERDICTS[v]} {name}".ljust(width) for name, v in self.capabilities.items()]
+            rows = ["  " + "".join(cells[i : i + 5]).rstrip() for i in range(0, len(cells), 5)]
+            blocks.append("\n".join(["capabilities (✓ yes, – no, ✗ wrong)", *rows]))
+        if self.saved_bytes is not None:
+            blocks.append(f"saved for backward, beyond the inputs: {self.saved_bytes} bytes on this sample")
+        blocks += [f"note: {note}" for note in self.notes]
+        return "\n\n".join(blocks)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr class="audit-{f.severity}"><td>{MARKS[f.severity]} {f.severity}</td>'
+            f'<td><a href="{html.escape(f.url)}"><code>{html.escape(f.check)}</code></a></td>'
+            f"<td><p>{html.escape(f.summary)}</p><p><b>Cause.</b> {html.escape(f.cause)}</p>"
+            f"<p><b>Fix.</b> {html.escape(f.fix)}</p></td></tr>"
+            for f in self.findings
+        )
+        table = (
+            f"<table><thead><tr><th>severity</th><th>check</th><th>finding</th></tr></thead><tbody>{rows}</tbody></table>"
+            if rows
+            else ""
+        )
+        can = ", ".join(f"{VERDICTS[v]}&nbsp;{html.escape(name)}" for name, v in self.capabilities.items())
+        saved = "" if self.saved_bytes is None else f"<p>Saved beyond the inputs: {self.saved_bytes} bytes.</p>"
+        notes = "".join(f"<p>Note: {html.escape(note)}</p>" for note in self.notes)
+        headline = f"<p><b>{html.escape(self.headline)}</b></p>"
+        return f'<div class="audit-report">{headline}{table}<p>{can}</p>{saved}{notes}</div>'
