@@ -205,8 +205,9 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
     def pack(tensor: Tensor) -> tuple[torch.dtype, Tensor]:
         narrower = tensor.is_floating_point() and tensor.element_size() > dtype.itemsize
         if not narrower or tensor.is_leaf or tensor.untyped_storage().data_ptr() in alive:
-            return tensor.dtype, tensor
-        return tensor.dtype, tensor.to(dtype)
+            # Without the graph: a node that keeps its own output so is kept alive by it, for good.
+            return tensor.dtype, tensor.detach()
+        return tensor.dtype, tensor.detach().to(dtype)
 
     def unpack(packed: tuple[torch.dtype, Tensor]) -> Tensor:
         original, tensor = packed

@@ -1,5 +1,6 @@
 """The audit: runs all checks on a function, each where it can do no harm, and reports."""
 
+import contextlib
 import importlib
 import multiprocessing
 import os
@@ -226,13 +227,13 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
         warnings.simplefilter("ignore")
         yield ("start", FIRST)
         start = time.perf_counter()
-        subject, problem, notes = _prepared(task)
-        if problem is None:
-            try:
-                saved = saved_beyond_inputs(subject)
-            except Exception:
-                saved = None
-        yield ("facts", notes, None if problem else saved)
+        saved = None
+        with preserved():
+            subject, problem, notes = _prepared(task)
+            if problem is None:
+                with contextlib.suppress(Exception):
+                    saved = saved_beyond_inputs(subject)
+        yield ("facts", notes, saved)
         if problem is not None:
             yield ("done", FIRST, [problem], None, time.perf_counter() - start)
             yield ("stop",)

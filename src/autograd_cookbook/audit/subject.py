@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -265,6 +266,18 @@ class Subject:
         weights = weights_of([o for o in run.outputs if o.requires_grad])
         grads = run.gradients(weights if change is None else [change(w) for w in weights])
         return [o.detach() for o in run.outputs], grads
+
+    def affordable(self, values: Values, seconds: float = 0.3) -> bool:
+        """Whether one call on larger tensors should take no longer than this, by what the sample took."""
+        sizes = [sum(v.numel() for v in tensors) for tensors in (values, self.base)]
+        return self.cost * max(1.0, sizes[0] / max(1, sizes[1])) ** 1.5 < seconds
+
+    @functools.cached_property
+    def cost(self) -> float:
+        """Seconds for one call with its backward, on the sample."""
+        start = time.perf_counter()
+        self.vjp()
+        return time.perf_counter() - start
 
     @functools.cached_property
     def expected(self) -> tuple[list[Tensor], list[Tensor | None]]:

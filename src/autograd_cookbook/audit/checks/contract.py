@@ -1,5 +1,6 @@
 """What torch asks of a backward: what it returns, and for whom, in all situations that callers and the engine make."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.audit.checks import check, finding
-from autograd_cookbook.audit.observe import observing
+from autograd_cookbook.audit.observe import observing, same
 from autograd_cookbook.audit.report import Finding
 from autograd_cookbook.audit.subject import Subject, is_differentiable, weights_of
 from autograd_cookbook.audit.variation import Deviation, deviation
@@ -220,27 +221,23 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
     A layer is used twice in a network, a loss is evaluated on two batches: forwards of the second come before
     backwards of the first. What is kept on the class, in a global or in a cache is then that of the other call.
     """
+    hidden = [slot.hidden for slot in subject.slots]
+
+    def elsewhere() -> list[Tensor]:
+        """Other values; parameters are one object for both calls, and stay."""
+        return [
+            v * 0.7 + 0.1 * v.abs().mean() if is_differentiable(v) and v.numel() and not h else v
+            for v, h in zip(subject.copies(), hidden, strict=True)
+        ]
+
     run = subject.run()
-    other = [v * 0.7 + 0.1 * v.abs().mean() if is_differentiable(v) and v.numel() else v for v in subject.copies()]
     try:
-        disturbing = subject.run(other)
+        disturbing = subject.run(elsewhere())
     except (Exception, SystemExit):
-        other = subject.copies()
-        disturbing = subject.run(other)
-    if any(
-        slot.hidden for slot in subject.slots
-    ):  # parameters are one object for both calls: the other call must see the same ones
-        other = [o if not s.hidden else b.clone() for o, b, s in zip(other, subject.base, subject.slots, strict=True)]
-        run = subject.run()
-        disturbing = subject.run(other)
-
-    def outcome() -> tuple[list[Tensor], list[Tensor | None]]:
-        return run.outputs, run.gradients()
-
-    found = deviation(subject, outcome, subject.expected)
+        disturbing = subject.run()
+    found = deviation(subject, lambda: (run.outputs, run.gradients()), subject.expected)
     del disturbing
-    if not found:
-        found = deviation(subject, subject.vjp, subject.expected)
+    found = found or deviation(subject, subject.vjp, subject.expected)
     if found:
         yield finding(
             "error",
@@ -251,6 +248,25 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 "Keep everything that belongs to a call on its ctx.",
             ),
         )
+        return
+    plain = [s for s in subject.leaves if not hidden[s]]
+    run = subject.run()
+    active = [o for o in run.outputs if o.requires_grad]
+    kept = torch.autograd.grad(active, [run.leaves[s] for s in plain], weights_of(active), allow_unused=True)
+    named = [(f"the gradient of {subject.describe(s)}", g) for s, g in zip(plain, kept, strict=True) if g is not None]
+    named += [(f"output {i}", run.outputs[i]) for i in subject.active]
+    before = [t.detach().clone() for _, t in named]
+    with contextlib.suppress(Exception):
+        subject.vjp(elsewhere())
+    for (name, tensor), contents in zip(named, before, strict=True):
+        if not same(tensor, contents):
+            yield finding(
+                "error",
+                f"{name} of a call changes when another call is made",
+                "The function returns a buffer that it keeps and uses again.",
+                "Return a tensor that belongs to the caller: allocate it in each call, or clone it.",
+            )
+            return
 
 
 @check()

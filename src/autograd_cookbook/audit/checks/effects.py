@@ -47,6 +47,15 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
                 "Work on a copy.",
             )
             return
+    for s, tensor in enumerate(run.passed):
+        if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+            yield finding(
+                "error",
+                f"forward leaves a hook on {subject.describe(s)}, which belongs to the caller",
+                "register_hook was called on the input itself: the hook stays, and every call adds another one.",
+                "Register it on a tensor of the function's own, such as input.view_as(input), or write a Function.",
+            )
+            return
     mid = [p.detach().clone() for p in run.passed]
     outputs = [o.detach().clone() for o in run.outputs]
     run.gradients()
@@ -162,11 +171,13 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
 
     A switch that is left turned changes code that has nothing to do with the function.
     """
-    before = settings()
-    for phase in ("forward", "backward"):
+    for phase in ("forward", "backward", "forward under no_grad"):
         with preserved():
+            if "no_grad" in phase:
+                torch.set_grad_enabled(False)
+            before = settings()
             try:
-                run = subject.run()
+                run = subject.run(requires=None if torch.is_grad_enabled() else [False] * len(subject.slots))
                 if phase == "backward":
                     run.gradients()
                 after = settings()

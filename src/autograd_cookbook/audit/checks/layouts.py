@@ -1,6 +1,7 @@
 """Memory and shape: strided, expanded, offset, empty, small and large tensors."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -290,7 +291,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
 
 
 SIZES = (1, 2, 7, 17, 33, 65, 129, 257, 1025)
-ELEMENTS = 100_000
+SECONDS = 1.5
 
 
 @check(needs="first_order")
@@ -302,10 +303,11 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate":
         return
+    start = time.perf_counter()
     for size in SIZES:
         done = 0
         for where, values in resizings(subject, size):
-            if done == 3 or sum(v.numel() for v in values) > ELEMENTS:
+            if done == 3 or not subject.affordable(values) or time.perf_counter() - start > SECONDS:
                 continue
             outputs = accepted(subject, [v.clone() for v in values])
             if outputs is None or max(subject.active) >= len(outputs):

@@ -1,0 +1,8 @@
+"""``python -m autograd_cookbook``."""
+
+import sys
+
+from autograd_cookbook.audit.command import main
+
+if __name__ == "__main__":
+    sys.exit(main())

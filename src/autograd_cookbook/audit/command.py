@@ -1,0 +1,233 @@
+"""The audit's command line: ``python -m autograd_cookbook audit FILE.py:NAME --inputs EXPRESSION``."""
+
+import argparse
+import contextlib
+import difflib
+import importlib
+import importlib.util
+import io
+import json
+import math
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from autograd_cookbook.audit.checks import all_checks
+from autograd_cookbook.audit.diagnose import first_line
+from autograd_cookbook.audit.report import Report
+from autograd_cookbook.audit.runner import GRADIENTS, TIMEOUT, audit, capability_names
+from autograd_cookbook.audit.state import seed_everything
+from autograd_cookbook.audit.subject import is_differentiable
+
+PROGRAM = "python -m autograd_cookbook"
+FORMS = "expected FILE.py:NAME or package.module:NAME"
+SLOW = 1.0
+COLORS = {"✗ error": 31, "! warning": 33}
+EPILOG = f"""\
+example:
+  {PROGRAM} audit square.py:Square --inputs "torch.randn(4, 3), 2"
+
+exit status: 0 if nothing was found, 1 if something was, 2 if the command cannot be understood.
+"""
+
+
+class UsageError(Exception):
+    """What was given, and what was expected, in one line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+class _List(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        checks = all_checks().values()
+        name, family = (max(len(getattr(c, column)) for c in checks) for column in ("name", "family"))
+        for c in checks:
+            print(f"{c.name:{name}}  {c.family:{family}}  {c.purpose}")
+        parser.exit()
+
+
+class _Progress:
+    """What runs at the moment, on stderr: a line that is rewritten on a terminal, or a line each where one asks for it."""
+
+    def __init__(self, verbose: bool) -> None:
+        self.verbose, self.rewriting = verbose, sys.stderr.isatty() and not verbose
+        self.name, self.start = "", 0.0
+
+    def __call__(self, name: str, number: int, total: int) -> None:
+        self.close()
+        self.name, self.start = name, time.perf_counter()
+        if self.verbose or self.rewriting:
+            print(f"{number}/{total} {name}", end="" if self.rewriting else "\n", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """The check is over: only one that took long leaves a trace."""
+        if self.rewriting:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        seconds = time.perf_counter() - self.start
+        if self.name and seconds > SLOW and (self.verbose or self.rewriting):
+            print(f"{self.name} took {seconds:.1f} s", file=sys.stderr)
+        self.name = ""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # the marks, where the encoding has none
+    try:
+        try:
+            status = _audit(_parser().parse_args(argv))
+        except SystemExit as finished:  # --help and --list
+            status = int(finished.code or 0)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"{PROGRAM}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit of Python complains
+        return 141
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog=PROGRAM, description="Custom gradients for PyTorch.")
+    command = parser.add_subparsers(metavar="COMMAND", dest="command", required=True).add_parser(
+        "audit",
+        help="find out what is wrong with a custom function, and how to mend it",
+        description="Find out what is wrong with a custom function, and how to mend it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = command.add_argument
+    add("target", metavar="FILE.py:NAME", help="what to audit: an autograd.Function, a module, an operator, a function")
+    add("--inputs", metavar="EXPRESSION", required=True, help="the arguments of a call: 'torch.randn(4, 3), 2'")
+    add("--reference", metavar="NAME", help="a composition to compare with, in FILE")
+    add("--gradient", choices=GRADIENTS, help="what the backward claims to be")
+    add("--surrogate", metavar="NAME", help="the function whose gradient the backward declares, in FILE")
+    add("--tolerance", type=_positive, metavar="X", help="largest relative error of an approximate gradient")
+    add("--require", type=_names, action="extend", default=[], metavar="A,B", help="capabilities that must be there")
+    add("--skip", type=_names, action="extend", default=[], metavar="A,B", help="checks to leave out")
+    add("--only", type=_names, action="extend", default=[], metavar="A,B", help="the only checks to run")
+    add("--seed", type=_seed, default=0, metavar="N", help="of all random numbers, those of --inputs too")
+    add("--device", type=_device, help="where to audit: cpu, cuda, ...")
+    add("--timeout", type=_positive, default=TIMEOUT, metavar="SECONDS", help="for one check; default: %(default)g")
+    add("--no-isolate", action="store_true", help="run the checks in this very process")
+    add("--json", action="store_true", help="print the report as JSON")
+    add("-v", "--verbose", action="store_true", help="say on stderr which check runs")
+    add("--list", action=_List, nargs=0, help="print every check with its family and purpose")
+    return parser
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _positive(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"expected a positive number, got {text!r}")
+
+
+def _seed(text: str) -> int:
+    if text.isdecimal() and int(text) < 2**32:  # what NumPy takes, too
+        return int(text)
+    raise argparse.ArgumentTypeError(f"expected an integer from 0 to 2**32 - 1, got {text!r}")
+
+
+def _device(text: str) -> str:
+    try:
+        torch.ones(1, device=text).item()
+    except Exception as error:
+        raise argparse.ArgumentTypeError(f"expected a device with memory, got {text!r}: {first_line(error)}") from None
+    return text
+
+
+def _audit(options: argparse.Namespace) -> int:
+    for option, known in (("only", all_checks()), ("skip", all_checks()), ("require", capability_names())):
+        for name in getattr(options, option):
+            if name not in known:
+                kind = "capability" if option == "require" else "check"
+                raise UsageError(f"--{option}: unknown {kind} {name!r}{_instead(name, known)}")
+    # What the code under audit prints must not end up in the report.
+    with contextlib.redirect_stdout(sys.stderr), _imported(options.target, options.seed) as (module, name):
+        function = _function(module, name, options)
+        reference, surrogate = (
+            _function(module, other, options) if other else None for other in (options.reference, options.surrogate)
+        )
+        inputs, lent = _inputs(options.inputs, module, options.seed)
+        with contextlib.closing(_Progress(options.verbose)) as progress:
+            try:
+                report = audit(
+                    function,
+                    inputs,
+                    reference=reference,
+                    gradient=options.gradient,
+                    surrogate=surrogate,
+                    tolerance=options.tolerance,
+                    require=options.require,
+                    skip=options.skip,
+                    only=options.only,
+                    seed=options.seed,
+                    device=options.device,
+                    timeout=options.timeout,
+                    isolate=False if options.no_isolate else None,
+                    progress=progress,
+                )
+            except (TypeError, ValueError) as error:
+                raise UsageError(f"{options.target}: {error}") from error
+    if lent:
+        print("note: no tensor in --inputs requires grad; the audit lets each floating-point one do", file=sys.stderr)
+    print(json.dumps(report.to_dict(), indent=2) if options.json else _colored(report))
+    return 0 if report.ok else 1
+
+
+def _colored(report: Report) -> str:
+    if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return str(report)
+    return re.sub(
+        f"^({'|'.join(COLORS)})", lambda mark: f"\x1b[{COLORS[mark[1]]}m{mark[1]}\x1b[0m", str(report), flags=re.M
+    )
+
+
+# --- from names to things ---
+
+
+@contextlib.contextmanager
+def _imported(target: str, seed: int) -> Iterator[tuple[ModuleType, str]]:
+    """The module and the name in it. A file is a module and finds its neighbors for as long as it is looked at."""
+    place, _, name = target.rpartition(":")
+    words = [*name.split("."), *([] if place.endswith(".py") else place.split("."))]
+    if not all(map(str.isidentifier, words)):
+        raise UsageError(f"{FORMS}, got {target!r}")
+    file, path, alias = Path(place), list(sys.path), place
+    if place.endswith(".py"):
+        if not file.is_file():
+            raise UsageError(f"no file {place!r}{_instead(file.name, (f.name for f in file.parent.glob('*.py')))}")
+        alias = file.stem.replace(".", "_")
+        alias = f"audited_{alias}" if alias in sys.modules else alias
+        sys.path.insert(0, str(file.resolve().parent))
+    try:
+        _seeded(seed)
+        try:
+            yield (_executed(alias, file) if alias != place else importlib.import_module(place)), name
+        except UsageError:
+            raise
+    finally:
+        sys.path[:] = path
+        if alias != place:
+            sys.modules.pop(alias, None)
