@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from autograd_cookbook import native
-from autograd_cookbook.audit.capabilities import copies, expect_close, gradients
 from autograd_cookbook.catalog import BY_NAME
+from tests.support import copies, expect_close, gradients
 
 REFERENCE = BY_NAME["swish"].reference
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from autograd_cookbook.audit.capabilities import (
+from autograd_cookbook.catalog import RECIPES, Recipe
+from tests.support import (
     at,
     copies,
     expect_close,
@@ -14,7 +15,6 @@ from autograd_cookbook.audit.capabilities import (
     leaves,
     places,
 )
-from autograd_cookbook.catalog import RECIPES, Recipe
 
 pytestmark = pytest.mark.slow
 

@@ -96,13 +96,22 @@ class Recipe:
         return self.function.__module__
 
     @property
+    def audit_options(self) -> dict[str, Any]:
+        """What an audit has to be told about it, beside the arguments of a call."""
+        return {
+            "exact": {"reference": self.reference},
+            "surrogate": {"surrogate": self.reference},
+            "approximate": {"gradient": "approximate", "tolerance": self.tolerance},
+        }[self.gradient]
+
+    @property
     def source(self) -> str:
         """A file that runs without this package, which is what the copy button yields."""
         return standalone(self.module, self.exports)
 
 
 def verified() -> dict[str, Any]:
-    """The capabilities of every recipe as last measured, and the torch version that they were measured on."""
+    """The audit of every recipe's typical sample as last run, and the torch version that it was run on."""
     return json.loads(VERIFIED.read_text())
 
 

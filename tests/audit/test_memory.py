@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from autograd_cookbook.audit import held_bytes, peak_bytes, saved_bytes
-from autograd_cookbook.audit.capabilities import differentiable
 from autograd_cookbook.catalog import RECIPES, Recipe
+from tests.support import differentiable
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def factor(ratio: float, subject: Subject, slot: int) -> str:
             return f"it is {n} times too large, which is {name}: a division by it is missing, as in a mean"
         if near(abs(ratio), 1 / n):
             return f"it is {n} times too small, which is {name}: it was divided by once too often"
-    return f"it is {ratio:.6g} times the right one, everywhere: a constant factor is wrong"
+    return f"it is {ratio:.10g} times the right one, everywhere: a constant factor is wrong"
 
 
 def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outputs: Sequence[Tensor]) -> str:
@@ -250,4 +250,7 @@ def difference(actual: Tensor, expected: Tensor, rtol: float, scale: float = 0.0
         int(i) for i in torch.unravel_index(torch.tensor(worst // (2 if actual.is_complex() else 1)), actual.shape)
     ]
     count = f"{int((~good).sum())} of {a.numel()} differ"
-    return f"{float(a[worst]):.6g} in place of {float(e[worst]):.6g} at {index} ({count})"
+    actual, wanted = (f"{float(v[worst]):.6g}" for v in (a, e))
+    if actual == wanted:
+        actual, wanted = (f"{float(v[worst]):.17g}" for v in (a, e))
+    return f"{actual} in place of {wanted} at {index} ({count})"

@@ -235,7 +235,8 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
                     saved = saved_beyond_inputs(subject)
         yield ("facts", notes, saved)
         if problem is not None:
-            yield ("done", FIRST, [problem], None, time.perf_counter() - start)
+            named = replace(problem, check=FIRST, url=all_checks()[FIRST].url)
+            yield ("done", FIRST, [named], None, time.perf_counter() - start)
             yield ("stop",)
             return
         found: dict[str, list[Finding]] = {}

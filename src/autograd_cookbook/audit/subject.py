@@ -143,6 +143,7 @@ class Subject:
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
         self.random = False
+        self.right = True  # until the first derivative turns out to be wrong
         self.measured = ""  # what an approximate gradient is like
 
     def promoted(self, slot: Slot) -> Tensor:
@@ -267,10 +268,9 @@ class Subject:
         grads = run.gradients(weights if change is None else [change(w) for w in weights])
         return [o.detach() for o in run.outputs], grads
 
-    def affordable(self, values: Values, seconds: float = 0.3) -> bool:
-        """Whether one call on larger tensors should take no longer than this, by what the sample took."""
-        sizes = [sum(v.numel() for v in tensors) for tensors in (values, self.base)]
-        return self.cost * max(1.0, sizes[0] / max(1, sizes[1])) ** 1.5 < seconds
+    def affordable(self, elements: int, seconds: float = 0.3) -> bool:
+        """Whether one call on so many numbers should take no longer than this, by what the sample took."""
+        return self.cost * max(1.0, elements / max(1, sum(v.numel() for v in self.base))) ** 1.5 < seconds
 
     @functools.cached_property
     def cost(self) -> float:

@@ -1,5 +1,6 @@
 """What a function may not do on the side: write to tensors of others, seed generators, turn global switches."""
 
+import contextlib
 from collections.abc import Iterator
 
 import torch
@@ -92,7 +93,8 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
             active = [o for o in run.outputs if o.requires_grad]
             weights = [layout(w) for w in weights_of(active)]
             before = [w.clone() for w in weights]
-            run.gradients(weights)
+            with contextlib.suppress(Exception):  # a layout that it cannot take is another check's
+                run.gradients(weights)
         changed = [i for i, (w, b) in enumerate(zip(weights, before, strict=True)) if not same(w, b)]
         for call in record.backwards:
             name = call.cls.__name__
@@ -207,29 +209,29 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate":
         return
-    base = subject.expected[1]
+    expected = subject.expected[1]
 
-    def gradients_after(write: str) -> list[Tensor | None] | None:
+    def gradients_after(written: int | None) -> list[Tensor | None] | None:
+        """The gradients, if one input, or else all outputs, are written to before the backward."""
         run = subject.run(through=torch.clone)
-        factor = 1.0
-        active = [o for o in run.outputs if o.requires_grad]
+        targets = [o for o in run.outputs if o.requires_grad] if written is None else [run.passed[written]]
         try:
             with torch.no_grad():
-                targets = run.passed if write == "the inputs" else active
                 for t in targets:
-                    if is_differentiable(t) and not t.is_leaf:
-                        t.mul_(1.5)
-            return [None if g is None else g / factor for g in run.gradients()]
+                    t.mul_(1.5)
+            return run.gradients()
         except (Exception, SystemExit):
             return None  # refused, as it should be
 
-    for what in ("the inputs", "the outputs"):
-        grads = gradients_after(what)
+    tensors = [s for s, slot in enumerate(subject.slots) if not slot.hidden and is_differentiable(slot.tensor)]
+    for written in (*tensors, None):
+        grads = gradients_after(written)
         if grads is None:
             continue
+        what = "the outputs" if written is None else subject.describe(written)
         for s in subject.leaves:
             zero = torch.zeros_like(subject.base[s])
-            ours, theirs = (zero if g is None else g for g in (grads[s], base[s]))
+            ours, theirs = (zero if g is None else g for g in (grads[s], expected[s]))
             if problem := difference(ours, theirs, 1e-9):
                 yield finding(
                     "error",

@@ -11,6 +11,7 @@ from autograd_cookbook.audit.checks import check, finding
 from autograd_cookbook.audit.diagnose import difference, explain, first_line, pattern
 from autograd_cookbook.audit.numeric import Derivative
 from autograd_cookbook.audit.report import Finding
+from autograd_cookbook.audit.state import random_states
 from autograd_cookbook.audit.subject import Refused, Run, Subject, Wrong, nodes_of, real, weights_of
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
@@ -59,6 +60,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         mismatch = single.compare(real(zeros_for_none(subject, grads, [slot])), weights)
         if mismatch is None:
             continue
+        subject.right = False
         missing = grads[slot] is None
         recognized = ""
         if single.complete and not missing:
@@ -93,6 +95,11 @@ def _cause_of_wrong_gradient(
             "backward returns None for an input that the values depend on, or forward detaches it.",
             "Return its gradient.",
         )
+    if subject.random and _draws_in_backward(subject):
+        return (
+            "forward is random, and backward draws random numbers, too: others than forward did.",
+            "Save what was drawn, or the state of the generator, and restore it in backward.",
+        )
     if recognized:
         return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and mend that term."
     return (
@@ -100,6 +107,13 @@ def _cause_of_wrong_gradient(
         "If the gradient is meant to be another than the derivative, declare it with surrogate= or "
         "gradient='approximate'. Otherwise derive it again, one output at a time.",
     )
+
+
+def _draws_in_backward(subject: Subject) -> bool:
+    run = subject.run()
+    before = random_states()
+    run.gradients()
+    return random_states() != before
 
 
 def _as_declared(subject: Subject, outputs: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Iterator[Finding]:
@@ -181,7 +195,8 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
         _, grads = subject.vjp(change=lambda w, scale=scale: w * scale)
         for slot in subject.leaves:
             ours, expected = (zeros_for_none(subject, g, [slot])[0] for g in (grads, base))
-            largest = abs(scale) * 1e-4 * max(float(g.abs().max()) for g in base if g is not None and g.numel())
+            magnitudes = [float(g.abs().max()) for g in base if g is not None and g.numel()]
+            largest = abs(scale) * 1e-4 * max(magnitudes, default=0.0)
             rtol = 1e-7 if subject.dtype is torch.float64 else 1e-3
             if what := difference(ours, expected * scale, rtol, largest):
                 name = f"{scale:g} times the grad_output" if scale else "a grad_output of zeros"
@@ -221,7 +236,10 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     run = subject.run()
     try:
         if refuses_second_order(run, [run.leaves[s] for s in slots]):
-            raise Refused("the backward is marked once_differentiable")
+            raise Refused(
+                "the backward is marked once_differentiable (mind that torch raises only where nothing else depends on "
+                "the input: in a sum with other terms, this part of a second derivative is left out without a word)"
+            )
     except Refused:
         raise
     except (Exception, SystemExit) as error:

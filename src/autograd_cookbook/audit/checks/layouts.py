@@ -1,6 +1,7 @@
 """Memory and shape: strided, expanded, offset, empty, small and large tensors."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -75,7 +76,7 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
 def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -> Iterator[Finding]:
     """Whether the gradient in a layout is the derivative of the values in that layout, along a random direction."""
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]
-    if subject.gradient != "exact" or not slots:
+    if subject.gradient != "exact" or not slots or not subject.right:
         return
     try:
         outputs, grads = subject.vjp(through=layout)
@@ -190,20 +191,23 @@ def _like(tensor: Tensor) -> Tensor:
 # --- sizes ---
 
 
-def _resized(tensor: Tensor, dim: int, size: int, generator: torch.Generator) -> Tensor:
+def _resized(tensor: Tensor, dim: int, size: int, generator: torch.Generator | None) -> Tensor:
     """A tensor of another size, with numbers like those that it has: repeated, and moved a little if they may be."""
     if tensor.shape[dim] == 0:
         return tensor
     pick = torch.arange(size) % tensor.shape[dim]
     result = tensor.index_select(dim, pick.to(tensor.device))
-    if is_differentiable(result) and size > tensor.shape[dim]:
+    if generator is not None and size > tensor.shape[dim]:
         wiggle = torch.rand(result.shape, generator=generator, dtype=torch.float64).to(result)
         result = result * (1 + 0.1 * wiggle)
     return result
 
 
 def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]:
-    """The sample with one of its sizes changed, wherever that size occurs, or in one place alone."""
+    """The sample with one of its sizes changed, wherever that size occurs, or in one place alone.
+
+    Only as far as a call on it does not take too long.
+    """
     places = [
         (i, d, n)
         for i, slot in enumerate(subject.slots)
@@ -219,9 +223,14 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
                 groups.append(group)
     generator = torch.Generator().manual_seed(0)
     for group in groups:
+        shapes = [list(v.shape) for v in subject.base]
+        for i, d in group:
+            shapes[i][d] = size
+        if not subject.affordable(sum(math.prod(shape) for shape in shapes)):
+            continue
         values = subject.copies()
         for i, d in group:
-            values[i] = _resized(values[i], d, size, generator)
+            values[i] = _resized(values[i], d, size, generator if subject.slots[i].leaf else None)
         yield ", ".join(f"dim {d} of {subject.slots[i].name}" for i, d in group), values
 
 
@@ -307,7 +316,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     for size in SIZES:
         done = 0
         for where, values in resizings(subject, size):
-            if done == 3 or not subject.affordable(values) or time.perf_counter() - start > SECONDS:
+            if done == 3 or time.perf_counter() - start > SECONDS:
                 continue
             outputs = accepted(subject, [v.clone() for v in values])
             if outputs is None or max(subject.active) >= len(outputs):

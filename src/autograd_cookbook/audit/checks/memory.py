@@ -157,27 +157,27 @@ def _growth(subject: Subject, calls: int = 5) -> int:
 
 
 class _Saved:
-    """The tensors that custom functions save, in the order in which their backwards ask for them."""
+    """The tensors that custom functions save, by the order in which autograd packs them away."""
 
     def __init__(self, subject: Subject, change: dict[int, Any]) -> None:
-        self.tensors: list[Tensor] = []
+        self.tensors: dict[int, Tensor] = {}
         self.subject, self.change = subject, change
 
     def run(self) -> list[Tensor | None]:
+        number = itertools.count()
         with observing(self.subject.classes, saved=False) as record:
 
-            def unpack(tensor: Tensor) -> Tensor:
+            def unpack(packed: tuple[int, Tensor]) -> Tensor:
+                k, tensor = packed
                 if not record.inside:
                     return tensor
-                self.tensors.append(tensor)
-                change = self.change.get(len(self.tensors) - 1)
+                self.tensors[k] = tensor
+                change = self.change.get(k)
                 return tensor if change is None else change(tensor)
 
-            with saved_tensors_hooks(lambda t: t, unpack):
+            with saved_tensors_hooks(lambda t: (next(number), t), unpack):
                 # Everything requires grad: what is saved for the gradient of a frozen input is not saved in vain.
-                wanted = [
-                    slot.leaf or (is_differentiable(slot.tensor) and not slot.hidden) for slot in self.subject.slots
-                ]
+                wanted = [s.leaf or (is_differentiable(s.tensor) and not s.hidden) for s in self.subject.slots]
                 run = self.subject.run(requires=wanted)
                 grads = run.gradients()
                 return [None if g is None else g.clone() for g in grads]
@@ -200,9 +200,11 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate" or not subject.classes:
         return
+    if all(subject.expected[0][i].numel() == 0 for i in subject.active):
+        return  # nothing has an influence on nothing
     plain = _Saved(subject, {})
     expected = plain.run()
-    for k, tensor in enumerate(plain.tensors):
+    for k, tensor in plain.tensors.items():
         if tensor.numel() == 0:
             continue
         used = False

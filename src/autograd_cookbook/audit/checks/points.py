@@ -77,6 +77,7 @@ POINTS = {
     "numbers near ±800": _alternating(800.0),
     "the sample times 1000": _times(1e3),
 }
+BUDGET = 0.03  # seconds for the derivatives at one of them
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
 
@@ -143,7 +144,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             wrong = difference(grad, theirs, 1e-6) if theirs.isfinite().all() else None
             detail = f"{wrong}, which the declared surrogate has" if wrong else ""
         else:
-            numeric = Derivative(subject.value, values, [slot], subject.dtype)
+            numeric = Derivative(subject.value, values, [slot], subject.dtype, BUDGET)
             mismatch = numeric.compare(real([grad]), weights, 1e-3)
             wrong = mismatch is not None
             if mismatch:

@@ -1,0 +1,85 @@
+"""What tests of gradients share: outputs with gradients in one call, and comparison relative to the largest entry."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.audit.subject import is_differentiable
+
+Args = tuple[Any, ...]
+
+
+def differentiable(result: Any) -> tuple[Tensor, ...]:
+    """The tensors in a result that can carry a gradient."""
+    return tuple(r for r in (result if isinstance(result, tuple | list) else (result,)) if is_differentiable(r))
+
+
+def outputs_of(result: Any) -> tuple[Tensor, ...]:
+    """The tensors in a result that do carry one."""
+    return tuple(r for r in differentiable(result) if r.requires_grad)
+
+
+def places(args: Args) -> tuple[int, ...]:
+    """Where the arguments are that one differentiates with respect to."""
+    return tuple(i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad)
+
+
+def leaves(args: Args) -> tuple[Tensor, ...]:
+    """The arguments that one differentiates with respect to."""
+    return tuple(args[i] for i in places(args))
+
+
+def copies(args: Args, change: Callable[[Tensor], Tensor] = torch.clone) -> Args:
+    """The same arguments with fresh leaves, each floating one put through ``change``."""
+    return tuple(
+        change(a.detach()).detach().requires_grad_(a.requires_grad) if is_differentiable(a) else a for a in args
+    )
+
+
+def gradients(
+    function: Callable[..., Any], args: Args, change: Callable[[Tensor], Tensor] = torch.clone
+) -> tuple[Tensor, ...]:
+    """Outputs, and gradients of them weighted by fixed uneven numbers.
+
+    ``change`` is applied to each of the weights: a layout that the backward must cope with.
+    """
+    outputs = outputs_of(function(*args))
+    if not outputs:
+        raise RuntimeError("no output requires grad")
+    grads = torch.autograd.grad(
+        outputs,
+        leaves(args),
+        [change(weights_like(o)) for o in outputs],
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    return (*(o.detach() for o in outputs), *grads)
+
+
+def at(where: Sequence[int], function: Callable[..., Any], args: Args) -> Callable[..., tuple[Tensor, ...]]:
+    """``function`` as a map from the arguments at some places alone to its differentiable outputs."""
+
+    def inner(*values: Tensor) -> tuple[Tensor, ...]:
+        full = list(args)
+        for i, value in zip(where, values, strict=True):
+            full[i] = value
+        return differentiable(function(*full))
+
+    return inner
+
+
+def weights_like(output: Tensor) -> Tensor:
+    """Numbers between 0.5 and 1.5 that differ from place to place, computed alike on every call."""
+    steps = torch.arange(output.numel(), device=output.device, dtype=torch.float64).reshape(output.shape)
+    return (1 + 0.5 * torch.sin(1 + steps)).to(output.dtype)
+
+
+def expect_close(actual: Sequence[Tensor], expected: Sequence[Tensor], rtol: float = 1e-9) -> None:
+    """Fail unless the tensors agree in shape and, relative to the largest entry, in value."""
+    for a, e in zip(actual, expected, strict=True):
+        assert a.shape == e.shape
+        finite = e[e.isfinite()]
+        scale = float(finite.abs().max()) if finite.numel() else 0.0
+        torch.testing.assert_close(a.to(e.dtype), e, rtol=rtol, atol=rtol * scale, equal_nan=True)
