@@ -153,4 +153,6 @@ def test_badges_hold(recipe: Recipe, request: pytest.FixtureRequest) -> None:
         for result in (stored, found):  # the numbers in a message may differ from machine to machine
             result["findings"] = [(f["severity"], f["check"]) for f in result["findings"]]
         stored, found = ({k: v for k, v in result.items() if k != "notes"} for result in (stored, found))
-        assert json.dumps(stored) == json.dumps(found), f"the site has another audit of {recipe.name}; see CONTRIBUTING.md"
+        assert json.dumps(stored) == json.dumps(found), (
+            f"the site has another audit of {recipe.name}; see CONTRIBUTING.md"
+        )

@@ -17,7 +17,7 @@ HARNESS = """
 assert [name for name in sys.modules if name.startswith("autograd_cookbook")] == ["autograd_cookbook"]
 del sys.modules["autograd_cookbook"]
 from torch.autograd import gradcheck, gradgradcheck
-from autograd_cookbook.audit.capabilities import at, copies, leaves, places
+from tests.support import at, copies, leaves, places
 from autograd_cookbook.catalog import BY_NAME
 recipe = BY_NAME[{name!r}]
 checked = 0

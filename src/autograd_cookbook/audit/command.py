@@ -60,7 +60,7 @@ class _List(argparse.Action):
 
 
 class _Progress:
-    """What runs at the moment, on stderr: a line that is rewritten on a terminal, or a line each where one asks for it."""
+    """What runs now, on stderr: one line that is rewritten on a terminal, or a line for each check if asked for."""
 
     def __init__(self, verbose: bool) -> None:
         self.verbose, self.rewriting = verbose, sys.stderr.isatty() and not verbose
@@ -88,7 +88,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # the marks, where the encoding has none
     try:
         try:
-            status = _audit(_parser().parse_args(argv))
+            options, unknown = _parser().parse_known_args(argv)
+            if unknown:
+                known = [f"--{name.replace('_', '-')}" for name in vars(options) if name not in ("command", "target")]
+                raise UsageError(f"unknown argument {unknown[0]!r}{_instead(unknown[0].partition('=')[0], known)}")
+            status = _audit(options)
         except SystemExit as finished:  # --help and --list
             status = int(finished.code or 0)
         sys.stdout.flush()
@@ -163,12 +167,20 @@ def _audit(options: argparse.Namespace) -> int:
             if name not in known:
                 kind = "capability" if option == "require" else "check"
                 raise UsageError(f"--{option}: unknown {kind} {name!r}{_instead(name, known)}")
+    place, _, name = options.target.rpartition(":")
+    words = [*name.split("."), *([] if place.endswith(".py") else place.split("."))]
+    if not all(map(str.isidentifier, words)):
+        raise UsageError(f"{FORMS}, got {options.target!r}")
+    seed_everything(options.seed)
     # What the code under audit prints must not end up in the report.
-    with contextlib.redirect_stdout(sys.stderr), _imported(options.target, options.seed) as (module, name):
-        function = _function(module, name, options)
-        reference, surrogate = (
-            _function(module, other, options) if other else None for other in (options.reference, options.surrogate)
-        )
+    with contextlib.redirect_stdout(sys.stderr), _imported(place) as module:
+
+        def find(wanted: str) -> Callable[..., Any]:
+            return _function(module, place, wanted, options.device)
+
+        function = find(name)
+        reference = find(options.reference) if options.reference else None
+        surrogate = find(options.surrogate) if options.surrogate else None
         inputs, lent = _inputs(options.inputs, module, options.seed)
         with contextlib.closing(_Progress(options.verbose)) as progress:
             try:
@@ -208,26 +220,109 @@ def _colored(report: Report) -> str:
 
 
 @contextlib.contextmanager
-def _imported(target: str, seed: int) -> Iterator[tuple[ModuleType, str]]:
-    """The module and the name in it. A file is a module and finds its neighbors for as long as it is looked at."""
-    place, _, name = target.rpartition(":")
-    words = [*name.split("."), *([] if place.endswith(".py") else place.split("."))]
-    if not all(map(str.isidentifier, words)):
-        raise UsageError(f"{FORMS}, got {target!r}")
-    file, path, alias = Path(place), list(sys.path), place
-    if place.endswith(".py"):
-        if not file.is_file():
-            raise UsageError(f"no file {place!r}{_instead(file.name, (f.name for f in file.parent.glob('*.py')))}")
-        alias = file.stem.replace(".", "_")
-        alias = f"audited_{alias}" if alias in sys.modules else alias
-        sys.path.insert(0, str(file.resolve().parent))
+def _imported(place: str) -> Iterator[ModuleType]:
+    """The module of a name or a file, whose neighbors can be imported for as long as it is looked at."""
+    if not place.endswith(".py"):
+        with _explained(f"importing {place}", lambda error: _no_module(error, place)):
+            module = importlib.import_module(place)
+        yield module
+        return
+    file, path = Path(place), list(sys.path)
+    if not file.is_file():
+        raise UsageError(f"no file {place!r}{_instead(file.name, (f.name for f in file.parent.glob('*.py')))}")
+    name = file.stem.replace(".", "_")
+    if name in sys.modules:  # it may be called what a module of Python is called
+        name = f"audited_{name}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec
+    assert spec.loader
     try:
-        _seeded(seed)
-        try:
-            yield (_executed(alias, file) if alias != place else importlib.import_module(place)), name
-        except UsageError:
-            raise
+        sys.path.insert(0, str(file.resolve().parent))
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)  # pickle looks here
+        with _explained(f"importing {place}", _relative):
+            spec.loader.exec_module(module)
+        yield module
     finally:
+        sys.modules.pop(name, None)
         sys.path[:] = path
-        if alias != place:
-            sys.modules.pop(alias, None)
+
+
+@contextlib.contextmanager
+def _explained(doing: str, hint: Callable[[BaseException], str] = lambda _: "") -> Iterator[None]:
+    """What the user's code raises, in one line that says where."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{doing}: {first_line(error)}{_line(error)}{hint(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    """Where it came up in the first of the user's files; a syntax error says it by itself."""
+    others = (__file__, importlib.__file__, str(Path(torch.__file__).parent), "<")
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(others)]
+    if not frames or isinstance(error, SyntaxError):
+        return ""
+    deepest = [f for f in frames if f.filename == frames[0].filename][-1]
+    return f" ({Path(deepest.filename).name}, line {deepest.lineno})"
+
+
+def _no_module(error: BaseException, place: str) -> str:
+    missing = isinstance(error, ModuleNotFoundError) and f"{place}.".startswith(f"{error.name}.")
+    return f"; {FORMS}" if missing else ""
+
+
+def _relative(error: BaseException) -> str:
+    return "; give a module of a package as package.module:NAME" if "relative import" in str(error) else ""
+
+
+def _function(module: ModuleType, place: str, dotted: str, device: str | None) -> Callable[..., Any]:
+    """What a name stands for, in a form that can be called."""
+    value: Any = module
+    for part in dotted.split("."):
+        if not hasattr(value, part):
+            known = sorted(
+                dir(value),
+                key=lambda name: getattr(vars(module).get(name), "__module__", "") != module.__name__,
+            )
+            where = place if value is module else getattr(value, "__name__", type(value).__name__)
+            raise UsageError(f"no {part!r} in {where}{_instead(part, known)}")
+        value = getattr(value, part)
+    if isinstance(value, type) and issubclass(value, torch.autograd.Function):
+        return value.apply
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        with _explained(f"{dotted}()", lambda _: "; name an instance of it instead"):
+            value = value()
+    if isinstance(value, type):
+        raise UsageError(f"expected a function, got the class {dotted}: name an instance of it instead")
+    if not callable(value):
+        raise UsageError(f"expected a callable, got {dotted}, a {type(value).__name__}: {value!r}"[:200])
+    return value.to(device) if isinstance(value, nn.Module) and device else value
+
+
+def _inputs(expression: str, module: ModuleType, seed: int) -> tuple[tuple[Any, ...], bool]:
+    """The arguments that an expression stands for, and whether they had to be made to require grad."""
+    scope = {"torch": torch, "math": math}
+    with contextlib.suppress(ImportError):
+        scope["np"] = scope["numpy"] = importlib.import_module("numpy")
+    scope |= vars(module)
+    torch.manual_seed(seed)  # of other devices, too
+    seed_everything(seed)
+
+    def hint(error: BaseException) -> str:
+        return _instead(str(error.name), scope) if isinstance(error, NameError) else ""
+
+    with _explained(f"--inputs {expression!r}", hint):
+        value = eval(expression, scope)
+    args = value if isinstance(value, tuple) else (value,)
+    lent = [leaf for leaf in tree_leaves(args) if is_differentiable(leaf)]
+    if not lent or any(tensor.requires_grad for tensor in lent):
+        return args, False
+    return tree_map(lambda leaf: leaf.detach().requires_grad_() if is_differentiable(leaf) else leaf, args), True
+
+
+def _instead(name: str, known: Iterable[str]) -> str:
+    """What may have been meant, as the end of a message."""
+    known = [each for each in known if not each.startswith("_")]
+    if near := difflib.get_close_matches(name, known):
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; there are {', '.join(known[:8])}{', …' if known[8:] else ''}" if known else ""

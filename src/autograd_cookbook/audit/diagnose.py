@@ -28,6 +28,16 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
         "Create buffers with dtype=input.dtype, or cast the result back.",
     ),
     (
+        r"isFloatingType\(grad\.scalar_type\(\)\)",
+        "The gradient of a real input is complex: the imaginary part, which does not count, was not dropped.",
+        "Return grad.real for an input that is real.",
+    ),
+    (
+        r"expected Variable or None",
+        "backward returns something that is no tensor, such as a number.",
+        "Return a tensor of the shape of the input, or None.",
+    ),
+    (
         r"returned a gradient different from None at position (\d+), but the corresponding forward input was not",
         "backward returned a gradient for an argument that is no tensor.",
         "Return None in its place.",

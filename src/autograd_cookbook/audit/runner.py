@@ -130,8 +130,7 @@ def audit(
         isolate = CAN_FORK and on_cpu and not torch.cuda.is_initialized()
     elif isolate and not CAN_FORK:
         raise ValueError(f"isolate=True needs a system that can fork, got {sys.platform}")
-    if any(c.name in ("compile", "opcheck") for c in checks):
-        importlib.import_module("torch._dynamo")  # once here, and not again in each child
+    importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
     outcome = _Outcome()
     events = _isolated if isolate else _in_process
     _collect(events(_Task(fn, args, options, checks), timeout, outcome), checks, outcome, progress)

@@ -241,7 +241,7 @@ class Subject:
             passed.append(tensor)
         if rewind:
             self.rewind()
-        raw = (function or self.function)(*self.arguments(passed))
+        raw = (self.function if function is None else function)(*self.arguments(passed))
         return Run(leaves, passed, [o for o in tree_leaves(raw) if isinstance(o, Tensor)], raw)
 
     def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:

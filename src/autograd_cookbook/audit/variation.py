@@ -64,6 +64,11 @@ def strided(tensor: Tensor) -> Tensor:
     return torch.stack([tensor, _fill(tensor)], -1)[..., 0]
 
 
+def spaced_rows(tensor: Tensor) -> Tensor:
+    """The same tensor as a slice of one with longer rows, as ``qkv[..., :n]`` is."""
+    return torch.cat([tensor, _fill(tensor)], -1)[..., : tensor.shape[-1]] if tensor.dim() > 1 else tensor.clone()
+
+
 def offset(tensor: Tensor) -> Tensor:
     """The same tensor, beginning one element into its storage."""
     return torch.cat([_fill(tensor.reshape(-1)[:1]), tensor.reshape(-1)])[1:].view(tensor.shape)
@@ -92,6 +97,7 @@ def lazily_conjugated(tensor: Tensor) -> Tensor:
 
 LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "strided": strided,
+    "a slice of longer rows": spaced_rows,
     "transposed": transposed,
     "with the last two dims swapped in memory": swapped,
     "with a storage offset": offset,

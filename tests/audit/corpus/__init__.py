@@ -1,4 +1,4 @@
-"""Functions whose verdict is known: broken ones, each with one real kind of mistake, and right ones that look suspicious.
+"""Functions whose verdict is known: broken ones, each with one real mistake, and right ones that look suspicious.
 
 The audit is tested and measured against them. A broken one names the check that has to find it; the one that explains
 a check on the site is ``shown``, and a right one that ``mends`` it stands beside it.

@@ -1,6 +1,5 @@
 """It runs on the given sample, in the same way every time, with a graph or without."""
 
-import inspect
 from collections.abc import Iterator
 
 import torch
@@ -39,7 +38,7 @@ def prepare(subject: Subject) -> Finding | None:
     except NoTensorError:
         raise
     except (Exception, SystemExit) as error:
-        cause, fix = _explain_call(subject, error)
+        cause, fix = explain(error)
         return finding("error", f"forward raises on the given sample: {first_line(error)}", cause, fix)
     subject.active = [i for i, o in enumerate(run.outputs) if o.requires_grad]
     subject.classes = [c for c in functions_of(run.outputs) if c.__module__.partition(".")[0] != "torch"]
@@ -82,13 +81,6 @@ def _first_run(subject: Subject) -> Run:
     if not run.outputs:
         raise NoTensorError(f"expected a function that returns a tensor or several, got {type(run.raw).__name__}")
     return run
-
-
-def _explain_call(subject: Subject, error: BaseException) -> tuple[str, str]:
-    function = subject.function
-    if inspect.isclass(function) and issubclass(function, torch.autograd.Function):
-        return "The class was called; a custom function is called by its apply method.", "Pass the class's apply."
-    return explain(error)
 
 
 @check()

@@ -382,7 +382,7 @@ def _dual(
         subject.rewind()
         if subject.nonleaf:
             values = [v.clone() if s in subject.leaves else v for s, v in enumerate(values)]
-        raw = (function or subject.function)(*subject.arguments(values))
+        raw = (subject.function if function is None else function)(*subject.arguments(values))
         outputs = [o for o in torch.utils._pytree.tree_leaves(raw) if isinstance(o, Tensor)]
         pairs = [forward_ad.unpack_dual(outputs[i]) for i in subject.active]
         return [p.primal.detach() for p in pairs], [None if p.tangent is None else p.tangent.detach() for p in pairs]

@@ -27,6 +27,8 @@ def _applies(name: str, tensors: Sequence[Tensor]) -> bool:
         return any(t.dim() == 4 for t in tensors)
     if name == "lazily conjugated":
         return any(t.is_complex() for t in tensors)
+    if name == "a slice of longer rows":
+        return any(t.dim() > 1 for t in tensors)
     if name.startswith("with the last"):
         return any(t.dim() > 2 for t in tensors)
     return True
@@ -291,8 +293,9 @@ def empty(subject: Subject) -> Iterator[Finding]:
                     "error",
                     f"with {where} empty, the gradient of {subject.describe(slot)} is {grad.reshape(-1)[0]:.6g} and "
                     f"not {expected.reshape(-1)[0]:g}",
-                    "The gradient's memory was allocated and, with nothing to loop over, never written.",
-                    "Allocate it with zeros, or handle a size of zero.",
+                    "The mean of nothing was taken, or the memory of the gradient was allocated and, with nothing to "
+                    "loop over, never written.",
+                    "Allocate it with zeros, and handle a size of zero.",
                 )
                 return
     if not tried:

@@ -41,8 +41,8 @@ def _restored(module: nn.Module, how: str) -> nn.Module:
     buffer.seek(0)
     fresh = copy.deepcopy(module)
     with torch.no_grad():
-        for tensor in (*fresh.parameters(), *fresh.buffers()):
-            tensor.zero_()
+        for tensor in fresh.state_dict().values():
+            tensor.zero_()  # what it holds must come from the file
     fresh.load_state_dict(torch.load(buffer))
     return fresh
 

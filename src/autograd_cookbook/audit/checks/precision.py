@@ -25,11 +25,13 @@ LARGE = 30_000.0  # what float16 can certainly hold
 @contextlib.contextmanager
 def _in(subject: Subject, dtype: torch.dtype) -> Iterator[None]:
     """Parameters, buffers and closure tensors in another dtype while inside."""
+    kept = [t.data for t in subject.carried]
     subject.cast_carried(subject.dtype, dtype)
     try:
         yield
     finally:
-        subject.cast_carried(dtype, subject.dtype)
+        for tensor, data in zip(subject.carried, kept, strict=True):
+            tensor.data, tensor.grad = data, None
 
 
 def _converted(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> list[Tensor]:

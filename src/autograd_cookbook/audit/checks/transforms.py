@@ -235,9 +235,9 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
     weights = [torch.stack([w, w.neg(), w**2]) for w in weights_of(active)]
     options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
     subject.rewind()
-    loop = [torch.autograd.grad(active, leaves, [w[i] for w in weights], **options) for i in range(3)]
-    subject.rewind()
     try:
+        loop = [torch.autograd.grad(active, leaves, [w[i] for w in weights], **options) for i in range(3)]
+        subject.rewind()
         batched = torch.autograd.grad(active, leaves, weights, is_grads_batched=True, **options)
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
