@@ -447,7 +447,7 @@ def rms_norm_compiled_fallback(x):
 
 
 @broken("float16", inputs=lambda: (leaf(3, 8),))
-class RmsNormSquaresInHalf(Function):
+class RmsNormBackwardInHalf(Function):
     """Its backward squares in the input's type, where float16 overflows from 256 on (pytorch/pytorch#133085)."""
 
     @staticmethod
