@@ -105,13 +105,16 @@ class Derivative:
         count = max(3, min(DIRECTIONS, int(self.budget / (4 * self.cost + 1e-9))))
         return [torch.randn(self.n, generator=generator, dtype=torch.float64) * self.unit for _ in range(count)]
 
-    def compare(self, gradient: Tensor, weights: Tensor, rtol: float | None = None) -> Mismatch | None:
+    def compare(
+        self, gradient: Tensor, weights: Tensor, rtol: float | None = None, floor: float = 0.0
+    ) -> Mismatch | None:
         """Compare a gradient of ``weights · value`` with differences.
 
         Args:
             gradient: over all slots, one real vector.
             weights: over all outputs, one real vector.
             rtol: relative error that is let pass.
+            floor: absolute error that is let pass.
 
         Returns:
             The entry that is furthest off; None if all agree as far as differences can tell.
@@ -121,7 +124,7 @@ class Derivative:
             return None
         directions = self.directions()
         numeric = [float(weights @ self.slope(d, self.steps()[0])[0]) for d in directions]
-        scale = max((abs(v) for v in numeric if math.isfinite(v)), default=0.0)
+        scale = max(max((abs(v) for v in numeric if math.isfinite(v)), default=0.0), floor * 1e2 / rtol)
         confirmed: dict[int, float] = {}
         for k, (direction, value) in enumerate(zip(directions, numeric, strict=True)):
             claimed = along(gradient, direction)

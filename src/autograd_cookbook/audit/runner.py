@@ -232,7 +232,7 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             if problem is None:
                 with contextlib.suppress(Exception):
                     saved = saved_beyond_inputs(subject)
-        yield ("facts", notes, saved)
+        yield ("facts", notes, saved, subject.custom)
         if problem is not None:
             named = replace(problem, check=FIRST, url=all_checks()[FIRST].url)
             yield ("done", FIRST, [named], None, time.perf_counter() - start)
@@ -251,7 +251,7 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             if check.name == "repeatable" and any(f.severity == "error" for f in found[check.name]):
                 yield ("stop",)
                 return
-        yield ("facts", [subject.measured] if subject.measured else [], None)
+        yield ("facts", [subject.measured] if subject.measured else [], None, subject.custom)
 
 
 def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
@@ -337,7 +337,7 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]
     """In forked processes: when one hangs or dies, another goes on behind the check that it was at."""
     context = multiprocessing.get_context("fork")
     remaining = [c.name for c in task.checks]
-    hangs = 0
+    hangs, custom = 0, True
     while remaining:
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_child, args=(task, remaining, theirs), daemon=False)
@@ -360,6 +360,8 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]
                     break
                 if event[0] == "start":
                     current = event[1]
+                if event[0] == "facts":
+                    custom = event[3]
                 if event[0] == "end":
                     return
                 yield event
@@ -376,8 +378,12 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]
             if "back" in problem
             else ("Memory is written to or read where it must not be, or the code leaves the process.")
         )
-        cut_off = finding("error", f"during this check ({check.purpose.lower()[:-1]}), {problem}", cause,
-                          "Run the call of this check alone, with only= and isolate=False.")  # fmt: skip
+        cut_off = finding(
+            "error" if custom else "info",
+            f"during this check ({check.purpose.lower()[:-1]}), {problem}",
+            cause,
+            "Run the call of this check alone, with only= and isolate=False.",
+        )
         cut_off = replace(cut_off, check=current, url=check.url)
         yield ("done", current, [cut_off], "wrong" if check.capability else None, timeout if "back" in problem else 0.0)
         remaining = remaining[remaining.index(current) + 1 :] if current in remaining else remaining[1:]
@@ -385,7 +391,12 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]
             yield ("stop",)
             return
         if hangs >= HANGS and remaining:
-            yield ("facts", [f"after {hangs} checks that hung, these were not run: {', '.join(remaining)}"], None)
+            yield (
+                "facts",
+                [f"after {hangs} checks that hung, these were not run: {', '.join(remaining)}"],
+                None,
+                custom,
+            )
             return
 
 
@@ -423,7 +434,7 @@ def _collect(events: Iterator[Event], checks: Sequence[Check], outcome: _Outcome
                 case ("start", name):
                     if progress:
                         progress(name, numbers[name], len(checks))
-                case ("facts", notes, saved):
+                case ("facts", notes, saved, _):
                     outcome.notes += [n for n in notes if n not in outcome.notes]
                     outcome.saved_bytes = saved if saved is not None else outcome.saved_bytes
                 case ("done", name, findings, verdict, seconds):

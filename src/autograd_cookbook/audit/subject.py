@@ -138,6 +138,7 @@ class Subject:
         generators = {id(g): g for g in (*self.flat, *(v for _, v in carried)) if isinstance(g, Generator)}
         self.generators = [(g, g.get_state()) for g in generators.values()]
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
+        self.in_place = False  # whether it writes to an argument
         self.base = [self.promoted(slot) for slot in self.slots]
         self.classes: list[type[Function]] = []
         self.operators: list[Any] = []
@@ -270,7 +271,8 @@ class Subject:
 
     def affordable(self, elements: int, seconds: float = 0.3) -> bool:
         """Whether one call on so many numbers should take no longer than this, by what the sample took."""
-        return self.cost * max(1.0, elements / max(1, sum(v.numel() for v in self.base))) ** 1.5 < seconds
+        # Up to a few thousand numbers it is the calls that cost, not the numbers.
+        return self.cost * max(1.0, elements / max(1000, sum(v.numel() for v in self.base))) ** 1.5 < seconds
 
     @functools.cached_property
     def cost(self) -> float:

@@ -11,7 +11,7 @@ from torch.autograd import Function
 from autograd_cookbook.audit.checks import check, finding
 from autograd_cookbook.audit.observe import observing, same
 from autograd_cookbook.audit.report import Finding
-from autograd_cookbook.audit.subject import Subject, is_differentiable, weights_of
+from autograd_cookbook.audit.subject import Run, Subject, is_differentiable, weights_of
 from autograd_cookbook.audit.variation import Deviation, deviation
 
 
@@ -209,32 +209,34 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
     """
     hidden = [slot.hidden for slot in subject.slots]
 
-    def elsewhere() -> list[Tensor]:
-        """Other values; parameters are one object for both calls, and stay."""
-        return [
-            v * 0.7 + 0.1 * v.abs().mean() if is_differentiable(v) and v.numel() and not h else v
+    def disturb(factor: float) -> Run | None:
+        """Another call, on other values; parameters are one object for both calls, and stay."""
+        values = [
+            factor * v.flip(tuple(range(v.dim()))) if is_differentiable(v) and not h else v
             for v, h in zip(subject.copies(), hidden, strict=True)
         ]
+        try:
+            return subject.run(values)
+        except (Exception, SystemExit):
+            return None  # outside of its domain
 
-    run = subject.run()
-    try:
-        disturbing = subject.run(elsewhere())
-    except (Exception, SystemExit):
-        disturbing = subject.run()
-    found = deviation(subject, lambda: (run.outputs, run.gradients()), subject.expected)
-    del disturbing
-    found = found or deviation(subject, subject.vjp, subject.expected)
-    if found:
-        yield finding(
-            "error",
-            f"with another call between forward and backward, {found.text}",
-            *found.advice(
-                "Something is kept outside of ctx, on the class, in a global or a cache, where the other call "
-                "overwrites it or is taken for this one.",
-                "Keep everything that belongs to a call on its ctx.",
-            ),
-        )
-        return
+    for factor in (-0.6, 0.6, 1.0):
+        run = subject.run()
+        disturbing = disturb(factor)
+        found = deviation(subject, lambda run=run: (run.outputs, run.gradients()), subject.expected)
+        found = found or deviation(subject, subject.vjp, subject.expected)
+        del disturbing
+        if found:
+            yield finding(
+                "error",
+                f"with another call between forward and backward, {found.text}",
+                *found.advice(
+                    "Something is kept outside of ctx, on the class, in a global or a cache, where the other call "
+                    "overwrites it or is taken for this one.",
+                    "Keep everything that belongs to a call on its ctx.",
+                ),
+            )
+            return
     plain = [s for s in subject.leaves if not hidden[s]]
     run = subject.run()
     active = [o for o in run.outputs if o.requires_grad]
@@ -245,8 +247,10 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
     named = [(f"the gradient of {subject.describe(s)}", g) for s, g in zip(plain, kept, strict=True) if g is not None]
     named += [(f"output {i}", run.outputs[i]) for i in subject.active]
     before = [t.detach().clone() for _, t in named]
-    with contextlib.suppress(Exception):
-        subject.vjp(elsewhere())
+    for factor in (-0.6, 0.6):
+        if other := disturb(factor):
+            with contextlib.suppress(Exception):
+                other.gradients()
     for (name, tensor), contents in zip(named, before, strict=True):
         if not same(tensor, contents):
             yield finding(

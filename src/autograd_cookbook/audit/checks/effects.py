@@ -1,6 +1,7 @@
 """What a function may not do on the side: write to tensors of others, seed generators, turn global switches."""
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -167,24 +168,27 @@ def global_random_state(subject: Subject) -> Iterator[Finding]:
             return
 
 
+def _autocast() -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
 @check()
 def global_settings(subject: Subject) -> Iterator[Finding]:
     """Grad mode, default dtype and all other global switches are afterwards as they were.
 
     A switch that is left turned changes code that has nothing to do with the function.
     """
-    for phase in ("forward", "backward", "forward under no_grad"):
-        with preserved():
-            if "no_grad" in phase:
-                torch.set_grad_enabled(False)
+    places = {"": torch.enable_grad, " under no_grad": torch.no_grad, " under autocast": _autocast}
+    for phase, (where, context) in itertools.product(("forward", "backward"), places.items()):
+        with preserved(), context():
             before = settings()
-            try:
+            with contextlib.suppress(Exception):  # whether it works there is the question of others
                 run = subject.run(requires=None if torch.is_grad_enabled() else [False] * len(subject.slots))
                 if phase == "backward":
+                    before = settings()
                     run.gradients()
-                after = settings()
-            finally:
-                restore(before)
+            after = settings()
+            restore(before)
         changed = [name for name in before if before[name] != after[name] and name != "warnings filters"]
         # Filters are compared inside of the guard, which has installed none of its own.
         if len(after["warnings filters"]) > len(before["warnings filters"]):
@@ -192,7 +196,7 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
         if changed:
             yield finding(
                 "error",
-                f"{phase} leaves {changed[0]} at {after[changed[0]]}, where it was {before[changed[0]]}"[:240],
+                f"{phase}{where} leaves {changed[0]} at {after[changed[0]]}, where it was {before[changed[0]]}"[:240],
                 "A global switch is set inside of the function and not set back.",
                 "Use the context manager (torch.no_grad, warnings.catch_warnings, ...), which sets it back whatever "
                 "happens.",
@@ -287,16 +291,9 @@ def _refused_in_place(i: int, output: Tensor, passed: list[Tensor], record: Reco
     )
     storage = output.untyped_storage().data_ptr()
     of_input = any(p.numel() and p.untyped_storage().data_ptr() == storage for p in passed)
-    whole = any(p.shape == output.shape for p in passed)
-    what = (
-        "the input itself"
-        if itself
-        else "a view of the input"
-        if of_input
-        else "a view of a tensor that was made inside of forward"
-    )
+    what = "the input itself" if itself else f"a view of {'the input' if of_input else 'a tensor made inside of it'}"
     return finding(
-        "warning" if itself or (of_input and not whole) else "info",
+        "warning" if itself else "info",
         f"output {i} cannot be written to in place: {first_line(error, 120)}",
         f"forward returns {what}, and torch refuses in-place operations on views that come out of a custom function.",
         "Return a tensor of its own: clone it, or give a buffer its final shape from the beginning. To share the "

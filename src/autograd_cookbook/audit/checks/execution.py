@@ -1,6 +1,7 @@
 """It runs on the given sample, in the same way every time, with a graph or without."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.audit.checks import check, finding
 from autograd_cookbook.audit.diagnose import difference, explain, first_line
+from autograd_cookbook.audit.observe import same
 from autograd_cookbook.audit.report import Finding
 from autograd_cookbook.audit.subject import Run, Subject, functions_of, is_differentiable, real
 
@@ -23,11 +25,11 @@ class _Operators(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: dict[object, tuple] = {}
+        self.found: dict[Any, None] = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
         if func.namespace not in BUILT_IN:
-            self.found.setdefault(func, (args, kwargs or {}))
+            self.found[func] = None
         return func(*args, **(kwargs or {}))
 
 
@@ -41,6 +43,7 @@ def prepare(subject: Subject) -> Finding | None:
         cause, fix = explain(error)
         return finding("error", f"forward raises on the given sample: {first_line(error)}", cause, fix)
     subject.active = [i for i, o in enumerate(run.outputs) if o.requires_grad]
+    subject.in_place = any(not same(p, b) for p, b in zip(run.passed, subject.base, strict=True))
     subject.classes = [c for c in functions_of(run.outputs) if c.__module__.partition(".")[0] != "torch"]
     if not subject.active:
         return finding(

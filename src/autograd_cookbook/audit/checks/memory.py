@@ -177,7 +177,10 @@ class _Saved:
 
             with saved_tensors_hooks(lambda t: (next(number), t), unpack):
                 # Everything requires grad: what is saved for the gradient of a frozen input is not saved in vain.
-                wanted = [s.leaf or (is_differentiable(s.tensor) and not s.hidden) for s in self.subject.slots]
+                wanted = [
+                    s.leaf or (is_differentiable(s.tensor) and not s.hidden and not self.subject.in_place)
+                    for s in self.subject.slots
+                ]
                 run = self.subject.run(requires=wanted)
                 grads = run.gradients()
                 return [None if g is None else g.clone() for g in grads]

@@ -56,6 +56,7 @@ def module_copies(subject: Subject) -> Iterator[Finding]:
     module = subject.function
     if not isinstance(module, nn.Module):
         raise Refused("not a module")
+    subject.run()  # with the parameters of the sample, and with whatever a call leaves behind
     for how in ("copy.deepcopy", "pickle", "state_dict"):
         try:
             restored = _restored(module, how)

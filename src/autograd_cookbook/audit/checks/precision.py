@@ -1,8 +1,9 @@
 """Other dtypes than float64: kept, accurate, and without overflow on the way."""
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from autograd_cookbook.audit.variation import Outcome
 # Relative to the largest entry; gross errors are meant, not the last digits.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 SECONDS = 1.0  # for long samples
-LARGE = 30_000.0  # what float16 can certainly hold
+LIMIT = 30_000.0  # what float16 can certainly hold
 
 
 @contextlib.contextmanager
@@ -67,9 +68,7 @@ def _dtype(dtype: torch.dtype) -> None:
         yield from _kept(subject, low, dtype, name)
         if subject.random:
             return  # another dtype draws other random numbers
-        with contextlib.suppress(Exception):
-            shaken = _shaken(subject, subject.base, dtype)
-            yield from _accurate(subject, low, exact, dtype, name, shaken)
+        yield from _accurate(subject, low, exact, dtype, name)
         yield from _at_length(subject, dtype, name)
 
     holds.__name__ = name
@@ -99,33 +98,56 @@ def _kept(subject: Subject, low: Outcome, dtype: torch.dtype, name: str) -> Iter
         return
 
 
-def _shaken(subject: Subject, values: Sequence[Tensor], dtype: torch.dtype) -> Outcome:
-    """The exact result for inputs that are off by a rounding error: as much as it moves may any method be off."""
-    eps = torch.finfo(dtype).eps
-    return subject.vjp(
-        [
-            v * (1 + eps * torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v))
-            if is_differentiable(v)
-            else v.clone()
-            for v in values
-        ]
-    )
+def _named(subject: Subject, outcome: Outcome) -> dict[str, Tensor]:
+    """Outputs and gradients by what they are called."""
+    named = {f"output {i}": outcome[0][i] for i in subject.active}
+    return named | {
+        f"the gradient of {subject.describe(s)}": outcome[1][s] for s in subject.leaves if outcome[1][s] is not None
+    }
 
 
-def _unseen(outputs: Sequence[Tensor], input: Tensor, dtype: torch.dtype) -> float:
-    """Gradients below this are lost in the rounding of the outputs, as that of a saturated sigmoid is."""
-    y, x = (max((float(t.abs().max()) for t in group if t.numel()), default=0.0) for group in (outputs, [input]))
-    return 100 * torch.finfo(dtype).eps * y / max(1.0, x)
+def _largest(tensors: Iterable[Tensor]) -> float:
+    return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
 
 
-def _accurate(
-    subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, shaken: Outcome
-) -> Iterator[Finding]:
-    def compare(label: str, a: Tensor, e: Tensor, s: Tensor, unseen: float = 0.0) -> Iterator[Finding]:
-        wiggle = float((real([s]) - real([e])).norm() / (real([e]).norm() + 1e-300)) if e.shape == s.shape else 0.0
-        tolerance = TOLERANCES[dtype] + 30 * wiggle
-        if what := difference(a.to(e.dtype), e, tolerance, unseen / tolerance):
-            infinite = not a.isfinite().all() and bool(e.isfinite().all())
+def _unseen(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:
+    """Gradients below these are lost in the rounding of the outputs, as that of a saturated sigmoid is."""
+    rounding = 100 * torch.finfo(dtype).eps * _largest(exact[0][i] for i in subject.active)
+    return {
+        f"the gradient of {subject.describe(s)}": rounding / max(1.0, _largest([values[s]])) for s in subject.leaves
+    }
+
+
+def _conditioning(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:
+    """How far the results move, relative to their norm, if the inputs are off by rounding: so far may any method be."""
+    eps, wanted = torch.finfo(dtype).eps, _named(subject, exact)
+    moves = dict.fromkeys(wanted, 0.0)
+    for error in (lambda v: torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v), torch.ones_like):
+        moved = [v * (1 + eps * error(v)) if is_differentiable(v) else v.clone() for v in values]
+        try:
+            results = _named(subject, subject.vjp(moved))
+        except (Exception, SystemExit):
+            return dict.fromkeys(wanted, math.inf)  # at the edge of the domain
+        for label, e in wanted.items():
+            if label in results and results[label].shape == e.shape:
+                moves[label] = max(moves[label], _off(results[label], e))
+    return moves
+
+
+def _off(actual: Tensor, exact: Tensor) -> float:
+    """Distance relative to the norm of what is exact."""
+    a, e = real([actual]), real([exact])
+    return float((a - e).norm() / (e.norm() + 1e-300))
+
+
+def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype, name: str) -> Iterator[Finding]:
+    moves, unseen = _conditioning(subject, subject.base, exact, dtype), _unseen(subject, subject.base, exact, dtype)
+    found, wanted = _named(subject, low), _named(subject, exact)
+    for label in [name for name in found if math.isfinite(moves.get(name, math.inf))]:
+        a, e = found[label], wanted[label]
+        tolerance = TOLERANCES[dtype] + 30 * moves[label]
+        if what := difference(a.to(e.dtype), e, tolerance, unseen.get(label, 0.0) / tolerance):
+            infinite = any(_overflows(subject, subject.copies(), dtype))
             yield finding(
                 "error" if subject.custom else "info",
                 f"in {name}, {label} is {what}, which float64 gives on the same numbers",
@@ -134,52 +156,40 @@ def _accurate(
                 else "Digits are lost: a difference of large numbers, a sum in low precision, or a cast on the way.",
                 "Compute that part in float32, or rearrange the formula.",
             )
-
-    for i in subject.active:
-        problems = list(compare(f"output {i}", low[0][i], exact[0][i], shaken[0][i]))
-        yield from problems
-        if problems:
             return
-    for s in subject.leaves:
-        if low[1][s] is not None and exact[1][s] is not None and shaken[1][s] is not None:
-            unseen = _unseen([exact[0][i] for i in subject.active], subject.base[s], dtype)
-            label = f"the gradient of {subject.describe(s)}"
-            problems = list(compare(label, low[1][s], exact[1][s], shaken[1][s], unseen))
-            yield from problems
-            if problems:
-                return
 
 
 def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Finding]:
-    """The same in rows of 3000 numbers up to 20: where sums in low precision stop growing, and squares overflow.
+    """Numbers up to 20, whose exponentials overflow, and rows of 3000, whose sums stop growing in low precision.
 
     Of numbers above 256, whose squares no float16 holds, only the backward is judged: it must not overflow where
     forward does not.
     """
     if not subject.custom or dtype is torch.float32:
         return
-    samples = [("the sample", subject.copies())]
-    samples += [(f"3000 as {where}", values) for where, values in resizings(subject, 3000)]
+    variants = [("the sample" + label, subject.copies(), change) for label, change in LARGE.items()]
+    variants += [
+        (f"3000 as {where}{label}", values, change)
+        for where, values in resizings(subject, 3000)
+        for label, change in LONG.items()
+    ]
     start = time.perf_counter()
-    for where, values in samples:
+    for where, values, change in variants:
         if time.perf_counter() - start > SECONDS:
             break
-        for label, change in CHANGES.items():
-            changed = [
-                change(v) if is_differentiable(v) and not s.hidden else v.clone()
-                for v, s in zip(values, subject.slots, strict=True)
-            ]
-            try:
-                low, exact = _in_both(subject, changed, dtype)
-            except (Exception, SystemExit):
-                continue
-            if "300 to" in label:
-                problems = list(_lost(subject, changed, low, exact, dtype, name, where + label))
-            else:
-                problems = list(_gross(subject, low, exact, dtype, name, where + label))
-            yield from problems
-            if problems:
-                return
+        changed = [
+            change(v) if is_differentiable(v) and not s.hidden else v.clone()
+            for v, s in zip(values, subject.slots, strict=True)
+        ]
+        try:
+            low, exact = _in_both(subject, changed, dtype)
+        except (Exception, SystemExit):
+            continue
+        judge = _lost if "300 to" in where else _gross
+        problems = list(judge(subject, changed, low, exact, dtype, name, where))
+        yield from problems
+        if problems:
+            return
 
 
 def _up_to(size: float) -> Callable[[Tensor], Tensor]:
@@ -194,69 +204,68 @@ def _above_256(tensor: Tensor) -> Tensor:
     return tensor.sgn() * 300 + _up_to(50.0)(tensor)
 
 
-CHANGES = {
-    "": torch.clone,
-    " and positive numbers": torch.abs,
-    " and numbers up to 20": _up_to(20.0),
-    " and numbers of 300 to 350": _above_256,
-}
+LONG = {"": torch.clone, " and positive numbers": torch.abs}
+LARGE = LONG | {" and numbers up to 20": _up_to(20.0), " and numbers of 300 to 350": _above_256}
 
 
 def _gross(
-    subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
+    subject: Subject, values: list[Tensor], low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
 ) -> Iterator[Finding]:
-    results = [(f"output {i}", low[0][i], exact[0][i]) for i in subject.active]
-    results += [
-        (f"the gradient of {subject.describe(s)}", low[1][s], exact[1][s])
-        for s in subject.leaves
-        if low[1][s] is not None and exact[1][s] is not None
-    ]
-    for label, a, e in results:
-        a, e = real([a]), real([e])
-        if not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LARGE):
+    """Results that are not finite, or off by far more than the dtype is coarse."""
+    found = _named(subject, low)
+    for label, e in _named(subject, exact).items():
+        if label not in found or not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LIMIT):
             return  # not to be had in this dtype
-        norm = float(e.norm())
-        if not a.isfinite().all():
-            kind = "NaN" if a.isnan().any() else "infinite"
-            yield finding(
-                "error",
-                f"in {name}, with {where}, {label} is {kind} where float64 gives {float(e.abs().max()):.4g} at most",
-                f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in float16.",
-                "Subtract the maximum before exponentials, scale before squares, or compute that part in float32.",
-            )
-            return
-        if "up to" not in where and norm > 1e-3 and float((a - e).norm()) > 4 * TOLERANCES[dtype] * norm:
-            yield finding(
-                "error",
-                f"in {name}, with {where}, {label} is off by {float((a - e).norm()) / norm:.2g} of its norm",
-                f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
-                "its terms, adding one more changes nothing.",
-                "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
-            )
-            return
+        off = _off(found[label], e)
+        if not found[label].isfinite().all():
+            kind = "NaN" if found[label].isnan().any() else "infinite"
+            what = f"{kind} where float64 gives {float(e.abs().max()):.4g} at most"
+        elif "up to" not in where and float(real([e]).norm()) > 1e-3 and off > 4 * TOLERANCES[dtype]:
+            largest = float((found[label] - e).abs().max())
+            if largest < _unseen(subject, values, exact, dtype).get(label, 0.0):
+                continue
+            if off < 30 * _conditioning(subject, values, exact, dtype)[label]:
+                continue  # so ill-conditioned that nothing better can be had
+            what = f"off by {off:.2g} of its norm"
+        else:
+            continue
+        overflows = any(_overflows(subject, values, dtype))
+        yield finding(
+            "error",
+            f"in {name}, with {where}, {label} is {what}",
+            f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in float16."
+            if overflows
+            else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
+            "its terms, adding one more changes nothing.",
+            "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
+            if overflows
+            else "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
+        )
+        return
 
 
 def _lost(
     subject: Subject, values: list[Tensor], low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
 ) -> Iterator[Finding]:
     """Where the outputs are right, a gradient that is not even roughly so."""
-    for i in subject.active:
-        if difference(low[0][i].to(exact[0][i].dtype), exact[0][i], TOLERANCES[dtype]):
-            return
-    for s in subject.leaves:
-        if low[1][s] is None or exact[1][s] is None:
+    found = _named(subject, low)
+    for label, e in _named(subject, exact).items():
+        if label not in found:
             continue
-        a, e = real([low[1][s]]), real([exact[1][s]])
+        if label.startswith("output"):
+            if difference(found[label].to(e.dtype), e, TOLERANCES[dtype]):
+                return
+            continue
         largest = float(e.abs().max()) if e.numel() else 0.0
-        if not 1e-3 < largest < LARGE:
+        off = _off(found[label], e)
+        if not 1e-3 < largest < LIMIT or off < 0.5:
             continue
-        off = float((a - e).norm() / e.norm())
-        if not off < 0.5 and (operation := _overflow(subject, values, dtype)):
+        forward, backward = _overflows(subject, values, dtype)
+        if backward and not forward:
             yield finding(
                 "error",
-                f"in {name}, with {where}, the outputs are right, but the gradient of {subject.describe(s)} is off by "
-                f"{off:.2g} of its norm",
-                f"In the backward, {operation} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward does.",
+                f"in {name}, with {where}, the outputs are right, but {label} is off by {off:.2g} of its norm",
+                f"In the backward, {backward} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward does.",
                 "Compute that part of the backward in float32, too.",
             )
             return
@@ -277,14 +286,14 @@ class _Overflows(TorchDispatchMode):
         return result
 
 
-def _overflow(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> str:
-    """The operation that overflows in the backward where none does in forward; empty if there is none."""
+def _overflows(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[str, str]:
+    """The first operation that overflows in forward, and in backward; empty where there is none."""
     with _in(subject, dtype):
         with _Overflows() as forward:
             run = subject.run(_converted(subject, values, dtype))
         with _Overflows() as backward:
             run.gradients()
-    return "" if forward.first else backward.first
+    return forward.first, backward.first
 
 
 for _each in TOLERANCES:
@@ -310,14 +319,6 @@ def output_dtype(subject: Subject) -> Iterator[Finding]:
             return
 
 
-def _everything(subject: Subject, values: list[Tensor]) -> dict[str, Tensor]:
-    """Outputs and gradients by name, each a real vector."""
-    outputs, grads = subject.vjp(values)
-    named = {f"output {i}": outputs[i] for i in subject.active}
-    named |= {f"the gradient of {subject.describe(s)}": grads[s] for s in subject.leaves if grads[s] is not None}
-    return {name: real([tensor]) for name, tensor in named.items()}
-
-
 @check(needs="first_order")
 def digits(subject: Subject) -> Iterator[Finding]:
     """Values and gradients of float64 inputs have the digits of float64.
@@ -327,12 +328,11 @@ def digits(subject: Subject) -> Iterator[Finding]:
     """
     if subject.dtype is not torch.float64 or subject.gradient == "approximate":
         return
-    center = _everything(subject, subject.copies())
-    outputs = [subject.expected[0][i] for i in subject.active]
-    unseen = {
-        f"the gradient of {subject.describe(s)}": _unseen(outputs, subject.base[s], subject.dtype)
-        for s in subject.leaves
-    }
+
+    def everything(values: list[Tensor]) -> dict[str, Tensor]:
+        return {name: real([t]) for name, t in _named(subject, subject.vjp(values)).items()}
+
+    center, unseen = everything(subject.copies()), _unseen(subject, subject.base, subject.expected, subject.dtype)
     suspects = set(center)
     for seed in (1, 2):
         generator = torch.Generator().manual_seed(seed)
@@ -343,7 +343,7 @@ def digits(subject: Subject) -> Iterator[Finding]:
         slopes = []
         for h in (1e-4, 1e-5, 1e-9):
             moved = [v + h * directions[s].to(v) if s in directions else v for s, v in enumerate(subject.copies())]
-            slopes.append({name: (v - center[name]) / h for name, v in _everything(subject, moved).items()})
+            slopes.append({name: (v - center[name]) / h for name, v in everything(moved).items()})
         for name in list(suspects):
             rough, coarse, fine = (slope[name] for slope in slopes)
             # What is smooth, and moves by far more than rounding in float64 does.
@@ -378,27 +378,16 @@ def autocast(subject: Subject) -> Iterator[Finding]:
         with _in(subject, torch.float32):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 run = subject.run(_converted(subject, subject.copies(), torch.float32))
-            grads = run.gradients()
-            grads = [None if g is None else g.clone() for g in grads]
-            outputs = [o.detach().clone() for o in run.outputs]
+            low = run.outputs, run.gradients()
+            found = {name: t.detach().clone() for name, t in _named(subject, low).items()}
     except (Exception, SystemExit) as error:
         raise Refused(f"{first_line(error)} ({explain(error)[0]})") from error
     if subject.random:
         return
-    values = [exact[0][i] for i in subject.active]
-    results = [(f"output {i}", outputs[i], exact[0][i], 0.0) for i in subject.active]
-    results += [
-        (
-            f"the gradient of {subject.describe(s)}",
-            grads[s],
-            exact[1][s],
-            _unseen(values, subject.base[s], torch.bfloat16),
-        )
-        for s in subject.leaves
-        if grads[s] is not None and exact[1][s] is not None
-    ]
-    for label, a, e, unseen in results:
-        if what := difference(a.to(e.dtype), e, 0.15, unseen / 0.15):
+    unseen, wanted = _unseen(subject, subject.base, exact, torch.bfloat16), _named(subject, exact)
+    for label in [name for name in found if name in wanted]:
+        a, e = found[label], wanted[label]
+        if what := difference(a.to(e.dtype), e, 0.15, unseen.get(label, 0.0) / 0.15):
             yield finding(
                 "error" if subject.custom else "info",
                 f"under autocast, {label} is {what}, which it is without",

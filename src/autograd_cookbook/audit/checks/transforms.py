@@ -35,7 +35,7 @@ def checkpoint(subject: Subject) -> Iterator[Finding]:
 
         def outcome(reentrant: bool = reentrant) -> Outcome:
             def inner(*args: Any) -> Any:  # what works in place must not do so on what the checkpoint keeps
-                return subject.function(*(tree_map(_clone, args) if subject.nonleaf else args))
+                return subject.function(*(tree_map(_clone, args) if subject.in_place else args))
 
             def checkpointed(*args: Any) -> Any:
                 return torch_checkpoint(inner, *args, use_reentrant=reentrant)
@@ -170,10 +170,12 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     factors = (1.0, 0.9, 1.1)
     kinds = {"value and gradient": _vjp, "value": _at}
     refusal: BaseException | None = None
-    for number, (batched, dim) in enumerate(
-        [(where, 0), *(([s], 0) for s in where if len(where) > 1), (where, -1), (where, 1)]
-    ):
-        if dim and any(subject.base[s].dim() < 1 for s in batched):
+    variants = [dict.fromkeys(where, 0), dict.fromkeys(where, -1), dict.fromkeys(where, 1)]
+    if len(where) > 1:
+        variants += [{s: 0} for s in where]
+        variants += [{s: dims[k % 2] for k, s in enumerate(where)} for dims in ((0, -1), (-1, 0))]
+    for number, batched in enumerate(variants):
+        if any(dim and subject.base[s].dim() < 1 for s, dim in batched.items()):
             continue
         looped = []
         for f in factors:
@@ -183,9 +185,10 @@ def vmap(subject: Subject) -> Iterator[Finding]:
             looped.append(_expected(subject, where, values))
         expected = [torch.stack(column) for column in zip(*looped, strict=True)]
         stacked = [
-            torch.stack([subject.base[s] * f for f in factors], dim) if s in batched else subject.base[s] for s in where
+            torch.stack([subject.base[s] * f for f in factors], batched[s]) if s in batched else subject.base[s]
+            for s in where
         ]
-        in_dims = tuple(dim if s in batched else None for s in where)
+        in_dims = tuple(batched.get(s) for s in where)
         mapped = None
         for kind, function in list(kinds.items()):
             subject.rewind()
@@ -306,7 +309,8 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
     class Collect(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
             if func.namespace not in BUILT_IN:
-                samples.setdefault(func, (args, kwargs or {}))
+                # Copies: the operator may write to what it is given.
+                samples.setdefault(func, tree_map(_clone, (args, kwargs or {})))
             return func(*args, **(kwargs or {}))
 
     with Collect():
