@@ -203,3 +203,14 @@ def test_a_hook_gets_none_for_an_undefined_gradient() -> None:
         y = add_gradient_noise(clip_gradient(log.watch("x", x * 1), 1.0), 1.0)
         y.grad_fn(None)
     assert log.norms == {"x": []}
+
+
+def test_saved_as_notices_a_later_write() -> None:
+    """With hooks on saved tensors, autograd's own check of versions is off."""
+    x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    y = x + 0
+    output = saved_as(torch.bfloat16, torch.square, y)
+    with torch.no_grad():
+        y.mul_(2)
+    with pytest.raises(RuntimeError, match=r"shape \(2,\) .* in-place"):
+        output.sum().backward()

@@ -38,6 +38,7 @@ class ConvolutionFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
+        grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = input_gradient(grad_output, input, weight, *ctx.geometry)
@@ -58,6 +59,8 @@ def input_gradient(
     groups: int,
 ) -> Tensor:
     """Each output hands its gradient back along the weights that it was made with: a transposed convolution."""
+    if weight.numel() == 0:
+        return torch.zeros_like(input)
     # A stride may not reach the last rows of the input. They had no influence, and output_padding puts them back.
     left_over = [
         size + 2 * p - d * (k - 1) - 1 - s * (out - 1)
@@ -80,7 +83,7 @@ def weight_gradient(
 ) -> Tensor:
     """The input convolved with the gradient, stride and dilation changing places, the batch summed over."""
     batch, outputs = grad_output.shape[:2]
-    if batch == 0 or outputs == 0:
+    if batch == 0 or outputs == 0 or weight.numel() == 0:
         return torch.zeros_like(weight)
     # What is summed over must stand where a convolution has its channels: (C/G, G·N, ...) and (F, N, ...).
     space, out_space = input.shape[2:], grad_output.shape[2:]

@@ -87,7 +87,8 @@ def hvp(function: Scalar, input: Tensor, vector: Tensor, mode: Mode = "reverse")
         raise ValueError(f"expected a vector of shape {tuple(input.shape)}, got {tuple(vector.shape)}")
     gradient = _gradient_of(function)
     if mode == "forward_over_reverse":
-        return torch.func.jvp(gradient, (input,), (vector,))[1]
+        # Forward mode refuses a tensor whose elements share memory, as an expanded one.
+        return torch.func.jvp(gradient, (input.contiguous(),), (vector.contiguous(),))[1]
     _expect_reverse(mode)
     return torch.func.vjp(gradient, input)[1](vector)[0]
 
@@ -138,6 +139,7 @@ def jacobian(function: Callable[[Tensor], Tensor], input: Tensor, mode: Mode = "
             [3., 2.]])
     """
     if mode == "forward_over_reverse":
+        input = input.contiguous()  # as for hvp
         columns = torch.func.vmap(lambda v: torch.func.jvp(function, (input,), (v,))[1])(_units(input))
         return columns.movedim(0, -1).reshape((*columns.shape[1:], *input.shape))
     _expect_reverse(mode)

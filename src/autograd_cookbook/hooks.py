@@ -191,6 +191,7 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
 
     Raises:
         ValueError: if ``dtype`` is not a floating one.
+        RuntimeError: in backward, if a tensor that it needs was written to in between.
 
     >>> x = torch.tensor([0.1], requires_grad=True)
     >>> saved_as(torch.bfloat16, lambda x: (x + 0.0).square(), x).backward()
@@ -202,16 +203,21 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
     # Compared by storage: autograd hands over an argument as another Python object.
     alive = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
 
-    def pack(tensor: Tensor) -> tuple[torch.dtype, Tensor]:
-        narrower = tensor.is_floating_point() and tensor.element_size() > dtype.itemsize
-        if not narrower or tensor.is_leaf or tensor.untyped_storage().data_ptr() in alive:
-            # Without the graph: a node that keeps its own output so is kept alive by it, for good.
-            return tensor.dtype, tensor.detach()
-        return tensor.dtype, tensor.detach().to(dtype)
+    def pack(tensor: Tensor) -> tuple[torch.dtype, Tensor, int]:
+        # Without the graph: a node that keeps its own output so is kept alive by it, for good.
+        kept = tensor.detach()
+        wider = tensor.is_floating_point() and tensor.element_size() > dtype.itemsize
+        if wider and not tensor.is_leaf and tensor.untyped_storage().data_ptr() not in alive:
+            kept = kept.to(dtype)
+        return tensor.dtype, kept, kept._version
 
-    def unpack(packed: tuple[torch.dtype, Tensor]) -> Tensor:
-        original, tensor = packed
-        return tensor.to(original)
+    def unpack(packed: tuple[torch.dtype, Tensor, int]) -> Tensor:
+        original, kept, version = packed
+        if kept._version != version:  # with hooks in place, autograd itself no longer looks
+            raise RuntimeError(
+                f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation"
+            )
+        return kept.to(original)
 
     with saved_tensors_hooks(pack, unpack):
         return function(*args)

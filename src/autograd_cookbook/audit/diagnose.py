@@ -23,9 +23,9 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
         "Bring it into the shape of the input: transpose, or sum over the broadcast dimensions.",
     ),
     (
-        r"returned an invalid gradient at index (\d+) - expected type",
-        "The gradient has another dtype than its input.",
-        "Create buffers with dtype=input.dtype, or cast the result back.",
+        r"returned an invalid gradient at index (\d+) - expected device",
+        "The gradient is on another device than its input.",
+        "Create buffers with device=input.device.",
     ),
     (
         r"isFloatingType\(grad\.scalar_type\(\)\)",
@@ -38,7 +38,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
         "Return a tensor of the shape of the input, or None.",
     ),
     (
-        r"returned a gradient different from None at position (\d+), but the corresponding forward input was not",
+        r"returned a gradient different than None at position (\d+), but the corresponding forward input was not",
         "backward returned a gradient for an argument that is no tensor.",
         "Return None in its place.",
     ),
@@ -68,7 +68,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
         "Use reshape, which copies where it must, or call contiguous() first.",
     ),
     (
-        r"expected (?:scalar type|m1 and m2 to have the same dtype)|must have the same dtype",
+        r"expected scalar type|to have (?:the )?same dtype|must have the same dtype",
         "Tensors of two dtypes meet: one of them was created or cast without regard to the input's.",
         "Create tensors with dtype=input.dtype, and cast back what was cast.",
     ),
@@ -170,10 +170,11 @@ def factor(ratio: float, subject: Subject, slot: int) -> str:
                 f"it is {name} times {'the negative of ' if ratio < 0 else ''}the right one: a factor was lost or added"
             )
     for n, name in sizes.items():
+        sign = " and has the wrong sign" if ratio < 0 else ""
         if near(abs(ratio), n):
-            return f"it is {n} times too large, which is {name}: a division by it is missing, as in a mean"
+            return f"it is {n} times too large{sign}; {n} is {name}: a division by it is missing, as in a mean"
         if near(abs(ratio), 1 / n):
-            return f"it is {n} times too small, which is {name}: it was divided by once too often"
+            return f"it is {n} times too small{sign}; {n} is {name}: it was divided by once too often"
     return f"it is {ratio:.10g} times the right one, everywhere: a constant factor is wrong"
 
 

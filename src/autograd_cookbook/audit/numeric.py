@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +46,7 @@ class Derivative:
         point: the tensors; ``value`` receives copies.
         slots: which of them vary.
         dtype: real dtype that ``value`` computes in, which sets the steps.
+        lenient: let any slope pass that occurs close by, and not only where ties make slopes jump.
         budget: seconds; where looking at every coordinate takes longer, a few random directions must do.
     """
 
@@ -55,10 +56,12 @@ class Derivative:
         point: Sequence[Tensor],
         slots: Sequence[int],
         dtype: torch.dtype = torch.float64,
+        *,
         budget: float = BUDGET,
+        lenient: bool = False,
     ) -> None:
         self.function, self.point, self.slots = value, [p.clone() for p in point], list(slots)
-        self.eps, self.budget = torch.finfo(dtype).eps, budget
+        self.eps, self.budget, self.lenient = torch.finfo(dtype).eps, budget, lenient
         self.sizes = [self.point[s].numel() * (2 if self.point[s].is_complex() else 1) for s in slots]
         self.n = sum(self.sizes)
         start = time.perf_counter()
@@ -192,25 +195,39 @@ class Derivative:
         bottom = float((torch.where(weights > 0, low, high) * weights)[used].sum())
         top = float((torch.where(weights > 0, high, low) * weights)[used].sum())
         middle = (bottom + top) / 2
-        slack = rtol * max(abs(bottom), abs(top)) + rtol * 1e-2 * scale + 1e-12
+        values = self.center.abs() + far * torch.maximum(left_far.abs(), right_far.abs())
+        tiny = 1e-12 * min(1.0, float((weights.abs() * values)[used].sum()))
+        slack = rtol * max(abs(bottom), abs(top)) + rtol * 1e-2 * scale + tiny
         if bottom - slack <= claimed <= top + slack:
             return None
         if math.isfinite(claimed) and self._near(claimed, direction, weights, slack):
             return None
         return middle
 
-    def _near(self, claimed: float, direction: Tensor, weights: Tensor, slack: float, points: int = 60) -> bool:
-        """Whether a slope is one between those at points close by: where sorted numbers tie, each order is right."""
+    def _around(self, direction: Tensor, radius: float, points: int) -> Iterator[Tensor]:
+        """Slopes along a direction at random points close by."""
         generator = torch.Generator().manual_seed(5)
-        h, radius = self.eps**0.45, self.eps**0.32
-        low = high = None
+        h = self.eps**0.45
         for _ in range(points):
             aside = radius * torch.randn(self.n, generator=generator, dtype=torch.float64) * self.unit
-            one, other = self.at(aside + direction * h), self.at(aside - direction * h)
-            slope = (one - other) / (2 * h)
-            if not slope.isfinite().all():
-                continue
-            noise = 8 * self.eps * (self.center.abs() + 1e-300) / h
+            slope = (self.at(aside + direction * h) - self.at(aside - direction * h)) / (2 * h)
+            if slope.isfinite().all():
+                yield slope
+
+    def _near(self, claimed: float, direction: Tensor, weights: Tensor, slack: float) -> bool:
+        """Whether a slope is one between those at points close by: where sorted numbers tie, each order is right."""
+        radius = self.eps**0.32
+        noise = 8 * self.eps * (self.center.abs() + 1e-300) / self.eps**0.45
+        if not self.lenient:
+            far, close = (list(self._around(direction, r, 12)) for r in (radius, radius / 8))
+            if min(len(far), len(close)) < 2:
+                return False
+            spread, closer = (torch.stack(s).amax(0) - torch.stack(s).amin(0) for s in (far, close))
+            # The slopes of a smooth function vary less, the closer the points are; at ties they do not.
+            if not ((closer > 0.4 * spread) & (closer > 4 * noise) & (weights != 0)).any():
+                return False
+        low = high = None
+        for slope in self._around(direction, radius, 60):
             low = slope - noise if low is None else torch.minimum(low, slope - noise)
             high = slope + noise if high is None else torch.maximum(high, slope + noise)
             bottom = float((torch.where(weights > 0, low, high) * weights).sum())

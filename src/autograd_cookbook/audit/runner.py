@@ -1,7 +1,10 @@
 """The audit: runs all checks on a function, each where it can do no harm, and reports."""
 
 import contextlib
+import faulthandler
+import gc
 import importlib
+import math
 import multiprocessing
 import os
 import platform
@@ -25,7 +28,7 @@ from autograd_cookbook.audit.checks.memory import saved_beyond_inputs
 from autograd_cookbook.audit.diagnose import explain, first_line
 from autograd_cookbook.audit.report import Finding, Report
 from autograd_cookbook.audit.state import preserved
-from autograd_cookbook.audit.subject import Refused, Subject, Wrong, is_differentiable
+from autograd_cookbook.audit.subject import Refused, Subject, Wrong, is_differentiable, tensors_of
 
 GRADIENTS = ("exact", "surrogate", "approximate")
 TIMEOUT = 60.0
@@ -116,7 +119,9 @@ def audit(
     (True, 'yes', 96)
     """
     checks = _selected(only, skip)
-    args, gradient = _validated(fn, inputs, gradient, surrogate, tolerance, require, checks)
+    args, gradient = _validated(
+        fn, inputs, gradient, surrogate, tolerance, require, checks, reference, seed, device, timeout
+    )
     options = {
         "reference": reference,
         "gradient": gradient,
@@ -130,7 +135,8 @@ def audit(
         isolate = CAN_FORK and on_cpu and not torch.cuda.is_initialized()
     elif isolate and not CAN_FORK:
         raise ValueError(f"isolate=True needs a system that can fork, got {sys.platform}")
-    importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
+    with preserved():  # the import changes the filters of warnings
+        importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
     outcome = _Outcome()
     events = _isolated if isolate else _in_process
     _collect(events(_Task(fn, args, options, checks), timeout, outcome), checks, outcome, progress)
@@ -165,12 +171,16 @@ def _validated(
     tolerance: float | None,
     require: Sequence[str],
     checks: Sequence[Check],
+    reference: Any,
+    seed: Any,
+    device: Any,
+    timeout: Any,
 ) -> tuple[tuple[Any, ...], str]:
     if isinstance(fn, type):
         hint = f"pass {fn.__name__}.apply" if issubclass(fn, torch.autograd.Function) else "pass an instance of it"
         raise TypeError(f"expected a function, got the class {fn.__name__}: {hint}")
     if not callable(fn):
-        raise TypeError(f"expected a callable, got {type(fn).__name__}: {fn!r}"[:200])
+        raise TypeError(f"expected a callable, got {type(fn).__name__}: {' '.join(repr(fn).split())}"[:200])
     if isinstance(inputs, Tensor):
         inputs = (inputs,)
     if not isinstance(inputs, tuple | list):
@@ -187,28 +197,32 @@ def _validated(
         raise ValueError(
             f"tolerance must be positive and belongs to gradient='approximate', got {tolerance!r} with {gradient!r}"
         )
+    for name, value in (("reference", reference), ("surrogate", surrogate)):
+        if value is not None and not callable(value):
+            raise TypeError(f"{name} must be callable, got {type(value).__name__}")
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+    if not isinstance(seed, int) or not 0 <= seed < 2**32 - 100:
+        raise ValueError(f"seed must be an int between 0 and 2**32 - 100, got {seed!r}")
+    if device is not None:
+        try:
+            torch.empty(0, device=device)
+        except (RuntimeError, AssertionError, TypeError, ValueError) as error:
+            raise ValueError(f"device must be one that is there, got {device!r}: {first_line(error)}") from None
     names = capability_names()
     for name in (require,) if isinstance(require, str) else require:
         if name not in names:
             raise ValueError(f"require: unknown capability {name!r}; there are {', '.join(names)}")
         if name not in {c.capability for c in checks}:
             raise ValueError(f"require: capability {name!r} is not measured by the checks that were chosen")
-    subject = Subject(fn, tuple(inputs), dtype=_dtype_of(inputs), device=None)
-    if not subject.leaves:
+    tensors = tensors_of(fn, tuple(inputs))
+    if not any(is_differentiable(t) and t.requires_grad for t in tensors):
         given = ", ".join(_shown(a) for a in inputs) or "nothing"
         raise TypeError(
             "inputs must hold a floating or complex tensor that requires grad (or the function parameters that do), "
             f"got {given}"
         )
     return tuple(inputs), gradient
-
-
-def _dtype_of(inputs: Sequence[Any]) -> torch.dtype:
-    """The dtype of the leaves, so that looking at them converts nothing."""
-    for value in torch.utils._pytree.tree_leaves(inputs):
-        if is_differentiable(value) and value.requires_grad:
-            return value.dtype.to_real()
-    return torch.get_default_dtype()
 
 
 def _shown(value: Any) -> str:
@@ -222,7 +236,7 @@ def _shown(value: Any) -> str:
 
 def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
     """Run some of the checks here. What is yielded can be sent to another process."""
-    with preserved(), warnings.catch_warnings():
+    with preserved(), torch.inference_mode(False), torch.enable_grad():
         warnings.simplefilter("ignore")
         yield ("start", FIRST)
         start = time.perf_counter()
@@ -305,9 +319,10 @@ def _why(refusal: Refused) -> tuple[str, str]:
 
 def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]:
     """Without isolation; a hang is interrupted where Python gets to run."""
-    tensors = [t for t in torch.utils._pytree.tree_leaves(task.inputs) if isinstance(t, Tensor)]
-    subject = Subject(task.function, task.inputs, dtype=_dtype_of(task.inputs))
-    kept = [(t, t.data, t.detach().clone(), t.requires_grad, t.grad) for t in (*tensors, *subject.carried)]
+    kept = [
+        (t, t.data, t.detach().clone(), t.requires_grad, t.grad if t.is_leaf else None)
+        for t in tensors_of(task.function, task.inputs)
+    ]
 
     def too_long(*_: Any) -> None:
         raise TimeoutError(f"cut off after {timeout:g} s")
@@ -324,11 +339,11 @@ def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Even
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)
         for tensor, data, contents, requires_grad, grad in kept:
-            tensor.data = data
-            with torch.no_grad():
+            with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                tensor.data = data
                 if not (tensor.shape == contents.shape and torch.equal(tensor, contents)):
                     tensor.copy_(contents)
-            if tensor.is_leaf:
+            if tensor.is_leaf and not tensor.is_inference():
                 tensor.requires_grad_(requires_grad)
                 tensor.grad = grad
 
@@ -380,7 +395,7 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]
         )
         cut_off = finding(
             "error" if custom else "info",
-            f"during this check ({check.purpose.lower()[:-1]}), {problem}",
+            f"during this check ({check.purpose.rstrip('.').replace('``', '')}), {problem}",
             cause,
             "Run the call of this check alone, with only= and isolate=False.",
         )
@@ -411,8 +426,11 @@ def _child(task: _Task, names: list[str], connection: Connection) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
         os.dup2(null, stream)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (pytest and notebooks have put others there)
+    faulthandler.disable()  # a crash is reported
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)  # the threads of the parent are not here
+    gc.freeze()  # what the parent made is no garbage of ours: collections are quick
     try:
         for event in _perform(task, names):
             connection.send(event)

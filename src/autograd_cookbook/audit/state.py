@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.utils import _device
 
 
 def settings() -> dict[str, Any]:
@@ -17,8 +18,10 @@ def settings() -> dict[str, Any]:
         "inference mode": torch.is_inference_mode_enabled(),
         "default dtype": torch.get_default_dtype(),
         "default device": str(torch.get_default_device()),
+        "default device as set": str(_device.CURRENT_DEVICE),  # in a backward, it is this alone that lasts
         "anomaly detection": torch.is_anomaly_enabled(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "deterministic algorithms only warn": torch.is_deterministic_algorithms_warn_only_enabled(),
         "number of threads": torch.get_num_threads(),
         "float32 matmul precision": torch.get_float32_matmul_precision(),
         "flush of denormals": torch.tensor(1e-310, dtype=torch.float64).mul(1.0).item() == 0,
@@ -37,11 +40,13 @@ def restore(before: dict[str, Any]) -> None:
     """Set back what :func:`settings` read and Python can write."""
     torch.set_grad_enabled(before["grad mode (torch.is_grad_enabled)"])
     torch.set_default_dtype(before["default dtype"])
-    if before["default device"] != str(torch.get_default_device()):
-        torch.set_default_device(before["default device"])
+    now = str(torch.get_default_device()), str(_device.CURRENT_DEVICE)
+    if now != (device := (before["default device"], before["default device as set"])):
+        torch.set_default_device(None if device[0] == "cpu" else device[0])
+        _device.CURRENT_DEVICE = None if device[1] == "None" else torch.device(device[1])
     torch.autograd.set_detect_anomaly(before["anomaly detection"])
     torch.use_deterministic_algorithms(
-        before["deterministic algorithms"], warn_only=torch.is_deterministic_algorithms_warn_only_enabled()
+        before["deterministic algorithms"], warn_only=before["deterministic algorithms only warn"]
     )
     if torch.get_num_threads() != before["number of threads"]:
         torch.set_num_threads(before["number of threads"])

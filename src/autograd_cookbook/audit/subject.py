@@ -371,6 +371,12 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
             yield from walk(f"input {i}", value, 1)
 
 
+def tensors_of(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor]:
+    """Every tensor that belongs to the caller: in the arguments, and carried along by the function."""
+    flat = tree_leaves(args)
+    return [v for v in (*flat, *(v for _, v in _carried(function, flat))) if isinstance(v, Tensor)]
+
+
 def functions_of(outputs: Sequence[Tensor]) -> list[type[Function]]:
     """The classes of custom functions in the graph behind some outputs, those nearest to the outputs first."""
     found: dict[type[Function], None] = {}

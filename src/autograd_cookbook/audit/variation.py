@@ -99,8 +99,8 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "strided": strided,
     "a slice of longer rows": spaced_rows,
     "transposed": transposed,
-    "with the last two dims swapped in memory": swapped,
-    "with a storage offset": offset,
+    "transposed in the last two dims": swapped,
+    "offset in storage": offset,
     "channels-last": channels_last,
     "lazily conjugated": lazily_conjugated,
 }

@@ -365,7 +365,7 @@ class SquaredDistanceVmapInDims(Function):
         return SquaredDistanceVmapInDims.apply(x, y), in_dims[0]
 
 
-@torch.library.custom_op("heldout_c::sum_normalize", mutates_args=())
+@torch.library.custom_op("corpus::sum_normalize", mutates_args=())
 def _sum_normalize(x: torch.Tensor) -> torch.Tensor:
     return x / x.abs().sum()
 
@@ -399,7 +399,7 @@ def absolute_sum_normalize(x):
     return _sum_normalize(x)
 
 
-@torch.library.custom_op("heldout_c::heads_first", mutates_args=())
+@torch.library.custom_op("corpus::heads_first", mutates_args=())
 def _heads_first(x: torch.Tensor, heads: int) -> torch.Tensor:
     n, width = x.shape
     return (x * 0.5).view(n, heads, width // heads).transpose(0, 1)
@@ -428,7 +428,7 @@ def heads_first(x, heads):
     return _heads_first(x, heads)
 
 
-@torch.library.custom_op("heldout_c::pair_mean", mutates_args=())
+@torch.library.custom_op("corpus::pair_mean", mutates_args=())
 def _pair_mean(x: torch.Tensor) -> torch.Tensor:
     return F.avg_pool1d(x[None], 2, ceil_mode=True)[0]
 
@@ -458,7 +458,7 @@ def pair_mean(x):
     return _pair_mean(x)
 
 
-@torch.library.custom_op("heldout_c::center_rows", mutates_args=())
+@torch.library.custom_op("corpus::center_rows", mutates_args=())
 def _center_rows(x: torch.Tensor) -> torch.Tensor:
     x.sub_(x.mean(-1, keepdim=True))
     return x * 2.0

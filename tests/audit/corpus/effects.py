@@ -368,9 +368,9 @@ class SoftAddKeepsItsOutput(Function):
 # --- in_place_consumer ---
 
 
-@broken("in_place_consumer", inputs=lambda: (leaf(2, 3, 6), 2), shown=True)
+@right(inputs=lambda: (leaf(2, 3, 6), 2))
 class ChompReturnsAView(Function):
-    """Cuts the padding of a causal convolution off by a slice, and no ReLU behind it can work in place."""
+    """Cuts the padding of a causal convolution off by a slice, which costs no memory; torch then refuses in-place."""
 
     generate_vmap_rule = True
 
@@ -387,7 +387,7 @@ class ChompReturnsAView(Function):
         return nn.functional.pad(grad_output, (0, ctx.length - grad_output.shape[-1])), None
 
 
-@right(inputs=lambda: (leaf(2, 3, 6), 2), mends="ChompReturnsAView")
+@right(inputs=lambda: (leaf(2, 3, 6), 2))
 class ChompReturnsACopy(Function):
     """Returns a tensor with memory of its own."""
 
@@ -406,13 +406,33 @@ class ChompReturnsACopy(Function):
         return nn.functional.pad(grad_output, (0, ctx.length - grad_output.shape[-1])), None
 
 
-@broken("in_place_consumer", inputs=lambda: (leaf(4, 3),))
+@broken("in_place_consumer", inputs=lambda: (leaf(4, 3),), shown=True)
 class CopyToModelParallelRegion(Function):
     """Does nothing in forward and returns the input itself, so that a residual cannot be added in place."""
 
     @staticmethod
     def forward(x):
         return x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            grad_output = grad_output.clone()
+            torch.distributed.all_reduce(grad_output)
+        return grad_output
+
+
+@right(inputs=lambda: (leaf(4, 3),), mends="CopyToModelParallelRegion")
+class CopyThatMayBeWrittenTo(Function):
+    """Returns a copy, which costs its size; where nobody writes in place, input.view_as(input) costs nothing."""
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -96,7 +96,7 @@ def runs(subject: Subject) -> Iterator[Finding]:
     outputs, _ = subject.vjp()
     finite = all(v.isfinite().all() for v in subject.base if is_differentiable(v))
     numbers = real([outputs[i] for i in subject.active])
-    if finite and not numbers.isfinite().all():
+    if finite and not numbers.isfinite().all() and all(v.numel() for v in subject.base):
         kind = "NaN" if numbers.isnan().any() else "infinite"
         yield finding(
             "error" if kind == "NaN" else "warning",

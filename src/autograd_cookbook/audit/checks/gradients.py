@@ -416,10 +416,11 @@ def reference(subject: Subject) -> Iterator[Finding]:
     for slot in subject.leaves:
         ours, theirs = (zeros_for_none(subject, g, [slot])[0] for g in (grads, expected))
         if what := difference(ours, theirs, 1e-7):
+            recognized = pattern(subject, slot, ours, theirs, outputs)
             yield finding(
                 "error",
                 f"the gradient of {subject.describe(slot)} is {what}, which the reference gives",
-                pattern(subject, slot, ours, theirs, outputs) or "The formula differs from that of the reference.",
+                f"Compared with it, {recognized}." if recognized else "The formula differs from that of the reference.",
                 "Derive the formula again.",
             )
             return

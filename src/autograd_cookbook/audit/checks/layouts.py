@@ -29,7 +29,7 @@ def _applies(name: str, tensors: Sequence[Tensor]) -> bool:
         return any(t.is_complex() for t in tensors)
     if name == "a slice of longer rows":
         return any(t.dim() > 1 for t in tensors)
-    if name.startswith("with the last"):
+    if name == "transposed in the last two dims":
         return any(t.dim() > 2 for t in tensors)
     return True
 
@@ -52,7 +52,7 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
         if found := deviation(subject, lambda layout=layout: subject.vjp(through=layout), subject.expected):
             yield finding(
                 "error",
-                f"with inputs that are {name}, {found.text}",
+                f"if the inputs are {name}, {found.text}",
                 *found.advice(CONTIGUITY, "Call contiguous() on each input in forward, or honor its strides."),
             )
             return
@@ -83,7 +83,7 @@ def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -
     try:
         outputs, grads = subject.vjp(through=layout)
     except (Exception, SystemExit) as error:
-        yield finding("error", f"with inputs that are {name}, it raises {first_line(error)}", *explain(error))
+        yield finding("error", f"if the inputs are {name}, it raises {first_line(error)}", *explain(error))
         return
 
     def value(values: list[Tensor]) -> Tensor:
@@ -96,7 +96,7 @@ def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -
     if numeric.compare(gradient, output_weights(outputs, subject.active)) is not None:
         yield finding(
             "error",
-            f"with inputs that are {name}, the gradient is not that of the values",
+            f"if the inputs are {name}, the gradient is not that of the values",
             CONTIGUITY,
             "Call contiguous() on each input in forward, or honor its strides.",
         )
@@ -130,7 +130,7 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
         if found := deviation(subject, run, subject.expected):
             yield finding(
                 "error",
-                f"with a grad_output that is {name}, {found.text}",
+                f"if grad_output is {name}, {found.text}",
                 *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
             )
             return
@@ -153,7 +153,7 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
             where = "everywhere, as behind sum()" if dim is None else f"along dim {dim}"
             yield finding(
                 "error",
-                f"with a grad_output that is expanded {where}, {found.text}",
+                f"if grad_output is expanded {where}, {found.text}",
                 *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
             )
             return
@@ -234,6 +234,9 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
         for i, d in group:
             values[i] = _resized(values[i], d, size, generator if subject.slots[i].leaf else None)
         yield ", ".join(f"dim {d} of {subject.slots[i].name}" for i, d in group), values
+
+
+ELEMENTS = 300_000  # of an output, beyond which nothing is learned that takes so long
 
 
 def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
@@ -329,7 +332,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             if not all(is_differentiable(outputs[i]) for i in subject.active):
                 continue
             numbers = real([outputs[i] for i in subject.active])
-            if not numbers.isfinite().all() or not numbers.numel():
+            if not numbers.isfinite().all() or not 0 < numbers.numel() < ELEMENTS:
                 continue
             done += 1
             label = f"with size {size} in {where}"

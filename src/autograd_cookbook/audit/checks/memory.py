@@ -203,7 +203,7 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate" or not subject.classes:
         return
-    if all(subject.expected[0][i].numel() == 0 for i in subject.active):
+    if any(v.numel() == 0 for v in (*subject.base, *subject.expected[0])):
         return  # nothing has an influence on nothing
     plain = _Saved(subject, {})
     expected = plain.run()
