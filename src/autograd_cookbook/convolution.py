@@ -38,6 +38,9 @@ class ConvolutionFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
+        if grad_output.numel() == 0:  # no batch, or no channels
+            grad_bias = weight.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
+            return torch.zeros_like(input), torch.zeros_like(weight), grad_bias, None, None, None, None
         grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
@@ -59,8 +62,6 @@ def input_gradient(
     groups: int,
 ) -> Tensor:
     """Each output hands its gradient back along the weights that it was made with: a transposed convolution."""
-    if weight.numel() == 0:
-        return torch.zeros_like(input)
     # A stride may not reach the last rows of the input. They had no influence, and output_padding puts them back.
     left_over = [
         size + 2 * p - d * (k - 1) - 1 - s * (out - 1)
@@ -83,8 +84,6 @@ def weight_gradient(
 ) -> Tensor:
     """The input convolved with the gradient, stride and dilation changing places, the batch summed over."""
     batch, outputs = grad_output.shape[:2]
-    if batch == 0 or outputs == 0 or weight.numel() == 0:
-        return torch.zeros_like(weight)
     # What is summed over must stand where a convolution has its channels: (C/G, G·N, ...) and (F, N, ...).
     space, out_space = input.shape[2:], grad_output.shape[2:]
     data = input.reshape(batch, groups, -1, *space).transpose(0, 2).reshape(-1, groups * batch, *space)

@@ -377,10 +377,10 @@ class PreluTakesTheLastTile(Function):
         x, slope = ctx.saved_tensors
         grad_x = torch.where(x > 0, grad_output, slope * grad_output)
         per_row = grad_output * x.clamp(max=0)
-        grad_slope = torch.zeros_like(slope)
+        grad_slope = torch.zeros_like(slope, dtype=torch.promote_types(slope.dtype, torch.float32))
         for tile in range((len(x) + 3) // 4):
             grad_slope = grad_slope + per_row[4 * tile : 4 * tile + 4].sum(0)
-        return grad_x, grad_slope
+        return grad_x, grad_slope.to(slope.dtype)
 
 
 @broken("sizes", inputs=lambda: (leaf(4, 3), leaf(4, 1)))
