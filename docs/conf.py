@@ -34,6 +34,7 @@ extensions = [
     "freshness",
     "gallery",
     "listings",
+    "pitfalls",
     "recipe",
 ]
 

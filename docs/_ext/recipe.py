@@ -14,7 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook import catalog
-from autograd_cookbook.audit import CAPABILITIES
+from autograd_cookbook.audit.checks import Check, all_checks
 from autograd_cookbook.catalog import BY_NAME, RECIPES
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -29,12 +29,15 @@ GROUPS = {
         "batched_grad": "batched grad",
         "compile": "compile",
         "checkpoint": "checkpoint",
+        "saved_tensor_hooks": "saved-tensor hooks",
     },
     "data": {
         "non_contiguous": "any layout",
+        "empty": "empty",
         "float32": "float32",
         "float16": "float16",
         "bfloat16": "bfloat16",
+        "autocast": "autocast",
         "complex128": "complex",
     },
 }
@@ -42,13 +45,18 @@ LABELS = {name: label for group in GROUPS.values() for name, label in group.item
 PAGE = "capabilities"
 
 
+CHECKS: dict[str, list[Check]] = {}
+for _check in all_checks().values():
+    CHECKS.setdefault(_check.capability or "", []).append(_check)
+
+
 def anchor(capability: str) -> str:
     return "capability-" + capability.replace("_", "-")
 
 
 def purpose(capability: str) -> str:
-    """What the verifier's own docstring says that it checks."""
-    return (CAPABILITIES[capability].__doc__ or "").replace("``", "")
+    """What the checks behind a capability say of themselves."""
+    return " ".join(check.purpose.replace("``", "") for check in CHECKS[capability])
 
 
 class Badges(nodes.General, nodes.Element):
@@ -74,10 +82,28 @@ def depart_badges(translator: HTML5Translator, node: Badges) -> None:
     pass
 
 
+class Folded(nodes.General, nodes.Element):
+    """Details that one opens."""
+
+
+def visit_folded(translator: HTML5Translator, node: Folded) -> None:
+    classes = " ".join(node["classes"])
+    translator.body.append(f'<details class="{classes}"><summary>{html.escape(node["summary"])}</summary>')
+
+
+def depart_folded(translator: HTML5Translator, node: Folded) -> None:
+    translator.body.append("</details>")
+
+
 def link(target: str, label: nodes.Node, domain: str, role: str, docname: str) -> nodes.Node:
     return addnodes.pending_xref(
         "", label, refdomain=domain, reftype=role, reftarget=target, refexplicit=True, refwarn=True, refdoc=docname
     )
+
+
+def to_check(name: str, docname: str) -> nodes.Node:
+    """A link to the section on a check of the audit."""
+    return link(f"check-{name.replace('_', '-')}", nodes.literal("", name), "std", "ref", docname)
 
 
 class RecipeDirective(SphinxDirective):
@@ -102,7 +128,7 @@ class RecipeDirective(SphinxDirective):
         if recipe.calls:
             if name not in record["recipes"]:
                 raise self.error(f"recipe {name!r} has never been verified: run nox -s gradcheck -- --update-verified")
-            box += Badges(verdicts=record["recipes"][name])
+            box += Badges(verdicts=record["recipes"][name]["capabilities"])
         box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
         for i, export in enumerate(recipe.exports):
@@ -112,9 +138,28 @@ class RecipeDirective(SphinxDirective):
             ]
         path = module.relative_to(Path(catalog.__file__).parents[1])
         links += [nodes.Text(". Source: "), nodes.reference(path.name, path.name, refuri=REPOSITORY + path.as_posix())]
-        links += nodes.Text(f". Verified on torch {record['torch']}." if recipe.calls else ".")
+        links += nodes.Text(".")
         box += links
+        if recipe.calls:
+            box += self.report(record["recipes"][name], record["torch"])
         return [box]
+
+    def report(self, audit: dict[str, Any], torch: str) -> nodes.Node:
+        """What the audit says, folded up: its verdict in a line, and inside what the recipe lacks, and why."""
+        lacks = [f for f in audit["findings"] if f["severity"] == "info"]
+        said = f"{len(audit['checks'])} checks on torch {torch}, no error, no warning"
+        if audit["saved_bytes"] is not None:
+            said += f"; it keeps {audit['saved_bytes']} bytes beyond its inputs on the typical sample"
+        box = Folded(summary=f"Audit: ok. {said}.", classes=["recipe-audit"])
+        if not lacks:
+            box += nodes.paragraph("", "There is nothing that it cannot do.")
+        items = nodes.definition_list()
+        for f in lacks:
+            term = nodes.term("", "", to_check(f["check"], self.env.docname))
+            items += nodes.definition_list_item("", term, nodes.definition("", nodes.paragraph("", f["summary"])))
+        box += [items] if lacks else []
+        box += [nodes.paragraph("", note) for note in audit["notes"]]
+        return box
 
 
 class MatrixDirective(SphinxDirective):
@@ -135,7 +180,7 @@ class MatrixDirective(SphinxDirective):
                     nodes.paragraph("", "", link(f"/cookbook/{recipe.page}", label, "std", "doc", self.env.docname))
                 ]
                 for capability in LABELS:
-                    verdict = record["recipes"][recipe.name][capability]
+                    verdict = record["recipes"][recipe.name]["capabilities"][capability]
                     text = f"{MARKS[verdict]} {verdict}"
                     cells.append(nodes.paragraph("", "", nodes.inline(text, text, classes=[f"badge-{verdict}"])))
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
@@ -182,13 +227,17 @@ def row_of(texts: list[str]) -> nodes.row:
 class PurposesDirective(SphinxDirective):
     """``.. capability-list::``: what is checked for each capability, from the docstrings of the checks."""
 
+    def check(self, check: Check) -> nodes.Node:
+        target = to_check(check.name, self.env.docname)
+        return nodes.paragraph("", "", target, nodes.Text(f": {check.purpose.replace('``', '')}"))
+
     def run(self) -> list[nodes.Node]:
         entries = nodes.definition_list()
         for name, label in LABELS.items():
             entries += nodes.definition_list_item(
                 "",
                 nodes.term("", "", nodes.Text(label), ids=[anchor(name)]),
-                nodes.definition("", nodes.paragraph("", purpose(name))),
+                nodes.definition("", *(self.check(check) for check in CHECKS[name])),
             )
         return [entries]
 
@@ -200,6 +249,7 @@ def count_recipes(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_node(Badges, html=(visit_badges, depart_badges))
+    app.add_node(Folded, html=(visit_folded, depart_folded))
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)
     app.add_directive("capability-list", PurposesDirective)

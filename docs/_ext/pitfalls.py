@@ -1,0 +1,261 @@
+"""Directives that render the checks of the audit, each beside a function that it finds and the mended one.
+
+The functions are those of the tests, ``tests/audit/corpus``; what the audit says of them is not kept anywhere, it is
+asked while the page is read.
+"""
+
+import ast
+import difflib
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from docutils import nodes
+from docutils.parsers.rst import Parser
+from docutils.utils import new_document
+from freshness import imports_of
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from torch import Tensor
+
+import autograd_cookbook.audit
+from autograd_cookbook.audit import Report, audit
+from autograd_cookbook.audit.checks import FAMILIES, Check, all_checks
+from autograd_cookbook.audit.report import MARKS, Finding
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.audit import corpus  # noqa: E402
+from tests.audit.corpus import Specimen  # noqa: E402
+
+CHECKS = all_checks()
+
+
+# --- A specimen ---
+
+
+def code_of(specimen: Specimen) -> str:
+    """Its source as a reader would write it: without decorator and docstring, with the helpers that it calls."""
+    module = inspect.getmodule(specimen.thing)
+    source = textwrap.dedent(inspect.getsource(specimen.thing))
+    names = {node.id for node in ast.walk(ast.parse(source).body[0]) if isinstance(node, ast.Name)}
+    helpers = [
+        helper
+        for name, helper in vars(module).items()
+        if name in names and name.startswith("_") and getattr(helper, "__module__", None) == module.__name__
+    ]
+    return "\n\n".join(map(bare, [*helpers, specimen.thing]))
+
+
+def bare(thing: Any) -> str:
+    """The source of a class or function without docstring, and without the decorator that registers it."""
+    lines = textwrap.dedent(inspect.getsource(thing)).splitlines()
+    (definition,) = ast.parse("\n".join(lines)).body
+    kept = [d.lineno for d in definition.decorator_list if not ast.unparse(d).startswith(("broken(", "right("))]
+    if ast.get_docstring(definition):
+        doc = definition.body[0]
+        blank = not lines[doc.end_lineno].strip()
+        del lines[doc.lineno - 1 : doc.end_lineno + blank]
+    return "\n".join(lines[min([definition.lineno, *kept]) - 1 :]) + "\n"
+
+
+def changed_lines(code: str, other: str) -> list[int]:
+    """The lines, counted from one, that the other does not have."""
+    matcher = difflib.SequenceMatcher(None, code.splitlines(), other.splitlines(), autojunk=False)
+    return [
+        line
+        for tag, start, end, _, _ in matcher.get_opcodes()
+        if tag != "equal"
+        for line in range(start + 1, end + 1)
+        if code.splitlines()[line - 1].strip()
+    ]
+
+
+def audited(specimen: Specimen, check: str) -> tuple[Report, str]:
+    """What the audit says, and in words what it was given."""
+    torch.manual_seed(0)
+    inputs = specimen.inputs()
+    report = audit(specimen.function, inputs, only=[check], **specimen.options)
+    given = [*map(described, inputs), *(f"{k}={described(v)}" for k, v in specimen.options.items())]
+    return report, ", ".join(given)
+
+
+def described(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype}{list(value.shape)}".removeprefix("torch.")
+    return getattr(value, "__name__", None) or repr(value)
+
+
+def pair_of(check: str) -> tuple[Specimen, Specimen]:
+    """The broken function that is shown for a check, and its mended version."""
+    (broken,) = (s for s in corpus.BROKEN.values() if s.shown and s.checks[0] == check)
+    (mended,) = (s for s in corpus.RIGHT.values() if s.mends == broken.name)
+    return broken, mended
+
+
+# --- Nodes ---
+
+
+def box(*children: nodes.Node, classes: Iterable[str]) -> nodes.container:
+    """A division of the page; words from code keep their straight quotes."""
+    return nodes.container("", *children, is_div=True, classes=list(classes), support_smartquotes=False)
+
+
+def terminal(text: str, kind: str) -> nodes.container:
+    """Printed text, an entry for each line, that wraps where the screen ends."""
+    return box(*(nodes.paragraph("", line) for line in text.splitlines()), classes=["terminal", f"terminal-{kind}"])
+
+
+def unwrapped(finding: Finding) -> str:
+    """A finding as it is printed, but for the breaks of its lines, and for its address: it is here."""
+    heading = f"{MARKS[finding.severity]} {finding.severity}: {finding.check}"
+    return "\n".join([heading, finding.summary, f"cause: {finding.cause}", f"fix: {finding.fix}"])
+
+
+def parsed(directive: SphinxDirective, text: str) -> list[nodes.Node]:
+    """Docstrings are reStructuredText, whatever the page is written in."""
+    document = new_document(directive.get_location(), directive.state.document.settings)
+    document.reporter = directive.state.document.reporter
+    Parser().parse(text, document)
+    return document.children
+
+
+def to_section(check: str, label: nodes.Node, docname: str) -> nodes.Node:
+    return addnodes.pending_xref(
+        "",
+        label,
+        refdomain="std",
+        reftype="ref",
+        reftarget=f"check-{check}".replace("_", "-"),
+        refexplicit=True,
+        refwarn=True,
+        refdoc=docname,
+    )
+
+
+class ChecksDirective(SphinxDirective):
+    """``{checks} family``: a section for each check, with a broken function, what is found, and the mended one."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        (family,) = self.arguments
+        if family not in FAMILIES:
+            raise self.error(f"no family {family!r}; there are {', '.join(FAMILIES)}")
+        corpus.load()
+        return [self.section(check) for check in CHECKS.values() if check.family == family]
+
+    def section(self, check: Check) -> nodes.section:
+        try:
+            broken, mended = pair_of(check.name)
+        except ValueError:
+            raise self.error(f"the corpus does not show one broken and one mended function for {check.name}") from None
+        self.depend_on(check.function, broken.thing, mended.thing)
+        anchor = check.url.partition("#")[2]
+        section = nodes.section("", ids=[anchor], names=[f"check-{anchor}"], classes=["pitfall"])
+        self.state.document.note_explicit_target(section, section)
+        section += nodes.title("", "", nodes.literal(check.name, check.name))
+        purpose, _, rest = check.explanation.partition("\n")
+        for paragraph in parsed(self, purpose):
+            paragraph["classes"].append("pitfall-purpose")
+            section += paragraph
+        section += parsed(self, rest)
+        section += self.listing(check)
+
+        codes = code_of(broken), code_of(mended)
+        # Names apart: what differs is what was mended.
+        plain = [c.replace(s.name, "_") for c, s in zip(codes, (broken, mended), strict=True)]
+        report, given = audited(broken, check.name)
+        if not any(finding.check == check.name for finding in report.findings):
+            raise self.error(f"{check.name} does not find what is wrong with {broken.name}: {report}")
+        found = nodes.paragraph("", "The audit, given ", nodes.literal(given, given), nodes.Text(":"))
+        printed = [terminal(unwrapped(finding), finding.severity) for finding in report.findings]
+        section += self.box("broken", "✗ Broken", broken, codes[0], changed_lines(*plain), [found, *printed])
+
+        report, _ = audited(mended, check.name)
+        if not report.ok:
+            raise self.error(f"{mended.name} is not mended: {report}")
+        printed = [terminal(f"✓ {report.headline}", "ok")]
+        section += self.box("mended", "✓ Mended", mended, codes[1], changed_lines(*plain[::-1]), printed)
+        return section
+
+    def box(
+        self, kind: str, label: str, specimen: Specimen, code: str, marked: list[int], printed: list[nodes.Node]
+    ) -> nodes.container:
+        caption = nodes.paragraph("", "", nodes.strong(label, label), nodes.Text(". "))
+        # Written as comments are, in no markup: |x| is an absolute value there.
+        for i, piece in enumerate(re.split(r"``(.+?)``", specimen.why)):
+            caption += nodes.literal(piece, piece) if i % 2 else nodes.Text(piece)
+        if specimen.source and kind == "broken":
+            repository, _, number = specimen.source.partition("#")
+            address = f"https://github.com/{repository}/issues/{number}"
+            link = nodes.reference(specimen.source, specimen.source, refuri=address)
+            caption += [nodes.Text(" Modeled on "), link, nodes.Text(".")]
+        block = nodes.literal_block(code, code, language="python", highlight_args={"hl_lines": marked})
+        return box(caption, block, *printed, classes=["specimen", f"specimen-{kind}"])
+
+    def listing(self, check: Check) -> Iterator[nodes.Node]:
+        """How the verdict is listed, where there is more to say than that it is a finding."""
+        sentence = nodes.paragraph(classes=["pitfall-listing"])
+        if check.capability:
+            capability = nodes.literal(check.capability, check.capability)
+            sentence += [nodes.Text("In a report, this is the capability "), capability, nodes.Text(". ")]
+        if check.needs:
+            needed = to_section(check.needs, nodes.literal(check.needs, check.needs), self.env.docname)
+            sentence += [nodes.Text("It is skipped where "), needed, nodes.Text(" has found something.")]
+        if sentence.children:
+            yield sentence
+
+    def depend_on(self, *things: Any) -> None:
+        """Have the page read again when the code that it shows, or that it runs, has changed."""
+        files = {Path(inspect.getfile(thing)) for thing in things}
+        files |= {Path(corpus.__file__), *Path(autograd_cookbook.audit.__file__).parent.glob("*.py")}
+        for path in files | {needed for file in files for needed in imports_of(file)}:
+            self.env.note_dependency(str(path))
+        self.env.note_dependency(str(ROOT / "constraints.txt"))
+
+
+class CheckIndexDirective(SphinxDirective):
+    """``{check-index}``: all checks, by family."""
+
+    def run(self) -> list[nodes.Node]:
+        return [self.section(family) for family in FAMILIES]
+
+    def section(self, family: str) -> nodes.section:
+        page = Path(self.env.srcdir, "pitfalls", f"{family}.md")
+        self.env.note_dependency(str(page))
+        title = next(line for line in page.read_text().splitlines() if line.startswith("# ")).removeprefix("# ")
+        link = addnodes.pending_xref(
+            "",
+            nodes.inline(title, title),
+            refdomain="std",
+            reftype="doc",
+            reftarget=f"/pitfalls/{family}",
+            refexplicit=True,
+            refwarn=True,
+            refdoc=self.env.docname,
+        )
+        section = nodes.section("", nodes.title("", "", link), ids=[f"family-{family}"], names=[f"family-{family}"])
+        self.state.document.note_explicit_target(section, section)
+        entries = nodes.definition_list(classes=["check-index"])
+        for check in CHECKS.values():
+            if check.family == family:
+                self.env.note_dependency(inspect.getfile(check.function))
+                term = to_section(check.name, nodes.literal(check.name, check.name), self.env.docname)
+                definition = nodes.definition("", *parsed(self, check.purpose))
+                entries += nodes.definition_list_item("", nodes.term("", "", term), definition)
+        section += entries
+        return section
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("checks", ChecksDirective)
+    app.add_directive("check-index", CheckIndexDirective)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
