@@ -7,9 +7,10 @@ import sys
 import types
 from typing import Any
 
+from autograd_cookbook.audit.arguments import capability_names
 from autograd_cookbook.audit.memory import held_bytes, peak_bytes, saved_bytes
 from autograd_cookbook.audit.report import AuditError, Finding, Report
-from autograd_cookbook.audit.runner import audit, capability_names
+from autograd_cookbook.audit.runner import audit
 
 __all__ = [
     "AuditError",

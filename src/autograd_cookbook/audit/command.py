@@ -22,10 +22,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
+from autograd_cookbook.audit.arguments import GRADIENTS, capability_names
 from autograd_cookbook.audit.checks import all_checks
 from autograd_cookbook.audit.diagnose import first_line
 from autograd_cookbook.audit.report import Report
-from autograd_cookbook.audit.runner import GRADIENTS, TIMEOUT, audit, capability_names
+from autograd_cookbook.audit.runner import TIMEOUT, audit
 from autograd_cookbook.audit.state import seed_everything
 from autograd_cookbook.audit.subject import is_differentiable
 

@@ -22,20 +22,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from autograd_cookbook.audit.arguments import FIRST, arguments, required, selected, subject_options
 from autograd_cookbook.audit.checks import Check, all_checks, finding
 from autograd_cookbook.audit.checks.execution import NoTensorError, prepare
 from autograd_cookbook.audit.checks.memory import saved_beyond_inputs
 from autograd_cookbook.audit.diagnose import explain, first_line
 from autograd_cookbook.audit.report import Finding, Report
 from autograd_cookbook.audit.state import preserved
-from autograd_cookbook.audit.subject import Refused, Subject, Wrong, is_differentiable, tensors_of
+from autograd_cookbook.audit.subject import Refused, Subject, Wrong, tensors_of
 
-GRADIENTS = ("exact", "surrogate", "approximate")
 TIMEOUT = 60.0
 HANGS = 3  # after so many cut-offs the rest is not waited for
 # Where fork is safe; elsewhere the checks run in the process of the caller.
 CAN_FORK = sys.platform == "linux"
-FIRST = "runs"
 ORDER = {"error": 0, "warning": 1, "info": 2}
 
 Progress = Callable[[str, int, int], None]
@@ -118,18 +117,12 @@ def audit(
     >>> report.ok, report.capabilities["second_order"], report.saved_bytes
     (True, 'yes', 96)
     """
-    checks = _selected(only, skip)
-    args, gradient = _validated(
-        fn, inputs, gradient, surrogate, tolerance, require, checks, reference, seed, device, timeout
-    )
-    options = {
-        "reference": reference,
-        "gradient": gradient,
-        "surrogate": surrogate,
-        "tolerance": tolerance,
-        "seed": seed,
-        "device": device,
-    }
+    checks = selected(only, skip)
+    args = arguments(fn, inputs)
+    options = subject_options(reference, gradient, surrogate, tolerance, seed, device)
+    require = required(require, checks)
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
     on_cpu = all(t.device.type == "cpu" for t in args if isinstance(t, Tensor)) and device in (None, "cpu")
     if isolate is None:
         isolate = CAN_FORK and on_cpu and not torch.cuda.is_initialized()
@@ -141,94 +134,6 @@ def audit(
     events = _isolated if isolate else _in_process
     _collect(events(_Task(fn, args, options, checks), timeout, outcome), checks, outcome, progress)
     return _report(fn, outcome, checks, require)
-
-
-# --- bad input ---
-
-
-def _selected(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
-    known = all_checks()
-    for option, names in (("only", only), ("skip", skip)):
-        if isinstance(names, str):
-            raise ValueError(f"{option} must be a sequence of check names, got the string {names!r}")
-        for name in names:
-            if name not in known:
-                raise ValueError(f"{option}: unknown check {name!r}; there are {', '.join(known)}")
-    chosen = [c for c in known.values() if (not only or c.name in only) and c.name not in skip]
-    return tuple(chosen if any(c.name == FIRST for c in chosen) else [known[FIRST], *chosen])
-
-
-def capability_names() -> tuple[str, ...]:
-    """Everything that ``report.capabilities`` may list, in order."""
-    return tuple(dict.fromkeys(c.capability for c in all_checks().values() if c.capability))
-
-
-def _validated(
-    fn: Any,
-    inputs: Any,
-    gradient: str | None,
-    surrogate: Any,
-    tolerance: float | None,
-    require: Sequence[str],
-    checks: Sequence[Check],
-    reference: Any,
-    seed: Any,
-    device: Any,
-    timeout: Any,
-) -> tuple[tuple[Any, ...], str]:
-    if isinstance(fn, type):
-        hint = f"pass {fn.__name__}.apply" if issubclass(fn, torch.autograd.Function) else "pass an instance of it"
-        raise TypeError(f"expected a function, got the class {fn.__name__}: {hint}")
-    if not callable(fn):
-        raise TypeError(f"expected a callable, got {type(fn).__name__}: {' '.join(repr(fn).split())}"[:200])
-    if isinstance(inputs, Tensor):
-        inputs = (inputs,)
-    if not isinstance(inputs, tuple | list):
-        raise TypeError(f"inputs must be a tuple of the function's arguments, got {type(inputs).__name__}")
-    gradient = gradient or ("exact" if surrogate is None else "surrogate")
-    if gradient not in GRADIENTS:
-        raise ValueError(f"gradient must be one of {', '.join(GRADIENTS)}, got {gradient!r}")
-    if (gradient == "surrogate") != (surrogate is not None):
-        raise ValueError(
-            f"gradient={gradient!r} with surrogate={surrogate!r}: a surrogate gradient, and no other, needs "
-            "surrogate=, the function whose gradient the backward declares"
-        )
-    if tolerance is not None and (gradient != "approximate" or not tolerance > 0):
-        raise ValueError(
-            f"tolerance must be positive and belongs to gradient='approximate', got {tolerance!r} with {gradient!r}"
-        )
-    for name, value in (("reference", reference), ("surrogate", surrogate)):
-        if value is not None and not callable(value):
-            raise TypeError(f"{name} must be callable, got {type(value).__name__}")
-    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
-        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
-    if not isinstance(seed, int) or not 0 <= seed < 2**32 - 100:
-        raise ValueError(f"seed must be an int between 0 and 2**32 - 100, got {seed!r}")
-    if device is not None:
-        try:
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError, TypeError, ValueError) as error:
-            raise ValueError(f"device must be one that is there, got {device!r}: {first_line(error)}") from None
-    names = capability_names()
-    for name in (require,) if isinstance(require, str) else require:
-        if name not in names:
-            raise ValueError(f"require: unknown capability {name!r}; there are {', '.join(names)}")
-        if name not in {c.capability for c in checks}:
-            raise ValueError(f"require: capability {name!r} is not measured by the checks that were chosen")
-    tensors = tensors_of(fn, tuple(inputs))
-    if not any(is_differentiable(t) and t.requires_grad for t in tensors):
-        given = ", ".join(_shown(a) for a in inputs) or "nothing"
-        raise TypeError(
-            "inputs must hold a floating or complex tensor that requires grad (or the function parameters that do), "
-            f"got {given}"
-        )
-    return tuple(inputs), gradient
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"a {value.dtype} tensor{' that requires grad' if value.requires_grad else ''}"
-    return type(value).__name__
 
 
 # --- running checks: a stream of events, from this process or from another ---
@@ -481,7 +386,7 @@ def _report(fn: Callable[..., Any], outcome: _Outcome, checks: Sequence[Check], 
         capabilities[name] = "wrong" if "wrong" in verdicts else "no" if "no" in verdicts else "yes"
     findings = list(outcome.findings)
     by_capability = {c.capability: c for c in checks if c.capability}
-    for name in (require,) if isinstance(require, str) else require:
+    for name in require:
         if capabilities.get(name) != "yes":
             check = by_capability[name]
             why = next((f.summary for f in findings if f.check == check.name), "it was not measured")
