@@ -232,16 +232,19 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
 
     Jacobians are computed that way; the backward runs under vmap.
     """
-    run = subject.run()
-    active = [o for o in run.outputs if o.requires_grad]
-    leaves = [leaf for leaf in run.leaves if leaf is not None]
-    weights = [torch.stack([w, w.neg(), w**2]) for w in weights_of(active)]
-    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
-    subject.rewind()
-    try:
-        loop = [torch.autograd.grad(active, leaves, [w[i] for w in weights], **options) for i in range(3)]
+    options = {"allow_unused": True, "materialize_grads": True}
+
+    def gradients(weights: Callable[[Tensor], Tensor], **more: Any) -> tuple[Tensor, ...]:
+        run = subject.run()
+        active = [o for o in run.outputs if o.requires_grad]
+        leaves = [leaf for leaf in run.leaves if leaf is not None]
         subject.rewind()
-        batched = torch.autograd.grad(active, leaves, weights, is_grads_batched=True, **options)
+        return torch.autograd.grad(active, leaves, [weights(w) for w in weights_of(active)], **options, **more)
+
+    powers: tuple[Callable[[Tensor], Tensor], ...] = (torch.clone, torch.neg, torch.square)
+    try:
+        loop = [gradients(power) for power in powers]
+        batched = gradients(lambda w: torch.stack([power(w) for power in powers]), is_grads_batched=True)
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
     names = [f"the gradient of {subject.describe(s)}" for s in subject.leaves]
