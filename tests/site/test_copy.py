@@ -11,12 +11,14 @@ from autograd_cookbook.catalog import RECIPES, Recipe
 
 pytestmark = pytest.mark.site
 
+ROOT = str(Path(__file__).parents[2])
 HARNESS = """
 
 # --- added by the test: the copied file above must not need this package, whose samples are only loaded now ---
 assert [name for name in sys.modules if name.startswith("autograd_cookbook")] == ["autograd_cookbook"]
 del sys.modules["autograd_cookbook"]
 from torch.autograd import gradcheck, gradgradcheck
+sys.path.insert(0, {root!r})
 from tests.support import at, copies, leaves, places
 from autograd_cookbook.catalog import BY_NAME
 recipe = BY_NAME[{name!r}]
@@ -45,7 +47,7 @@ def test_copied_recipe(recipe: Recipe, browser: Browser, base: str, tmp_path: Pa
 
     file = tmp_path / "copied.py"
     blocked = "import sys; sys.modules['autograd_cookbook'] = None\n"
-    harness = HARNESS.format(name=recipe.name, function=recipe.exports[0])
+    harness = HARNESS.format(name=recipe.name, function=recipe.exports[0], root=ROOT)
     file.write_text(blocked + copied + harness)
     done = subprocess.run([sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, f"{recipe.name}, copied from its page, fails:\n{done.stderr}"

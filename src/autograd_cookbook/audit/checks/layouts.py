@@ -14,7 +14,7 @@ from autograd_cookbook.audit.diagnose import explain, first_line
 from autograd_cookbook.audit.numeric import Derivative
 from autograd_cookbook.audit.report import Finding
 from autograd_cookbook.audit.subject import Subject, is_differentiable, real
-from autograd_cookbook.audit.variation import LAYOUTS, Outcome, deviation
+from autograd_cookbook.audit.variation import LAYOUTS, Deviation, Outcome, deviation
 
 CONTIGUITY = (
     "The code reads memory in order, as if the tensor were contiguous: a raw pointer, view, as_strided, or a NumPy "
@@ -34,6 +34,11 @@ def _applies(name: str, tensors: Sequence[Tensor]) -> bool:
     return True
 
 
+def _blamable(subject: Subject, found: Deviation) -> bool:
+    """Whether it is the function's fault: torch's own operations refuse some layouts, too."""
+    return found.error is None or subject.custom
+
+
 @check(capability="non_contiguous")
 def input_layouts(subject: Subject) -> Iterator[Finding]:
     """Inputs that are strided, transposed, offset or expanded give the same numbers as contiguous ones.
@@ -49,7 +54,8 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
             if problems:
                 return
             continue
-        if found := deviation(subject, lambda layout=layout: subject.vjp(through=layout), subject.expected):
+        found = deviation(subject, lambda layout=layout: subject.vjp(through=layout), subject.expected)
+        if found and _blamable(subject, found):
             yield finding(
                 "error",
                 f"if the inputs are {name}, {found.text}",
@@ -66,7 +72,8 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
                 dense = _expanded(subject, slot, d, lambda t: t.clone(memory_format=torch.contiguous_format))
             except (Exception, SystemExit):
                 continue
-            if found := deviation(subject, lambda s=slot, d=d: _expanded(subject, s, d, lambda t: t), dense):
+            found = deviation(subject, lambda s=slot, d=d: _expanded(subject, s, d, lambda t: t), dense)
+            if found and _blamable(subject, found):
                 yield finding(
                     "error",
                     f"with {subject.describe(slot)} expanded along dim {d}, {found.text}",
@@ -127,7 +134,7 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
         if not _applies(name, subject.expected[0]):
             continue
         run = lambda layout=layout: subject.vjp(change=layout)  # noqa: E731
-        if found := deviation(subject, run, subject.expected):
+        if (found := deviation(subject, run, subject.expected)) and _blamable(subject, found):
             yield finding(
                 "error",
                 f"if grad_output is {name}, {found.text}",
@@ -220,32 +227,55 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
     for n in dict.fromkeys(n for _, _, n in places):
         same = [(i, d) for i, d, m in places if m == n]
         first = [(i, d) for i, d in same if d == 0]
-        for group in (same, first, *([p] for p in same)):
+        # An index or a target follows the sizes of others.
+        alone = [(i, d) for i, d in same if subject.slots[i].leaf]
+        for group in (same, first, *([p] for p in alone)):
             if group and group not in groups:
                 groups.append(group)
-    generator = torch.Generator().manual_seed(0)
+
+    def resized(group: list[tuple[int, int]], size: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        values = subject.copies()
+        for i, d in group:
+            values[i] = _resized(values[i], d, size, generator if subject.slots[i].leaf else None)
+        return values
+
     for group in groups:
         shapes = [list(v.shape) for v in subject.base]
         for i, d in group:
             shapes[i][d] = size
         if not subject.affordable(sum(math.prod(shape) for shape in shapes)):
             continue
-        values = subject.copies()
-        for i, d in group:
-            values[i] = _resized(values[i], d, size, generator if subject.slots[i].leaf else None)
-        yield ", ".join(f"dim {d} of {subject.slots[i].name}" for i, d in group), values
+        if size > PROBE and _seconds(subject, resized(group, PROBE)) * (size / PROBE) ** 2 > 2:
+            continue  # a loop over the elements, or over their pairs
+        yield ", ".join(f"dim {d} of {subject.slots[i].name}" for i, d in group), resized(group, size)
 
 
+def _seconds(subject: Subject, values: list[Tensor]) -> float:
+    """How much longer forward takes on these values than on the sample; 0 if it refuses them."""
+    times = []
+    for tensors in (subject.copies(), values):
+        start = time.perf_counter()
+        with torch.no_grad(), contextlib.suppress(Exception):
+            subject.run(tensors, [False] * len(subject.slots))
+        times.append(time.perf_counter() - start)
+    return max(0.0, times[1] - times[0])
+
+
+PROBE = 100  # a size that tells how long larger ones take
+PATIENCE = 0.2  # seconds for one forward at another size
 ELEMENTS = 300_000  # of an output, beyond which nothing is learned that takes so long
 
 
 def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
-    """The outputs for these values, or None if forward refuses them."""
+    """The outputs for these values, or None if forward refuses them or takes too long."""
+    start = time.perf_counter()
     try:
         with torch.no_grad():
-            return subject.run(values, [False] * len(subject.slots)).outputs
+            outputs = subject.run(values, [False] * len(subject.slots)).outputs
     except (Exception, SystemExit):
         return None
+    return outputs if time.perf_counter() - start < PATIENCE else None
 
 
 @check(capability="empty")

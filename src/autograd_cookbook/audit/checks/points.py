@@ -204,10 +204,10 @@ def _together(numeric: Derivative, gradient: Tensor, weights: Tensor) -> str:
     claimed = float(gradient.sum())
     ones = torch.ones_like(gradient)
     best, error, noise = numeric.slope(ones, numeric.steps()[0])
-    value = float(weights @ best)
+    value, scale = float(weights @ best), float(gradient.abs().sum())
     if abs(claimed - value) <= 1e-3 * abs(value) + float(weights.abs() @ (error + noise)):
         return ""
-    expected = numeric.judge(claimed, ones, weights, 1e-3, abs(value) if math.isfinite(value) else 0.0)
+    expected = numeric.judge(claimed, ones, weights, 1e-3, scale if math.isfinite(scale) else 0.0)
     if expected is None:
         return ""
     return f"{claimed:.6g} in sum, but if all entries move together the values change by {expected:.6g}"

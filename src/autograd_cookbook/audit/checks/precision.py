@@ -20,7 +20,8 @@ from autograd_cookbook.audit.variation import Outcome
 # Relative to the largest entry; gross errors are meant, not the last digits.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 SECONDS = 1.0  # for long samples
-LIMIT = 30_000.0  # what float16 can certainly hold
+# What can certainly be held.
+LIMIT = {torch.float32: 1e30, torch.float16: 3e4, torch.bfloat16: 3e4}
 
 
 @contextlib.contextmanager
@@ -165,9 +166,10 @@ def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Find
     Of numbers above 256, whose squares no float16 holds, only the backward is judged: it must not overflow where
     forward does not.
     """
-    if not subject.custom or dtype is torch.float32:
+    if not subject.custom:
         return
-    variants = [("the sample" + label, subject.copies(), change) for label, change in LARGE.items()]
+    changes = LARGE | SMALL if dtype is torch.float32 else LARGE
+    variants = [("the sample" + label, subject.copies(), change) for label, change in changes.items()]
     variants += [
         (f"3000 as {where}{label}", values, change)
         for where, values in resizings(subject, 3000)
@@ -208,6 +210,7 @@ def _above_256(tensor: Tensor) -> Tensor:
 
 
 LONG = {"": torch.clone, " and positive numbers": torch.abs}
+SMALL = {" and numbers below 2e-8": _up_to(2e-8)}
 LARGE = LONG | {" and numbers up to 20": _up_to(20.0), " and numbers of 300 to 350": _above_256}
 
 
@@ -217,7 +220,7 @@ def _gross(
     """Results that are not finite, or off by far more than the dtype is coarse."""
     found = _named(subject, low)
     for label, e in _named(subject, exact).items():
-        if label not in found or not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LIMIT):
+        if label not in found or not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LIMIT[dtype]):
             return  # not to be had in this dtype
         off = _off(found[label], e)
         if not found[label].isfinite().all():
@@ -238,10 +241,14 @@ def _gross(
             f"in {name}, with {where}, {label} is {what}",
             f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in float16."
             if overflows
+            else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
+            if "below" in where
             else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
             "its terms, adding one more changes nothing.",
             "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
             if overflows
+            else "Use a form without the difference, such as expm1 and log1p."
+            if "below" in where
             else "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
         )
         return
@@ -261,7 +268,7 @@ def _lost(
             continue
         largest = float(e.abs().max()) if e.numel() else 0.0
         off = _off(found[label], e)
-        if not 1e-3 < largest < LIMIT or off < 0.5:
+        if not 1e-3 < largest < LIMIT[dtype] or off < 0.5:
             continue
         forward, backward = _overflows(subject, values, dtype)
         if backward and not forward:

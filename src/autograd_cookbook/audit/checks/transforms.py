@@ -232,19 +232,16 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
 
     Jacobians are computed that way; the backward runs under vmap.
     """
-    options = {"allow_unused": True, "materialize_grads": True}
-
-    def gradients(weights: Callable[[Tensor], Tensor], **more: Any) -> tuple[Tensor, ...]:
-        run = subject.run()
-        active = [o for o in run.outputs if o.requires_grad]
-        leaves = [leaf for leaf in run.leaves if leaf is not None]
-        subject.rewind()
-        return torch.autograd.grad(active, leaves, [weights(w) for w in weights_of(active)], **options, **more)
-
-    powers: tuple[Callable[[Tensor], Tensor], ...] = (torch.clone, torch.neg, torch.square)
+    run = subject.run()
+    active = [o for o in run.outputs if o.requires_grad]
+    leaves = [leaf for leaf in run.leaves if leaf is not None]
+    weights = [torch.stack([w, w.neg(), w**2]) for w in weights_of(active)]
+    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    subject.rewind()
     try:
-        loop = [gradients(power) for power in powers]
-        batched = gradients(lambda w: torch.stack([power(w) for power in powers]), is_grads_batched=True)
+        loop = [torch.autograd.grad(active, leaves, [w[i] for w in weights], **options) for i in range(3)]
+        subject.rewind()
+        batched = torch.autograd.grad(active, leaves, weights, is_grads_batched=True, **options)
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
     names = [f"the gradient of {subject.describe(s)}" for s in subject.leaves]
@@ -255,8 +252,8 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
         yield finding(
             "error",
             f"with gradients in a batch, {what}",
-            "The backward looks at the shape of grad_output, or leaves torch.",
-            "Compute in torch operations, with dims counted from the end.",
+            "The backward leaves torch, or changes what it saved, so that the backwards of the loop are not alike.",
+            "Compute in torch operations, out of place, with dims counted from the end.",
         )
 
 
