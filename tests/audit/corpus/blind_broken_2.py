@@ -388,7 +388,7 @@ class LeakyReluMaskOnContext(Function):
 
 @broken("empty", "sizes", inputs=lambda: (leaf(4, 5), 3))
 class FirstColumnsView(Function):
-    """Returns a view of its input, which an in-place consumer may not write to (pytorch/pytorch#73604)."""
+    """Pads by the columns that it was asked for, which is wrong where the input has fewer; it returns a view, too."""
 
     @staticmethod
     def forward(x, count):
