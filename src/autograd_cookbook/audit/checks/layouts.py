@@ -246,24 +246,40 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
             shapes[i][d] = size
         if not subject.affordable(sum(math.prod(shape) for shape in shapes)):
             continue
-        if size > PROBE and _seconds(subject, resized(group, PROBE)) * (size / PROBE) ** 2 > 2:
-            continue  # a loop over the elements, or over their pairs
+        if not _quick(size, lambda p, group=group: _seconds(subject, resized(group, p))):
+            continue
         yield ", ".join(f"dim {d} of {subject.slots[i].name}" for i, d in group), resized(group, size)
+
+
+def _quick(size: int, seconds: Callable[[int], float]) -> bool:
+    """Whether a call at a size is likely to be quick: a loop over pairs, or a matrix for them, grows steeply."""
+    ladder = [1, *(p for p in PROBES if p < size), size]
+    before = 0.0
+    for last, this, following in zip(ladder, ladder[1:], ladder[2:], strict=False):
+        now = seconds(this)
+        steepness = math.log(now / before) / math.log(this / last) if now > 1e-3 and before > 1e-5 else 2.0
+        if now * (following / this) ** max(2.0, steepness) > 1.0:
+            return False
+        before = now
+    return True
 
 
 def _seconds(subject: Subject, values: list[Tensor]) -> float:
     """How much longer forward takes on these values than on the sample; 0 if it refuses them."""
     times = []
-    for tensors in (subject.copies(), values):
-        start = time.perf_counter()
-        with torch.no_grad(), contextlib.suppress(Exception):
-            subject.run(tensors, [False] * len(subject.slots))
-        times.append(time.perf_counter() - start)
+    for tensors in (subject.base, values):
+        runs = []
+        while len(runs) < 3 and sum(runs) < 0.05:  # the quickest of three, but for what takes long anyway
+            start = time.perf_counter()
+            with torch.no_grad(), contextlib.suppress(Exception):
+                subject.run([t.clone() for t in tensors], [False] * len(subject.slots))
+            runs.append(time.perf_counter() - start)
+        times.append(min(runs))
     return max(0.0, times[1] - times[0])
 
 
-PROBE = 100  # a size that tells how long larger ones take
-PATIENCE = 0.2  # seconds for one forward at another size
+PROBES = (10, 33, 100)  # sizes that tell how long the next one takes
+PATIENCE = 0.3  # seconds for one forward at another size
 ELEMENTS = 300_000  # of an output, beyond which nothing is learned that takes so long
 
 
