@@ -48,6 +48,8 @@ class Project:
         shutil.copytree(ROOT / "docs/_ext", root / "docs/_ext")
         shutil.copytree(ROOT / "docs/_static", root / "docs/_static")
         shutil.copytree(ROOT / "docs/inventories", root / "docs/inventories")
+        shutil.copytree(ROOT / "tests/audit", root / "tests/audit")  # the corpus, which pages on pitfalls show
+        shutil.copy(ROOT / "tests/__init__.py", root / "tests/__init__.py")
         shutil.copy(ROOT / "docs/conf.py", root / "docs/conf.py")
         shutil.copy(ROOT / "constraints.txt", root / "constraints.txt")
         (root / "docs/index.md").write_text("# Start\n\n```{toctree}\ncookbook/index\n```\n")
