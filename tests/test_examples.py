@@ -35,7 +35,7 @@ def tags_of(page: str) -> list[str]:
 @each_script
 def test_tags_are_from_the_vocabulary_and_true(page: str) -> None:
     verified = catalog.verified()["recipes"]
-    recipes = [verified[r.name] for r in RECIPES if r.page == page and r.calls]
+    recipes = [verified[r.name]["capabilities"] for r in RECIPES if r.page == page and r.calls]
     for tag in tags_of(page):
         assert tag in TAGS | set(CAPABILITY_TAGS), f"{page}: unknown tag {tag!r}"
         if tag in CAPABILITY_TAGS:
