@@ -108,10 +108,9 @@ def browser(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure time and memory of the catalog into benchmarks/results."""
+    """Measure bytes and time of all recipes, or of those named, into benchmarks/results."""
     install(session)
-    for script in ("memory", "speed"):
-        session.run("python", f"benchmarks/{script}.py", *session.posargs, env=ONE_THREAD)
+    session.run("python", "benchmarks/costs.py", *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(default=False)

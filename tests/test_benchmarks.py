@@ -1,25 +1,59 @@
-"""The stored results are whole, and about recipes that exist."""
+"""What recipes cost: bytes are exact and tested here; times are stored, and only read."""
 
 import json
-from pathlib import Path
 
 import pytest
+import torch
+from benchmarks import costs
 
-from autograd_cookbook.catalog import BY_NAME
+from autograd_cookbook.catalog import RECIPES, Recipe
 
-RESULTS = sorted((Path(__file__).parents[1] / "benchmarks" / "results").glob("*.json"))
+COSTLY = [recipe for recipe in RECIPES if recipe.cost]
+each_cost = pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in COSTLY])
+# A column wins if it is better than all others by more than rounding or the noise of a machine.
+CLEARLY = {"bytes": ("saved", 0.99), "peak": ("peak", 0.99), "time": ("time", 0.9)}
 
 
-def test_there_are_results() -> None:
-    assert [path.stem for path in RESULTS] == ["memory", "speed"]
+def stored() -> dict[str, dict]:
+    return json.loads(costs.RESULTS.read_text())
 
 
-@pytest.mark.parametrize("path", RESULTS, ids=[path.stem for path in RESULTS])
-def test_a_result_says_what_it_was_measured_on(path: Path) -> None:
-    record = json.loads(path.read_text())
-    for key in ("date", "device", "threads", "torch", "python", "elements"):
-        assert record[key], f"{path.name} does not say its {key}"
-    unknown = set(record["rows"]) - set(BY_NAME)
-    assert not unknown, f"{path.name} has {unknown}, which the catalog has not: run nox -s bench"
-    for name, row in record["rows"].items():
-        assert {"ours", "reference"} <= set(row), f"{path.name}: {name} has no column to compare with"
+@each_cost
+def test_it_keeps_the_bytes_that_it_says(recipe: Recipe) -> None:
+    torch.manual_seed(0)
+    args = recipe.cost.inputs()
+    count = costs.units(recipe.cost, args)
+    assert count >= 1_000_000, f"{recipe.name} is measured on {count} {recipe.cost.unit}s: too few to mean much"
+    kept = costs.kept(recipe.function, args) / count
+    assert kept == pytest.approx(recipe.cost.saved, abs=5e-4), (
+        f"{recipe.name} keeps {kept:.4f} bytes per {recipe.cost.unit}, the catalog says {recipe.cost.saved}"
+    )
+    assert recipe.cost.saved >= recipe.cost.minimum, f"{recipe.name} keeps less than is possible"
+
+
+@each_cost
+def test_the_stored_results_are_its_own(recipe: Recipe) -> None:
+    row = stored().get(recipe.name)
+    assert row, f"{recipe.name} was never measured: run nox -s bench -- {recipe.name}"
+    contenders = row["contenders"]
+    expected = {"composition": recipe.cost.composition, "built-in": recipe.cost.built_in, "ours": recipe.function}
+    assert set(contenders) - {"composition, compiled"} == {name for name, function in expected.items() if function}
+    assert contenders["ours"]["saved"] == pytest.approx(recipe.cost.saved, abs=5e-4)
+    for key in ("date", "device", "threads", "torch", "python"):
+        assert row["on"][key], f"the results of {recipe.name} do not say their {key}"
+
+
+@each_cost
+def test_what_it_says_to_win_it_wins(recipe: Recipe) -> None:
+    contenders = stored()[recipe.name]["contenders"]
+    others = [row for name, row in contenders.items() if name != "ours"]
+    for column, (key, factor) in CLEARLY.items():
+        ahead = bool(others) and all(contenders["ours"][key] < factor * row[key] for row in others)
+        assert ahead == (column in recipe.cost.wins), (
+            f"{recipe.name}: ours {contenders['ours'][key]}, others {[row[key] for row in others]} in {column}, "
+            f"and the catalog says that it {'wins' if column in recipe.cost.wins else 'does not win'}"
+        )
+
+
+def test_nothing_is_stored_about_recipes_that_are_gone() -> None:
+    assert set(stored()) == {recipe.name for recipe in COSTLY}

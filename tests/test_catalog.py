@@ -1,6 +1,7 @@
 """What every recipe of the catalog owes its readers."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -124,8 +125,27 @@ def test_catalog_entry_is_consistent(recipe: Recipe) -> None:
     assert (recipe.tolerance is not None) == (recipe.gradient == "approximate")
 
 
+@each_recipe()
+def test_it_has_tests_of_its_own(recipe: Recipe) -> None:
+    """Beyond those that all recipes share: where its edge cases are, and its bad inputs."""
+    module = recipe.module.removeprefix("autograd_cookbook.").partition(".")[0]
+    tests = Path(__file__).with_name(f"test_{module}.py")
+    assert re.search(rf"\b{recipe.name}\b", tests.read_text()), f"{tests.name} does not test {recipe.name}"
+
+
 def test_recipe_names_are_unique() -> None:
     assert len(BY_NAME) == len(RECIPES)
+
+
+@pytest.mark.parametrize("topic", catalog.TOPICS)
+def test_no_topic_is_open(topic: str) -> None:
+    assert any(topic in recipe.topics for recipe in RECIPES), f"no recipe for {topic}, {catalog.TOPICS[topic]}"
+
+
+@each_recipe()
+def test_it_has_a_topic(recipe: Recipe) -> None:
+    assert recipe.topics
+    assert set(recipe.topics) <= set(catalog.TOPICS), f"{recipe.name}: unknown topics in {recipe.topics}"
 
 
 @each_sample(RECIPES)

@@ -52,6 +52,13 @@ def test_sections_are_those_that_readers_expect(page: str) -> None:
 
 
 @each_script
+def test_costs_are_shown_where_there_are_any(page: str) -> None:
+    costly = any(recipe.cost for recipe in RECIPES if recipe.page == page)
+    _, _, text = SCRIPTS[page].read_text().partition("# What it costs\n")
+    assert ("# .. costs::\n" in text) == costly, f"{page}: a table of costs is missing, or has nothing to show"
+
+
+@each_script
 def test_neighbors_exist(page: str) -> None:
     _, _, neighbors = SCRIPTS[page].read_text().partition("# Neighbors\n")
     linked = re.findall(r":doc:`/cookbook/([\w/]+)`", neighbors)

@@ -45,12 +45,13 @@ def reset(conf: dict[str, Any], script: str, when: str) -> None:
 
 
 def fill_notebooks(app: Sphinx) -> None:
-    """In a notebook the directive that shows a recipe would be bare text: the source takes its place."""
+    """In a notebook our directives would be bare text: the source of a recipe takes its place, a table goes."""
     for path in Path(app.srcdir, "cookbook").glob("*/*.ipynb"):
         notebook = json.loads(path.read_text())
         cells, found = [], False
         for cell in notebook["cells"]:
-            pieces = re.split(r"^\.\. recipe:: (\w+)$", "".join(cell["source"]), flags=re.MULTILINE)
+            text = re.sub(r"^\.\. costs::\n\n?", "", "".join(cell["source"]), flags=re.MULTILINE)
+            pieces = re.split(r"^\.\. recipe:: (\w+)$", text, flags=re.MULTILINE)
             for text, name in zip(pieces[::2], [*pieces[1::2], None], strict=True):
                 if text.strip():
                     cells.append(cell | {"source": [text.strip("\n")]})

@@ -1,4 +1,4 @@
-"""Directives that render the catalog: a recipe with its source and badges, and the capability matrix."""
+"""Directives that render the catalog: recipes with source and badges, capabilities, costs, topics."""
 
 import html
 import json
@@ -15,9 +15,9 @@ from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook import catalog
 from autograd_cookbook.audit.checks import Check, all_checks
-from autograd_cookbook.catalog import BY_NAME, RECIPES
+from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "costs.json"
 REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/src/"
 # A mark and a word for each verdict: nobody has to tell colors apart.
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗"}
@@ -188,36 +188,89 @@ class MatrixDirective(SphinxDirective):
         return [nodes.table("", group, classes=["sortable", "capability-matrix"])]
 
 
-class BenchmarkDirective(SphinxDirective):
-    """``.. benchmark:: name``: a file of ``benchmarks/results`` as a table, and what it was measured on."""
+class CostsDirective(SphinxDirective):
+    """``.. costs::``: what the recipes of this page cost, beside what one would use in their place.
 
-    required_arguments = 1
+    ``.. costs:: all``: the recipes of all pages.
+    """
+
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        path = RESULTS / f"{self.arguments[0]}.json"
-        self.env.note_dependency(str(path))
-        record = json.loads(path.read_text())
-        rows = {name: flat(row) for name, row in record["rows"].items()}
-        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
-        group = nodes.tgroup(cols=1 + len(columns))
-        group += [nodes.colspec(colwidth=1) for _ in range(1 + len(columns))]
-        group += nodes.thead("", row_of(["recipe", *columns]))
-        group += nodes.tbody(
-            "", *(row_of([name, *(f"{row[c]:,}" if c in row else "–" for c in columns)]) for name, row in rows.items())
+        everything = self.arguments == ["all"]
+        page = self.env.docname.removeprefix("cookbook/")
+        recipes = [r for r in RECIPES if r.cost and (everything or r.page == page)]
+        record = json.loads(RESULTS.read_text())
+        for path in (RESULTS, catalog.__file__):
+            self.env.note_dependency(str(path))
+        if unknown := [r.name for r in recipes if r.name not in record]:
+            raise self.error(f"never measured: {', '.join(unknown)}; run nox -s bench")
+        if not recipes:
+            raise self.error(f"no recipe of page {page!r} has a cost in the catalog")
+        group = nodes.tgroup(cols=5)
+        group += [nodes.colspec(colwidth=1) for _ in range(5)]
+        group += nodes.thead("", row_of(["", "", "bytes saved", "bytes at the peak", "time"]))
+        group += nodes.tbody("", *(row for r in recipes for row in self.rows(r, record[r.name]["contenders"])))
+        place = "Measured on {device}, {threads} thread(s), torch {torch}, {date}".format(
+            **record[recipes[0].name]["on"]
         )
-        place = "{device}, {threads} thread(s), torch {torch}, Python {python}, {date}".format(**record)
-        return [nodes.table("", group, classes=["sortable"]), nodes.paragraph("", f"Measured on {place}.")]
+        units = " and ".join(sorted({r.cost.unit for r in recipes}))
+        said = (
+            f"Bytes per {units}, in float32, beyond the arguments: saved for backward, exactly, and at the worst "
+            f"moment of forward and backward. Time of both as a multiple of the recipe's; below 1 is faster. {place}."
+        )
+        verdicts = nodes.bullet_list("", *(nodes.list_item("", self.verdict(r)) for r in recipes))
+        table = nodes.table("", group, classes=["costs"])
+        return [table, verdicts, nodes.paragraph("", said, classes=["costs-note"])]
+
+    def rows(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> list[nodes.row]:
+        label = nodes.literal(recipe.name, recipe.name)
+        first = nodes.entry("", nodes.paragraph("", "", label), morerows=len(contenders))
+        rows = []
+        for name, measured in contenders.items():
+            cells = [nodes.entry("", nodes.paragraph("", text)) for text in (name, *map(number, measured.values()))]
+            rows.append(nodes.row("", *([first] if not rows else []), *cells, classes=["ours"] * (name == "ours")))
+        return [*rows, row_of(["least possible", number(recipe.cost.minimum), "", ""])]
+
+    def verdict(self, recipe: Recipe) -> nodes.paragraph:
+        name = nodes.literal(recipe.name, recipe.name)
+        wins = recipe.cost.wins
+        text = f" wins {' and '.join(wins)}." if wins else " wins nothing here: use what torch has."
+        return nodes.paragraph("", "", name, nodes.Text(text))
 
 
-def flat(row: dict[str, Any]) -> dict[str, float]:
-    """Nested columns side by side: {"ours": {"peak": 1}} as {"ours, peak": 1}."""
-    result = {}
-    for name, value in row.items():
-        inner = (
-            {f"{name}, {key}": number for key, number in value.items()} if isinstance(value, dict) else {name: value}
+class CoverageDirective(SphinxDirective):
+    """``.. coverage::``: every topic with the pages, the recipes and the tests that cover it, from the catalog."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(catalog.__file__)
+        group = nodes.tgroup(cols=4)
+        group += [nodes.colspec(colwidth=1) for _ in range(4)]
+        group += nodes.thead("", row_of(["topic", "page", "recipes", "tests"]))
+        group += nodes.tbody("", *(self.row(topic, title) for topic, title in catalog.TOPICS.items()))
+        return [nodes.table("", group, classes=["sortable"])]
+
+    def row(self, topic: str, title: str) -> nodes.row:
+        recipes = [recipe for recipe in RECIPES if topic in recipe.topics]
+        pages = nodes.paragraph()
+        for page in dict.fromkeys(recipe.page for recipe in recipes):
+            label = nodes.inline("", page.partition("/")[2].replace("_", " "))
+            pages += [nodes.Text(", ")] * bool(pages.children) + [
+                link(f"/cookbook/{page}", label, "std", "doc", self.env.docname)
+            ]
+        tests = nodes.paragraph("", f"{sum(len(recipe.calls) for recipe in recipes)} audited calls")
+        for module in dict.fromkeys(recipe.module for recipe in recipes):
+            file = f"tests/test_{module.removeprefix('autograd_cookbook.').partition('.')[0]}.py"
+            tests += [nodes.Text(", "), nodes.reference(file, file, refuri=REPOSITORY.replace("src/", file))]
+        names = nodes.paragraph("", ", ".join(recipe.name for recipe in recipes))
+        return nodes.row(
+            "", *(nodes.entry("", c) for c in (nodes.paragraph("", f"{topic}. {title}"), pages, names, tests))
         )
-        result |= inner
-    return result
+
+
+def number(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.001 or value == 0 else f"{value:.4f}"
 
 
 def row_of(texts: list[str]) -> nodes.row:
@@ -253,6 +306,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)
     app.add_directive("capability-list", PurposesDirective)
-    app.add_directive("benchmark", BenchmarkDirective)
+    app.add_directive("costs", CostsDirective)
+    app.add_directive("coverage", CoverageDirective)
     app.connect("source-read", count_recipes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

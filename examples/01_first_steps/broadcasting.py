@@ -168,6 +168,8 @@ except RuntimeError as error:
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # A bias gradient needs no value at all, a product needs both factors, kept as they came and not expanded:
 
 image, bias = torch.randn(8, 16, 32, 32, requires_grad=True), torch.randn(16, requires_grad=True)

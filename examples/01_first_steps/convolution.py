@@ -159,6 +159,8 @@ for size in (5, 6):
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # Beyond its arguments it keeps nothing. Written with ``unfold`` and a matrix product, as textbooks have it, a
 # convolution keeps its windows, kernel size times the input. The built-in has its own routine for both gradients,
 # and is faster than two calls from Python:

@@ -173,6 +173,8 @@ print("sum and mean agree with torch for every dim and keepdim")
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # Bytes kept for backward, beyond the argument, for 1000 rows of 100 float32 numbers:
 
 table = torch.randn(1000, 100, requires_grad=True)

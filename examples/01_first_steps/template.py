@@ -209,6 +209,8 @@ except RuntimeError as error:
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # Bytes that autograd keeps for the backward beyond the arguments themselves, in float32:
 
 vector = torch.randn(10_000, requires_grad=True)

@@ -223,6 +223,8 @@ except RuntimeError as error:
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # One product is a small multiple of one gradient, whatever the number of variables:
 
 x, v = torch.randn(200_000), torch.randn(200_000)

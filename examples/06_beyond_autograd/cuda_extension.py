@@ -135,6 +135,8 @@ for name, function in (("wrong", TrustsLayout.apply), ("recipe", swish)):
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # Forward and backward at :math:`10^6` elements in float32, in one run. Kept for backward: the input, which the caller
 # has anyway.
 

@@ -205,6 +205,8 @@ except torch._dynamo.exc.Unsupported as error:
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # What is kept for backward beyond the input, in bytes an element. The compiled composition is planned by the
 # compiler, which keeps the input alone, as the recipe does by hand:
 

@@ -1,0 +1,35 @@
+"""Functions that the compiler takes whole."""
+
+from collections.abc import Iterator
+
+import torch
+from torch.nn import functional as F
+
+from autograd_cookbook import compilation
+from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog.samples import million, randn, unary
+
+
+def _huber() -> Iterator[Sample]:
+    yield from unary()
+    yield Sample("narrow", (randn(4, 3), 0.3))
+
+
+RECIPES: tuple[Recipe, ...] = (
+    Recipe(
+        name="huber",
+        page="07_compile/torch_compile",
+        topics=("G1",),
+        function=compilation.huber,
+        exports=("huber", "graph_breaks"),
+        samples=_huber,
+        reference=lambda input, delta=1.0: F.huber_loss(input, torch.zeros_like(input), reduction="none", delta=delta),
+        cost=Cost(
+            million,
+            saved=0,
+            minimum=0,
+            composition=lambda x: torch.where(x.abs() <= 1, x * x / 2, x.abs() - 0.5),
+            built_in=lambda x: F.huber_loss(x, torch.zeros_like(x), reduction="none"),
+        ),
+    ),
+)

@@ -1,0 +1,241 @@
+"""The patterns that everything else is made of."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from autograd_cookbook import broadcasting, convolution, elementwise, linear, reductions
+from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog.samples import million, randn, unary
+
+
+def _weights(*shape: int) -> Tensor:
+    """Parameters to measure with."""
+    return torch.randn(shape).requires_grad_()
+
+
+def _linear() -> Iterator[Sample]:
+    yield Sample("batch", (randn(4, 3), randn(5, 3), randn(5)))
+    yield Sample("no bias", (randn(4, 3), randn(5, 3), None))
+    yield Sample("vector", (randn(3), randn(5, 3), randn(5)))
+    yield Sample("two batch dims", (randn(2, 3, 4), randn(5, 4), randn(5)))
+    yield Sample("empty batch", (randn(0, 3), randn(5, 3), randn(5)))
+    yield Sample("no features", (randn(2, 0), randn(5, 0), randn(5)))
+
+
+def _sum_to_shape() -> Iterator[Sample]:
+    yield Sample("leading and size 1", (randn(4, 2, 3), (2, 1)))
+    yield Sample("to a scalar", (randn(2, 3), ()))
+    yield Sample("nothing to do", (randn(2, 3), (2, 3)))
+    yield Sample("empty", (randn(0, 3), (3,)))
+    yield Sample("to ones", (randn(2, 3), (1, 1)))
+
+
+def _bias_add() -> Iterator[Sample]:
+    yield Sample("image", (randn(2, 3, 4, 4), randn(3)))
+    yield Sample("last dim", (randn(2, 3), randn(3), -1))
+    yield Sample("first dim", (randn(2, 3), randn(2), 0))
+    yield Sample("vector", (randn(3), randn(3), 0))
+    yield Sample("empty batch", (randn(0, 3, 2), randn(3)))
+    yield Sample("no channels", (randn(2, 0), randn(0)))
+
+
+def _multiply() -> Iterator[Sample]:
+    yield Sample("same shape", (randn(2, 3), randn(2, 3)))
+    yield Sample("row", (randn(2, 3), randn(3)))
+    yield Sample("column and row", (randn(4, 1), randn(3)))
+    yield Sample("both sides", (randn(2, 1, 3), randn(4, 1)))
+    yield Sample("scalar", (randn(2, 3), randn()))
+    yield Sample("two scalars", (randn(), randn()))
+    yield Sample("empty", (randn(0, 3), randn(3)))
+    yield Sample("one frozen", (randn(2, 3), randn(3).detach()))
+
+
+def _reduction() -> Iterator[Sample]:
+    yield Sample("all", (randn(2, 3, 4),))
+    yield Sample("int", (randn(2, 3), 1))
+    yield Sample("negative", (randn(2, 3, 4), -2))
+    yield Sample("tuple", (randn(2, 3, 4), (0, -1)))
+    yield Sample("None", (randn(2, 3), None, True))
+    yield Sample("keepdim", (randn(2, 3), 0, True))
+    yield Sample("tuple keepdim", (randn(2, 3, 4), (2, 0), True))
+    yield Sample("scalar", (randn(),))
+    yield Sample("scalar with dim", (randn(), -1))
+    yield Sample("empty batch", (randn(0, 3), 1))
+
+
+def _reduction_of_nothing() -> Iterator[Sample]:
+    yield from _reduction()
+    yield Sample("empty dim", (randn(0, 3), 0))
+
+
+def _torch_logsumexp(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    return torch.logsumexp(input, tuple(range(input.dim())) if dim is None else dim, keepdim)
+
+
+def _conv1d() -> Iterator[Sample]:
+    yield Sample("all options", (randn(2, 4, 9), randn(6, 2, 3), randn(6), 2, 1, 2, 2))
+    yield Sample("plain", (randn(2, 3, 5), randn(2, 3, 3)))
+    yield Sample("rows left over", (randn(1, 1, 8), randn(1, 1, 2), None, 3))
+    yield Sample("same", (randn(1, 2, 5), randn(2, 2, 3), None, 1, "same", 2))
+    yield Sample("no batch", (randn(3, 5), randn(2, 3, 3), randn(2)))
+    yield Sample("empty batch", (randn(0, 3, 5), randn(2, 3, 3), randn(2)))
+
+
+def _conv2d() -> Iterator[Sample]:
+    yield Sample("all options", (randn(2, 2, 6, 5), randn(4, 1, 3, 2), randn(4), (2, 1), (1, 2), (1, 2), 2))
+    yield Sample("plain", (randn(2, 2, 4, 4), randn(3, 2, 3, 3), randn(3)))
+    yield Sample("rows left over", (randn(1, 1, 6, 7), randn(1, 1, 2, 3), None, (4, 3)))
+    yield Sample("dilation", (randn(1, 1, 6, 6), randn(2, 1, 2, 2), None, 1, 0, (3, 2)))
+    yield Sample("depthwise", (randn(1, 3, 4, 4), randn(3, 1, 3, 3), None, 1, 1, 1, 3))
+    yield Sample("same", (randn(1, 1, 4, 5), randn(1, 1, 3, 5), None, 1, "same"))
+    yield Sample("one by one", (randn(2, 3, 3, 3), randn(4, 3, 1, 1)))
+    yield Sample("no batch", (randn(2, 4, 4), randn(3, 2, 2, 2), randn(3)))
+    yield Sample("empty batch", (randn(0, 2, 4, 4), randn(3, 2, 2, 2)))
+
+
+RECIPES: tuple[Recipe, ...] = (
+    Recipe(
+        name="linear",
+        page="01_first_steps/template",
+        topics=("A2", "A5"),
+        function=linear.linear,
+        exports=("linear", "Linear"),
+        samples=_linear,
+        reference=F.linear,
+        cost=Cost(
+            lambda: (*million(), _weights(100, 1000), _weights(100)), 0, 0, lambda x, w, b: x @ w.mT + b, F.linear
+        ),
+    ),
+    Recipe(
+        name="relu",
+        page="01_first_steps/template",
+        topics=("A4",),
+        function=elementwise.relu,
+        exports=("relu",),
+        samples=unary,
+        reference=torch.relu,
+        cost=Cost(million, saved=4, minimum=0.125, composition=lambda x: x * (x > 0), built_in=torch.relu),
+    ),
+    Recipe(
+        name="sigmoid",
+        page="01_first_steps/template",
+        topics=("A4",),
+        function=elementwise.sigmoid,
+        exports=("sigmoid",),
+        samples=unary,
+        reference=torch.sigmoid,
+        cost=Cost(million, saved=4, minimum=4, composition=lambda x: 1 / (1 + (-x).exp()), built_in=torch.sigmoid),
+    ),
+    Recipe(
+        name="tanh",
+        page="01_first_steps/template",
+        topics=("A4",),
+        function=elementwise.tanh,
+        exports=("tanh",),
+        samples=unary,
+        reference=torch.tanh,
+        cost=Cost(million, saved=4, minimum=4, composition=lambda x: 2 / (1 + (-2 * x).exp()) - 1, built_in=torch.tanh),
+    ),
+    Recipe(
+        name="sum_to_shape",
+        page="01_first_steps/broadcasting",
+        topics=("A6",),
+        function=broadcasting.sum_to_shape,
+        exports=("sum_to_shape",),
+        samples=_sum_to_shape,
+        reference=torch.Tensor.sum_to_size,
+    ),
+    Recipe(
+        name="bias_add",
+        page="01_first_steps/broadcasting",
+        topics=("A6",),
+        function=broadcasting.bias_add,
+        exports=("bias_add",),
+        samples=_bias_add,
+        reference=lambda input, bias, dim=1: (input.movedim(dim, -1) + bias).movedim(-1, dim),
+        cost=Cost(lambda: (*million(), _weights(1000)), 0, 0, built_in=torch.add),
+    ),
+    Recipe(
+        name="multiply",
+        page="01_first_steps/broadcasting",
+        topics=("A6",),
+        function=broadcasting.multiply,
+        exports=("multiply",),
+        samples=_multiply,
+        reference=torch.mul,
+        cost=Cost(lambda: (*million(), _weights(1000)), 0, 0, built_in=torch.mul),
+    ),
+    Recipe(
+        name="sum",
+        page="01_first_steps/reductions",
+        topics=("A7",),
+        function=reductions.sum,
+        exports=("sum",),
+        samples=_reduction_of_nothing,
+        reference=torch.sum,
+        cost=Cost(lambda: (*million(), 1), 0, 0, built_in=torch.sum),
+    ),
+    Recipe(
+        name="mean",
+        page="01_first_steps/reductions",
+        topics=("A7",),
+        function=reductions.mean,
+        exports=("mean",),
+        samples=_reduction,
+        reference=torch.mean,
+        cost=Cost(lambda: (*million(), 1), 0, 0, lambda x, dim: x.sum(dim) / x.shape[dim], torch.mean),
+    ),
+    Recipe(
+        name="amax",
+        page="01_first_steps/reductions",
+        topics=("A7",),
+        function=reductions.amax,
+        exports=("amax",),
+        samples=_reduction,
+        reference=lambda input, dim=None, keepdim=False: input.amax(() if dim is None else dim, keepdim),
+        cost=Cost(lambda: (*million(), 1), saved=0.004, minimum=0.004, built_in=torch.amax),
+    ),
+    Recipe(
+        name="logsumexp",
+        page="01_first_steps/reductions",
+        topics=("A7", "C1"),
+        function=reductions.logsumexp,
+        exports=("logsumexp",),
+        samples=_reduction_of_nothing,
+        reference=_torch_logsumexp,
+        cost=Cost(
+            lambda: (*million(), 1),
+            saved=0.004,
+            minimum=0.004,
+            composition=lambda x, dim: x.exp().sum(dim).log(),
+            built_in=torch.logsumexp,
+            wins=("range",),
+        ),
+    ),
+    Recipe(
+        name="conv2d",
+        page="01_first_steps/convolution",
+        topics=("A8",),
+        function=convolution.conv2d,
+        exports=("conv2d",),
+        samples=_conv2d,
+        reference=F.conv2d,
+        cost=Cost(
+            lambda: (torch.randn(16, 16, 64, 64).requires_grad_(), _weights(16, 16, 3, 3)), 0, 0, built_in=F.conv2d
+        ),
+    ),
+    Recipe(
+        name="conv1d",
+        page="01_first_steps/convolution",
+        topics=("A8",),
+        function=convolution.conv1d,
+        exports=("conv1d",),
+        samples=_conv1d,
+        reference=F.conv1d,
+        cost=Cost(lambda: (_weights(16, 16, 4096), _weights(16, 16, 3)), 0, 0, built_in=F.conv1d),
+    ),
+)
