@@ -68,7 +68,7 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "write_computation_times": False,
     "junit": str(HERE.parent / "build" / "gallery-junit.xml"),
-    "first_notebook_cell": "%pip install autograd-cookbook matplotlib",
+    "first_notebook_cell": "%pip install autograd-cookbook matplotlib scikit-learn",
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_signature": False,
