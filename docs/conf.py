@@ -36,6 +36,7 @@ extensions = [
     "listings",
     "pitfalls",
     "recipe",
+    "tables",
 ]
 
 nitpicky = True
@@ -114,7 +115,7 @@ html_css_files = ["cookbook.css"]
 html_js_files = [("cookbook.js", {"defer": "defer"})]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
-html_sidebars = {"index": [], "capabilities": [], "costs": [], "colophon": [], "search": []}
+html_sidebars = {"index": [], "capabilities": [], "costs": [], "colophon": [], "coverage": [], "search": []}
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
     # A picture of our own: the theme's icon would bring a font of 110 kB with it.

@@ -52,6 +52,14 @@ def test_sections_are_those_that_readers_expect(page: str) -> None:
 
 
 @each_script
+def test_settings_stand_among_the_imports(page: str) -> None:
+    """Elsewhere they would leave an empty block of code on the page."""
+    text = SCRIPTS[page].read_text()
+    assert re.search(r'^"""\n\n# %%\n', text, flags=re.MULTILINE), f"{page}: something stands below the docstring"
+    assert re.search(r"^# sphinx_gallery_thumbnail_number = \d\n\n(import|from) ", text, flags=re.MULTILINE)
+
+
+@each_script
 def test_costs_are_shown_where_there_are_any(page: str) -> None:
     costly = any(recipe.cost for recipe in RECIPES if recipe.page == page)
     _, _, text = SCRIPTS[page].read_text().partition("# What it costs\n")

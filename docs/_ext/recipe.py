@@ -1,7 +1,6 @@
-"""Directives that render the catalog: recipes with source and badges, capabilities, costs, topics."""
+"""Directives that render the catalog: a recipe with its source and badges, and the capability matrix."""
 
 import html
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,14 @@ from docutils import nodes
 from freshness import imports_of
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook import catalog
 from autograd_cookbook.audit.checks import Check, all_checks
-from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
+from autograd_cookbook.catalog import BY_NAME, RECIPES
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "costs.json"
 REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/src/"
 # A mark and a word for each verdict: nobody has to tell colors apart.
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗"}
@@ -106,6 +105,21 @@ def to_check(name: str, docname: str) -> nodes.Node:
     return link(f"check-{name.replace('_', '-')}", nodes.literal("", name), "std", "ref", docname)
 
 
+def note_catalog(env: BuildEnvironment) -> None:
+    """Pages made from the catalog are made again when it, or what was verified, has changed."""
+    for path in Path(catalog.__file__).parent.glob("*.*"):
+        env.note_dependency(str(path))
+
+
+def listed(items: list[nodes.Node]) -> list[nodes.Node]:
+    """With commas between."""
+    return [node for item in items for node in (nodes.Text(", "), item)][1:]
+
+
+def row_of(texts: list[str]) -> nodes.row:
+    return nodes.row("", *(nodes.entry("", nodes.paragraph("", text)) for text in texts))
+
+
 class RecipeDirective(SphinxDirective):
     """``.. recipe:: name``: badges, the standalone source with its copy button, links to the reference."""
 
@@ -119,7 +133,8 @@ class RecipeDirective(SphinxDirective):
         if recipe.page != page:
             raise self.error(f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}")
         module = Path(sys.modules[recipe.module].__file__)
-        for path in (catalog.VERIFIED, module, *imports_of(module)):
+        note_catalog(self.env)
+        for path in (module, *imports_of(module)):
             self.env.note_dependency(str(path))
 
         box = nodes.container(classes=["recipe"], ids=[f"recipe-{name}"], names=[])
@@ -131,11 +146,8 @@ class RecipeDirective(SphinxDirective):
             box += Badges(verdicts=record["recipes"][name]["capabilities"])
         box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
-        for i, export in enumerate(recipe.exports):
-            label = nodes.literal(export, export)
-            links += [nodes.Text(", ")] * bool(i) + [
-                link(f"{recipe.module}.{export}", label, "py", "obj", self.env.docname)
-            ]
+        labels = [(export, nodes.literal(export, export)) for export in recipe.exports]
+        links += listed([link(f"{recipe.module}.{e}", label, "py", "obj", self.env.docname) for e, label in labels])
         path = module.relative_to(Path(catalog.__file__).parents[1])
         links += [nodes.Text(". Source: "), nodes.reference(path.name, path.name, refuri=REPOSITORY + path.as_posix())]
         links += nodes.Text(".")
@@ -167,8 +179,7 @@ class MatrixDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         record = catalog.verified()
-        self.env.note_dependency(str(catalog.VERIFIED))
-        self.env.note_dependency(catalog.__file__)
+        note_catalog(self.env)
         group = nodes.tgroup(cols=1 + len(LABELS))
         group += [nodes.colspec(colwidth=1) for _ in range(1 + len(LABELS))]
         group += nodes.thead("", row_of(["recipe", *LABELS.values()]))
@@ -186,95 +197,6 @@ class MatrixDirective(SphinxDirective):
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
         return [nodes.table("", group, classes=["sortable", "capability-matrix"])]
-
-
-class CostsDirective(SphinxDirective):
-    """``.. costs::``: what the recipes of this page cost, beside what one would use in their place.
-
-    ``.. costs:: all``: the recipes of all pages.
-    """
-
-    optional_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        everything = self.arguments == ["all"]
-        page = self.env.docname.removeprefix("cookbook/")
-        recipes = [r for r in RECIPES if r.cost and (everything or r.page == page)]
-        record = json.loads(RESULTS.read_text())
-        for path in (RESULTS, catalog.__file__):
-            self.env.note_dependency(str(path))
-        if unknown := [r.name for r in recipes if r.name not in record]:
-            raise self.error(f"never measured: {', '.join(unknown)}; run nox -s bench")
-        if not recipes:
-            raise self.error(f"no recipe of page {page!r} has a cost in the catalog")
-        group = nodes.tgroup(cols=5)
-        group += [nodes.colspec(colwidth=1) for _ in range(5)]
-        group += nodes.thead("", row_of(["", "", "bytes saved", "bytes at the peak", "time"]))
-        group += nodes.tbody("", *(row for r in recipes for row in self.rows(r, record[r.name]["contenders"])))
-        place = "Measured on {device}, {threads} thread(s), torch {torch}, {date}".format(
-            **record[recipes[0].name]["on"]
-        )
-        units = " and ".join(sorted({r.cost.unit for r in recipes}))
-        said = (
-            f"Bytes per {units}, in float32, beyond the arguments: saved for backward, exactly, and at the worst "
-            f"moment of forward and backward. Time of both as a multiple of the recipe's; below 1 is faster. {place}."
-        )
-        verdicts = nodes.bullet_list("", *(nodes.list_item("", self.verdict(r)) for r in recipes))
-        table = nodes.table("", group, classes=["costs"])
-        return [table, verdicts, nodes.paragraph("", said, classes=["costs-note"])]
-
-    def rows(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> list[nodes.row]:
-        label = nodes.literal(recipe.name, recipe.name)
-        first = nodes.entry("", nodes.paragraph("", "", label), morerows=len(contenders))
-        rows = []
-        for name, measured in contenders.items():
-            cells = [nodes.entry("", nodes.paragraph("", text)) for text in (name, *map(number, measured.values()))]
-            rows.append(nodes.row("", *([first] if not rows else []), *cells, classes=["ours"] * (name == "ours")))
-        return [*rows, row_of(["least possible", number(recipe.cost.minimum), "", ""])]
-
-    def verdict(self, recipe: Recipe) -> nodes.paragraph:
-        name = nodes.literal(recipe.name, recipe.name)
-        wins = recipe.cost.wins
-        text = f" wins {' and '.join(wins)}." if wins else " wins nothing here: use what torch has."
-        return nodes.paragraph("", "", name, nodes.Text(text))
-
-
-class CoverageDirective(SphinxDirective):
-    """``.. coverage::``: every topic with the pages, the recipes and the tests that cover it, from the catalog."""
-
-    def run(self) -> list[nodes.Node]:
-        self.env.note_dependency(catalog.__file__)
-        group = nodes.tgroup(cols=4)
-        group += [nodes.colspec(colwidth=1) for _ in range(4)]
-        group += nodes.thead("", row_of(["topic", "page", "recipes", "tests"]))
-        group += nodes.tbody("", *(self.row(topic, title) for topic, title in catalog.TOPICS.items()))
-        return [nodes.table("", group, classes=["sortable"])]
-
-    def row(self, topic: str, title: str) -> nodes.row:
-        recipes = [recipe for recipe in RECIPES if topic in recipe.topics]
-        pages = nodes.paragraph()
-        for page in dict.fromkeys(recipe.page for recipe in recipes):
-            label = nodes.inline("", page.partition("/")[2].replace("_", " "))
-            pages += [nodes.Text(", ")] * bool(pages.children) + [
-                link(f"/cookbook/{page}", label, "std", "doc", self.env.docname)
-            ]
-        tests = nodes.paragraph("", f"{sum(len(recipe.calls) for recipe in recipes)} audited calls")
-        for module in dict.fromkeys(recipe.module for recipe in recipes):
-            file = f"tests/test_{module.removeprefix('autograd_cookbook.').partition('.')[0]}.py"
-            tests += [nodes.Text(", "), nodes.reference(file, file, refuri=REPOSITORY.replace("src/", file))]
-        names = nodes.paragraph("", ", ".join(recipe.name for recipe in recipes))
-        return nodes.row(
-            "", *(nodes.entry("", c) for c in (nodes.paragraph("", f"{topic}. {title}"), pages, names, tests))
-        )
-
-
-def number(value: float) -> str:
-    """Three digits, and no exponent."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.001 or value == 0 else f"{value:.4f}"
-
-
-def row_of(texts: list[str]) -> nodes.row:
-    return nodes.row("", *(nodes.entry("", nodes.paragraph("", text)) for text in texts))
 
 
 class PurposesDirective(SphinxDirective):
@@ -306,7 +228,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)
     app.add_directive("capability-list", PurposesDirective)
-    app.add_directive("costs", CostsDirective)
-    app.add_directive("coverage", CoverageDirective)
     app.connect("source-read", count_recipes)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

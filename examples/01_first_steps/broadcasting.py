@@ -6,9 +6,6 @@ You will write gradients for inputs whose shapes differ, and see what the engine
 wrong shape: sometimes it raises, and sometimes it adds up numbers and says nothing.
 """
 
-# sphinx_gallery_tags = ["first steps", "shapes"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -37,6 +34,9 @@ wrong shape: sometimes it raises, and sometimes it adds up numbers and says noth
 # .. recipe:: bias_add
 #
 # .. recipe:: multiply
+
+# sphinx_gallery_tags = ["first steps", "shapes"]
+# sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
 import torch

@@ -6,9 +6,6 @@ You will write both gradients of a convolution, for any stride, padding, dilatio
 that each of them is a convolution again.
 """
 
-# sphinx_gallery_tags = ["first steps", "shapes"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -37,6 +34,9 @@ that each of them is a convolution again.
 # .. recipe:: conv2d
 #
 # .. recipe:: conv1d
+
+# sphinx_gallery_tags = ["first steps", "shapes"]
+# sphinx_gallery_thumbnail_number = 1
 
 import time
 

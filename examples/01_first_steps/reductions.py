@@ -6,9 +6,6 @@ You will write reductions that take ``dim`` in all its forms, and see why what y
 *second* derivative is right.
 """
 
-# sphinx_gallery_tags = ["first steps", "shapes", "stability", "second order"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -42,6 +39,9 @@ You will write reductions that take ``dim`` in all its forms, and see why what y
 # .. recipe:: mean
 #
 # .. recipe:: amax
+
+# sphinx_gallery_tags = ["first steps", "shapes", "stability", "second order"]
+# sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
 import torch

@@ -6,9 +6,6 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 ``torch.compile``, and see what each of its parts is for.
 """
 
-# sphinx_gallery_tags = ["first steps", "ctx", "needs_input_grad"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -48,6 +45,9 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 # .. recipe:: sigmoid
 #
 # .. recipe:: tanh
+
+# sphinx_gallery_tags = ["first steps", "ctx", "needs_input_grad"]
+# sphinx_gallery_thumbnail_number = 1
 
 import time
 

@@ -6,9 +6,6 @@ You will change and watch gradients in the middle of backward, update parameters
 what it needs in half the room.
 """
 
-# sphinx_gallery_tags = ["gradient", "hooks", "memory"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -38,6 +35,9 @@ what it needs in half the room.
 # .. recipe:: step_in_backward
 #
 # .. recipe:: saved_as
+
+# sphinx_gallery_tags = ["gradient", "hooks", "memory"]
+# sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
 import torch

@@ -6,9 +6,6 @@ You will call any part of a network so that it saves only its arguments, and tra
 grows with the square root of its depth.
 """
 
-# sphinx_gallery_tags = ["memory", "second order", "checkpoint"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -33,6 +30,9 @@ grows with the square root of its depth.
 # .. recipe:: checkpoint
 #
 # .. recipe:: checkpoint_sequence
+
+# sphinx_gallery_tags = ["memory", "second order", "checkpoint"]
+# sphinx_gallery_thumbnail_number = 1
 
 import math
 import time

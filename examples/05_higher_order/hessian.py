@@ -6,9 +6,6 @@ You will write a function whose gradient can be differentiated again, and get He
 Hessians of any model.
 """
 
-# sphinx_gallery_tags = ["second order", "forward mode"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -40,6 +37,9 @@ Hessians of any model.
 # .. recipe:: jacobian
 #
 # .. recipe:: log_cosh
+
+# sphinx_gallery_tags = ["second order", "forward mode"]
+# sphinx_gallery_thumbnail_number = 1
 
 import time
 

@@ -5,9 +5,6 @@ Approximate gradients of a black box
 You will train through code that autograd cannot see, knowing how good the gradient is.
 """
 
-# sphinx_gallery_tags = ["black box", "approximate"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -36,6 +33,9 @@ You will train through code that autograd cannot see, knowing how good the gradi
 # .. recipe:: finite_difference
 #
 # .. recipe:: simultaneous_perturbation
+
+# sphinx_gallery_tags = ["black box", "approximate"]
+# sphinx_gallery_thumbnail_number = 1
 
 import math
 import time

@@ -6,9 +6,6 @@ You will wrap forward and backward kernels of your own so that autograd, ``vmap`
 an operation like any other.
 """
 
-# sphinx_gallery_tags = ["black box", "kernel", "second order", "compile"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -42,6 +39,9 @@ an operation like any other.
 # be trusted with. ``STABLE_TORCH_LIBRARY`` names it and gives its schema. ``register_fake`` tells the compiler the
 # shapes. The ``Function`` ties backward to forward; the gradient is a ``Function``, too, so there is a second
 # derivative. Its ``vmap`` falls back on torch's operations.
+
+# sphinx_gallery_tags = ["black box", "kernel", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
 
 import time
 

@@ -6,9 +6,6 @@ You will write a piecewise function that compiles into one graph, forward and ba
 another one breaks and why.
 """
 
-# sphinx_gallery_tags = ["compile", "speed"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -31,6 +28,9 @@ another one breaks and why.
 # ----------
 #
 # .. recipe:: huber
+
+# sphinx_gallery_tags = ["compile", "speed"]
+# sphinx_gallery_thumbnail_number = 1
 
 import logging
 import time
