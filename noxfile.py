@@ -87,6 +87,15 @@ def gradcheck(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def mutation(session: nox.Session) -> None:
+    """Break every backward in every small way, and see that a test fails; --modules NAME for some alone."""
+    install(session, "test")
+    # As a module, so that the plugin is found in this folder.
+    options = ("-q", "-p", "tests.mutation", "--ignore=tests/audit", "--ignore=tests/site", "tests")
+    session.run("python", "-m", "pytest", *options, *session.posargs, env=ONE_THREAD)
+
+
+@nox.session(default=False)
 def gpu(session: nox.Session) -> None:
     """Compile the CUDA kernels; run their tests where a GPU is."""
     install(session, "test")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.broadcasting import bias_add, multiply, sum_to_shape
+from autograd_cookbook.broadcasting import bias_add, multiply, scaled_sigmoid, sum_to_shape
 
 
 @given(mutually_broadcastable_shapes(num_shapes=2, max_dims=4, max_side=3, min_side=0))
@@ -87,3 +87,22 @@ def test_nothing_is_saved_beyond_the_arguments() -> None:
     image, bias = torch.ones(2, 3, 4, requires_grad=True), torch.ones(3, requires_grad=True)
     assert saved_bytes(bias_add, image, bias) == 0
     assert saved_bytes(multiply, image, torch.ones(4, requires_grad=True)) == 0
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)], ids=str)
+def test_scaled_sigmoid_promotes_as_a_product_does(dtypes) -> None:
+    x, scale = (torch.randn(3, dtype=dtype, requires_grad=True) for dtype in dtypes)
+    y = scaled_sigmoid(x, scale)
+    y.sum().backward()
+    assert y.dtype is torch.float64
+    assert (x.grad.dtype, scale.grad.dtype) == dtypes
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_scaled_sigmoid_names_a_complex_argument(place) -> None:
+    args = [torch.ones(2), torch.ones(2)]
+    args[place] = args[place].to(torch.complex64)
+    with pytest.raises(TypeError, match=r"expected real tensors, got .*complex64"):
+        scaled_sigmoid(*args)
+    # Why: torch's own function is NaN there.
+    assert torch.sigmoid(torch.tensor(-90 + 1j)).isnan()

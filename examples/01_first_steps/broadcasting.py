@@ -34,6 +34,8 @@ wrong shape: sometimes it raises, and sometimes it adds up numbers and says noth
 # .. recipe:: bias_add
 #
 # .. recipe:: multiply
+#
+# .. recipe:: scaled_sigmoid
 
 # sphinx_gallery_tags = ["first steps", "shapes"]
 # sphinx_gallery_thumbnail_number = 1

@@ -151,3 +151,61 @@ def multiply(input: Tensor, other: Tensor) -> Tensor:
     tensor(12.)
     """
     return MultiplyFunction.apply(input, other)
+
+
+class ScaledSigmoidFunction(Function):
+    """Keeps its inputs as they came; the sigmoid is computed again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, scale: Tensor) -> Tensor:
+        return torch.sigmoid(scale * input)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, scale = ctx.saved_tensors
+        output = torch.sigmoid(scale * input)
+        grad = grad_output * output * (1 - output)
+        grad_input = grad_scale = None
+        if ctx.needs_input_grad[0]:
+            grad_input = as_gradient(grad * scale, input)
+        if ctx.needs_input_grad[1]:
+            grad_scale = as_gradient(grad * input, scale)
+        return grad_input, grad_scale
+
+
+def scaled_sigmoid(input: Tensor, scale: Tensor) -> Tensor:
+    r"""Logistic function of a tensor times a learned scale: one for all, or one per channel.
+
+    .. math::
+        Y = \sigma(S \odot X), \qquad
+        \bar{X} = \operatorname{sum}_X(D \odot S), \quad
+        \bar{S} = \operatorname{sum}_S(D \odot X), \qquad
+        D = \bar{Y} \odot Y \odot (1 - Y)
+
+    where :math:`\operatorname{sum}_X` sums down to the shape of :math:`X`.
+
+    Args:
+        input: any shape, real floating dtype.
+        scale: any shape that broadcasts with that of ``input``, for example ``()`` or ``(channels,)``.
+
+    Returns:
+        A tensor of the broadcast shape.
+
+    Raises:
+        TypeError: if one of them is complex: torch's complex logistic function overflows to NaN.
+        RuntimeError: if the shapes do not broadcast or the devices differ.
+
+    >>> scale = torch.zeros(2, requires_grad=True)
+    >>> scaled_sigmoid(torch.ones(3, 2), scale).sum().backward()
+    >>> scale.grad
+    tensor([0.7500, 0.7500])
+    """
+    if input.is_complex() or scale.is_complex():
+        raise TypeError(f"expected real tensors, got {input.dtype} and {scale.dtype}")
+    return ScaledSigmoidFunction.apply(input, scale)

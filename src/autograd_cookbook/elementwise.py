@@ -122,3 +122,184 @@ def tanh(input: Tensor) -> Tensor:
     tensor([1., 1., 1.])
     """
     return TanhFunction.apply(input)
+
+
+class SquareFunction(Function):
+    """Keeps its input; the output has lost the sign."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input * input
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        return 2 * grad_output * input.conj()
+
+
+def square(input: Tensor) -> Tensor:
+    r"""Square.
+
+    .. math:: y = x^2, \qquad \bar{x} = 2\,\bar{y}\,\overline{x}
+
+    Args:
+        input: any shape, any floating or complex dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    >>> x = torch.tensor([-3.0, 0.5], requires_grad=True)
+    >>> square(x).sum().backward()
+    >>> x.grad
+    tensor([-6.,  1.])
+    """
+    return SquareFunction.apply(input)
+
+
+class PowerFunction(Function):
+    """Keeps its input, for no root of the output would have its sign; nothing where the slope is a number."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, exponent: int) -> Tensor:
+        return input**exponent
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        input, ctx.exponent = inputs
+        if ctx.exponent not in (0, 1):
+            ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        if ctx.exponent == 0:
+            # The formula would say 0 · 1/x, which is NaN at 0.
+            return torch.zeros_like(grad_output), None
+        if ctx.exponent == 1:
+            return grad_output, None
+        (input,) = ctx.saved_tensors
+        return grad_output * (ctx.exponent * input ** (ctx.exponent - 1)).conj(), None
+
+
+def power(input: Tensor, exponent: int) -> Tensor:
+    r"""Raise to a whole power.
+
+    .. math:: y = x^n, \qquad \bar{x} = \bar{y}\,\overline{n\,x^{n-1}}
+
+    The gradient of :math:`x^0` is 0 everywhere, at :math:`x = 0` too.
+
+    Args:
+        input: any shape, any floating or complex dtype.
+        exponent: a whole number :math:`n` of any sign.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if ``exponent`` is no int.
+
+    >>> x = torch.tensor([0.0, 2.0], requires_grad=True)
+    >>> torch.autograd.grad(power(x, 3).sum() + power(x, 0).sum(), x)
+    (tensor([ 0., 12.]),)
+    """
+    if not isinstance(exponent, int):
+        raise TypeError(f"expected a whole exponent, got {exponent!r}")
+    return PowerFunction.apply(input, exponent)
+
+
+class QuadraticFunction(Function):
+    """Keeps its input; the coefficients are numbers and live on ctx."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, a: float, b: float, c: float) -> Tensor:
+        return (a * input + b) * input + c
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, float, float], output: Tensor) -> None:
+        input, ctx.a, ctx.b, _ = inputs
+        ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
+        (input,) = ctx.saved_tensors
+        return grad_output * (2 * ctx.a * input + ctx.b).conj(), None, None, None
+
+
+def quadratic(input: Tensor, a: float, b: float, c: float) -> Tensor:
+    r"""Evaluate a polynomial of second degree.
+
+    .. math:: y = a x^2 + b x + c, \qquad \bar{x} = \bar{y}\,\overline{(2 a x + b)}
+
+    Args:
+        input: any shape, any floating or complex dtype.
+        a: coefficient of the square.
+        b: coefficient of the input.
+        c: the constant.
+
+    Returns:
+        A tensor like ``input``.
+
+    >>> x = torch.tensor([0.0, 1.0], requires_grad=True)
+    >>> quadratic(x, 3.0, 2.0, 1.0).sum().backward()
+    >>> x.grad
+    tensor([2., 8.])
+    """
+    return QuadraticFunction.apply(input, a, b, c)
+
+
+class ClampFunction(Function):
+    """Keeps a mask: one byte an element, where the input has four and may be needed by nobody else."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, min: float, max: float) -> tuple[Tensor, Tensor]:
+        # At a bound the gradient passes, as in torch. NaN is not inside.
+        return input.clamp(min, max), (input >= min) & (input <= max)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, float], output: tuple[Tensor, Tensor]) -> None:
+        _, inside = output
+        ctx.mark_non_differentiable(inside)
+        ctx.save_for_backward(inside)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor, _: Any) -> tuple[Tensor, None, None]:
+        (inside,) = ctx.saved_tensors
+        return torch.where(inside, grad_output, 0), None, None
+
+
+def clamp(input: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    r"""Limit to an interval; the gradient passes inside of it and at its ends.
+
+    .. math:: y = \min(\max(x, a), b), \qquad \bar{x} = \bar{y}\,[a \le x \le b]
+
+    Args:
+        input: any shape, real floating dtype.
+        min: the lower end :math:`a`, or None.
+        max: the upper end :math:`b`, or None; if it is below ``min``, all values become ``max``, as in torch.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        ValueError: if neither end is given.
+
+    >>> x = torch.tensor([-2.0, 0.0, 1.0, 3.0], requires_grad=True)
+    >>> clamp(x, 0, 1).sum().backward()
+    >>> x.grad
+    tensor([0., 1., 1., 0.])
+    """
+    if min is None and max is None:
+        raise ValueError("expected min or max, got None for both")
+    limits = -torch.inf if min is None else min, torch.inf if max is None else max
+    return ClampFunction.apply(input, *limits)[0]

@@ -1,5 +1,6 @@
 """The patterns that everything else is made of."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import broadcasting, convolution, elementwise, linear, reductions
+from autograd_cookbook import activations, broadcasting, convolution, elementwise, linear, losses, reductions
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -24,6 +25,77 @@ def _linear() -> Iterator[Sample]:
     yield Sample("two batch dims", (randn(2, 3, 4), randn(5, 4), randn(5)))
     yield Sample("empty batch", (randn(0, 3), randn(5, 3), randn(5)))
     yield Sample("no features", (randn(2, 0), randn(5, 0), randn(5)))
+
+
+def _unary_and_complex() -> Iterator[Sample]:
+    yield from unary()
+    yield Sample("complex", (randn(3, dtype=torch.complex128),))
+
+
+def _power() -> Iterator[Sample]:
+    yield Sample("cube", (randn(4, 3), 3))
+    yield Sample("zeroth power, also of 0", (torch.tensor([0.0, -1.5, 2.0], dtype=torch.float64).requires_grad_(), 0))
+    yield Sample("first power of 0", (torch.zeros(2, dtype=torch.float64).requires_grad_(), 1))
+    yield Sample("reciprocal", (randn(3), -1))
+    yield Sample("complex", (randn(3, dtype=torch.complex128), 2))
+    yield Sample("scalar", (randn(), 2))
+    yield Sample("empty", (randn(0, 3), 3))
+
+
+def _quadratic() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), 2.0, -3.0, 0.5))
+    yield Sample("line", (randn(3), 0.0, 2.0, 1.0))
+    yield Sample("complex", (randn(3, dtype=torch.complex128), 1.5, 1.0, 0.0))
+    yield Sample("scalar", (randn(), 1.0, 0.0, 0.0))
+    yield Sample("empty", (randn(0, 3), 1.0, 1.0, 1.0))
+
+
+def _clamp() -> Iterator[Sample]:
+    yield Sample("both ends", (randn(4, 3), -0.5, 0.5))
+    yield Sample("lower end", (randn(4, 3), 0.1))
+    yield Sample("upper end", (randn(4, 3), None, 0.1))
+    yield Sample("ends exchanged", (randn(4), 0.5, -0.5))
+    yield Sample("scalar", (randn(), -9.0, 9.0))
+    yield Sample("empty", (randn(0, 3), -0.5, 0.5))
+
+
+def _elu() -> Iterator[Sample]:
+    yield from unary()
+    yield Sample("alpha", (randn(4, 3), 0.3))
+    yield Sample("no tail", (randn(4, 3), 0.0))
+
+
+def _scaled() -> Iterator[Sample]:
+    """Calls with a scale, by shape."""
+    yield Sample("vector", (randn(4, 3), randn(3)))
+    yield Sample("one number", (randn(2, 3), randn()))
+    yield Sample("two scalars", (randn(), randn()))
+    yield Sample("frozen scale", (randn(4, 3), randn(3).detach()))
+    yield Sample("frozen input", (randn(4, 3).detach(), randn(3)))
+    yield Sample("empty", (randn(0, 3), randn(3)))
+
+
+def _scaled_sigmoid() -> Iterator[Sample]:
+    yield from _scaled()
+    yield Sample("both sides", (randn(2, 1, 3), randn(4, 1)))
+
+
+def _parametric_swish() -> Iterator[Sample]:
+    yield from _scaled()
+    yield Sample("image", (randn(2, 3, 2, 2), randn(3, 1, 1)))
+
+
+def _smooth_l1() -> Iterator[Sample]:
+    yield Sample("mean", (randn(4, 3), randn(4, 3)))
+    yield Sample("sum", (randn(4, 3), randn(4, 3), 0.3, "sum"))
+    yield Sample("none, constant target", (randn(4, 3), randn(4, 3).detach(), 2.0, "none"))
+    yield Sample("absolute value", (randn(4), randn(4), 0.0, "sum"))
+    yield Sample("scalar", (randn(), randn(), 1.0, "none"))
+    yield Sample("empty", (randn(0, 3), randn(0, 3), 1.0, "sum"))
+
+
+def _torch_smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: str = "mean") -> Tensor:
+    return F.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
 def _sum_to_shape() -> Iterator[Sample]:
@@ -126,7 +198,7 @@ RECIPES: tuple[Recipe, ...] = (
         topics=("A4",),
         function=elementwise.sigmoid,
         exports=("sigmoid",),
-        samples=unary,
+        samples=_unary_and_complex,
         reference=torch.sigmoid,
         cost=Cost(million, saved=4, minimum=4, composition=lambda x: 1 / (1 + (-x).exp()), built_in=torch.sigmoid),
     ),
@@ -136,9 +208,97 @@ RECIPES: tuple[Recipe, ...] = (
         topics=("A4",),
         function=elementwise.tanh,
         exports=("tanh",),
-        samples=unary,
+        samples=_unary_and_complex,
         reference=torch.tanh,
         cost=Cost(million, saved=4, minimum=4, composition=lambda x: 2 / (1 + (-2 * x).exp()) - 1, built_in=torch.tanh),
+    ),
+    Recipe(
+        name="square",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=elementwise.square,
+        exports=("square",),
+        samples=_unary_and_complex,
+        reference=torch.square,
+        cost=Cost(million, saved=0, minimum=0, composition=lambda x: x * x, built_in=torch.square),
+    ),
+    Recipe(
+        name="power",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=elementwise.power,
+        exports=("power",),
+        samples=_power,
+        reference=torch.pow,
+        cost=Cost(lambda: (*million(), 3), 0, 0, lambda x, n: x * x * x, torch.pow),
+    ),
+    Recipe(
+        name="quadratic",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=elementwise.quadratic,
+        exports=("quadratic",),
+        samples=_quadratic,
+        reference=lambda input, a, b, c: a * input**2 + b * input + c,
+        cost=Cost(lambda: (*million(), 2.0, 3.0, 4.0), 0, 0, lambda x, a, b, c: a * x**2 + b * x + c),
+    ),
+    Recipe(
+        name="clamp",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=elementwise.clamp,
+        exports=("clamp",),
+        samples=_clamp,
+        reference=torch.clamp,
+        cost=Cost(
+            lambda: (*million(), -1.0, 1.0),
+            saved=1,
+            minimum=0.125,
+            composition=lambda x, a, b: torch.where(x < a, a, torch.where(x > b, b, x)),
+            built_in=torch.clamp,
+        ),
+    ),
+    Recipe(
+        name="gelu",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=activations.gelu,
+        exports=("gelu",),
+        samples=unary,
+        reference=F.gelu,
+        cost=Cost(million, 0, 0, lambda x: x * (1 + torch.erf(x / math.sqrt(2))) / 2, F.gelu, wins=("range",)),
+    ),
+    Recipe(
+        name="mish",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=activations.mish,
+        exports=("mish",),
+        samples=unary,
+        reference=F.mish,
+        cost=Cost(million, 0, 0, lambda x: x * F.softplus(x).tanh(), F.mish, wins=("range",)),
+    ),
+    Recipe(
+        name="elu",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=activations.elu,
+        exports=("elu",),
+        samples=_elu,
+        reference=F.elu,
+        cost=Cost(
+            million, saved=4, minimum=4, composition=lambda x: torch.where(x > 0, x, x.exp() - 1), built_in=F.elu
+        ),
+    ),
+    Recipe(
+        name="selu",
+        page="01_first_steps/elementwise",
+        topics=("A4",),
+        function=activations.selu,
+        exports=("selu",),
+        samples=unary,
+        reference=F.selu,
+        cost=Cost(million, saved=4, minimum=4, built_in=F.selu),
     ),
     Recipe(
         name="sum_to_shape",
@@ -168,6 +328,16 @@ RECIPES: tuple[Recipe, ...] = (
         samples=_multiply,
         reference=torch.mul,
         cost=Cost(lambda: (*million(), _weights(1000)), 0, 0, built_in=torch.mul),
+    ),
+    Recipe(
+        name="scaled_sigmoid",
+        page="01_first_steps/broadcasting",
+        topics=("A6",),
+        function=broadcasting.scaled_sigmoid,
+        exports=("scaled_sigmoid",),
+        samples=_scaled_sigmoid,
+        reference=lambda input, scale: torch.sigmoid(scale * input),
+        cost=Cost(lambda: (*million(), _weights(1000)), 0, 0, composition=lambda x, s: torch.sigmoid(s * x)),
     ),
     Recipe(
         name="sum",
@@ -237,5 +407,33 @@ RECIPES: tuple[Recipe, ...] = (
         samples=_conv1d,
         reference=F.conv1d,
         cost=Cost(lambda: (_weights(16, 16, 4096), _weights(16, 16, 3)), 0, 0, built_in=F.conv1d),
+    ),
+    Recipe(
+        name="parametric_swish",
+        page="01_first_steps/module",
+        topics=("A11",),
+        function=activations.parametric_swish,
+        exports=("parametric_swish", "Swish"),
+        samples=_parametric_swish,
+        reference=lambda input, beta: input * torch.sigmoid(beta * input),
+        cost=Cost(lambda: (*million(), _weights(1000)), 0, 0, composition=lambda x, b: x * torch.sigmoid(b * x)),
+    ),
+    Recipe(
+        name="smooth_l1",
+        page="01_first_steps/module",
+        topics=("A4", "A11"),
+        function=losses.smooth_l1,
+        exports=("smooth_l1", "SmoothL1Loss"),
+        samples=_smooth_l1,
+        reference=lambda input, target, beta=1.0, reduction="mean": F.smooth_l1_loss(
+            input, target, reduction=reduction, beta=beta
+        ),
+        cost=Cost(
+            lambda: (*million(), *million()),
+            saved=0,
+            minimum=0,
+            composition=lambda x, t: torch.where((x - t).abs() < 1, (x - t) ** 2 / 2, (x - t).abs() - 0.5).mean(),
+            built_in=F.smooth_l1_loss,
+        ),
     ),
 )

@@ -1,0 +1,184 @@
+r"""
+Element-wise functions: keep the input, the output or a mask
+============================================================
+
+You will choose what an element-wise function saves, and see eight functions each of which saves the least that its
+gradient needs.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# Not for these functions: torch has nearly all of them, and the table at the end shows whose are faster. Read this
+# page for the choice that every function of your own has to make. Three of the recipes do something that torch does
+# not: ``gelu`` and ``mish`` have their limits at :math:`\pm\infty` where torch returns NaN, and ``clamp`` keeps a
+# byte in place of a number.
+#
+# The gradient
+# ------------
+#
+# Each element has one slope, :math:`\bar{x} = \bar{y}\, f'(x)`. The slope is a function of the input; for some it is
+# a function of the output, too, and for some of a single bit:
+#
+# .. math::
+#
+#    \text{input: } (x^n)' = n x^{n-1}, \qquad
+#    \text{output: } \operatorname{elu}'(x) = y + \alpha \ (y \le 0), \qquad
+#    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
+#
+# What the neighbors of your function keep anyway costs nothing: the output, if a matrix product follows; the input,
+# if it came out of one that is kept. Never save what is neither: a tensor made inside of ``forward`` is a constant
+# to autograd, and the second derivative is wrong.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: power
+#
+# .. recipe:: clamp
+#
+# .. recipe:: elu
+#
+# .. recipe:: gelu
+#
+# .. recipe:: mish
+#
+# .. recipe:: selu
+#
+# .. recipe:: square
+#
+# .. recipe:: quadratic
+
+# sphinx_gallery_tags = ["first steps", "ctx", "memory", "second order"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+import torch
+from torch.nn import functional as F
+
+from autograd_cookbook.activations import elu, gelu, mish, selu
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.elementwise import clamp, power, quadratic, relu, square
+
+# %%
+# See it work
+# -----------
+#
+# Each function with its slope, and what the slope is computed from. Bytes are counted in the middle of a network:
+# neither the input nor the output belongs to the caller.
+
+functions = {
+    "square": square,
+    "power 3": lambda x: power(x, 3),
+    "quadratic": lambda x: quadratic(x, 0.5, 1.0, -1.0),
+    "clamp": lambda x: clamp(x, -1.0, 1.0),
+    "relu": relu,
+    "elu": elu,
+    "selu": selu,
+    "gelu": gelu,
+    "mish": mish,
+}
+hidden = torch.randn(1000, requires_grad=True)
+kept = {name: saved_bytes(lambda x, f=function: f(x + 0), hidden) / 1000 for name, function in functions.items()}
+
+figure, axes = plt.subplots(3, 3, figsize=(7, 5.4), layout="constrained", sharex=True)
+figure.suptitle("Nine functions (solid) with their slopes (dashed), and the bytes that they keep")
+for axis, (name, function) in zip(axes.flat, functions.items(), strict=True):
+    x = torch.linspace(-3, 3, 241, dtype=torch.float64).requires_grad_()
+    y = function(x)
+    (slope,) = torch.autograd.grad(y.sum(), x)
+    axis.plot(x.detach(), y.detach())
+    axis.plot(x.detach(), slope, "--")
+    axis.set_title(f"{name}: {kept[name]:g}", fontsize=9)
+    axis.set_ylim(-2.5, 4)
+plt.show()
+
+assert kept["clamp"] == 1
+assert all(size == 4 for name, size in kept.items() if name != "clamp")
+
+# %%
+# Which of the two tensors to keep depends on what stands around it. A linear layer keeps its input. Before one, a
+# function that saves its *output* adds nothing; one that saves its *input* adds a whole activation:
+
+weight = torch.randn(100, 100, requires_grad=True)
+table = torch.randn(500, 100, requires_grad=True)
+
+
+def between_two_layers(function):
+    return lambda table, weight: function(table @ weight.mT) @ weight.mT
+
+
+for name in ("elu", "gelu", "clamp"):
+    size = saved_bytes(between_two_layers(functions[name]), table, weight) / table.numel()
+    print(f"linear, {name:5} linear: {size:g} bytes an element")
+assert saved_bytes(between_two_layers(elu), table, weight) == 4 * table.numel()
+assert saved_bytes(between_two_layers(gelu), table, weight) == 8 * table.numel()
+
+# %%
+# At infinity, where a masked score may have come from, the limits are known. torch multiplies :math:`\infty` by 0:
+
+print("torch", torch.__version__)
+for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
+    for label, function in (("ours ", ours), ("torch", theirs)):
+        x = torch.tensor([-torch.inf, torch.inf], requires_grad=True)
+        y = function(x)
+        y.sum().backward()
+        print(f"{name} {label}: values {y.tolist()}, slopes {x.grad.tolist()}")
+        assert x.grad.isfinite().all() == (label == "ours ")
+
+# %%
+# The wrong version
+# -----------------
+#
+# The power rule as it stands in a book, with :math:`n = 0`: the factor is 0, and the other one is infinite at 0.
+
+
+class BookPower(torch.autograd.Function):
+    @staticmethod
+    def forward(input, exponent):
+        return input**exponent
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        input, ctx.exponent = inputs
+        ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (input,) = ctx.saved_tensors
+        return grad_output * ctx.exponent * input ** (ctx.exponent - 1), None
+
+
+for name, function in (("book", BookPower.apply), ("ours", power), ("torch", torch.pow)):
+    x = torch.tensor([0.0, 2.0], requires_grad=True)
+    function(x, 0).sum().backward()
+    print(f"{name:5} gradient of x**0 at 0 and 2: {x.grad.tolist()}")
+    assert x.grad.isnan().any() == (name == "book")
+
+# %%
+# A polynomial written as a sum over ``coefficient * x**n`` meets it in its constant term, and one NaN is enough to
+# spoil every parameter before it.
+#
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# A mask is a byte an element because torch has no smaller type; :doc:`/cookbook/04_memory/masks` packs eight of them
+# into one. The output that ``elu`` keeps has a price in digits, not in bytes: :math:`y + \alpha` is 0 in float32
+# where the slope is below :math:`10^{-7}`, and torch, which keeps the input, still has it:
+
+for name, function in (("ours ", elu), ("torch", F.elu)):
+    x = torch.tensor([-10.0, -20.0], requires_grad=True)
+    function(x).sum().backward()
+    print(name, [f"{slope:.2e}" for slope in x.grad.tolist()], "exactly", ["4.54e-05", "2.06e-09"])
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/01_first_steps/template`: relu, sigmoid and tanh, and what each line of a ``Function`` is for.
+# * :doc:`/cookbook/04_memory/masks`: masks of one bit.
+# * :doc:`/cookbook/03_stability/safe_functions`: functions whose slopes do not exist everywhere.
+# * In torch's documentation: :func:`torch.nn.functional.gelu`, :func:`torch.clamp`.
