@@ -1,12 +1,40 @@
 """Gradients that are changed on purpose."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 
-from autograd_cookbook import hooks
-from autograd_cookbook.catalog.recipe import Recipe, Sample
-from autograd_cookbook.catalog.samples import randn
+from autograd_cookbook import hooks, reversal
+from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog.samples import million, randn
+
+
+def _factor() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), 0.5))
+    yield Sample("scalar", (randn(), 2.0))
+    yield Sample("nothing left", (randn(3), 0.0))
+    yield Sample("an int", (randn(2, 3), 1))
+    yield Sample("empty", (randn(0, 3), 0.5))
+
+
+def _scaled(input: Tensor, scale: float) -> Tensor:
+    """The input exactly, since the difference is zero, and the gradient of ``scale * input``."""
+    return input.detach() + scale * (input - input.detach())
+
+
+def _hooked(input: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
+    output = input.view_as(input)
+    output.register_hook(hook)
+    return output
+
+
+def _stop_gradient() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), torch.rand(4, 3) < 0.5))
+    yield Sample("rows", (randn(4, 3), torch.tensor([[True], [False], [True], [False]])))
+    yield Sample("scalar", (randn(), torch.tensor(False)))
+    yield Sample("all", (randn(3), torch.tensor(True)))
+    yield Sample("empty", (randn(0, 3), torch.ones(3, dtype=torch.bool)))
 
 
 def _clip_gradient() -> Iterator[Sample]:
@@ -29,6 +57,57 @@ def _saved_as() -> Iterator[Sample]:
 
 
 RECIPES: tuple[Recipe, ...] = (
+    Recipe(
+        name="reverse_gradient",
+        page="02_changing_the_gradient/reversal",
+        topics=("B1",),
+        function=reversal.reverse_gradient,
+        exports=("reverse_gradient",),
+        samples=_factor,
+        reference=lambda input, strength: _scaled(input, -strength),
+        gradient="surrogate",
+        cost=Cost(
+            lambda: (*million(), 0.5),
+            saved=0,
+            minimum=0,
+            composition=lambda x, strength: (1 + strength) * x.detach() - strength * x,
+            built_in=lambda x, strength: _hooked(x, lambda grad: grad * -strength),
+        ),
+    ),
+    Recipe(
+        name="scale_gradient",
+        page="02_changing_the_gradient/reversal",
+        topics=("B1",),
+        function=reversal.scale_gradient,
+        exports=("scale_gradient",),
+        samples=_factor,
+        reference=_scaled,
+        gradient="surrogate",
+        cost=Cost(
+            lambda: (*million(), 0.5),
+            saved=0,
+            minimum=0,
+            composition=lambda x, scale: (1 - scale) * x.detach() + scale * x,
+            built_in=lambda x, scale: _hooked(x, lambda grad: grad * scale),
+        ),
+    ),
+    Recipe(
+        name="stop_gradient",
+        page="02_changing_the_gradient/reversal",
+        topics=("B1",),
+        function=reversal.stop_gradient,
+        exports=("stop_gradient",),
+        samples=_stop_gradient,
+        reference=lambda input, mask: torch.where(mask, input.detach(), input),
+        gradient="surrogate",
+        cost=Cost(
+            lambda: (*million(), torch.rand(1000, 1000) < 0.5),
+            saved=0,
+            minimum=0,
+            composition=lambda x, mask: torch.where(mask, x.detach(), x),
+            built_in=lambda x, mask: _hooked(x, lambda grad: grad.masked_fill(mask, 0)),
+        ),
+    ),
     Recipe(
         name="clip_gradient",
         page="02_changing_the_gradient/hooks",

@@ -1,0 +1,260 @@
+r"""
+Stop, scale and reverse a gradient
+==================================
+
+You will turn a gradient around in the middle of a network, and use it to carry a classifier over to data that has
+no labels.
+"""
+
+# sphinx_gallery_tags = ["gradient", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# Reverse a gradient where two parts of one network pull against each other: a head learns to predict something, and
+# the layers below learn that it cannot. Scale one where a branch should teach the shared layers less than another.
+# Stop one, element by element, where a part of a tensor is constant.
+#
+# You do not need this page to stop *all* of a gradient: that is ``.detach()``, and for a parameter
+# ``requires_grad_(False)``. And a hook on a view does in two lines what each recipe does, for the same bytes. The
+# functions have a name in the graph, and refuse a factor that makes no sense.
+#
+# The gradient
+# ------------
+#
+# The value passes, :math:`y = x`, and the gradient is declared:
+#
+# .. math::
+#
+#    \bar{x} = s\,\bar{y} \;\text{(scale)}, \qquad
+#    \bar{x} = -\lambda\,\bar{y} \;\text{(reverse)}, \qquad
+#    \bar{x}_i = \bar{y}_i\,[\neg m_i] \;\text{(stop)} .
+#
+# Let :math:`L_d(\phi(f_\theta(x)))` be the loss of a head :math:`\phi` that tells two domains apart from features
+# :math:`f_\theta`. With a reversal between :math:`f` and :math:`\phi`, one step of plain gradient descent does both
+# halves of :math:`\max_\theta \min_\phi L_d`: the head descends, the features ascend. No second optimizer, no
+# alternation.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: reverse_gradient
+#
+# .. recipe:: scale_gradient
+#
+# .. recipe:: stop_gradient
+
+import math
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import make_moons
+from torch import nn
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import held_bytes
+from autograd_cookbook.reversal import reverse_gradient, stop_gradient
+
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# Two moons with labels are the source domain. The target domain is the same, turned by 35 degrees, and its labels
+# are for the score alone. The network has three parts: features, a head for the label, trained on the source, and a
+# head for the domain, trained on both through the reversal. Its strength grows from 0 to 1, as in the paper.
+
+
+def moons(angle, seed):
+    points, labels = make_moons(200, noise=0.08, random_state=seed)
+    turn = math.radians(angle)
+    rotation = torch.tensor([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    return (torch.tensor(points).float() - torch.tensor([0.5, 0.25])) @ rotation.T, torch.tensor(labels).float()
+
+
+def head(in_features, *widths):
+    sizes = [in_features, *widths, 1]
+    layers = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), nn.Tanh())]
+    return nn.Sequential(*layers[:-1], nn.Flatten(0))
+
+
+def train(strength, seed=0, steps=300, negate=False):
+    """Features, label head, and the domain loss at the end."""
+    torch.manual_seed(seed)
+    features = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh())
+    label_head, domain_head = head(16), head(16, 16)
+    both = torch.cat([source, target])
+    domains = torch.cat([torch.zeros(len(source)), torch.ones(len(target))])
+    parameters = [*features.parameters(), *label_head.parameters(), *domain_head.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.02, fused=True)
+    for step in range(steps):
+        now = strength * (2 / (1 + math.exp(-10 * step / steps)) - 1)
+        hidden = features(both)
+        label_loss = F.binary_cross_entropy_with_logits(label_head(hidden[: len(source)]), source_labels)
+        if negate:
+            domain_loss = F.binary_cross_entropy_with_logits(domain_head(hidden), domains)
+            loss = label_loss - now * domain_loss
+        else:
+            domain_loss = F.binary_cross_entropy_with_logits(domain_head(reverse_gradient(hidden, now)), domains)
+            loss = label_loss + domain_loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return features, label_head, domain_loss.item()
+
+
+def accuracy(features, label_head, points, labels):
+    with torch.no_grad():
+        return ((label_head(features(points)) > 0) == labels.bool()).float().mean().item()
+
+
+source, source_labels = moons(0, seed=0)
+target, target_labels = moons(35, seed=1)
+side = torch.linspace(-2.1, 2.1, 120)
+grid = torch.stack(torch.meshgrid(side, side, indexing="xy"), dim=-1)
+runs = {strength: [train(strength, seed) for seed in range(3)] for strength in (0.0, 1.0)}
+
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained", sharey=True)
+figure.suptitle("Reversing one gradient moves the decision boundary onto data without labels")
+for axis, strength in zip(axes, runs, strict=True):
+    features, label_head, _ = runs[strength][0]
+    score = accuracy(features, label_head, target, target_labels)
+    with torch.no_grad():
+        surface = label_head(features(grid.reshape(-1, 2))).sigmoid().reshape(120, 120)
+    axis.contourf(side, side, surface, levels=[0, 0.5, 1], colors=["#cfe3f2", "#f9dcc8"])
+    axis.contour(side, side, surface, levels=[0.5], colors="black")
+    for label, (marker, color) in enumerate((("o", "C0"), ("^", "C1"))):
+        axis.scatter(*source[source_labels == label].T, s=7, color="0.6", marker=marker)
+        axis.scatter(*target[target_labels == label].T, s=12, color=color, marker=marker)
+    axis.set(title=f"λ = {strength:g}: {score:.0%} of the target right", xlabel="first input", aspect="equal")
+axes[0].set(ylabel="second input")
+plt.show()
+
+# %%
+# Gray is the source, with labels; color is the target, without. One seed proves little, so here are three, each with
+# and without:
+
+for strength, networks in runs.items():
+    on_source = [accuracy(*network[:2], source, source_labels) for network in networks]
+    on_target = [accuracy(*network[:2], target, target_labels) for network in networks]
+    print(f"λ = {strength:g}: source {[f'{a:.0%}' for a in on_source]}, target {[f'{a:.0%}' for a in on_target]}")
+    assert min(on_source) > 0.99
+    assert max(on_target) < 0.8 if strength == 0 else min(on_target) > 0.9
+
+# %%
+# It works as far as both domains have the same share of each class: features that hide the domain hide that
+# difference, too. With four times as many of one class in the target, the same λ gives less:
+
+everything = target, target_labels
+rare = torch.cat([(target_labels == 0).nonzero().flatten(), (target_labels == 1).nonzero().flatten()[:25]])
+target, target_labels = target[rare], target_labels[rare]
+shifted = [accuracy(*train(1.0, seed)[:2], target, target_labels) for seed in range(3)]
+print(f"λ = 1, classes 4 to 1 in the target: {[f'{a:.0%}' for a in shifted]}")
+assert sum(shifted) < sum(on_target)
+target, target_labels = everything
+
+# %%
+# The wrong version
+# -----------------
+#
+# To subtract the domain loss looks like the same thing. But then the domain *head* ascends, too. It learns to be
+# wrong, as confidently as it can, which tells the features nothing, and the loss has no lower end:
+
+*wrong, domain_loss = train(1.0, negate=True)
+*_, reversed_loss = runs[1.0][0]
+print(f"domain loss: {domain_loss:,.0f} subtracted, {reversed_loss:.2f} reversed; guessing has {math.log(2):.2f}")
+print(f"target: {accuracy(*wrong, target, target_labels):.0%} right with it, {on_target[0]:.0%} reversed")
+assert domain_loss > 20
+assert abs(reversed_loss - math.log(2)) < 0.1
+
+# %%
+# The composition ``(1 + λ) * x.detach() - λ * x`` has the right gradient. Its value is rounded twice, and at infinity
+# it is NaN:
+
+half = torch.linspace(0.1, 3, 1000, dtype=torch.bfloat16)
+composed = (1 + 0.3) * half.detach() - 0.3 * half
+changed = (composed != half).float().mean()
+print(f"composed: {changed:.0%} of bfloat16 values have changed; reversed: {(reverse_gradient(half) != half).sum()}")
+assert changed > 0.1
+assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
+
+# %%
+# Twice reversed, in place, on a schedule
+# ---------------------------------------
+#
+# A *second* derivative passes the reversal twice: :math:`(-\lambda)^2`. At λ = 1 the Hessian has its usual sign,
+# while the gradient is turned around. A gradient penalty on the domain head will notice:
+
+x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+for strength in (1.0, 0.5):
+    (first,) = torch.autograd.grad(reverse_gradient(x, strength).sin(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x)
+    print(f"λ = {strength}: first derivative {first / x.cos():+.2f} cos x, second {second / -x.sin():+.2f} (-sin x)")
+    assert torch.isclose(second, strength**2 * -x.sin())
+
+# %%
+# The recipe returns ``input.view_as(input)``: no copy. Torch does not let you write into such a view. It says so, in
+# place of computing a wrong gradient, so let the first layer after a reversal not be ``ReLU(inplace=True)``:
+
+hidden = torch.ones(3, requires_grad=True) * 2
+try:
+    F.relu(reverse_gradient(hidden), inplace=True)
+except RuntimeError as error:
+    print(str(error).partition(".")[0])
+
+# %%
+# A strength that changes with every step is a Python number, and :func:`torch.compile` compiles twice: once for the
+# first number as a constant, once for all others.
+
+graphs = []
+
+
+def count(graph, example_inputs):
+    graphs.append(graph)
+    return graph.forward
+
+
+compiled = torch.compile(lambda x, strength: 2 * reverse_gradient(x, strength), fullgraph=True, backend=count)
+for step in range(10):
+    compiled(torch.ones(3, requires_grad=True), step / 10).sum().backward()
+print(f"{len(graphs)} graphs for 10 strengths")
+assert len(graphs) == 2
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# No bytes, as with a hook; the compositions write a new tensor. What *does* cost is to stop a gradient with zeros.
+# A gradient of zeros everywhere keeps the whole graph before it alive, and an optimizer with momentum still moves
+# the parameter:
+
+x = torch.randn(10_000, requires_grad=True)
+everywhere = torch.ones(1, dtype=torch.bool)
+for name, function in (("detach", torch.Tensor.detach), ("zeros", lambda t: stop_gradient(t, everywhere))):
+    held = held_bytes(lambda function=function: function(x.exp().exp().exp()))
+    print(f"{name:6} holds {held:,} bytes until backward")
+    assert held == 40_000 * (1 if name == "detach" else 3)
+
+for name, stopped in (("None", None), ("zeros", torch.zeros(1))):
+    parameter = nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.Adam([parameter], lr=0.1)
+    for grad in (torch.ones(1), stopped, stopped, stopped):
+        parameter.grad = grad
+        optimizer.step()
+    print(f"Adam, one step with a gradient and three with {name:5}: from 1 to {parameter.item():.3f}")
+    assert (abs(parameter.item() - 0.9) < 1e-6) == (stopped is None)
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: the same without a ``Function``.
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: a bound in place of a factor.
+# * :doc:`/cookbook/04_memory/detaching`: what a graph that nobody needs keeps alive.
+# * In torch's documentation: :meth:`torch.Tensor.register_hook`, :class:`torch.autograd.Function`.
