@@ -13,6 +13,11 @@ def randn(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype).requires_grad_()
 
 
+def above(low: float, *shape: int) -> Tensor:
+    """A random leaf between ``low`` and ``low + 4``, for functions with a domain."""
+    return (torch.rand(shape, dtype=torch.float64) * 4 + low).requires_grad_()
+
+
 def unary() -> Iterator[Sample]:
     """For functions of one tensor that treat every element alike."""
     yield Sample("matrix", (randn(4, 3),))

@@ -1,0 +1,289 @@
+r"""
+Double backward: what a gradient may be made of
+===============================================
+
+You will write functions whose second and third derivatives are right, in four ways, and know what each of them
+costs.
+"""
+
+# sphinx_gallery_tags = ["second order", "ctx", "memory"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# When someone may differentiate your gradient: Hessians, gradient penalties, physics-informed losses,
+# meta-learning. If nobody ever will, say so with ``once_differentiable``, and read below what that does not do.
+# ``lambert_w`` is not in torch; compiled, a plain loop of Newton steps is as fast and keeps less, but what is
+# compiled has no second derivative at all. ``logdet`` is for positive definite matrices, and takes less than half the
+# time of ``torch.logdet``.
+#
+# The gradient
+# ------------
+#
+# Backward runs once more as a forward. Autograd then asks of each tensor where it came from. It knows three kinds:
+# inputs of the node, outputs of the node, and results of other functions that ran *in backward*. A tensor that
+# ``forward`` made and kept has no origin, and counts as a constant. For :math:`y e^y = x` there is a choice:
+#
+# .. math::
+#
+#    y'(x) = \frac{e^{-y}}{1 + y}, \qquad \text{from } x \text{ (solve again), from } y \text{ (the output), or}
+#
+# from :math:`s = y'`, made in forward and returned as a second output. An output needs a gradient of its own, here
+# :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A` that is the way: the gradient is :math:`Z = A^{-1}`,
+# which costs as much as everything else together, and :math:`\bar{A} = -Z \bar{Z} Z`.
+#
+# The recipe
+# ----------
+#
+# The first keeps its output, and its backward calls another ``Function``, which again has a backward by hand. The
+# second returns what its gradient needs as an output that the alias drops.
+#
+# .. recipe:: lambert_w
+#
+# .. recipe:: logdet
+
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import Function, gradcheck, gradgradcheck
+from torch.autograd.function import once_differentiable
+
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.double_backward import LambertWFunction, lambert_w, logdet
+
+# %%
+# See it work
+# -----------
+#
+# One forward, and four more ways to have its gradient:
+
+
+class SavesInput(LambertWFunction):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        w = SavesInput.apply(*ctx.saved_tensors)
+        return grad_output * torch.exp(-w) / (1 + w)
+
+
+class SavesOutput(LambertWFunction):
+    @staticmethod
+    def backward(ctx, grad_output):
+        (w,) = ctx.saved_tensors
+        return grad_output * torch.exp(-w) / (1 + w)
+
+
+class ReturnsSlope(Function):
+    @staticmethod
+    def forward(input):
+        w = LambertWFunction.forward(input)
+        return w, torch.exp(-w) / (1 + w)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx, grad_output, grad_slope):
+        w, slope = ctx.saved_tensors
+        return grad_output * slope - grad_slope * slope**2 * (2 + w) / (1 + w)
+
+
+class SavesSlope(ReturnsSlope):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])  # as if it were no output at all
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, grad_output, _):
+        return grad_output * ctx.saved_tensors[0]
+
+
+ways = {
+    "saves the input, solves again": SavesInput.apply,
+    "saves the output": SavesOutput.apply,
+    "the recipe: the same, by hand": lambert_w,
+    "returns the slope": lambda x: ReturnsSlope.apply(x)[0],
+    "saves the slope": lambda x: SavesSlope.apply(x)[0],
+}
+
+
+def derivatives(function, x):
+    """The first three derivatives; where autograd sees a constant, the next one is zero."""
+    x = x.clone().requires_grad_()
+    y, found = function(x), []
+    for _ in range(3):
+        y = torch.autograd.grad(y.sum(), x, create_graph=True)[0] if y.requires_grad else torch.zeros_like(x)
+        found.append(y.detach())
+    return found
+
+
+x = torch.linspace(-0.1, 3, 131, dtype=torch.float64)
+w = lambert_w(x)
+exact = [
+    torch.exp(-w) / (1 + w),
+    -torch.exp(-2 * w) * (2 + w) / (1 + w) ** 3,
+    torch.exp(-3 * w) * (2 * w**2 + 8 * w + 9) / (1 + w) ** 5,
+]
+for name, function in ways.items():
+    right = [torch.allclose(a, b, rtol=1e-9) for a, b in zip(derivatives(function, x), exact, strict=True)]
+    assert right == [True, name != "saves the slope", name != "saves the slope"]
+
+figure, axes = plt.subplots(1, 3, figsize=(7, 3), layout="constrained", sharex=True)
+figure.suptitle("Keep an intermediate of Lambert W, and its second derivative is 0")
+for axis, ours, theirs, title in zip(
+    axes, derivatives(lambert_w, x), derivatives(ways["saves the slope"], x), ("first", "second", "third"), strict=True
+):
+    axis.plot(x, ours, label="saves the output")
+    axis.plot(x, theirs, "--", label="saves the slope")
+    axis.set(xlabel="x", title=f"{title} derivative")
+    axis.title.set_fontsize(10)
+axes[1].legend(loc="lower right", fontsize=8)
+plt.show()
+
+# %%
+# All but the last are right. What they cost, in bytes per float32 element: kept for the first backward; kept once
+# that has run with ``create_graph=True``; and the time of forward and backward.
+
+table = torch.rand(300, 500, requires_grad=True)
+
+
+def gradient(function, **options):
+    return torch.autograd.grad(function(table).sum(), table, **options)
+
+
+def seconds(function):
+    start = time.perf_counter()
+    gradient(function)
+    return time.perf_counter() - start
+
+
+rounds = [[seconds(function) for function in ways.values()] for _ in range(8)]
+fastest = dict(zip(ways, map(min, zip(*rounds, strict=True)), strict=True))
+kept = {}
+for name, function in ways.items():
+    first = saved_bytes(lambda _, f=function: f(table), table) / table.numel()
+    both = saved_bytes(lambda _, f=function: gradient(f, create_graph=True), table) / table.numel()
+    kept[name] = round(first), round(both)
+    ratio = fastest[name] / fastest["the recipe: the same, by hand"]
+    print(f"{name:30} {first:3.0f} bytes, {both:3.0f} with the second graph, {ratio:4.1f} times the time")
+assert kept["saves the input, solves again"][0] == 0
+assert kept["saves the output"][0] == kept["the recipe: the same, by hand"][0] == 4
+assert kept["returns the slope"][0] == 8
+assert min(both for first, both in kept.values()) == kept["saves the slope"][1]
+assert kept["the recipe: the same, by hand"][1] < kept["saves the output"][1]
+
+# %%
+# The output is the best thing to save, if the gradient follows from it. The backward by hand pays with the second
+# derivative: autograd would keep every step of the formula, a ``Function`` its arguments. And it is the only way
+# where backward is a kernel of your own, in which autograd sees nothing.
+#
+# An intermediate as output
+# -------------------------
+#
+# ``logdet`` cannot use its output, one number. It returns the inverse. torch does the same, and keeps what its
+# factorization has returned:
+
+generator = torch.Generator().manual_seed(0)
+factor = torch.randn(5, 5, dtype=torch.float64, generator=generator)
+matrix = (factor @ factor.mT + torch.eye(5)).requires_grad_()
+node = torch.linalg.slogdet(matrix).logabsdet.grad_fn
+print(f"torch {torch.__version__}: {node.name()} keeps {[name for name in dir(node) if name.startswith('_saved')]}")
+print(torch.ops.aten._linalg_slogdet.default._schema)
+assert gradcheck(logdet, (matrix,))
+assert gradgradcheck(logdet, (matrix,))
+
+direction = torch.ones(5, 5, dtype=torch.float64)
+ratio = torch.linalg.solve(matrix.detach(), direction)
+t = torch.zeros((), dtype=torch.float64, requires_grad=True)
+y = logdet(matrix.detach() + t * direction)
+for n, power in ((1, ratio.trace()), (2, -(ratio @ ratio).trace()), (3, 2 * (ratio @ ratio @ ratio).trace())):
+    (y,) = torch.autograd.grad(y, t, create_graph=True)
+    print(f"derivative {n} along a line: {y.item():+.6f}, by the formula {power.item():+.6f}")
+    assert torch.allclose(y, power)
+
+# %%
+# The wrong version
+# -----------------
+#
+# "Then I forbid the second derivative." That is what ``once_differentiable`` is for:
+
+
+class Once(LambertWFunction):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (w,) = ctx.saved_tensors
+        return grad_output * torch.exp(-w) / (1 + w)
+
+
+def slope_of_the_product(function):
+    """The derivative of x f'(x), by differentiating twice."""
+    x = torch.tensor(1.0, requires_grad=True)
+    (first,) = torch.autograd.grad(function(x), x, create_graph=True)
+    (second,) = torch.autograd.grad(x * first, x)
+    return second.item()
+
+
+print(f"derivative of x f'(x) at 1: right {slope_of_the_product(lambert_w):+.4f}", end=", ")
+print(f"with once_differentiable {slope_of_the_product(Once.apply):+.4f}, and no error")
+assert abs(slope_of_the_product(Once.apply) - 0.3619) < 1e-4  # f'(1) alone, and f''(1) is missing
+
+# %%
+# It raises only when ``grad_output`` itself can be differentiated. Here that is the constant 1, so the first
+# derivative counts as a constant, and the other path, by way of the factor ``x``, still returns a number. Two more
+# ways to ask, which do raise:
+
+x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+for name, attempt in {
+    "through a square": lambda: torch.autograd.grad(Once.apply(x).square().sum(), x, create_graph=True)[0].sum(),
+    "without another path": lambda: torch.autograd.grad(Once.apply(x).sum(), x, create_graph=True)[0].sum(),
+}.items():
+    try:
+        attempt().backward()
+    except RuntimeError as error:
+        print(f"{name}: {error}")
+for name, function in {"Once": Once.apply, "SavesSlope": ways["saves the slope"]}.items():
+    try:
+        gradgradcheck(function, (x,))
+    except RuntimeError as error:
+        print(f"gradgradcheck of {name}: {str(error).splitlines()[0]}")
+assert gradgradcheck(lambert_w, (x,))
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# ``lambert_w`` keeps 4 bytes where the loop on the tape keeps 131. Compiled, the loop keeps none and is as fast.
+# But compiled code is differentiated once:
+
+compiled = torch.compile(LambertWFunction.forward, backend="aot_eager", fullgraph=True)
+x = torch.tensor(1.0, requires_grad=True)
+(first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
+try:
+    torch.autograd.grad(first, x)
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+else:
+    raise AssertionError("compiled code has a second derivative: say so above")
+
+# %%
+# ``logdet`` wins time: a factorization and an inverse, :math:`n^3` multiplications together, where the
+# backward of ``torch.linalg.cholesky`` and of ``torch.logdet`` work on a whole matrix again.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/05_higher_order/hessian`: what to do with second derivatives.
+# * :doc:`/cookbook/05_higher_order/implicit`: more equations that are solved in forward.
+# * :doc:`/cookbook/01_first_steps/reductions`: a softmax that was kept, and its Hessian.
+# * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :class:`torch.autograd.Function`.
