@@ -1,5 +1,6 @@
 """Reductions over any set of dimensions, with gradients that remember which."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,6 +168,36 @@ def amax(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     return AmaxFunction.apply(input, as_dims(dim, input.dim()), keepdim)
 
 
+class AminFunction(AmaxFunction):
+    """As for the maximum, but for the forward."""
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return input.amin(dims, keepdim)
+
+
+def amin(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Minimum over some dimensions; ties share the gradient evenly, as in torch.
+
+    .. math:: y = \min_i x_i, \qquad \bar{x}_i = \bar{y}\,\frac{[x_i = y]}{\sum_j [x_j = y]}
+
+    Args:
+        input: any shape, real dtype.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Raises:
+        IndexError: if a dimension is out of range, or has size 0: nothing has no minimum.
+        RuntimeError: if a dimension is named twice.
+
+    >>> x = torch.tensor([1.0, 1.0, 3.0], requires_grad=True)
+    >>> amin(x).backward()
+    >>> x.grad
+    tensor([0.5000, 0.5000, 0.0000])
+    """
+    return AminFunction.apply(input, as_dims(dim, input.dim()), keepdim)
+
+
 class LogSumExpFunction(Function):
     """Keeps input and output, from which the softmax follows; a softmax that was kept would be a constant."""
 
@@ -218,3 +249,128 @@ def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     tensor([0., 1.])
     """
     return LogSumExpFunction.apply(input, as_dims(dim, input.dim()), keepdim)
+
+
+class VarFunction(Function):
+    """Keeps the input alone: a mean that was kept would be a constant to the second derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
+        return torch.var(input, dims, correction=correction, keepdim=keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, tuple[int, ...], bool, float], output: Tensor) -> None:
+        input, ctx.dims, _, correction = inputs
+        ctx.save_for_backward(input)
+        ctx.freedom = max(input.numel() // max(output.numel(), 1) - correction, 0)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
+        (input,) = ctx.saved_tensors
+        share = 2 * grad_output.reshape(kept(input.shape, ctx.dims)) / ctx.freedom
+        return share * (input - input.mean(ctx.dims, keepdim=True)), None, None, None
+
+
+def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float = 1) -> Tensor:
+    r"""Variance over some dimensions.
+
+    .. math::
+        y = \frac{1}{n - c} \sum_i |x_i - m|^2, \quad m = \frac{1}{n} \sum_i x_i, \qquad
+        \bar{x}_i = \bar{y}\,\frac{2\,(x_i - m)}{n - c}
+
+    The mean depends on :math:`x` too, but has no part in the gradient: the deviations from it add up to 0.
+
+    Args:
+        input: any shape, floating or complex.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+        correction: :math:`c`, taken from the number of elements: 1 for a sample, 0 for a population. With no degree
+            of freedom left, value and gradient are NaN or infinite, as in :func:`torch.var`, which warns.
+
+    Returns:
+        Real, also for a complex input.
+
+    Raises:
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+
+    >>> x = torch.tensor([10000.0, 10001.0, 10002.0], requires_grad=True)
+    >>> var(x).backward()
+    >>> x.grad
+    tensor([-1.,  0.,  1.])
+    """
+    return VarFunction.apply(input, as_dims(dim, input.dim()), keepdim, correction)
+
+
+class NormFunction(Function):
+    """Keeps input and output; powers are taken of their ratio, which is at most 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, ord: float, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return torch.linalg.vector_norm(input, ord, dims, keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, float, tuple[int, ...], bool], output: Tensor) -> None:
+        input, ctx.ord, ctx.dims, _ = inputs
+        # The gradient of the sum of sizes is made of signs alone.
+        ctx.save_for_backward(*((input,) if ctx.ord == 1 else (input, output)))
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
+        input, *output = ctx.saved_tensors
+        shape = kept(input.shape, ctx.dims)
+        if ctx.ord == 1:
+            return grad_output.reshape(shape) * input.sgn(), None, None, None
+        output = output[0].reshape(shape)
+        if ctx.ord == math.inf:
+            is_max = input.abs() == output
+            weight = input.sgn() * is_max / is_max.sum(ctx.dims, keepdim=True).clamp(min=1)
+        else:
+            # Filled twice: before the division for the gradient of it, after it for the value.
+            is_zero = output == 0
+            weight = (input / output.masked_fill(is_zero, 1)).masked_fill(is_zero, 0)
+            if ctx.ord != 2:
+                size = weight.abs()
+                # The derivative of a power below 1 is infinite at 0, and infinity times sgn(0) is NaN.
+                weight = weight.sgn() * size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
+        return grad_output.reshape(shape) * weight, None, None, None
+
+
+def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Norm of the vectors along some dimensions, with gradient 0 at the zero vector.
+
+    .. math::
+        y = \Bigl(\sum_i |x_i|^p\Bigr)^{1/p}, \qquad
+        \bar{x}_i = \bar{y}\,\operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1}
+
+    For :math:`p = \infty` the entries of largest size share the gradient evenly, as in torch. The second derivative
+    does not exist at the zero vector; it is 0 here, where that of :func:`torch.linalg.vector_norm` is NaN for
+    :math:`p \leq 2` but 1.
+
+    Args:
+        input: any shape, floating or complex. Infinite entries have gradient NaN if :math:`1 < p < \infty`.
+        ord: :math:`p`, from 1 to infinity.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Returns:
+        Real, also for a complex input.
+
+    Raises:
+        ValueError: if ``ord`` is not at least 1.
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+
+    >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    >>> norm(x, dim=1).sum().backward()
+    >>> x.grad
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    if not ord >= 1:
+        raise ValueError(f"expected ord >= 1, got {ord}")
+    return NormFunction.apply(input, ord, as_dims(dim, input.dim()), keepdim)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import activations, broadcasting, convolution, elementwise, linear, losses, reductions
+from autograd_cookbook import activations, broadcasting, convolution, elementwise, linear, losses, matmul, reductions
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -98,6 +98,31 @@ def _torch_smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction
     return F.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
+def _matmul() -> Iterator[Sample]:
+    yield Sample("one weight", (randn(2, 3, 4), randn(4, 5)))
+    yield Sample("batches that broadcast", (randn(2, 1, 3, 2), randn(4, 2, 3)))
+    yield Sample("one matrix on the left", (randn(2, 3), randn(4, 3, 2)))
+    yield Sample("two vectors", (randn(3), randn(3)))
+    yield Sample("vector and batch", (randn(3), randn(2, 3, 4)))
+    yield Sample("batch and vector", (randn(2, 3, 4), randn(4)))
+    yield Sample("nothing to sum over", (randn(2, 0), randn(0, 3)))
+    yield Sample("empty batch", (randn(0, 2, 3), randn(3, 2)))
+
+
+def _masked_linear() -> Iterator[Sample]:
+    mask = torch.rand(5, 3) < 0.5
+    yield Sample("batch", (randn(4, 3), randn(5, 3), mask, randn(5)))
+    yield Sample("no bias", (randn(4, 3), randn(5, 3), mask, None))
+    yield Sample("vector", (randn(3), randn(5, 3), mask))
+    yield Sample("two batch dims", (randn(2, 2, 3), randn(5, 3), mask, randn(5)))
+    yield Sample("all there", (randn(4, 3), randn(5, 3), torch.ones(5, 3, dtype=torch.bool)))
+    yield Sample("empty batch", (randn(0, 3), randn(5, 3), mask, randn(5)))
+
+
+def _linear_of_a_product(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
+    return F.linear(input, weight * mask, bias)
+
+
 def _sum_to_shape() -> Iterator[Sample]:
     yield Sample("leading and size 1", (randn(4, 2, 3), (2, 1)))
     yield Sample("to a scalar", (randn(2, 3), ()))
@@ -142,6 +167,26 @@ def _reduction() -> Iterator[Sample]:
 def _reduction_of_nothing() -> Iterator[Sample]:
     yield from _reduction()
     yield Sample("empty dim", (randn(0, 3), 0))
+
+
+def _var() -> Iterator[Sample]:
+    yield Sample("int", (randn(2, 3), 1))
+    yield Sample("all", (randn(2, 3, 4),))
+    yield Sample("tuple keepdim", (randn(2, 3, 4), (2, 0), True))
+    yield Sample("of a population", (randn(2, 3), -1, False, 0))
+    yield Sample("scalar", (randn(), None, True, 0))
+    yield Sample("empty batch", (randn(0, 3), 1))
+
+
+def _norm() -> Iterator[Sample]:
+    yield Sample("Euclidean", (randn(2, 3),))
+    yield Sample("of each row", (randn(2, 3), 2, -1, True))
+    yield Sample("sum of sizes", (randn(2, 3, 4), 1, (0, -1)))
+    yield Sample("largest", (randn(2, 3), float("inf"), 0))
+    yield Sample("below 2", (randn(2, 3), 1.5, 1))
+    yield Sample("above 2", (randn(2, 3), 3, None, True))
+    yield Sample("scalar", (randn(),))
+    yield Sample("nothing", (randn(0, 3), 2, 0))
 
 
 def _torch_logsumexp(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
@@ -301,6 +346,40 @@ RECIPES: tuple[Recipe, ...] = (
         cost=Cost(million, saved=4, minimum=4, built_in=F.selu),
     ),
     Recipe(
+        name="matmul",
+        page="01_first_steps/matmul",
+        topics=("A5",),
+        function=matmul.matmul,
+        exports=("matmul",),
+        samples=_matmul,
+        reference=torch.matmul,
+        cost=Cost(
+            lambda: (torch.randn(64, 128, 128).requires_grad_(), _weights(128, 128)),
+            saved=0,
+            minimum=0,
+            composition=lambda a, b: torch.bmm(a, b.expand(len(a), -1, -1)),
+            built_in=torch.matmul,
+        ),
+    ),
+    Recipe(
+        name="masked_linear",
+        page="01_first_steps/matmul",
+        topics=("A5",),
+        function=matmul.masked_linear,
+        exports=("masked_linear",),
+        samples=_masked_linear,
+        reference=_linear_of_a_product,
+        cost=Cost(
+            lambda: (_weights(64, 1000), _weights(1000, 1000), torch.rand(1000, 1000) < 0.1, _weights(1000)),
+            saved=0,
+            minimum=0,
+            composition=_linear_of_a_product,
+            unit="weight",
+            units=1_000_000,
+            wins=("bytes",),
+        ),
+    ),
+    Recipe(
         name="sum_to_shape",
         page="01_first_steps/broadcasting",
         topics=("A6",),
@@ -368,6 +447,50 @@ RECIPES: tuple[Recipe, ...] = (
         samples=_reduction,
         reference=lambda input, dim=None, keepdim=False: input.amax(() if dim is None else dim, keepdim),
         cost=Cost(lambda: (*million(), 1), saved=0.004, minimum=0.004, built_in=torch.amax),
+    ),
+    Recipe(
+        name="amin",
+        page="01_first_steps/reductions",
+        topics=("A7",),
+        function=reductions.amin,
+        exports=("amin",),
+        samples=_reduction,
+        reference=lambda input, dim=None, keepdim=False: input.amin(() if dim is None else dim, keepdim),
+    ),
+    Recipe(
+        name="var",
+        page="01_first_steps/reductions",
+        topics=("A7",),
+        function=reductions.var,
+        exports=("var",),
+        samples=_var,
+        reference=lambda input, dim=None, keepdim=False, correction=1: torch.var(
+            input, dim, correction=correction, keepdim=keepdim
+        ),
+        cost=Cost(
+            lambda: (*million(), 1),
+            saved=0,
+            minimum=0,
+            composition=lambda x, dim: (x - x.mean(dim, keepdim=True)).square().sum(dim) / (x.shape[dim] - 1),
+            built_in=torch.var,
+        ),
+    ),
+    Recipe(
+        name="norm",
+        page="01_first_steps/reductions",
+        topics=("A7", "C2"),
+        function=reductions.norm,
+        exports=("norm",),
+        samples=_norm,
+        reference=torch.linalg.vector_norm,
+        cost=Cost(
+            lambda: (*million(), 2, 1),
+            saved=0.004,
+            minimum=0.004,
+            composition=lambda x, ord, dim: x.square().sum(dim).sqrt(),
+            built_in=torch.linalg.vector_norm,
+            wins=("range", "second order"),
+        ),
     ),
     Recipe(
         name="logsumexp",
