@@ -6,9 +6,6 @@ You will write the gradient of a matrix product for every pair of shapes that to
 sparse, and watch a network learn although one of its gradients is wrong.
 """
 
-# sphinx_gallery_tags = ["first steps", "shapes", "needs_input_grad", "memory"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -42,6 +39,9 @@ sparse, and watch a network learn although one of its gradients is wrong.
 # .. recipe:: matmul
 #
 # .. recipe:: masked_linear
+
+# sphinx_gallery_tags = ["first steps", "shapes", "needs_input_grad", "memory"]
+# sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
 import torch

@@ -6,9 +6,6 @@ You will turn a gradient around in the middle of a network, and use it to carry 
 no labels.
 """
 
-# sphinx_gallery_tags = ["gradient", "second order", "compile"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -45,6 +42,9 @@ no labels.
 # .. recipe:: scale_gradient
 #
 # .. recipe:: stop_gradient
+
+# sphinx_gallery_tags = ["gradient", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
 
 import math
 from itertools import pairwise

@@ -6,9 +6,6 @@ You will make an activation with the linear layer behind it, a gated feed-forwar
 nothing for backward but their arguments, and see which of that a compiler does for you.
 """
 
-# sphinx_gallery_tags = ["memory", "second order", "compile", "needs_input_grad"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -40,6 +37,9 @@ nothing for backward but their arguments, and see which of that a compiler does 
 # .. recipe:: swiglu_linear
 #
 # .. recipe:: rms_norm
+
+# sphinx_gallery_tags = ["memory", "second order", "compile", "needs_input_grad"]
+# sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
 import numpy as np

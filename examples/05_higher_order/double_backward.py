@@ -6,9 +6,6 @@ You will write functions whose second and third derivatives are right, in four w
 costs.
 """
 
-# sphinx_gallery_tags = ["second order", "ctx", "memory"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -43,6 +40,9 @@ costs.
 # .. recipe:: lambert_w
 #
 # .. recipe:: logdet
+
+# sphinx_gallery_tags = ["second order", "ctx", "memory"]
+# sphinx_gallery_thumbnail_number = 1
 
 import time
 
