@@ -1,0 +1,236 @@
+r"""
+Cross-entropy: masked classes, padded rows, nothing to keep
+===========================================================
+
+You will write cross-entropy of logits with all options of torch's, whose backward needs no more than the
+arguments, and a softmax that survives a row without a single allowed entry.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# :func:`torch.nn.functional.cross_entropy` is right for finite logits, and :func:`torch.compile` makes it lean. Copy
+# this one if you do not compile and the logits are your largest tensor: torch keeps as many numbers again for
+# backward, this recipe none. Copy it too if rows that you ignore may be masked as a whole, as padding is: torch
+# then has gradient NaN.
+#
+# The softmax is for attention where a query may be allowed nothing. Everywhere else torch's is as good, and faster.
+#
+# The gradient
+# ------------
+#
+# With :math:`p = \operatorname{softmax}(x)` and target distribution :math:`q`, which is one-hot, smoothed or
+# weighted, a row has
+#
+# .. math::
+#
+#    \ell = \sum_c q_c \Big(\log \sum_j e^{x_j} - x_c\Big), \qquad
+#    \bar{x} = \bar{\ell}\, \Big(p \sum_j q_j - q\Big), \qquad
+#    \nabla^2 \ell = \Big(\operatorname{diag}(p) - p p^\top\Big) \sum_j q_j .
+#
+# It needs :math:`p`, and :math:`p` takes one pass over the logits, which are there. A probability that is computed
+# in backward from the logits has a history, so that the second derivative is right too.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: cross_entropy
+#
+# .. recipe:: softmax
+
+# sphinx_gallery_tags = ["stability", "memory", "second order"]
+# sphinx_gallery_thumbnail_number = 1
+
+import itertools
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_wine
+from torch.autograd import Function, gradcheck
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import peak_bytes, saved_bytes
+from autograd_cookbook.cross_entropy import cross_entropy, softmax
+
+# %%
+# See it work
+# -----------
+#
+# Two ways to get it wrong. The first takes the softmax, and its logarithm after that. The second keeps the
+# log-sum-exp of each row, one number, for backward:
+
+
+def log_of_softmax(logits, target):
+    return -torch.softmax(logits, -1).log().gather(-1, target.unsqueeze(-1)).mean()
+
+
+class SavesLogSumExp(Function):
+    """The mean over rows, which looks as cheap as it gets."""
+
+    @staticmethod
+    def forward(ctx, logits, target):
+        logsumexp = torch.logsumexp(logits, 1)
+        ctx.save_for_backward(logits, target, logsumexp)
+        return (logsumexp - logits.gather(1, target.unsqueeze(1)).squeeze(1)).mean()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        logits, target, logsumexp = ctx.saved_tensors
+        p = torch.exp(logits - logsumexp.unsqueeze(1))
+        return (p - F.one_hot(target, logits.shape[1])) * grad_output / len(logits), None
+
+
+# %%
+# On the left the target's logit falls behind the other one. On the right Newton's method fits a logistic regression
+# to the wine data, with the Hessian that each of two functions yields.
+
+margins = torch.linspace(0, 150, 151)
+gradients = {}
+for name, function in {"cross_entropy": cross_entropy, "log of softmax": log_of_softmax}.items():
+    logits = torch.stack([torch.zeros(151), margins], 1).requires_grad_()
+    loss = torch.stack([function(row.unsqueeze(0), torch.tensor([0])) for row in logits])
+    gradients[name] = torch.autograd.grad(loss.sum(), logits)[0][:, 0]
+
+wine = load_wine()
+features = torch.tensor(wine.data)
+features = (features - features.mean(0)) / features.std(0)
+target = torch.tensor(wine.target)
+
+
+def newton(loss_of, steps):
+    """Norms of the gradient along Newton's iteration from 0."""
+    parameters, norms = torch.zeros(13 * 3, dtype=torch.float64), []
+
+    def loss(parameters):
+        return loss_of(features @ parameters.view(13, 3), target) + 0.01 * parameters.square().sum()
+
+    for _ in range(steps):
+        at = parameters.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(loss(at), at)
+        norms.append(gradient.norm().item())
+        parameters = parameters - torch.linalg.solve(torch.autograd.functional.hessian(loss, parameters), gradient)
+    return norms
+
+
+norms = {"cross_entropy": newton(cross_entropy, 12), "saves the log-sum-exp": newton(SavesLogSumExp.apply, 12)}
+
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.3), layout="constrained")
+figure.suptitle("Two mistakes in cross-entropy: NaN beyond a margin, and a Hessian that is silently wrong")
+for (name, values), style in zip(gradients.items(), ("-", "--"), strict=True):
+    axes[0].plot(margins, values, style, label=name)
+first_nan = int(gradients["log of softmax"].isnan().nonzero()[0])
+axes[0].axvspan(first_nan, 150, color="0.9")
+axes[0].text(first_nan + 3, -0.75, "NaN", fontsize=9)
+axes[0].set(xlabel="logits [0, m], margin m", ylabel="gradient of the target's logit")
+for (name, values), style in zip(norms.items(), ("-o", "--s"), strict=True):
+    axes[1].semilogy(values, style, markersize=4, label=name)
+axes[1].set(xlabel="Newton step", ylabel="norm of the gradient", xticks=range(0, 12, 2))
+for axis in axes:
+    axis.legend(fontsize=8)
+plt.show()
+
+assert gradients["cross_entropy"].isfinite().all()
+assert norms["cross_entropy"][8] < 1e-12 < 1e-3 < norms["saves the log-sum-exp"][8]
+print(f"the gradient of log(softmax) is NaN from margin {first_nan} on, in float32")
+print("after 8 steps of Newton:", {name: f"{values[8]:.0e}" for name, values in norms.items()})
+
+# %%
+# Every option does what torch's does, in values and in first and second derivatives:
+
+torch.manual_seed(0)
+logits = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
+labels = torch.randint(5, (2, 3))
+cases = 0
+for weight, ignored, reduction, smoothing in itertools.product(
+    (None, torch.rand(5, dtype=torch.float64)), (-100, 2), ("none", "mean", "sum"), (0.0, 0.1, 1.0)
+):
+    options = {"weight": weight, "ignore_index": ignored, "reduction": reduction, "label_smoothing": smoothing}
+    results = []
+    for function in (cross_entropy, F.cross_entropy):
+        loss = function(logits, labels, **options).square().sum()
+        (first,) = torch.autograd.grad(loss, logits, create_graph=True)
+        results.append((loss, first, *torch.autograd.grad(first.sin().sum(), logits)))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-13)
+    cases += 1
+print(f"torch {torch.__version__}: {cases} combinations of options agree")
+
+# %%
+# Masks
+# -----
+#
+# A class that is masked by :math:`-\infty` is no trouble to either. A row of :math:`-\infty` with an ignored target
+# is: torch multiplies its NaN by 0. And a softmax over such a row has no limit; 0 leaves everything else alone.
+
+inf = float("inf")
+for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):
+    for function in (cross_entropy, F.cross_entropy):
+        batch = torch.tensor([row, [0.0, 0.0, 0.0]], requires_grad=True)
+        function(batch, torch.tensor([-100 if row[0] == -inf else 0, 1])).backward()
+        print(f"{row!s:19} {function.__module__.split('.')[0]:17} gradient {batch.grad[0].tolist()}")
+        assert batch.grad.isfinite().all() == (function is cross_entropy or row[0] == 0)
+
+scores = torch.tensor([[0.0, 1.0, -inf], [-inf, -inf, -inf]], requires_grad=True)
+for function in (softmax, torch.softmax):
+    weights = function(scores, 1)
+    (gradient,) = torch.autograd.grad(weights[:, 1].sum(), scores)
+    print(f"{function.__module__.split('.')[0]:17} softmax {weights[1].tolist()}, gradient {gradient[1].tolist()}")
+
+# %%
+# What is not softened: a *target* that is masked costs infinitely much, and a mean over rows that are all ignored is
+# 0/0. Both are as in torch, the second one with gradient 0.
+
+print(cross_entropy(torch.tensor([[0.0, -inf]]), torch.tensor([1])), end=" ")
+print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
+
+# %%
+# The wrong version
+# -----------------
+#
+# Both stand above. The first one overflows and can be seen. The second one passes gradcheck, and its Newton's method
+# goes downhill at each step, so that nobody looks. Its Hessian is :math:`\operatorname{diag}(p)`, because the saved
+# log-sum-exp is a constant to autograd, and :math:`-p p^\top` is gone:
+
+row = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+label = torch.tensor([0])
+assert gradcheck(lambda x: SavesLogSumExp.apply(x, label), (row.clone().requires_grad_(),))
+for name, function in {"saves the log-sum-exp": SavesLogSumExp.apply, "cross_entropy": cross_entropy}.items():
+    hessian = torch.autograd.functional.hessian(lambda x, f=function: f(x, label), row).view(2, 2)
+    print(f"{name:22} {[[round(v, 4) for v in values] for values in hessian.tolist()]}")
+p = torch.softmax(row[0], 0)
+assert torch.allclose(hessian, torch.diag(p) - p.outer(p), rtol=1e-12)
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# Bytes a logit, for 1000 rows of 1000 classes in float32:
+
+logits = torch.randn(1000, 1000, requires_grad=True)
+labels = torch.randint(1000, (1000,))
+for name, function in {
+    "cross_entropy": cross_entropy,
+    "F.cross_entropy": F.cross_entropy,
+    "log of softmax": log_of_softmax,
+}.items():
+    kept, peak = (
+        saved_bytes(function, logits, labels) / 1e6,
+        peak_bytes(lambda f=function: f(logits, labels).backward()) / 1e6,
+    )
+    print(f"{name:16} keeps {kept:.2f}, {peak:5.2f} at the worst moment")
+    assert (kept == 0) == (function is cross_entropy)
+
+# %%
+# The price is a second softmax. If the logits come from a linear layer, the page on fused linear cross-entropy saves
+# the logits themselves.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/04_memory/linear_cross_entropy`: never hold the logits at all.
+# * :doc:`/cookbook/03_stability/sparsemax`: distributions with exact zeros.
+# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp alone, and the same mistake with it.
+# * :doc:`/cookbook/05_higher_order/hessian`: what to do with a Hessian that is right.
+# * In torch's documentation: :func:`torch.nn.functional.cross_entropy`, :func:`torch.softmax`.
