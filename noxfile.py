@@ -67,7 +67,7 @@ def serve(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Test all recipes and tools, in a few minutes."""
     install(session, "test")
-    pytest(session, "-n", "2", "--ignore=tests/site", "tests")
+    pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests")
 
 
 @nox.session(default=False)
@@ -135,7 +135,7 @@ def newest(session: nox.Session) -> None:
     """Run the tests on the newest torch, by hand or nightly."""
     session.install(*nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test"))
     session.install("--upgrade", "torch", "-e", ".")
-    pytest(session, "-n", "2", "--ignore=tests/site", "tests", "-W", "default")
+    pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests", "-W", "default")
 
 
 @nox.session(default=False)

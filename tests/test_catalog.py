@@ -1,6 +1,7 @@
 """What every recipe of the catalog owes its readers."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -108,13 +109,58 @@ def test_memory_layout_changes_nothing(recipe: Recipe, sample: Sample) -> None:
     )
 
 
+# Each source in an empty namespace and without this package; its function, not the package's, is put through gradcheck.
+ALONE = """
+import json, sys, traceback
+from torch.autograd import gradcheck
+
+sources, results, copied = json.load(sys.stdin), {}, {}
+sys.modules["autograd_cookbook"] = None
+for name, source in sources.items():
+    copied[name] = {"__name__": "copied"}
+    try:
+        exec(compile(source, f"copied {name}", "exec"), copied[name])
+    except Exception:
+        results[name] = traceback.format_exc()
+del sys.modules["autograd_cookbook"]
+
+from autograd_cookbook.catalog import RECIPES
+from tests.support import at, copies, leaves, places
+
+for recipe in RECIPES:
+    try:
+        if recipe.calls and recipe.gradient == "exact" and recipe.name not in results:
+            args = copies(recipe.calls[0].args)
+            function = copied[recipe.name][recipe.exports[0]]
+            assert gradcheck(at(places(args), function, args), leaves(args), atol=1e-6, rtol=1e-5)
+    except Exception:
+        results[recipe.name] = traceback.format_exc()
+print(json.dumps(results))
+"""
+
+
+@pytest.fixture(scope="session")
+def failures_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What went wrong with each copied source, all of them run in one other process."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        input=json.dumps({recipe.name: recipe.source for recipe in RECIPES}),
+        cwd=tmp_path_factory.mktemp("empty"),
+        env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @each_recipe()
-def test_copied_source_runs_alone(recipe: Recipe, tmp_path: Path) -> None:
-    """The page's copy button yields this text; the browser tests click it."""
-    file = tmp_path / "copied.py"
-    file.write_text("import sys; sys.modules['autograd_cookbook'] = None\n" + recipe.source)
-    done = subprocess.run([sys.executable, file.name], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, f"{recipe.name}: the copied source fails:\n{done.stderr}"
+@pytest.mark.xdist_group("alone")  # one process for all of them, not one for each worker
+def test_copied_source_runs_alone(recipe: Recipe, failures_alone: dict[str, str]) -> None:
+    """The page's copy button yields this text; the browser tests click it and compare."""
+    assert recipe.name not in failures_alone, f"the copied source fails:\n{failures_alone[recipe.name]}"
 
 
 @each_recipe()
