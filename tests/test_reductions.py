@@ -131,6 +131,7 @@ def test_var_agrees_with_torch_in_all_options(dtype, dim, correction) -> None:
         ([1.0, 2.0, 3.0], 3, [-INF, float("nan"), INF]),
         ([], 1, []),
     ],
+    ids=str,
 )
 @pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
 def test_var_without_degrees_of_freedom(values, correction, gradient) -> None:
@@ -140,6 +141,16 @@ def test_var_without_degrees_of_freedom(values, correction, gradient) -> None:
     torch.testing.assert_close(y, torch.var(x, correction=correction), equal_nan=True)
     y.backward()
     torch.testing.assert_close(x.grad, torch.tensor(gradient), equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
+def test_var_of_no_rows() -> None:
+    """torch warns of 0 elements, though each of the rows that there are not has 3."""
+    x = torch.ones(0, 3, requires_grad=True)
+    y = reductions.var(x, 1)
+    assert y.shape == (0,)
+    y.sum().backward()
+    assert x.grad.shape == (0, 3)
 
 
 def test_an_empty_dim_of_torchs_var_has_an_infinite_gradient() -> None:

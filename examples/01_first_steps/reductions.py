@@ -1,6 +1,6 @@
 r"""
-Reductions: sum, mean, maximum, log-sum-exp over any dimensions
-===============================================================
+Reductions: sum, mean, variance, norm, maximum, log-sum-exp
+===========================================================
 
 You will write reductions that take ``dim`` in all its forms, and see why what you save decides whether the
 *second* derivative is right.
@@ -10,9 +10,9 @@ You will write reductions that take ``dim`` in all its forms, and see why what y
 # When to use it
 # --------------
 #
-# When your function ends in a reduction, as losses and norms do, and you write its backward by hand. Also when
-# ``logsumexp`` gives you NaN gradients: a row of :math:`-\infty`, as masking makes, is enough. Otherwise torch's
-# reductions are as good.
+# When your function ends in a reduction, as losses and norms do, and you write its backward by hand. Also when torch
+# gives you NaN: ``logsumexp`` for a row of :math:`-\infty`, as masking makes, the second derivative of a norm at 0,
+# or the gradient of a :math:`p`-norm in half precision. Otherwise torch's reductions are as good.
 #
 # The gradient
 # ------------
@@ -22,8 +22,13 @@ You will write reductions that take ``dim`` in all its forms, and see why what y
 # .. math::
 #
 #    \text{mean: } \frac{1}{n}, \qquad
-#    \text{max: } \frac{[x_i = y]}{\#\{j : x_j = y\}}, \qquad
-#    \text{log-sum-exp: } e^{x_i - y} = \operatorname{softmax}(x)_i .
+#    \text{max, min: } \frac{[x_i = y]}{\#\{j : x_j = y\}}, \qquad
+#    \text{log-sum-exp: } e^{x_i - y} = \operatorname{softmax}(x)_i ,
+#
+#    \text{variance: } \frac{2\,(x_i - m)}{n - c}, \qquad
+#    p\text{-norm: } \operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1} .
+#
+# The mean :math:`m` depends on every :math:`x_i` too, but the deviations from it add up to 0, and the term is gone.
 #
 # The only trouble is shape. The gradient arrives without the reduced dimensions, unless ``keepdim`` was set, and
 # must get them back *in place* before it can broadcast. Reshaping to the kept shape does it for every form of
@@ -39,6 +44,12 @@ You will write reductions that take ``dim`` in all its forms, and see why what y
 # .. recipe:: mean
 #
 # .. recipe:: amax
+#
+# .. recipe:: amin
+#
+# .. recipe:: var
+#
+# .. recipe:: norm
 
 # sphinx_gallery_tags = ["first steps", "shapes", "stability", "second order"]
 # sphinx_gallery_thumbnail_number = 1
@@ -49,7 +60,7 @@ from torch.autograd import Function, gradcheck, gradgradcheck
 
 from autograd_cookbook import reductions
 from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.reductions import amax, logsumexp
+from autograd_cookbook.reductions import amax, logsumexp, norm, var
 
 # %%
 # See it work
@@ -131,6 +142,36 @@ print("ours          ", gradcheck(logsumexp, (logits, -1)), gradgradcheck(logsum
 # %%
 # Save inputs and outputs, compute the rest again in backward: then autograd can see through it.
 #
+# The variance is often written :math:`E[x^2] - E[x]^2`. That is a difference of two large numbers; three numbers with
+# variance 2/3 and a growing mean, in float32:
+
+for offset in (0, 100, 10_000):
+    shifted = torch.tensor([0.0, 1.0, 2.0]) + offset
+    naive = shifted.square().mean() - shifted.mean().square()
+    print(f"mean {offset + 1:>6}: E[x²] - E[x]² = {naive:.3f}, var = {var(shifted, correction=0):.3f}")
+assert naive < 0 or naive > 1.2 * 2 / 3 or naive < 0.8 * 2 / 3
+
+# %%
+# And the norm as the square root of a sum of squares has an infinite derivative at 0, times the zero inside:
+
+zero = torch.zeros(2, 1, requires_grad=True)
+for name, function in {
+    "sqrt(sum(x²))": lambda x: x.square().sum().sqrt(),
+    "torch.linalg.vector_norm": torch.linalg.vector_norm,
+    "the recipe": norm,
+}.items():
+    (first,) = torch.autograd.grad(function(zero), zero, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), zero)
+    print(f"at 0, {name:24}: first derivative {first.flatten().tolist()}, second {second.flatten().tolist()}")
+assert not first.any()
+assert not second.any()
+
+half = torch.tensor([300.0, -400.0], dtype=torch.float16, requires_grad=True)
+for name, function in (("torch", torch.linalg.vector_norm), ("ours", norm)):
+    (gradient,) = torch.autograd.grad(function(half, 3), half)
+    print(f"3-norm of {half.tolist()} in float16, {name:5}: gradient {[round(g, 3) for g in gradient.tolist()]}")
+
+# %%
 # At infinity
 # -----------
 #
@@ -151,8 +192,8 @@ for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf,
 # Ties and forms of dim
 # ---------------------
 #
-# Equal maxima share the gradient, as in :func:`torch.amax`. And every way to write ``dim`` gives the same
-# numbers as torch:
+# Equal maxima share the gradient, as in :func:`torch.amax`. Every way to write ``dim`` gives torch's numbers, with one
+# exception, in which torch is wrong: its variance takes ``()`` for all dimensions forward and for none in backward.
 
 tied = torch.tensor([[2.0, 2.0, 1.0], [0.0, 3.0, 3.0]], requires_grad=True)
 amax(tied, -1).sum().backward()
@@ -161,13 +202,17 @@ print(tied.grad)
 cube = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
 for dim in (None, 0, -1, (0, 2), (-1, 0)):
     for keepdim in (False, True):
-        for name in ("sum", "mean"):
-            ours = getattr(reductions, name)(cube, dim, keepdim)
-            theirs = getattr(torch, name)(cube, dim, keepdim)
+        for name in ("sum", "mean", "var"):
+            ours = getattr(reductions, name)(cube, dim, keepdim=keepdim)
+            theirs = getattr(torch, name)(cube, dim, keepdim=keepdim)
             assert torch.equal(ours, theirs)
             grads = [torch.autograd.grad(y.square().sum(), cube)[0] for y in (ours, theirs)]
             assert torch.allclose(*grads, rtol=1e-12)
-print("sum and mean agree with torch for every dim and keepdim")
+
+for name, function in (("torch", torch.var), ("ours", var)):
+    pair = torch.tensor([1.0, 3.0], requires_grad=True)
+    value = function(pair, ())
+    print(f"var([1, 3], dim=()) = {value:.0f}, gradient of {name:5} {torch.autograd.grad(value, pair)[0].tolist()}")
 
 # %%
 # What it costs
@@ -190,6 +235,7 @@ assert saved_bytes(lambda t: logsumexp(t, 1), table) == saved_bytes(lambda t: to
 
 # %%
 # One number a row, the same as the built-in. The composition keeps the whole table of exponentials, and overflows.
+# In the same way ``var`` keeps nothing, and its composition the table of deviations.
 #
 # Neighbors
 # ---------

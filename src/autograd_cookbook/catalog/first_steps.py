@@ -8,7 +8,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import activations, broadcasting, convolution, elementwise, linear, losses, matmul, reductions
+from autograd_cookbook import (
+    activations,
+    broadcasting,
+    convolution,
+    elementwise,
+    linear,
+    losses,
+    matmul,
+    outputs,
+    reductions,
+)
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -175,7 +185,6 @@ def _var() -> Iterator[Sample]:
     yield Sample("tuple keepdim", (randn(2, 3, 4), (2, 0), True))
     yield Sample("of a population", (randn(2, 3), -1, False, 0))
     yield Sample("scalar", (randn(), None, True, 0))
-    yield Sample("empty batch", (randn(0, 3), 1))
 
 
 def _norm() -> Iterator[Sample]:
@@ -212,6 +221,24 @@ def _conv2d() -> Iterator[Sample]:
     yield Sample("one by one", (randn(2, 3, 3, 3), randn(4, 3, 1, 1)))
     yield Sample("no batch", (randn(2, 4, 4), randn(3, 2, 2, 2), randn(3)))
     yield Sample("empty batch", (randn(0, 2, 4, 4), randn(3, 2, 2, 2)))
+
+
+def _max_with_index() -> Iterator[Sample]:
+    yield Sample("last", (randn(4, 3),))
+    yield Sample("first", (randn(4, 3), 0))
+    yield Sample("keepdim", (randn(2, 3, 4), -2, True))
+    yield Sample("scalar", (randn(),))
+    yield Sample("scalar with dim", (randn(), 0, True))
+    yield Sample("empty batch", (randn(0, 3), 1))
+
+
+def _two_rectifiers(input: Tensor) -> tuple[Tensor, Tensor]:
+    return input.relu(), (-input).relu()
+
+
+def _gathered(input: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
+    index = input.argmax(dim, keepdim=True)
+    return input.gather(dim, index).squeeze(dim), index.squeeze(dim)
 
 
 RECIPES: tuple[Recipe, ...] = (
@@ -456,6 +483,7 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("amin",),
         samples=_reduction,
         reference=lambda input, dim=None, keepdim=False: input.amin(() if dim is None else dim, keepdim),
+        cost=Cost(lambda: (*million(), 1), saved=0.004, minimum=0.004, built_in=torch.amin),
     ),
     Recipe(
         name="var",
@@ -558,5 +586,25 @@ RECIPES: tuple[Recipe, ...] = (
             composition=lambda x, t: torch.where((x - t).abs() < 1, (x - t) ** 2 / 2, (x - t).abs() - 0.5).mean(),
             built_in=F.smooth_l1_loss,
         ),
+    ),
+    Recipe(
+        name="split_sign",
+        page="01_first_steps/several_outputs",
+        topics=("A9",),
+        function=outputs.split_sign,
+        exports=("split_sign",),
+        samples=unary,
+        reference=_two_rectifiers,
+        cost=Cost(million, saved=0, minimum=0, composition=_two_rectifiers, wins=("bytes",)),
+    ),
+    Recipe(
+        name="max_with_index",
+        page="01_first_steps/several_outputs",
+        topics=("A9",),
+        function=outputs.max_with_index,
+        exports=("max_with_index",),
+        samples=_max_with_index,
+        reference=lambda input, dim=-1, keepdim=False: tuple(torch.max(input, dim, keepdim)),
+        cost=Cost(million, saved=0.008, minimum=0.00125, composition=_gathered, built_in=lambda x: torch.max(x, -1)),
     ),
 )
