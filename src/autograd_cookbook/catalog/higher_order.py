@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from autograd_cookbook import double_backward, hessian
+from autograd_cookbook import double_backward, forward_mode, hessian
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import above, bowl, million, randn, unary
 
@@ -64,6 +64,19 @@ def _jacobian() -> Iterator[Sample]:
         yield Sample(f"vector, {mode}", (lambda x: torch.outer(x.sin(), x), randn(3), mode))
         yield Sample(f"matrix, {mode}", (lambda x: (x.tanh() @ x.tanh().mT).sum(0), randn(2, 3), mode))
         yield Sample(f"scalar output, {mode}", (bowl, randn(2), mode))
+
+
+def _smooth_maximum() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), randn(4, 3), 0.5))
+    yield Sample("row", (randn(4, 3), randn(3)))
+    yield Sample("both sides", (randn(4, 1), randn(3), 2.0))
+    yield Sample("scalars", (randn(), randn()))
+    yield Sample("a constant", (randn(4, 3), randn().detach(), 0.1))
+    yield Sample("empty", (randn(0, 3), randn(3)))
+
+
+def _logaddexp(input: Tensor, other: Tensor, temperature: float = 1.0) -> Tensor:
+    return temperature * torch.logaddexp(input / temperature, other / temperature)
 
 
 RECIPES: tuple[Recipe, ...] = (
@@ -135,5 +148,33 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("jacobian",),
         samples=_jacobian,
         reference=lambda f, x, mode: torch.func.jacrev(f)(x),
+    ),
+    Recipe(
+        name="symlog",
+        page="05_higher_order/forward_mode",
+        topics=("E3",),
+        function=forward_mode.symlog,
+        exports=("symlog",),
+        samples=unary,
+        reference=lambda input: input.sign() * input.abs().log1p(),
+        promises=("first_order", "second_order", "forward_mode", "vmap"),
+        cost=Cost(
+            million,
+            saved=4,
+            minimum=0,
+            composition=lambda x: x.sign() * x.abs().log1p(),
+            wins=("range",),
+        ),
+    ),
+    Recipe(
+        name="smooth_maximum",
+        page="05_higher_order/forward_mode",
+        topics=("E3",),
+        function=forward_mode.smooth_maximum,
+        exports=("smooth_maximum",),
+        samples=_smooth_maximum,
+        reference=_logaddexp,
+        promises=("first_order", "second_order", "forward_mode", "vmap"),
+        cost=Cost(lambda: (*million(), *million(), 0.5), saved=0, minimum=0, composition=_logaddexp),
     ),
 )

@@ -1,0 +1,280 @@
+r"""
+Forward mode: a jvp beside the backward
+=======================================
+
+You will give a function a ``jvp``, push a derivative through it in one pass, and know what that costs, above all
+with ``torch.compile``.
+"""
+
+# sphinx_gallery_tags = ["forward mode", "second order", "ctx"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# When there are few inputs and many outputs: sensitivities of a simulation to three parameters, a derivative with
+# respect to time. Or when you want :math:`Hv` as forward over reverse. For a loss of many parameters stay with
+# backward, and write no ``jvp``: a class that has one is refused by ``torch.compile(fullgraph=True)``. A function
+# composed of torch's operations has forward mode already.
+#
+# The gradient
+# ------------
+#
+# A tangent :math:`\dot{x}` comes with the input and leaves with the output. ``jvp`` multiplies it by the Jacobian
+# from the left, ``backward`` multiplies by its transpose:
+#
+# .. math:: \dot{y} = J \dot{x}, \qquad \bar{x} = J^\top \bar{y}, \qquad \bar{y}^\top \dot{y} = \bar{x}^\top \dot{x} .
+#
+# The last equation tests one against the other. Element-wise functions have a diagonal :math:`J`, and both methods
+# have the same formula. With several inputs the tangents add up, :math:`\dot{y} = \sum_i J_i \dot{x}_i`, where
+# backward returns one gradient each. A Jacobian of :math:`m \times n` takes :math:`n` passes forward or :math:`m`
+# backward.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: symlog
+#
+# .. recipe:: smooth_maximum
+
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import Function, forward_ad, gradcheck
+from torch.func import grad, jacfwd, jacrev, jvp
+
+from autograd_cookbook.audit import peak_bytes
+from autograd_cookbook.forward_mode import SymlogFunction, smooth_maximum, symlog
+
+# %%
+# See it work
+# -----------
+#
+# The Jacobian of a layer ``symlog(W x)``, once tall (16 inputs, more and more outputs), once wide. The same function,
+# the same result; only the side from which one starts differs. Starting from the long side means carrying a tangent
+# or a gradient for each element there, all at once. The bytes are exact:
+
+torch.manual_seed(0)
+sizes = [16, 32, 64, 128, 256, 512]
+shapes = {"tall: 16 inputs, n outputs": lambda n: (n, 16), "wide: n inputs, 16 outputs": lambda n: (16, n)}
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained", sharey=True)
+figure.suptitle("Memory of a Jacobian: start from the side that is short")
+for axis, (name, shape_of) in zip(axes, shapes.items(), strict=True):
+    peaks = {jacfwd: [], jacrev: []}
+    for size in sizes:
+        weight, x = torch.randn(shape_of(size)), torch.randn(shape_of(size)[1])
+        forward, reverse = (mode(lambda x, w=weight: symlog(w @ x)) for mode in peaks)
+        assert torch.allclose(forward(x), reverse(x), atol=1e-5)
+        for mode, values in peaks.items():
+            values.append(peak_bytes(mode(lambda x, w=weight: symlog(w @ x)), x) / weight.untyped_storage().nbytes())
+    for (mode, values), style in zip(peaks.items(), ("-o", "--s"), strict=True):
+        axis.loglog(sizes, values, style, label=mode.__name__)
+    short, long = peaks.values() if name.startswith("tall") else reversed(peaks.values())
+    assert max(short) < 6
+    assert long[-1] > 30
+    axis.set(xlabel="n", title=name, xticks=sizes, xticklabels=sizes)
+    axis.title.set_fontsize(10)
+    axis.minorticks_off()
+    axis.legend()
+axes[0].set_ylabel("peak memory / that of the Jacobian")
+plt.show()
+
+# %%
+# Time follows, if the sizes are large enough for arithmetic to count:
+
+
+def seconds(function, x):
+    function(x)
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        function(x)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+print("torch", torch.__version__)
+for name, shape_of in shapes.items():
+    weight, x = torch.randn(shape_of(2048)), torch.randn(shape_of(2048)[1])
+    took = [seconds(mode(lambda x, w=weight: symlog(w @ x)), x) for mode in (jacfwd, jacrev)]
+    print(f"{name}: jacfwd takes {took[0] / took[1]:.2g} times the time of jacrev at n = 2048")
+
+# %%
+# Forward mode keeps no graph. Peak memory of a chain of 30, in tensors of the size of the input:
+
+x = torch.rand(100_000)
+
+
+def chain(x):
+    for _ in range(30):
+        x = symlog(x)
+    return x
+
+
+peaks = {
+    "jvp": peak_bytes(lambda: jvp(chain, (x,), (torch.ones_like(x),))),
+    "backward": peak_bytes(lambda: chain(x.clone().requires_grad_()).sum().backward()),
+}
+print({name: round(peak / x.untyped_storage().nbytes()) for name, peak in peaks.items()})
+assert peaks["jvp"] < peaks["backward"] / 3
+
+# %%
+# The same with dual numbers, a value and a tangent in one tensor. An input without a tangent hands ``jvp`` zeros, or
+# None after ``set_materialize_grads(False)``, as in ``smooth_maximum``; what is no tensor always hands it None.
+
+x, direction = torch.tensor([-1.0, 0.0, 3.0]), torch.ones(3)
+with forward_ad.dual_level():
+    dual = forward_ad.make_dual(x, direction)
+    value, tangent = forward_ad.unpack_dual(smooth_maximum(dual, torch.zeros(()), 0.5))
+print("value", [f"{v:.4f}" for v in value.tolist()], "tangent", [f"{v:.4f}" for v in tangent.tolist()])
+assert torch.allclose(tangent, torch.sigmoid(2 * x))
+
+a, b = (torch.randn(4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+assert gradcheck(smooth_maximum, (a, b, 0.5), check_forward_ad=True, check_batched_forward_grad=True)
+
+# %%
+# The wrong version
+# -----------------
+#
+# A ``jvp`` is a second formula, and by default nobody tests it. This one forgot that the slope depends on the output:
+
+
+class Careless(SymlogFunction):
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent
+
+
+x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+print("gradcheck:", gradcheck(Careless.apply, (x,)))
+try:
+    gradcheck(Careless.apply, (x,), check_forward_ad=True)
+except RuntimeError as error:
+    print("with check_forward_ad=True:", str(error).splitlines()[0])
+else:
+    raise AssertionError("gradcheck did not see it")
+
+# %%
+# Forward over forward
+# --------------------
+#
+# Two levels of forward mode are the natural way to a second derivative. torch takes what the inner ``jvp`` returns
+# for a constant. No error:
+
+x = torch.tensor(2.0, dtype=torch.float64)
+exact = -1 / 9  # of log(1 + x), twice differentiated at 2
+nested = {
+    "forward over forward": jacfwd(jacfwd(symlog)),
+    "forward over reverse": jacfwd(grad(symlog)),
+    "reverse over forward": grad(jacfwd(symlog)),
+    "reverse over reverse": grad(grad(symlog)),
+    "forward over forward, composed": jacfwd(jacfwd(lambda x: x.sign() * x.abs().log1p())),
+}
+print(f"torch {torch.__version__}, exact {exact:.4f}")
+for name, function in nested.items():
+    second = function(x).item()
+    print(f"{name:30} {second:.4f}")
+    lost = name == "forward over forward" and second == 0
+    assert lost or abs(second - exact) < 1e-12
+
+# %%
+# Two modes mixed are right, if ``jvp`` and ``backward`` compute from inputs and outputs that were saved. Where two
+# forward levels are needed, compose. See `pytorch#197867 <https://github.com/pytorch/pytorch/issues/197867>`_.
+#
+# Compiled
+# --------
+#
+# ``fullgraph=True`` refuses the class where an input requires grad. Worse is a ``jvp`` *inside* of what is compiled:
+# your formula is dropped, and forward is differentiated as if it were a composition. For ``symlog`` that shows at 0:
+
+
+def slope_at_zero(function):
+    return jvp(function, (torch.zeros(()),), (torch.ones(()),))[1]
+
+
+try:
+    torch.compile(lambda x: symlog(x), fullgraph=True, backend="eager")(torch.zeros((), requires_grad=True))
+except RuntimeError as error:
+    print(type(error).__name__, "-", str(error).strip().splitlines()[0])
+else:
+    raise AssertionError("fullgraph takes a class with a jvp: say so above")
+compiled = torch.compile(slope_at_zero, backend="eager")
+print(f"slope at 0: {slope_at_zero(symlog):g}, compiled {compiled(symlog):g}")
+assert slope_at_zero(symlog) == 1
+
+# %%
+# What each method may read
+# -------------------------
+#
+# What ``jvp`` reads goes through ``save_for_forward``, in addition:
+
+
+class Forgotten(SymlogFunction):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+
+class WrongShape(SymlogFunction):
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent.sum()
+
+
+class WrongDtype(SymlogFunction):
+    @staticmethod
+    def jvp(ctx, tangent):
+        return SymlogFunction.jvp(ctx, tangent).double()
+
+
+class Missing(Function):
+    @staticmethod
+    def forward(input):
+        return input.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+
+x = torch.ones(2)
+for name, function in {
+    "nothing saved for forward": Forgotten.apply,
+    "tangent of another shape": WrongShape.apply,
+    "no jvp": Missing.apply,
+}.items():
+    try:
+        jvp(function, (x,), (x,))
+    except (RuntimeError, ValueError) as error:
+        print(f"{name}: {str(error).splitlines()[0][:100]}")
+    else:
+        raise AssertionError(f"{name} raises nothing")
+print("tangent of another dtype: no error,", jvp(WrongDtype.apply, (x,), (x,))[1].dtype)
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# A ``jvp`` costs nothing until it is called, but for ``fullgraph``. Both recipes keep less than the composition in
+# eager mode; compiled, the composition keeps as little or less, and is faster. What it does not have is the slope
+# of ``symlog`` at 0, where :math:`\operatorname{sign}(0) = 0` makes it vanish: a parameter that begins at 0 would
+# stay there.
+
+for name, function in {"symlog": symlog, "composed": lambda x: x.sign() * x.abs().log1p()}.items():
+    parameter = torch.zeros(1, requires_grad=True)
+    (function(parameter) - 1).square().sum().backward()
+    print(f"{name}: gradient at 0 {parameter.grad.item():g}")
+    assert (parameter.grad.item() == 0) == (name == "composed")
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/05_higher_order/hessian`: forward over reverse, and when it pays.
+# * :doc:`/cookbook/07_compile/torch_compile`: what else ``fullgraph`` refuses.
+# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the third transformation, ``vmap``.
+# * In torch's documentation: :func:`torch.autograd.gradcheck`, :func:`torch.func.hessian`.
