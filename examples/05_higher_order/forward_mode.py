@@ -6,9 +6,6 @@ You will give a function a ``jvp``, push a derivative through it in one pass, an
 with ``torch.compile``.
 """
 
-# sphinx_gallery_tags = ["forward mode", "second order", "ctx"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -37,6 +34,9 @@ with ``torch.compile``.
 # .. recipe:: symlog
 #
 # .. recipe:: smooth_maximum
+
+# sphinx_gallery_tags = ["forward mode", "second order", "ctx"]
+# sphinx_gallery_thumbnail_number = 1
 
 import time
 
