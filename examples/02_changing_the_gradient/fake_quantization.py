@@ -1,0 +1,289 @@
+r"""
+Fake quantization and learned step size
+=======================================
+
+You will train weights of two and three bits, by rounding in forward and letting the gradient pass, and learn the
+distance between the levels along with the weights.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When a network is to run on integers of four bits or fewer. At eight bits you rarely need training: round the
+# weights that you have. And torch has :func:`torch.fake_quantize_per_tensor_affine` with the same gradient, as fast,
+# and it compiles, too; take it, unless you want to change the gradient, work in float64, or do without its mask of
+# one byte an element. For the learned step torch has a private function only.
+#
+# The gradient
+# ------------
+#
+# Rounding has derivative 0 almost everywhere, so one is declared: that of the clamp, as if nothing were rounded.
+# With level :math:`q = \operatorname{round}(x / s) + z`,
+#
+# .. math::
+#
+#    y = s\,(\operatorname{clamp}(q, q_{\min}, q_{\max}) - z), \qquad
+#    \bar{x} = \bar{y}\,[q_{\min} \le q \le q_{\max}] .
+#
+# The step has a gradient of its own (LSQ). Differentiate :math:`y = s \operatorname{round}(x / s)` by the product
+# rule, the round again as if it were not there: inside of the range :math:`\partial y / \partial s =
+# \operatorname{round}(x / s) - x / s`, the rounding error in steps. Beyond, :math:`y = s\,q_{\max}` and the
+# derivative is :math:`q_{\max}`. All elements share one step, so their sum is large; LSQ multiplies it by
+# :math:`1 / \sqrt{N q_{\max}}`.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: fake_quantize
+#
+# .. recipe:: learned_step_size
+
+# sphinx_gallery_tags = ["gradient", "memory"]
+# sphinx_gallery_thumbnail_number = 1
+
+import itertools
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import audit, held_bytes
+from autograd_cookbook.quantization import fake_quantize, initial_step, learned_step_size
+
+# %%
+# See it work
+# -----------
+#
+# Handwritten digits, three layers of weights. They are trained in float32 and then rounded, or trained on for 50
+# steps while they are rounded in forward.
+
+digits = load_digits()
+images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
+order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+train, test = order[:1200], order[1200:]
+
+
+def logits(weights, x, quantize):
+    for k, weight in enumerate(weights):
+        x = (x.relu() if k else x) @ quantize(weight, k).mT
+    return x
+
+
+def fit(weights, quantize, others=(), optimizer=torch.optim.Adam, lr=5e-3, steps=50):
+    optimizer, losses = optimizer([*weights, *others], lr=lr), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(logits(weights, images[train], quantize), labels[train])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def accuracy(weights, quantize):
+    with torch.no_grad():
+        return (logits(weights, images[test], quantize).argmax(1) == labels[test]).float().mean().item()
+
+
+def copied(weights):
+    return [nn.Parameter(w.detach().clone()) for w in weights]
+
+
+def full(weight, k):
+    return weight
+
+
+torch.manual_seed(0)
+sizes = [64, 32, 32, 10]
+trained = [nn.Parameter(torch.randn(o, i) * (2 / i) ** 0.5) for i, o in itertools.pairwise(sizes)]
+fit(trained, full, lr=2e-2, steps=60)
+in_float = accuracy(trained, full)
+
+# %%
+# Rounding afterwards gets a fair chance: for each row of weights the step that makes the squared error least. In
+# training, the step is fixed, so that the largest weight falls on the last level, or learned.
+
+
+def largest_scale(weight, low, high):
+    return weight.detach().abs().amax(1) / high
+
+
+def best_scale(weight, low, high):
+    candidates = [largest_scale(weight, low, high) * f for f in torch.linspace(0.2, 1, 33)]
+    errors = [(fake_quantize(weight, s, 0, low, high, 0) - weight).square().sum(1) for s in candidates]
+    return torch.stack(candidates).gather(0, torch.stack(errors).argmin(0, keepdim=True))[0]
+
+
+def with_scales(scale, bits, train):
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    scales, weights = [scale(w, low, high) for w in trained], copied(trained)
+
+    def quantize(weight, k):
+        return fake_quantize(weight, scales[k], 0, low, high, 0)
+
+    losses = fit(weights, quantize) if train else []
+    return accuracy(weights, quantize), losses
+
+
+def with_steps(bits):
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    steps, weights = [nn.Parameter(initial_step(w, high, 0)) for w in trained], copied(trained)
+
+    def quantize(weight, k):
+        return learned_step_size(weight, steps[k], low, high, 0)
+
+    losses = fit(weights, quantize, steps)
+    return accuracy(weights, quantize), losses
+
+
+def plain(weight, k):  # what autograd makes of round and clamp
+    scale = best_scale(weight, -2, 1)[:, None]
+    return (weight / scale).round().clamp(-2, 1) * scale
+
+
+bits = [2, 3, 4, 8]
+results = {
+    "rounded afterwards": [with_scales(best_scale, b, False) for b in bits],
+    "trained, step fixed": [with_scales(largest_scale, b, True) for b in bits],
+    "trained, step learned": [with_steps(b) for b in bits],
+}
+histories = {"no straight-through": fit(copied(trained), plain)}
+histories |= {name: runs[0][1] for name, runs in results.items() if runs[0][1]}
+accuracies = {name: [a for a, _ in runs] for name, runs in results.items()}
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained", width_ratios=[1.15, 1])
+figure.suptitle("With two bits a weight: rounding breaks the network, training it rounded mends it")
+left.axhline(in_float, color="0.6", linewidth=1, label="float32")
+for (name, values), style in zip(accuracies.items(), (":o", "--s", "-^"), strict=True):
+    left.plot(bits, values, style, markersize=5, label=name)
+left.set(xlabel="bits per weight", ylabel="accuracy on unseen digits", xticks=bits, ylim=(None, 1))
+left.legend(fontsize=8)
+for (name, losses), style in zip(histories.items(), ("-.", "--", "-"), strict=True):
+    right.semilogy(losses, style, label=name)
+right.set(xlabel="step of training, 2 bits", ylabel="loss")
+right.legend(fontsize=8)
+plt.show()
+
+print(f"float32: {in_float:.1%}")
+for name, values in accuracies.items():
+    print(f"{name:22}", "  ".join(f"{b} bits {v:.1%}" for b, v in zip(bits, values, strict=True)))
+flat = histories["no straight-through"]
+print(f"no straight-through: loss {flat[0]:.3f} at the first step, {flat[-1]:.3f} at the last: the gradient is 0")
+assert flat[0] == flat[-1]
+assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"][0] + 0.1
+assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
+
+# %%
+# Is that the learning, or a better step? Train with the steps that were searched for, fixed:
+
+searched, _ = with_scales(best_scale, 2, True)
+print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
+assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
+
+# %%
+# About the same: what learning spares you here is the search.
+#
+# Against torch's own: the same bits in float32, ties included. In float64 torch rounds the step to float32, and in
+# either it makes the lowest level of NaN, where one would like to see that the network has diverged.
+
+x = torch.arange(-200, 200) * 0.05
+for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
+    ours, theirs = (f(x, scale, zero_point, -8, 7) for f in (fake_quantize, torch.fake_quantize_per_tensor_affine))
+    assert torch.equal(ours, theirs)
+print("torch", torch.__version__)
+for value in (0.31, float("nan")):
+    x = torch.tensor(value, dtype=torch.float64)
+    pair = [f(x, 0.1, 0, -8, 7).item() for f in (fake_quantize, torch.fake_quantize_per_tensor_affine)]
+    print(f"float64 {value:4}: ours {pair[0]}, torch {pair[1]}")
+
+# %%
+# The wrong version
+# -----------------
+#
+# The mask, computed before the zero point is added. For a zero point of 0 it is right. For levels 0 to 15 with 8
+# standing for zero, as signed weights have them, every negative number loses its gradient:
+
+
+class EarlyMask(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, input, scale, zero_point, low, high):
+        level = (input / scale).round()
+        ctx.save_for_backward((level >= low) & (level <= high))
+        return ((level + zero_point).clamp(low, high) - zero_point) * scale
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (mask,) = ctx.saved_tensors
+        return grad_output * mask, None, None, None, None
+
+
+x = torch.linspace(-1.2, 1.2, 9, dtype=torch.float64, requires_grad=True)
+print("input ", [f"{v:4.1f}" for v in x.tolist()])
+for name, function in {"early": EarlyMask.apply, "recipe": fake_quantize}.items():
+    (gradient,) = torch.autograd.grad(function(x, 0.125, 8, 0, 15).sum(), x)
+    print(f"{name:6}", [f"{v:4.0f}" for v in gradient.tolist()])
+    assert bool(gradient[x < 0].any()) == (name == "recipe")
+
+# %%
+# ``gradcheck`` cannot tell them apart, as it must fail for both. What can is a comparison with the gradient that is
+# declared:
+
+declared = torch.fake_quantize_per_tensor_affine
+report = audit(EarlyMask.apply, (x, 0.125, 8, 0, 15), surrogate=declared, only=["first_order"])
+print(report.findings[0].summary)
+assert not report.ok
+
+# %%
+# The second mistake: :math:`1 / \sqrt{N q_{\max}}` is forgotten. Here are gradients relative to their parameters, of
+# steps over weights; about 1 would be balanced. With plain gradient descent steps jump, some below 0, and at a rate
+# that trains the right version the network does not come back. Adam divides the factor out again: no harm there.
+
+for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
+    for factor in (None, 1.0):
+        weights, steps = copied(trained), [nn.Parameter(initial_step(w, 1)) for w in trained]
+
+        def two_bits(weight, k):
+            return learned_step_size(weight, steps[k], -2, 1, None, factor)  # noqa: B023
+
+        F.cross_entropy(logits(weights, images[train], two_bits), labels[train]).backward()
+        with torch.no_grad():
+            ratios = [s.grad / s * w.norm() / w.grad.norm() for s, w in zip(steps, weights, strict=True)]
+        fit(weights, two_bits, steps, optimizer, lr)
+        print(
+            f"{name:4} {'forgotten' if factor else 'LSQ':9} relative gradients",
+            *(f"{r.abs().item():5.2f}" for r in ratios),
+            f" smallest step {min(steps).item():6.2f}  accuracy {accuracy(weights, two_bits):.1%}",
+        )
+        assert (accuracy(weights, two_bits) < 0.5) == (name == "SGD" and factor == 1.0)
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# Nothing is kept but arguments. The output cannot replace them: the last level stands for numbers that were in range
+# and for those beyond. For a weight the argument is there anyway. For an activation it depends on the layer before:
+# relu keeps its output, a linear layer does not, and then keeping the input costs 4 bytes where torch's mask costs 1.
+
+activations, weight = torch.randn(1000, 100, requires_grad=True), torch.randn(100, 100, requires_grad=True)
+for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():
+    held = [
+        held_bytes(lambda x: quantize(layer(x), 0.1, 0, -8, 7), activations) / activations.numel()  # noqa: B023
+        for quantize in (fake_quantize, torch.fake_quantize_per_tensor_affine)
+    ]
+    print(f"after {name:6} bytes an element, with the result: ours {held[0]:.0f}, torch's {held[1]:.0f}")
+    assert [round(h, 3) for h in held] == ([8, 9] if name == "relu" else [8, 5])
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: the same declared gradient for round and sign alone.
+# * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one that is not constant, and how to test it.
+# * :doc:`/cookbook/04_memory/masks`: a mask of one bit, where the input is not kept.
+# * In torch's documentation: :func:`torch.fake_quantize_per_tensor_affine`,
+#   :func:`torch.fake_quantize_per_channel_affine`.
