@@ -99,6 +99,57 @@ print(f"peak of backward: {after:,} bytes, with steps inside {inside:,}: {after 
 assert inside < after / 4
 
 # %%
+# Which hook sees what
+# --------------------
+#
+# There are five places to hang a hook. For :math:`y = 2x,\ z = y^2` at :math:`x = 3`, with :math:`\bar{z} = 1`:
+
+x = torch.tensor(3.0, requires_grad=True)
+y = 2 * x
+z = y.square()
+seen = []
+y.register_hook(lambda grad: seen.append(("tensor", grad.item())))
+y.retain_grad()
+z.grad_fn.register_prehook(lambda grads: seen.append(("before the node of z", grads[0].item())))
+z.grad_fn.register_hook(lambda inputs, outputs: seen.append(("after the node of z", inputs[0].item())))
+x.register_post_accumulate_grad_hook(lambda leaf: seen.append(("accumulated", leaf.grad.item())))
+z.backward()
+for place, value in seen:
+    print(f"{place:21} {value:g}")
+print(f"{'y.retain_grad()':21} {y.grad.item():g}")
+assert [value for _, value in seen] == [1, 12, 12, 24]
+assert y.grad.item() == 12
+
+# %%
+# A hook on a *node* gets all gradients that go in or come out at once; returning a tuple replaces them. A hook on a
+# tensor gets one, and is what you want nearly always. ``retain_grad`` keeps what the hooks of its tensor have left,
+# even of those that were registered after it:
+
+y = 2 * x
+y.retain_grad()
+y.register_hook(lambda grad: 10 * grad)
+y.square().backward()
+print("retained after a hook that multiplies by 10:", y.grad.item())
+assert y.grad.item() == 120
+
+# %%
+# The fifth is the hook of a module. It works by wrapping inputs and outputs in a ``Function`` of its own, and that
+# shows: what the module returns may not be changed in place any more.
+
+layer = nn.Linear(2, 2)
+norms = []
+handle = layer.register_full_backward_hook(lambda module, ins, outs: norms.append(float(outs[0].norm())))
+data = torch.ones(1, 2, requires_grad=True)
+layer(data).sum().backward()
+print("norm of the gradient of its output:", norms)
+try:
+    layer(data).relu_()
+except RuntimeError as error:
+    print(str(error).split(".")[0])
+handle.remove()
+layer(data).relu_()  # without the hook it may
+
+# %%
 # Hooks on *saved tensors* change what is stored between forward and backward. In bfloat16 the value stays exact,
 # and the gradient gets an error that you should measure on your own network:
 
