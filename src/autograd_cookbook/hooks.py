@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
+from autograd_cookbook.clipping import limited
+
 
 def clip_gradient(input: Tensor, max_norm: float) -> Tensor:
     r"""Pass a tensor through unchanged, and its gradient with a norm of at most ``max_norm``.
@@ -35,12 +37,7 @@ def clip_gradient(input: Tensor, max_norm: float) -> Tensor:
     if not max_norm > 0:
         raise ValueError(f"expected max_norm > 0, got {max_norm}")
 
-    def clip(grad: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(grad)
-        # The comparison is made on tensors: no number has to come back from the device.
-        return grad * torch.where(norm > max_norm, max_norm / norm, 1).to(grad.dtype)
-
-    return _with_hook(input, clip)
+    return _with_hook(input, lambda grad: limited(grad, max_norm, tuple(range(grad.dim()))))
 
 
 def add_gradient_noise(input: Tensor, std: float, generator: torch.Generator | None = None) -> Tensor:
