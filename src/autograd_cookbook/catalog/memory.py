@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import checkpointing, selective
+from autograd_cookbook import checkpointing, masks, selective
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import million, randn
+from autograd_cookbook.catalog.samples import million, randn, unary
 
 
 def _weights(*shape: int) -> Tensor:
@@ -49,6 +49,28 @@ def _rms_norm() -> Iterator[Sample]:
 
 def _composed_rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
     return input * torch.rsqrt(input.square().mean(-1, keepdim=True) + eps) * weight
+
+
+def _linear_relu() -> Iterator[Sample]:
+    yield Sample("batch", (randn(4, 3), randn(5, 3), randn(5)))
+    yield Sample("no bias", (randn(4, 3), randn(5, 3), None))
+    yield Sample("vector", (randn(3), randn(5, 3), randn(5)))
+    yield Sample("two batch dims", (randn(2, 3, 4), randn(5, 4), randn(5)))
+    yield Sample("empty batch", (randn(0, 3), randn(5, 3), randn(5)))
+
+
+def _seeded_dropout() -> Iterator[Sample]:
+    yield Sample("seed given", (randn(4, 3), 0.5, True, 7))
+    yield Sample("nothing drops", (randn(4, 3), 0.0, True, 7))
+    yield Sample("everything drops", (randn(4, 3), 1.0, True, 7))
+    yield Sample("complex", (randn(2, 3, dtype=torch.complex128), 0.2, True, 1))
+    yield Sample("scalar", (randn(), 0.5, True, 0))
+    yield Sample("empty", (randn(0, 3), 0.5, True, 7))
+
+
+def _dropout(input: Tensor, p: float, training: bool, seed: int) -> Tensor:
+    keeps = torch.rand(input.shape, generator=torch.Generator().manual_seed(seed)) >= p
+    return input * keeps / (1 - p) if p < 1 else 0 * input
 
 
 def _checkpoint() -> Iterator[Sample]:
@@ -124,6 +146,53 @@ RECIPES: tuple[Recipe, ...] = (
             composition=_composed_rms_norm,
             built_in=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
             wins=("bytes",),
+        ),
+    ),
+    Recipe(
+        name="packed_relu",
+        page="04_memory/masks",
+        topics=("D2",),
+        function=masks.packed_relu,
+        exports=("packed_relu",),
+        samples=unary,
+        reference=torch.relu,
+        cost=Cost(
+            million, 0.125, minimum=0.125, composition=lambda x: x * (x > 0), built_in=torch.relu, wins=("bytes",)
+        ),
+    ),
+    Recipe(
+        name="linear_relu",
+        page="04_memory/masks",
+        topics=("D2",),
+        function=masks.linear_relu,
+        exports=("linear_relu",),
+        samples=_linear_relu,
+        reference=lambda x, weight, bias=None: torch.relu(F.linear(x, weight, bias)),
+        cost=Cost(
+            lambda: (*million(), _weights(1000, 1000), _weights(1000)),
+            saved=0.125,
+            minimum=0.125,
+            composition=lambda x, weight, bias: (x @ weight.mT + bias).clamp(min=0),
+            built_in=lambda x, weight, bias: torch.relu(F.linear(x, weight, bias)),
+            wins=("bytes",),
+        ),
+    ),
+    Recipe(
+        name="seeded_dropout",
+        page="04_memory/masks",
+        topics=("D2",),
+        function=masks.seeded_dropout,
+        exports=("seeded_dropout",),
+        samples=_seeded_dropout,
+        reference=_dropout,
+        promises=("first_order", "second_order", "vmap", "checkpoint"),
+        cost=Cost(
+            lambda: (_weights(4000, 1000), 0.5),
+            saved=0,
+            minimum=0,
+            composition=lambda x, p: x * (torch.rand_like(x) >= p) / (1 - p),
+            built_in=F.dropout,
+            wins=("bytes", "peak"),
         ),
     ),
     Recipe(

@@ -1,0 +1,202 @@
+r"""
+Masks: one bit an element, or none
+==================================
+
+You will keep the mask of a rectifier in one bit an element and that of dropout in eight bytes altogether, and see
+where packing a mask costs more than it saves.
+"""
+
+# sphinx_gallery_tags = ["memory", "ctx", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# A rectifier: when what follows keeps nothing, as a sum, a residual addition or pooling does. Before a linear layer or
+# a convolution, which keeps its input, :func:`torch.relu` is free, because it keeps that same tensor. Dropout: always,
+# if memory is what you lack, you do not compile, and a mask other than torch's for the same seed is fine.
+#
+# The gradient
+# ------------
+#
+# Both functions multiply by a mask, forward and backward:
+#
+# .. math::
+#
+#    y = m \odot x, \qquad \bar{x} = m \odot \bar{y} .
+#
+# A bool in torch is one *byte*. Eight fit in one, and :math:`n` elements need :math:`\lceil n / 8 \rceil` bytes. A mask
+# that was drawn at random needs only the number that it was drawn with.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: packed_relu
+#
+# .. recipe:: linear_relu
+#
+# .. recipe:: seeded_dropout
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import held_bytes, saved_bytes
+from autograd_cookbook.masks import linear_relu, pack_bits, packed_relu, seeded_dropout, unpack_bits
+
+# %%
+# See it work
+# -----------
+#
+# Bytes that are kept for backward, per element: the function alone, and with a linear layer behind it.
+
+x = torch.randn(500, 1000, requires_grad=True)
+layer = nn.Linear(1000, 10)
+functions = {
+    "relu, bool mask": lambda x: x * (x > 0),
+    "relu, torch": torch.relu,
+    "relu, packed": packed_relu,
+    "dropout, bool mask": lambda x: x * (torch.rand_like(x) >= 0.5) / 0.5,
+    "dropout, torch": F.dropout,
+    "dropout, seed": seeded_dropout,
+}
+
+
+def before_linear(function):
+    return lambda x, weight, bias: F.linear(function(x), weight, bias)
+
+
+alone = [saved_bytes(f, x) / x.numel() for f in functions.values()]
+followed = [saved_bytes(before_linear(f), x, *layer.parameters()) / x.numel() for f in functions.values()]
+
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained", sharey=True)
+figure.suptitle("Bytes kept per element: packing saves where nobody keeps the output")
+for axis, values, title in zip(axes, (alone, followed), ("before a sum", "before a linear layer"), strict=True):
+    bars = axis.barh(list(functions), values, color=["0.75", "0.55", "tab:blue"] * 2, hatch=["", "//", ""] * 2)
+    axis.bar_label(bars, [f"{value:.4g}" if value >= 0.01 else "0" for value in values], padding=3)
+    axis.set(title=title, xlim=(0, 9.5), xlabel="bytes")
+axes[0].invert_yaxis()
+plt.show()
+
+print("torch", torch.__version__)
+assert alone[:3] == [1, 4, 0.125]
+assert followed[:3] == [5, 4, 4.125]
+assert np.allclose(alone[3:], [1, 4, 0], atol=1e-4)
+assert np.allclose(followed[3:], [5, 8, 4], atol=1e-4)
+assert saved_bytes(seeded_dropout, x) == 8
+
+# %%
+# Packing is exact for every size, and a linear layer with its rectifier keeps its arguments and those bits. As the
+# output is not kept, it may be written to, which torch's rectifier does not allow:
+
+for n in (0, 1, 8, 9, 1001):
+    mask = torch.rand(n) > 0.5
+    assert pack_bits(mask).numel() == -(-n // 8)
+    assert torch.equal(unpack_bits(pack_bits(mask), mask.shape), mask)
+assert saved_bytes(linear_relu, x, *layer.parameters()) == -(-500 * 10 // 8)
+
+packed_relu(x).add_(1).sum().backward()
+try:
+    torch.relu(x).add_(1).sum().backward()
+except RuntimeError as error:
+    print(str(error).partition(": [")[0])
+
+# %%
+# The seed is one number from torch's generator. What you seed is repeated, and every sample of a vmap gets a mask of
+# its own where you ask for that:
+
+torch.manual_seed(0)
+first = seeded_dropout(x)
+torch.manual_seed(0)
+assert torch.equal(first, seeded_dropout(x))
+assert not torch.equal(first, seeded_dropout(x))
+
+for randomness in ("same", "different"):
+    masks = torch.func.vmap(seeded_dropout, randomness=randomness)(torch.ones(2, 100_000)) != 0
+    print(f"{randomness:9}: the masks of two samples agree in {float((masks[0] == masks[1]).float().mean()):.0%}")
+
+# %%
+# The wrong version
+# -----------------
+#
+# A mask on ``ctx``. It computes the same gradient, and tools that count or move saved tensors do not know of it. Nor
+# does autograd, which frees saved tensors when backward is done: this one lives as long as the output does.
+
+
+class MaskOnCtx(Function):
+    """Hides a tensor."""
+
+    @staticmethod
+    def forward(input):
+        return input.clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mask = output > 0
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.mask
+
+
+def with_backward(function):
+    def run():
+        output = function(x)
+        torch.autograd.grad(output.sum(), x)
+        return output
+
+    return run
+
+
+for name, function in {"mask on ctx": MaskOnCtx.apply, "recipe": packed_relu}.items():
+    size = x.untyped_storage().nbytes()
+    counted, alive = saved_bytes(function, x), held_bytes(function, x) - size
+    after = held_bytes(with_backward(function)) - size
+    print(f"{name:12} counted: {counted:>7,}  alive after forward: {alive:>7,}  after backward: {after:>7,}")
+    assert (counted == 0) == (after > 0) == (function is not packed_relu)
+
+# %%
+# And a seeded dropout that seeds the *global* generator. Every random number of the program after it is fixed:
+
+
+def reseeding_dropout(input, p, seed):
+    torch.manual_seed(seed)
+    return input * (torch.rand_like(input) >= p) / (1 - p)
+
+
+drawn = []
+for dropout in (reseeding_dropout, lambda input, p, seed: seeded_dropout(input, p, seed=seed)):
+    torch.manual_seed(1)
+    drawn.append([])
+    for _ in range(3):
+        dropout(x, 0.5, 0)
+        drawn[-1].append(round(float(torch.rand(())), 3))
+print("after a global seed:", drawn[0], " after the recipe:", drawn[1])
+assert len(set(drawn[0])) == 1
+assert len(set(drawn[1])) == 3
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# Packing and unpacking take time, several times that of a rectifier alone, which does next to nothing. And unpacked,
+# the mask is a byte again: the *peak* of one call is higher than torch's, while what a deep network keeps is lower.
+# Dropout is ahead in both columns, and as fast on a CPU, though it draws its mask twice: :func:`torch.rand`
+# is that much faster than the generator of Bernoulli numbers in torch's dropout.
+#
+# :func:`torch.compile` keeps one byte for either mask, and refuses the generator of ``seeded_dropout``.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/04_memory/selective_saving`: keep the input alone, and what a compiler does by itself.
+# * :doc:`/cookbook/04_memory/in_place`: a rectifier whose output stands where its input did.
+# * :doc:`/cookbook/04_memory/checkpointing`: random numbers that are drawn again, for whole networks.
+# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: vmap over samples, for which masks must differ.
+# * In torch's documentation: :func:`torch.nn.functional.dropout`, :class:`torch.Generator`.
