@@ -6,9 +6,6 @@ You will keep the mask of a rectifier in one bit an element and that of dropout 
 where packing a mask costs more than it saves.
 """
 
-# sphinx_gallery_tags = ["memory", "ctx", "second order", "compile"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -37,6 +34,9 @@ where packing a mask costs more than it saves.
 # .. recipe:: linear_relu
 #
 # .. recipe:: seeded_dropout
+
+# sphinx_gallery_tags = ["memory", "ctx", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
 import numpy as np
