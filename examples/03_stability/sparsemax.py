@@ -1,0 +1,197 @@
+r"""
+Sparsemax and entmax: probabilities that are exactly zero
+=========================================================
+
+You will write two relatives of softmax that give most entries probability 0, exactly, with a backward that keeps
+nothing but the output.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When a zero means something: attention that one can read, a choice among a few, a mixture whose other parts need not
+# be computed. Torch has neither function. If small is as good as zero, stay with :func:`torch.softmax`: it is faster,
+# and it never stops a gradient, while an entry with probability 0 here gets none.
+#
+# The gradient
+# ------------
+#
+# Sparsemax is the projection onto the simplex, entmax with :math:`\alpha = 1.5` lies halfway to softmax:
+#
+# .. math::
+#
+#    \text{sparsemax: } p_i = \max(x_i - \tau, 0), \qquad
+#    \text{1.5-entmax: } p_i = \max(x_i/2 - \tau, 0)^2, \qquad \sum_i p_i = 1 .
+#
+# Nobody has to differentiate the search for :math:`\tau`. Near :math:`x` the support :math:`S` stays as it is, so
+# :math:`dp_i = s_i\,(dx_i - c)` with :math:`s_i = 1` or :math:`s_i = \sqrt{p_i}` on it, and 0 elsewhere. The
+# probabilities still sum to 1, which fixes :math:`c`:
+#
+# .. math:: \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big) .
+#
+# With :math:`s_i = p_i` this is the softmax.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: sparsemax
+#
+# .. recipe:: entmax15
+
+# sphinx_gallery_tags = ["stability", "shapes", "second order"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.colors import LogNorm
+from sklearn.datasets import load_digits
+from torch.autograd import Function
+
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.entmax import Entmax15Function, entmax15, sparsemax
+
+# %%
+# See it work
+# -----------
+#
+# Three logits, of which the first one moves. Softmax never gets to 0 or 1, sparsemax is piecewise linear, and entmax
+# arrives at 0 with slope 0:
+
+functions = {"softmax": torch.softmax, "1.5-entmax": entmax15, "sparsemax": sparsemax}
+x = torch.linspace(-4, 4, 401, dtype=torch.float64)
+logits = torch.stack([x, torch.zeros_like(x), torch.full_like(x, -0.5)], 1)
+
+figure, axes = plt.subplots(1, 3, figsize=(7, 3), layout="constrained", sharey=True)
+figure.suptitle("Probabilities of three logits as the first one moves: two of the functions reach 0 and 1")
+for axis, (name, function) in zip(axes, functions.items(), strict=True):
+    for values, style, label in zip(function(logits, 1).T, ("-", "--", "-."), ("x", "0", "−0.5"), strict=True):
+        axis.plot(x, values, style, label=f"logit {label}")
+    axis.set(title=name, xlabel="x")
+axes[0].set_ylabel("probability")
+axes[0].legend(fontsize=8, loc="upper left")
+plt.show()
+
+for name, function in functions.items():
+    certain = (function(logits, 1) == 1).any(1).double().mean()
+    print(f"{name:10} is certain, to the last bit, at {certain:4.0%} of the points")
+
+# %%
+# Attention of handwritten digits to each other, sorted by class: 60 queries and the same keys, compared by the cosine
+# of their pixels. White is 0.
+
+digits = load_digits(n_class=6)
+order = torch.tensor(digits.target[:60]).argsort(stable=True)
+pixels = torch.tensor(digits.data[:60])[order]
+pixels = torch.nn.functional.normalize(pixels - pixels.mean(0), dim=1)
+scores = (8 * pixels @ pixels.T).fill_diagonal_(-torch.inf)  # nobody looks at itself
+same = (torch.tensor(digits.target[:60])[order].unsqueeze(1) == torch.tensor(digits.target[:60])[order]).double()
+
+figure, axes = plt.subplots(1, 3, figsize=(7, 2.9), layout="constrained", sharey=True)
+figure.suptitle("Attention of 60 digits to each other: the sharper the function, the more exact zeros")
+for axis, (name, function) in zip(axes, functions.items(), strict=True):
+    weights = function(scores, -1)
+    shown = axis.imshow(weights.where(weights > 0, torch.nan), norm=LogNorm(1e-5, 1), cmap="viridis_r")
+    zeros = (weights == 0).double().mean()
+    axis.set(title=f"{name}\n{zeros:.0%} zeros", xticks=[], yticks=[], xlabel="key")
+    axis.grid(visible=False)
+    print(f"{name:10} {zeros:4.0%} zeros, {(weights * same).sum(1).mean():4.0%} of the weight on the same digit")
+    assert zeros > 0.5 or function is torch.softmax
+axes[0].set_ylabel("query")
+figure.colorbar(shown, ax=axes, shrink=0.8)
+plt.show()
+
+# %%
+# Masks, infinities, ties: entries :math:`-\infty` have probability 0, a row of them is 0, and the threshold comes from
+# sums of numbers between -1 and 0, so that large logits lose no digits.
+
+inf = float("inf")
+for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, -1e30]):
+    entries = torch.tensor(row, requires_grad=True)
+    p = sparsemax(entries)
+    (gradient,) = torch.autograd.grad(p[1], entries)
+    print(f"{row!s:21} sparsemax {[round(v, 4) for v in p.tolist()]!s:16} gradient of entry 1 {gradient.tolist()}")
+    assert gradient.isfinite().all()
+
+# %%
+# The wrong version
+# -----------------
+#
+# The algorithm tries every size of support, and takes a square root for each. Left to autograd this is right almost
+# everywhere: ``clamp`` blocks the gradient of the sizes that have no root. But where a size that was *not* chosen has
+# the root :math:`\sqrt{0}`, its slope is infinite, and ``gather`` multiplies it by 0. Whole numbers do it:
+
+
+def left_to_autograd(x):
+    z = x / 2
+    descending = z.sort(descending=True).values
+    k = torch.arange(1, len(x) + 1)
+    mean = descending.cumsum(0) / k
+    root = mean - (mean**2 - descending.square().cumsum(0) / k + 1 / k).clamp(min=0).sqrt()
+    size = (root <= descending).sum()
+    return (z - root[size - 1]).clamp(min=0).square()
+
+
+for name, function in {"left to autograd": left_to_autograd, "entmax15": entmax15}.items():
+    for row in ([2.0, 1.9, 0.0, 0.0], [2.0, 2.0, 0.0, 0.0]):
+        entries = torch.tensor(row, requires_grad=True)
+        (gradient,) = torch.autograd.grad(function(entries)[0], entries)
+        print(f"{name:17} {row} gradient {[round(v, 4) for v in gradient.tolist()]}")
+        assert gradient.isfinite().all() == (function is entmax15 or row[1] < 2)
+
+# %%
+# The formula above has a root too, :math:`\sqrt{p}`. It is right as it stands, once. Its second derivative is NaN at
+# each zero, and one zero spoils its row. The recipe takes the root of 1 where :math:`p` is 0, and drops it afterwards.
+
+
+class Unguarded(Function):
+    @staticmethod
+    def forward(input):
+        return Entmax15Function.forward(input, -1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (output,) = ctx.saved_tensors
+        root = output.sqrt()
+        return root * (grad_output - (root * grad_output).sum(-1, keepdim=True) / root.sum(-1, keepdim=True))
+
+
+print("torch", torch.__version__)
+entries = torch.tensor([1.0, 0.5, -2.0], requires_grad=True)
+for name, function in {"unguarded": Unguarded.apply, "entmax15": entmax15}.items():
+    (first,) = torch.autograd.grad(function(entries)[0], entries, create_graph=True)
+    (second,) = torch.autograd.grad(first[0], entries)
+    print(f"{name:10} first {[round(v, 4) for v in first.tolist()]}, second {[round(v, 4) for v in second.tolist()]}")
+    assert first.isfinite().all()
+    assert second.isfinite().all() == (name == "entmax15")
+
+# %%
+# And a softmax whose small entries are set to 0 is neither: it jumps where an entry crosses the limit, and the
+# gradient knows nothing of it.
+#
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# The output is all that is kept, and what comes next mostly keeps it anyway, as the product of attention weights and
+# values does. Then it costs nothing:
+
+scores = torch.randn(100, 1000, requires_grad=True)
+values = torch.randn(1000, 16, requires_grad=True)
+for name, function in {"p": lambda s, v: sparsemax(s), "p @ v": lambda s, v: sparsemax(s) @ v}.items():
+    print(f"{name:5} {saved_bytes(function, scores, values) / scores.numel():.2f} bytes a score")
+    assert saved_bytes(function, scores, values) == 4 * scores.numel()
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/03_stability/cross_entropy`: the softmax, and rows that are masked as a whole.
+# * :doc:`/cookbook/05_higher_order/implicit`: the same idea where the search has no closed form.
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: hard choices with a gradient made up for them.
+# * In torch's documentation: :func:`torch.softmax`, :func:`torch.sort`.
