@@ -197,24 +197,46 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
     """
     if not dtype.is_floating_point:
         raise ValueError(f"expected a floating dtype, got {dtype}")
+
+    def pack(tensor: Tensor) -> Any:
+        wider = tensor.is_floating_point() and tensor.element_size() > dtype.itemsize
+        return (tensor.dtype, tensor.to(dtype)) if wider else tensor
+
+    return with_saved(pack, lambda packed: packed[1].to(packed[0]), function, args)
+
+
+def with_saved(
+    pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor], function: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
+    """Call a function, and keep what it saves for backward as ``pack`` makes it; ``unpack`` makes tensors of that.
+
+    What ``pack`` returns as it is, is kept so. Arguments and leaves such as parameters are alive anyway, and not
+    packed.
+
+    Raises:
+        RuntimeError: in backward, if a tensor that was not packed was written to in between.
+    """
     # Compared by storage: autograd hands over an argument as another Python object.
     alive = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
 
-    def pack(tensor: Tensor) -> tuple[torch.dtype, Tensor, int]:
+    def keep(tensor: Tensor) -> tuple[Any, int | None]:
         # Without the graph: a node that keeps its own output so is kept alive by it, for good.
         kept = tensor.detach()
-        wider = tensor.is_floating_point() and tensor.element_size() > dtype.itemsize
-        if wider and not tensor.is_leaf and tensor.untyped_storage().data_ptr() not in alive:
-            kept = kept.to(dtype)
-        return tensor.dtype, kept, kept._version
+        if not tensor.is_leaf and tensor.untyped_storage().data_ptr() not in alive:
+            packed = pack(kept)
+            if packed is not kept:
+                return packed, None
+        return kept, kept._version
 
-    def unpack(packed: tuple[torch.dtype, Tensor, int]) -> Tensor:
-        original, kept, version = packed
+    def give(saved: tuple[Any, int | None]) -> Tensor:
+        kept, version = saved
+        if version is None:
+            return unpack(kept)
         if kept._version != version:  # with hooks in place, autograd itself no longer looks
             raise RuntimeError(
                 f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation"
             )
-        return kept.to(original)
+        return kept
 
-    with saved_tensors_hooks(pack, unpack):
+    with saved_tensors_hooks(keep, give):
         return function(*args)

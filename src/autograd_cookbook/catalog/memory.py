@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import checkpointing, masks, selective
+from autograd_cookbook import checkpointing, masks, offloading, selective
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -91,6 +91,22 @@ def _checkpoint_sequence() -> Iterator[Sample]:
 def _in_sequence(functions: Any, input: Tensor, segments: int | None = None) -> Tensor:
     for function in functions:
         input = function(input)
+    return input
+
+
+def _saved_elsewhere() -> Iterator[Sample]:
+    yield Sample("chain", (lambda x: x.exp().sin() * x.tanh(), randn(2, 16)))
+    yield Sample("two inputs", (lambda x, w: (x @ w).sigmoid().square(), randn(4, 3), randn(3, 8)))
+    yield Sample("several outputs", (lambda x: (x.exp(), x.sin().square()), randn(8)))
+    yield Sample("scalar", (lambda x: x.exp().sin(), randn()))
+    yield Sample("empty", (lambda x: x.exp().sin(), randn(0, 8)))
+
+
+def _layers(input: Tensor) -> Tensor:
+    """Ten layers, each of which saves what it returns."""
+    weight = torch.eye(input.shape[1])
+    for _ in range(10):
+        input = (input @ weight).tanh()
     return input
 
 
@@ -214,5 +230,44 @@ RECIPES: tuple[Recipe, ...] = (
         samples=_checkpoint_sequence,
         reference=_in_sequence,
         promises=("first_order", "second_order", "checkpoint"),
+    ),
+    Recipe(
+        name="offloaded",
+        page="04_memory/saved_tensor_hooks",
+        topics=("D5",),
+        function=offloading.offloaded,
+        exports=("offloaded",),
+        samples=_saved_elsewhere,
+        reference=lambda function, *args: function(*args),
+        # torch.func and torch.compile refuse hooks on saved tensors.
+        promises=("first_order", "second_order", "checkpoint"),
+        cost=Cost(
+            lambda: (_layers, torch.randn(10_000, 100).requires_grad_()),
+            saved=0,
+            minimum=0,
+            composition=lambda function, x: function(x),
+            unit="element of an activation",
+            wins=("bytes",),
+        ),
+    ),
+    Recipe(
+        name="compressed",
+        page="04_memory/saved_tensor_hooks",
+        topics=("D5",),
+        function=offloading.compressed,
+        exports=("compressed",),
+        samples=_saved_elsewhere,
+        reference=lambda function, *args: function(*args),
+        gradient="approximate",
+        tolerance=0.02,
+        promises=("first_order", "checkpoint"),
+        cost=Cost(
+            lambda: (_layers, torch.randn(10_000, 100).requires_grad_()),
+            saved=10.4,
+            minimum=0,
+            composition=lambda function, x: function(x),
+            unit="element of an activation",
+            wins=("bytes",),
+        ),
     ),
 )

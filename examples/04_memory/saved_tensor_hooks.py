@@ -1,0 +1,185 @@
+r"""
+Hooks on saved tensors: on disk, or in one byte
+===============================================
+
+You will take any part of a network, and have what it saves for backward written to disk or squeezed into a byte an
+element, without a change to the network.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When activations do not fit and computing them again is too slow or not possible, as for a simulation that calls
+# the outside world. Checkpointing needs no disk and makes no error: try it first. To move activations from a GPU to
+# the main memory, torch has :class:`torch.autograd.graph.save_on_cpu`.
+#
+# The gradient
+# ------------
+#
+# Between forward and backward a saved tensor :math:`s` is of no use to anybody. A pair of hooks decides what becomes
+# of it, :math:`s \mapsto u(p(s))`. On disk that is the identity. In a byte, each row is rounded to 255 levels:
+#
+# .. math::
+#
+#    u(p(s)) = a \operatorname{round}(s / a), \quad a = \tfrac{1}{127} \max_{\text{row}} |s|, \qquad
+#    |u(p(s)) - s| \le a / 2 .
+#
+# The value of the network is exact either way. The gradient is that of a network whose activations were off by half a
+# step where backward looks at them; the errors of many elements are independent, and average out in a sum.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: offloaded
+#
+# .. recipe:: compressed
+
+# sphinx_gallery_tags = ["memory", "hooks", "approximate", "second order"]
+# sphinx_gallery_thumbnail_number = 1
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import held_bytes
+from autograd_cookbook.hooks import saved_as
+from autograd_cookbook.offloading import compressed, offloaded
+
+# %%
+# See it work
+# -----------
+#
+# A network of eight layers on pictures of digits. What it holds between forward and backward, and how far the
+# gradient of all parameters together is from the exact one:
+
+digits = load_digits()
+images = torch.tensor(digits.data, dtype=torch.float32) / 16
+labels = torch.tensor(digits.target)
+torch.manual_seed(0)
+network = nn.Sequential(
+    nn.Linear(64, 128), *[layer for _ in range(7) for layer in (nn.GELU(), nn.Linear(128, 128))], nn.Linear(128, 10)
+)
+
+
+def gradient(call):
+    loss = F.cross_entropy(call(network, images), labels)
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(network.parameters()))])
+
+
+def plain(network, images):
+    return network(images)
+
+
+ways = {
+    "as it is": plain,
+    "bfloat16": partial(saved_as, torch.bfloat16),
+    "float16": partial(saved_as, torch.float16),
+    "one byte": compressed,
+    "disk": offloaded,
+}
+exact = gradient(plain)
+points = {}
+for name, call in ways.items():
+    error = float((gradient(call) - exact).norm() / exact.norm())
+    points[name] = held_bytes(call, network, images) / 1e6, error
+    print(f"{name:9} holds {points[name][0]:6.2f} MB, error of the gradient {error:.1e}")
+
+figure, axis = plt.subplots(figsize=(7, 3.3), layout="constrained")
+for (name, (megabytes, error)), marker in zip(points.items(), "osD^v", strict=True):
+    axis.plot(megabytes, max(error, 1e-9), marker, markersize=9)
+    axis.annotate(name, (megabytes, max(error, 1e-9)), xytext=(9, -4), textcoords="offset points")
+axis.set(yscale="log", xlabel="MB held between forward and backward", ylim=(2e-10, 0.2), xlim=(-0.5, None))
+axis.set_ylabel("relative error of the gradient\n(exact: at the bottom)")
+axis.set_title("What activations cost, and what storing them smaller does to the gradient")
+plt.show()
+
+assert points["disk"][1] < 1e-6
+assert points["disk"][0] < points["one byte"][0] < 0.3 * points["as it is"][0]
+assert points["float16"][1] < points["bfloat16"][1] < 0.05
+assert points["one byte"][1] < 0.05
+
+# %%
+# Nothing is left on the disk. The file has no name, not even while it is used:
+
+with tempfile.TemporaryDirectory() as folder:
+    loss = offloaded(network, images, directory=folder).square().mean()
+    print("files while the graph is alive:", list(Path(folder).iterdir()))
+    loss.backward()
+    assert not list(Path(folder).iterdir())
+
+# %%
+# The wrong version
+# -----------------
+#
+# One step for a whole tensor in place of one per row. A single large activation, and all others are rounded to zero:
+
+
+def squeeze(tensor):
+    step = tensor.abs().max() / 127
+    return (tensor / step).round().to(torch.int8), step
+
+
+def one_step_for_all(function, x):
+    with saved_tensors_hooks(squeeze, lambda packed: packed[0] * packed[1]):
+        return function(x)
+
+
+x = torch.randn(64, 32)
+x[0, 0] = 1000.0
+x.requires_grad_()
+for name, call in {"one step for all": one_step_for_all, "one for each row": compressed}.items():
+    (rounded,) = torch.autograd.grad(call(lambda x: (x + 0).square().sum(), x), x)
+    rows_lost = float((rounded[1:] == 0).float().mean())
+    print(f"{name}: {rows_lost:.0%} of the gradients of the other rows are 0")
+    assert (rows_lost > 0.9) == (name == "one step for all")
+
+# %%
+# And what every pair of hooks takes away: torch no longer notices that a saved tensor was overwritten. Hooks that do
+# nothing at all are enough. The recipes keep a count of their own.
+
+
+def hooks_that_do_nothing(function, x):
+    with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        return function(x)
+
+
+print("torch", torch.__version__)
+for name, call in {"no hooks": lambda f, x: f(x), "hooks": hooks_that_do_nothing, "recipe": compressed}.items():
+    x = torch.ones(16, requires_grad=True)
+    y = x.clone()
+    output = call(torch.square, y)
+    with torch.no_grad():
+        y.mul_(10)
+    try:
+        output.sum().backward()
+        print(f"{name}: the gradient of x² at 1 is {x.grad[0].item():g}")
+        assert name == "hooks"
+    except RuntimeError as error:
+        print(f"{name}: RuntimeError: {str(error).split(':')[0][:70]}")
+        assert name != "hooks"
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# The time of ``offloaded`` is that of your disk, or here, of the cache in front of it. ``compressed`` reads each tensor
+# twice more in forward and once more in backward. Parameters and arguments are never stored again; what a function
+# saves that needs no gradient, such as a mask, stays where it is.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/04_memory/checkpointing`: saved-tensor hooks that store nothing and compute again.
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: the other hooks, and saved tensors in bfloat16.
+# * :doc:`/cookbook/04_memory/masks`: less to save in the first place.
+# * In torch's documentation: :class:`torch.autograd.graph.saved_tensors_hooks`.
