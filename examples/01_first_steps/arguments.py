@@ -1,0 +1,265 @@
+r"""
+Arguments: numbers, flags, None, and tensors that may be missing
+================================================================
+
+You will pass anything to a custom function, return exactly what backward owes for it, and see which mistakes torch
+reports and which one it does not.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When a function has options: a slope, a dimension, a mode, a weight that some callers do not have. The three recipes
+# take a float, a string and tensors that may be None. Of them ``pinball_loss`` is worth having for itself, torch has no
+# quantile loss; the other two are as good when composed of torch operations, and are here for their signatures.
+#
+# The gradient
+# ------------
+#
+# A number that is no tensor is a constant: :math:`\partial L / \partial a` is not asked for, and backward returns None
+# in its place. It does change the other gradients. With the error :math:`e = t - x` and a quantile :math:`q`,
+#
+# .. math::
+#
+#    y = a \tanh(b x): \quad \bar{x} = \bar{y}\, a b \bigl(1 - \tfrac{y^2}{a^2}\bigr), \qquad
+#    y = \max(q e, (q - 1) e): \quad \bar{x} = -\bar{y}\, \frac{\operatorname{sgn}(e) + 2q - 1}{2} .
+#
+# The second is least where a share :math:`q` of the targets lies below :math:`x`: there the slopes of both sides
+# balance.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: scaled_tanh
+#
+# .. recipe:: affine
+#
+# .. recipe:: pinball_loss
+
+# sphinx_gallery_tags = ["first steps", "ctx", "needs_input_grad", "gradient"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_diabetes
+from torch import nn
+from torch.autograd import Function, gradcheck
+from torch.nn import functional as F
+
+from autograd_cookbook.arguments import affine, pinball_loss, scaled_tanh
+from autograd_cookbook.audit import saved_bytes
+
+# %%
+# See it work
+# -----------
+#
+# One float decides what a network learns. Three outputs of the same network, three quantiles of how diabetes
+# progresses in a year, given the body mass index of 442 patients:
+
+data = load_diabetes(scaled=False)
+index_of_mass = torch.tensor(data.data[:, 2:3], dtype=torch.float32)
+progression = torch.tensor(data.target, dtype=torch.float32) / 100
+quantiles = (0.1, 0.5, 0.9)
+
+torch.manual_seed(0)
+first, last = nn.Linear(1, 16), nn.Linear(16, 3)
+
+
+def network(mass):
+    return last(scaled_tanh(first((mass - 26) / 4)))
+
+
+optimizer = torch.optim.Adam([*first.parameters(), *last.parameters()], lr=0.02)
+for _ in range(400):
+    predicted = network(index_of_mass)
+    loss = sum(pinball_loss(predicted[:, i], progression, q) for i, q in enumerate(quantiles))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained", width_ratios=(2, 3))
+figure.suptitle("One float, three gradients: the 10, 50 and 90 % quantiles of 442 patients")
+errors = torch.linspace(-1, 1, 201, dtype=torch.float64)
+masses = torch.linspace(18, 42, 100)[:, None]
+right.scatter(index_of_mass, 100 * progression, s=6, color="0.7")
+for i, (q, style) in enumerate(zip(quantiles, (":", "-", "--"), strict=True)):
+    guess = torch.zeros_like(errors, requires_grad=True)
+    pinball_loss(guess, errors, q, "sum").backward()
+    left.plot(errors, guess.grad, style, color=f"C{i}", label=f"q = {q}")
+    right.plot(masses, 100 * network(masses).detach()[:, i], style, color=f"C{i}", linewidth=2)
+left.set(xlabel="target − prediction", ylabel="gradient of the prediction")
+left.legend(fontsize=8)
+right.set(xlabel="body mass index", ylabel="progression after a year")
+plt.show()
+
+for i, q in enumerate(quantiles):
+    below = float((progression < network(index_of_mass)[:, i]).float().mean())
+    print(f"q = {q}: {below:.1%} of the patients are below the curve")
+    assert abs(below - q) < 0.03
+
+# %%
+# Tensors that may be missing, as in the last step of a layer norm. None can be saved, and comes back as None:
+
+torch.manual_seed(0)
+x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,), (3,)))
+for weight, bias in ((w, b), (w, None), (None, b), (None, None)):
+    normal = F.layer_norm(x, (3,))
+    assert torch.allclose(affine(normal, weight, bias), F.layer_norm(x, (3,), weight, bias), rtol=1e-12)
+    assert gradcheck(affine, (x, weight, bias))
+print("affine agrees with layer_norm, with weight, bias, both, neither")
+
+# %%
+# The wrong version
+# -----------------
+#
+# What may backward return for ``f(input, exponent, mode)``, of which the first is a tensor?
+
+
+class Returns(Function):
+    """Backward returns the right gradient, and then whatever one puts here."""
+
+    rest = ()
+
+    @staticmethod
+    def forward(input, exponent=2, mode="plain"):
+        return input**exponent
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.exponent = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (input,) = ctx.saved_tensors
+        return grad_output * ctx.exponent * input ** (ctx.exponent - 1), *Returns.rest
+
+
+print("torch", torch.__version__)
+one = torch.tensor(1.0, requires_grad=True)
+for Returns.rest in ((None, None), (), (None,), (None, None, None, None), (0.0, None), (one, None), (None, None, one)):
+    returned = ", ".join(["gradient", *("a tensor" if r is one else str(r) for r in Returns.rest)])
+    try:
+        (gradient,) = torch.autograd.grad(Returns.apply(one, 3, "plain"), one)
+        print(f"{returned:34} accepted, {gradient:.0f}")
+    except RuntimeError as error:
+        print(f"{returned:34} {str(error).removeprefix('function ReturnsBackward ')}")
+
+# %%
+# One value an argument, and Nones too many do no harm. Everything else raises, also a 0 for a number. How arguments may
+# be *given*:
+
+Returns.rest = (None, None)
+for name, call in {
+    "apply(x, 3)": lambda: Returns.apply(one, 3),
+    "apply(x)": lambda: Returns.apply(one),
+    "apply(x, mode='plain')": lambda: Returns.apply(one, mode="plain"),
+    "apply(x, power=3)": lambda: Returns.apply(one, power=3),
+}.items():
+    try:
+        print(f"{name:23} gradient {torch.autograd.grad(call(), one)[0]:.0f}")
+    except TypeError as error:
+        print(f"{name:23} raises: {error}")
+
+
+class KeywordOnly(Returns):
+    @staticmethod
+    def forward(input, *, exponent=2):
+        return input**exponent
+
+
+try:
+    KeywordOnly.apply(one)
+    raise AssertionError("keyword-only arguments work now: this page is out of date")
+except TypeError as error:
+    print(f"{'forward(input, *, e=2)':23} raises: {error}")
+
+# %%
+# Defaults and names are those of ``forward``; keyword-only arguments do not work, not even if they are left alone. An
+# alias with a signature of its own, as every recipe here has, gives you all of them, and a place to check values.
+#
+# The one that nobody reports is a tensor *inside of* an argument. Autograd looks at arguments, not into them:
+
+
+class ScaledSum(Function):
+    """scale times the sum of a list of tensors."""
+
+    @staticmethod
+    def forward(scale, tensors):
+        return scale * torch.stack(tensors).sum(0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], *inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        scale, *tensors = ctx.saved_tensors
+        return (grad_output * torch.stack(tensors).sum(0)).sum(), [grad_output * scale] * len(tensors)
+
+
+class NoneForTheList(ScaledSum):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ScaledSum.backward(ctx, grad_output)[0], None
+
+
+class WithAStar(ScaledSum):
+    @staticmethod
+    def forward(scale, *tensors):
+        return ScaledSum.forward(scale, tensors)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grad_scale, grad_tensors = ScaledSum.backward(ctx, grad_output)
+        return grad_scale, *grad_tensors
+
+
+scale = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+frozen = scale.detach()
+print("tensors in a list: requires_grad", ScaledSum.apply(frozen, [w, b]).requires_grad)
+print("tensors in a tuple: requires_grad", ScaledSum.apply(frozen, (w, b)).requires_grad)
+for function, tensors in ((ScaledSum, ([w, b],)), (NoneForTheList, ([w, b],)), (WithAStar, (w, b))):
+    try:
+        found = torch.autograd.grad(function.apply(scale, *tensors).sum(), (scale, w, b), allow_unused=True)
+        shown = ["None" if g is None else "there" for g in found]
+        print(f"{function.__name__:14} gradients of scale, w, b: {', '.join(shown)}")
+    except RuntimeError as error:
+        print(f"{function.__name__:14} {error}")
+assert not ScaledSum.apply(frozen, [w, b]).requires_grad
+assert gradcheck(WithAStar.apply, (scale, w, b))
+
+# %%
+# Alone, the list makes a result without history, and backward is never called. Beside a tensor that requires grad it
+# is called, must return None for the list, and what is in the list is a constant, without a word. Pass each tensor as
+# an argument of its own, with a star, and return as many gradients.
+#
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# ``pinball_loss`` keeps its arguments, the composition both products:
+
+guess, truth = torch.randn(2, 100_000)
+guess.requires_grad_()
+for name, function in {
+    "pinball_loss": lambda x, t: pinball_loss(x, t, 0.9),
+    "max(q e, (q - 1) e)": lambda x, t: torch.maximum(0.9 * (t - x), -0.1 * (t - x)).mean(),
+}.items():
+    print(f"{name:20} {saved_bytes(function, guess, truth) / guess.numel():.0f} bytes an element")
+assert saved_bytes(pinball_loss, guess, truth) == 0
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/01_first_steps/template`: the parts of a ``Function``, one by one.
+# * :doc:`/cookbook/01_first_steps/several_outputs`: None on the other side, as a gradient.
+# * :doc:`/cookbook/01_first_steps/module`: numbers that are learned, as parameters.
+# * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.nn.functional.layer_norm`.
