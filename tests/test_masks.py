@@ -254,5 +254,12 @@ def test_integers_are_refused() -> None:
         seeded_dropout(torch.ones(3, dtype=torch.int64))
 
 
+def test_complex_numbers_drop_whole() -> None:
+    x = torch.randn(50, dtype=torch.complex128, requires_grad=True)
+    audit(seeded_dropout, (x, 0.2, True, 1), skip=["compile"]).raise_for_findings()
+    y = seeded_dropout(x, 0.2, seed=1)
+    torch.testing.assert_close(y, torch.where(seeded_dropout(torch.ones(50), 0.2, seed=1) != 0, x / 0.8, 0))
+
+
 def test_the_audit_of_a_call_without_a_seed() -> None:
     audit(seeded_dropout, (torch.randn(4, 3, dtype=torch.float64, requires_grad=True),)).raise_for_findings()

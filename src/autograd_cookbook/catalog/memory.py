@@ -63,7 +63,7 @@ def _seeded_dropout() -> Iterator[Sample]:
     yield Sample("seed given", (randn(4, 3), 0.5, True, 7))
     yield Sample("nothing drops", (randn(4, 3), 0.0, True, 7))
     yield Sample("everything drops", (randn(4, 3), 1.0, True, 7))
-    yield Sample("complex", (randn(2, 3, dtype=torch.complex128), 0.2, True, 1))
+    yield Sample("few drop", (randn(2, 3, 2), 0.2, True, 1))
     yield Sample("scalar", (randn(), 0.5, True, 0))
     yield Sample("empty", (randn(0, 3), 0.5, True, 7))
 
