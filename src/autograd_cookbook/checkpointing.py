@@ -13,16 +13,34 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 
-class Replay:
-    """One call of a function that can be made again as it was: with its random numbers and its autocast."""
+class Surroundings:
+    """What a function may depend on beside its arguments, as it is now: random numbers and autocast."""
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.function, self.args = function, args
-        self.versions = [a._version if isinstance(a, Tensor) else None for a in args]
+    def __init__(self, *args: Any) -> None:
         self.cpu_state = torch.random.get_rng_state()
         self.devices, self.device_states = get_device_states(*args)
         kinds = {"cpu", *(a.device.type for a in args if isinstance(a, Tensor))} - {"meta"}
         self.autocast = [(k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in sorted(kinds)]
+
+    @contextlib.contextmanager
+    def restored(self) -> Iterator[None]:
+        """As it was; afterwards as before."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(torch.random.fork_rng(self.devices))
+            torch.random.set_rng_state(self.cpu_state)
+            set_device_states(self.devices, self.device_states)
+            for kind, enabled, dtype in self.autocast:
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
+            yield
+
+
+class Replay:
+    """One call of a function that can be made again as it was."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        self.function, self.args = function, args
+        self.versions = [a._version if isinstance(a, Tensor) else None for a in args]
+        self.surroundings = Surroundings(*args)
 
     def run(self, pack: Callable[[Tensor], Any]) -> None:
         """Call the function again and hand every tensor that autograd would save to ``pack``."""
@@ -32,14 +50,7 @@ class Replay:
                     f"argument {place} of a checkpointed function was modified in place after the call "
                     f"(version {value._version}, expected {version}), so the call cannot be repeated"
                 )
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(torch.random.fork_rng(self.devices))
-            torch.random.set_rng_state(self.cpu_state)
-            set_device_states(self.devices, self.device_states)
-            for kind, enabled, dtype in self.autocast:
-                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
-            stack.enter_context(torch.enable_grad())
-            stack.enter_context(saved_tensors_hooks(pack, _not_for_backward))
+        with self.surroundings.restored(), torch.enable_grad(), saved_tensors_hooks(pack, _not_for_backward):
             self.function(*self.args)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import checkpointing, masks, offloading, selective
+from autograd_cookbook import checkpointing, masks, offloading, reversible, selective
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -100,6 +100,23 @@ def _saved_elsewhere() -> Iterator[Sample]:
     yield Sample("several outputs", (lambda x: (x.exp(), x.sin().square()), randn(8)))
     yield Sample("scalar", (lambda x: x.exp().sin(), randn()))
     yield Sample("empty", (lambda x: x.exp().sin(), randn(0, 8)))
+
+
+def _reversible_sequence() -> Iterator[Sample]:
+    pairs = [(torch.sin, torch.tanh), (lambda x: x.square() / 2, torch.cos), (torch.exp, torch.sin)]
+    yield Sample("three blocks", (pairs, randn(4, 3), randn(4, 3)))
+    yield Sample("one block", (pairs[:1], randn(3), randn(3)))
+    yield Sample("no block", ([], randn(3), randn(3)))
+    yield Sample("frozen half", (pairs, randn(3), randn(3).detach()))
+    yield Sample("scalars", (pairs, randn(), randn()))
+    yield Sample("empty", (pairs, randn(0, 3), randn(0, 3)))
+
+
+def _one_after_the_other(blocks: Any, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    for f, g in blocks:
+        left = left + f(right)
+        right = right + g(left)
+    return left, right
 
 
 def _layers(input: Tensor) -> Tensor:
@@ -230,6 +247,25 @@ RECIPES: tuple[Recipe, ...] = (
         samples=_checkpoint_sequence,
         reference=_in_sequence,
         promises=("first_order", "second_order", "checkpoint"),
+    ),
+    Recipe(
+        name="reversible_sequence",
+        page="04_memory/reversible",
+        topics=("D6",),
+        function=reversible.reversible_sequence,
+        exports=("reversible_sequence", "ReversibleSequence"),
+        samples=_reversible_sequence,
+        reference=_one_after_the_other,
+        # torch.func and torch.compile refuse hooks on saved tensors.
+        promises=("first_order", "second_order", "checkpoint"),
+        cost=Cost(
+            lambda: ([(_layers, _layers)] * 4, *(torch.randn(10_000, 100).requires_grad_() for _ in range(2))),
+            saved=0.005,
+            minimum=0,
+            composition=_one_after_the_other,
+            unit="element of a half",
+            wins=("bytes", "peak"),
+        ),
     ),
     Recipe(
         name="offloaded",

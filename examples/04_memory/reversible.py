@@ -1,0 +1,199 @@
+r"""
+Reversible layers: memory that does not grow with depth
+=======================================================
+
+You will stack as many residual layers as you like and keep none of their activations: each input is computed from the
+output when backward comes by.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When you can choose the architecture, and depth is what fills your memory. Checkpointing needs no special layers and
+# grows with the root of the depth; a reversible stack does not grow. Both cost one more forward. It is not for layers
+# that change the shape, nor for those that keep statistics.
+#
+# The gradient
+# ------------
+#
+# Two halves take turns, each changed by a function of the other. Whatever the functions are, the sum can be undone:
+#
+# .. math::
+#
+#    l' = l + f(r), \quad r' = r + g(l') \qquad \Longleftrightarrow \qquad r = r' - g(l'), \quad l = l' - f(r) .
+#
+# So backward holds the *output* of a block and gets its input by running :math:`g` and :math:`f` once more, which is
+# also what autograd needs for their gradients:
+#
+# .. math::
+#
+#    \bar{l} = \bar{l}' + \bar{r}'^\top \partial g(l'), \qquad
+#    \bar{r} = \bar{r}' + \bar{l}^\top \partial f(r) .
+#
+# The recipe
+# ----------
+#
+# .. recipe:: reversible_sequence
+
+# sphinx_gallery_tags = ["memory", "checkpoint", "second order"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.autograd import Function
+
+from autograd_cookbook.audit import peak_bytes
+from autograd_cookbook.checkpointing import checkpoint_sequence
+from autograd_cookbook.reversible import reversible_sequence
+
+# %%
+# See it work
+# -----------
+#
+# The same stack three ways. All blocks share their parameters here, so that only activations count; a unit is one half.
+
+torch.manual_seed(0)
+f, g = (nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)) for _ in range(2))
+left, right = (torch.randn(1000, 64, requires_grad=True) for _ in range(2))
+
+
+def one_block(halves):
+    left, right = halves
+    left = left + f(right)
+    return left, right + g(left)
+
+
+def keep_all(depth):
+    return checkpoint_sequence([one_block] * depth, (left, right), 1)
+
+
+def every_root(depth):
+    return checkpoint_sequence([one_block] * depth, (left, right))
+
+
+def reversible(depth):
+    return reversible_sequence([(f, g)] * depth, left, right)
+
+
+def peak(stack, depth):
+    def run():
+        loss = sum(half.sum() for half in stack(depth))
+        loss.backward()
+
+    return peak_bytes(run) / left.untyped_storage().nbytes()
+
+
+depths = [1, 2, 4, 8, 16, 32, 64]
+ways = {"keep all": keep_all, "√n checkpoints": every_root, "reversible": reversible}
+curves = {name: [peak(stack, depth) for depth in depths] for name, stack in ways.items()}
+
+figure, axis = plt.subplots(figsize=(7, 3.3), layout="constrained")
+for (name, values), style in zip(curves.items(), ("-o", "--s", "-.^"), strict=True):
+    axis.loglog(depths, values, style, label=name)
+axis.set(xlabel="blocks", ylabel="halves alive at the peak", xticks=depths, xticklabels=depths)
+axis.minorticks_off()
+axis.set_title("Peak memory of training against depth: a reversible stack is flat")
+axis.legend()
+plt.show()
+
+for name, values in curves.items():
+    print(f"{name:15} 1 block {values[0]:5.1f}, 64 blocks {values[-1]:6.1f} halves")
+flat = curves["reversible"]
+assert flat[-1] <= 1.15 * flat[0]
+assert flat[-1] == flat[2]
+assert curves["keep all"][-1] > 20 * flat[-1]
+
+# %%
+# What the price is: rounding. An input that is computed from the output is not exactly the one that was there. The
+# gradient, compared with that of the plain stack in the same precision:
+
+deep = {}
+for dtype in (torch.float64, torch.float32):
+    errors = []
+    for depth in (1, 4, 16, 64):
+        gradients = []
+        for stack in (reversible, keep_all):
+            f, g = f.to(dtype), g.to(dtype)
+            left, right = (half.detach().to(dtype).requires_grad_() for half in (left, right))
+            loss = stack(depth)[1].square().mean()
+            gradients.append(torch.autograd.grad(loss, left)[0])
+        errors.append(float((gradients[0] - gradients[1]).norm() / gradients[1].norm()))
+    deep[dtype] = errors
+    print(dtype, "relative error at depth 1, 4, 16, 64:", "  ".join(f"{error:.0e}" for error in errors))
+assert max(deep[torch.float64]) < 1e-10
+assert max(deep[torch.float32]) < 1e-3
+
+# %%
+# The wrong version
+# -----------------
+#
+# A ``Function`` that does the same by hand, as it is often written. It returns a gradient for each half, and has no
+# place for those of the parameters: they are no arguments. And the mask of a dropout is drawn anew.
+
+
+class ByHand(Function):
+    @staticmethod
+    def forward(ctx, f, g, left, right):
+        ctx.f, ctx.g = f, g
+        left = left + f(right)
+        right = right + g(left)
+        ctx.save_for_backward(left, right)
+        return left, right
+
+    @staticmethod
+    def backward(ctx, grad_left, grad_right):
+        left, right = (half.detach().requires_grad_() for half in ctx.saved_tensors)
+        with torch.enable_grad():
+            change = ctx.g(left)
+            grad_left = grad_left + torch.autograd.grad(change, left, grad_right)[0]
+            right = (right - change).detach().requires_grad_()
+            change = ctx.f(right)
+            grad_right = grad_right + torch.autograd.grad(change, right, grad_left)[0]
+        return None, None, grad_left, grad_right
+
+
+def plain(f, g, left, right):
+    return one_block((left, right))
+
+
+def recipe(f, g, left, right):
+    return reversible_sequence([(f, g)], left, right)
+
+
+for name, dropout in (("no dropout", 0.0), ("dropout", 0.5)):
+    f, g = (nn.Sequential(nn.Linear(64, 64), nn.Dropout(dropout)) for _ in range(2))
+    left, right = (torch.randn(200, 64, requires_grad=True) for _ in range(2))
+    found = {}
+    for label, block in {"plain": plain, "by hand": ByHand.apply, "recipe": recipe}.items():
+        torch.manual_seed(0)
+        loss = block(f, g, left, right)[1].square().sum()
+        found[label] = torch.autograd.grad(loss, [right, f[0].weight], allow_unused=True)
+    for label in ("by hand", "recipe"):
+        error = float((found[label][0] - found["plain"][0]).norm() / found["plain"][0].norm())
+        weight = "none" if found[label][1] is None else "there"
+        print(f"{name}, {label:7}: input gradient off by {error:.0e}, weight gradient: {weight}")
+        assert (found[label][1] is None) == (label == "by hand")
+        assert (error > 0.1) == (name == "dropout" and label == "by hand")
+
+# %%
+# The recipe has no ``Function`` at all: as in :doc:`checkpointing </cookbook/04_memory/checkpointing>`, hooks on saved
+# tensors hand autograd a promise in place of each, and keep it when backward asks. So parameters get their gradients
+# as ever, and second derivatives work.
+#
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# Time is one more forward. A block whose functions draw random numbers keeps the states of the generator, 5,056 bytes
+# each, as exact as a mask and smaller than most. ``torch.func`` and ``torch.compile`` refuse hooks on saved tensors.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/04_memory/checkpointing`: for layers that cannot be undone.
+# * :doc:`/cookbook/05_higher_order/neural_ode`: depth as a continuum, and its adjoint.
+# * :doc:`/cookbook/04_memory/masks`: what a single layer can spare.
+# * In torch's documentation: :class:`torch.autograd.graph.saved_tensors_hooks`.
