@@ -265,7 +265,12 @@ class Subject:
         The weights, which are the grad_outputs, are put through ``change``.
         """
         run = self.run(values, requires, function=function, through=through)
-        weights = weights_of([o for o in run.outputs if o.requires_grad])
+        outputs = [o for o in run.outputs if o.requires_grad]
+        weights = weights_of(outputs)
+        if requires is not None and len(outputs) < len(run.outputs):
+            # An output keeps its weight where others, that depend on frozen inputs alone, have none.
+            candidates = [run.outputs[i] for i in self.active]
+            weights = [w for w, o in zip(weights_of(candidates), candidates, strict=True) if o.requires_grad]
         grads = run.gradients(weights if change is None else [change(w) for w in weights])
         return [o.detach() for o in run.outputs], grads
 

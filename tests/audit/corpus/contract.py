@@ -623,3 +623,23 @@ class _Snake(Function):
 def snake_checkpointed_by_reentry(x):
     """Reentrant checkpointing refuses torch.autograd.grad by itself: no mistake of the function."""
     return checkpoint(_Snake.apply, x, use_reentrant=True)
+
+
+@right(inputs=lambda: (leaf(3), leaf(3)))
+class TwoThatHaveNothingToDoWithEachOther(Function):
+    """If only the second input requires grad, the first output does not, and the second stays the second."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        return x.sin(), y.cos()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_x, grad_y):
+        x, y = ctx.saved_tensors
+        return grad_x * x.cos(), -grad_y * y.sin()
