@@ -106,26 +106,49 @@ assert flat[-1] == flat[2]
 assert curves["keep all"][-1] > 20 * flat[-1]
 
 # %%
-# What the price is: rounding. An input that is computed from the output is not exactly the one that was there. The
-# gradient, compared with that of the plain stack in the same precision:
+# The price is rounding. An input that is computed from the output is not exactly the one that was there, and what
+# undoes a block may enlarge an error as much as the block would shrink it. The gradient against that of the plain
+# stack in the same precision, for 64 blocks with weights of their own, and for one block 64 times, whose errors all
+# grow in the same direction:
 
-deep = {}
-for dtype in (torch.float64, torch.float32):
-    errors = []
-    for depth in (1, 4, 16, 64):
-        gradients = []
-        for stack in (reversible, keep_all):
-            f, g = f.to(dtype), g.to(dtype)
-            left, right = (half.detach().to(dtype).requires_grad_() for half in (left, right))
-            loss = stack(depth)[1].square().mean()
-            gradients.append(torch.autograd.grad(loss, left)[0])
-        errors.append(float((gradients[0] - gradients[1]).norm() / gradients[1].norm()))
-    deep[dtype] = errors
-    print(dtype, "relative error at depth 1, 4, 16, 64:", "  ".join(f"{error:.0e}" for error in errors))
-assert max(deep[torch.float64]) < 1e-10
-assert max(deep[torch.float32]) < 1e-3
+
+def branch():
+    return nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+
+
+def in_turn(blocks, left, right):
+    for f, g in blocks:
+        left = left + f(right)
+        right = right + g(left)
+    return left, right
+
+
+def off(blocks, dtype):
+    gradients = []
+    for f, g in blocks:
+        f.to(dtype), g.to(dtype)
+    for sequence in (reversible_sequence, in_turn):
+        torch.manual_seed(1)
+        left, right = (torch.randn(200, 64).to(dtype).requires_grad_() for _ in range(2))
+        gradients += torch.autograd.grad(sequence(blocks, left, right)[1].square().mean(), left)
+    return float((gradients[0] - gradients[1]).norm() / gradients[1].norm())
+
+
+torch.manual_seed(0)
+own = [(branch(), branch()) for _ in range(64)]
+errors = {}
+for name, blocks in {"64 blocks": own, "one block 64 times": own[:1] * 64}.items():
+    for dtype in (torch.float64, torch.float32):
+        errors[name, dtype] = [off(blocks[:depth], dtype) for depth in (1, 4, 16, 64)]
+        shown = "  ".join(f"{error:.0e}" for error in errors[name, dtype])
+        print(f"{name:18} {str(dtype)[6:]}, error at depth 1, 4, 16, 64: {shown}")
+assert errors["64 blocks", torch.float32][-1] < 1e-4
+assert errors["one block 64 times", torch.float32][-1] > 1e-2
 
 # %%
+# Measure it on your own stack before you trust it, as above: a gradient that has been lost to rounding looks like any
+# other.
+#
 # The wrong version
 # -----------------
 #
