@@ -6,7 +6,7 @@ You will train through a step function, whose derivative is zero wherever it exi
 one bit.
 """
 
-# sphinx_gallery_tags = ["gradient", "first steps", "speed"]
+# sphinx_gallery_tags = ["gradient", "speed"]
 # sphinx_gallery_thumbnail_number = 1
 
 # %%
