@@ -109,6 +109,32 @@ def test_a_tensor_without_grad_cannot_be_watched() -> None:
         GradientLog().watch("x", torch.ones(1))
 
 
+def test_modules_are_watched_by_name_and_in_place_activations_do_not_matter() -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(inplace=True), nn.Sequential(nn.Linear(2, 1)))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[3.0, 0.0], [0.0, -4.0]]))
+        model[2][0].weight.copy_(torch.tensor([[5.0, 12.0]]))
+    x = torch.ones(1, 2)
+    with GradientLog() as log:
+        log.watch_modules(model)
+        (2 * model(x)).sum().backward()
+        model(x).sum().backward()
+    model(x).sum().backward()
+    assert log.norms == {"0": [10.0, 5.0], "1": [26.0, 13.0], "2": [2.0, 1.0], "2.0": [2.0, 1.0]}
+
+
+def test_modules_without_a_gradient_are_passed_over() -> None:
+    class Both(nn.Module):
+        def forward(self, x):
+            return x, x
+
+    model = nn.Sequential(nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 1), Both())
+    with GradientLog() as log:
+        log.watch_modules(model)
+        model(torch.ones(1, 2))[0].sum().backward()
+    assert log.norms == {"1": [1.0]}
+
+
 def test_steps_in_backward_equal_steps_after_it() -> None:
     def train(inside: bool) -> list[torch.Tensor]:
         torch.manual_seed(0)

@@ -12,7 +12,8 @@ what it needs in half the room.
 #
 # When forward is right and only the gradient should be treated: limited, measured, consumed early. A hook needs no
 # ``Function`` and works on any tensor. If you want to replace a derivative by another formula, write a
-# ``Function``; if you only clip what the optimizer sees, :func:`torch.nn.utils.clip_grad_norm_` is enough.
+# ``Function``; if you only clip what the optimizer sees, :func:`torch.nn.utils.clip_grad_norm_` is enough. And to
+# *look* at one gradient, ``retain_grad`` will do.
 #
 # The gradient
 # ------------
@@ -38,6 +39,8 @@ what it needs in half the room.
 
 # sphinx_gallery_tags = ["gradient", "hooks", "memory"]
 # sphinx_gallery_thumbnail_number = 1
+
+import warnings
 
 import matplotlib.pyplot as plt
 import torch
@@ -99,57 +102,6 @@ print(f"peak of backward: {after:,} bytes, with steps inside {inside:,}: {after 
 assert inside < after / 4
 
 # %%
-# Which hook sees what
-# --------------------
-#
-# There are five places to hang a hook. For :math:`y = 2x,\ z = y^2` at :math:`x = 3`, with :math:`\bar{z} = 1`:
-
-x = torch.tensor(3.0, requires_grad=True)
-y = 2 * x
-z = y.square()
-seen = []
-y.register_hook(lambda grad: seen.append(("tensor", grad.item())))
-y.retain_grad()
-z.grad_fn.register_prehook(lambda grads: seen.append(("before the node of z", grads[0].item())))
-z.grad_fn.register_hook(lambda inputs, outputs: seen.append(("after the node of z", inputs[0].item())))
-x.register_post_accumulate_grad_hook(lambda leaf: seen.append(("accumulated", leaf.grad.item())))
-z.backward()
-for place, value in seen:
-    print(f"{place:21} {value:g}")
-print(f"{'y.retain_grad()':21} {y.grad.item():g}")
-assert [value for _, value in seen] == [1, 12, 12, 24]
-assert y.grad.item() == 12
-
-# %%
-# A hook on a *node* gets all gradients that go in or come out at once; returning a tuple replaces them. A hook on a
-# tensor gets one, and is what you want nearly always. ``retain_grad`` keeps what the hooks of its tensor have left,
-# even of those that were registered after it:
-
-y = 2 * x
-y.retain_grad()
-y.register_hook(lambda grad: 10 * grad)
-y.square().backward()
-print("retained after a hook that multiplies by 10:", y.grad.item())
-assert y.grad.item() == 120
-
-# %%
-# The fifth is the hook of a module. It works by wrapping inputs and outputs in a ``Function`` of its own, and that
-# shows: what the module returns may not be changed in place any more.
-
-layer = nn.Linear(2, 2)
-norms = []
-handle = layer.register_full_backward_hook(lambda module, ins, outs: norms.append(float(outs[0].norm())))
-data = torch.ones(1, 2, requires_grad=True)
-layer(data).sum().backward()
-print("norm of the gradient of its output:", norms)
-try:
-    layer(data).relu_()
-except RuntimeError as error:
-    print(str(error).split(".")[0])
-handle.remove()
-layer(data).relu_()  # without the hook it may
-
-# %%
 # Hooks on *saved tensors* change what is stored between forward and backward. In bfloat16 the value stays exact,
 # and the gradient gets an error that you should measure on your own network:
 
@@ -170,6 +122,88 @@ peaks = [
 error = float((rounded - exact).norm() / exact.norm())
 print(f"torch {torch.__version__}: peak {peaks[1] / peaks[0]:.2f} of the plain one, relative error {error:.1e}")
 assert 0 < error < 0.02
+
+# %%
+# Where a hook can sit
+# --------------------
+#
+# On a tensor, on a node of the graph, on a module, on a leaf after accumulation. One backward through
+# ``hidden = x * 3`` with all of them, the gradient beside each:
+
+x = torch.ones(1, requires_grad=True)
+hidden = x * 3
+seen = []
+
+
+def see(name, factor=None):
+    def hook(grad):
+        seen.append(f"{name} {grad.item():g}")
+        return None if factor is None else grad * factor
+
+    return hook
+
+
+hidden.retain_grad()  # asked for first, filled last
+hidden.register_hook(see("tensor", 2))
+hidden.register_hook(see("tensor, second", 5))
+hidden.grad_fn.register_prehook(lambda grads: see("node, before")(grads[0]))
+hidden.grad_fn.register_hook(lambda grads, grad_outputs: see("node, after")(grads[0]))
+x.register_hook(see("leaf", 10))
+x.register_post_accumulate_grad_hook(lambda leaf: see("post-accumulate")(leaf.grad))
+hidden.sum().backward()
+print("; ".join(seen))
+print("hidden.grad, from retain_grad:", hidden.grad.item())
+assert [entry.split()[-1] for entry in seen] == ["1", "2", "10", "30", "30", "300"]
+assert hidden.grad.item() == 10
+
+# %%
+# Each gets what the one before returned, and ``retain_grad`` what they all have left, wherever it was called. A node
+# hook sees all gradients of one operation at once, before and after. The leaf has no ``grad_fn``, but hooks of its own.
+#
+# A *module* hook sees the module from outside: gradients of what goes in and of what comes out, and no parameters.
+# It knows positional arguments and tensors or tuples of them. What it does not know it leaves out, with a warning or
+# with none:
+
+
+class Product(nn.Module):
+    def forward(self, x, y):
+        return x * y
+
+
+class Named(nn.Module):
+    def forward(self, x, y):
+        return {"product": x * y}
+
+
+def counted(module, *args, **kwargs):
+    """How many gradients of inputs a hook on the module sees, and what torch says."""
+    counts = []
+    module.register_full_backward_hook(lambda module, grads, grad_outputs: counts.append(len(grads)))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        output = module(*args, **kwargs)
+        (output["product"] if isinstance(output, dict) else output).sum().backward()
+    return (counts or "never called"), [str(w.message)[:58] + " ..." for w in caught]
+
+
+x, y = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+print("two arguments:       ", *counted(Product(), x, y))
+print("one as a keyword:    ", *counted(Product(), x, y=y))
+print("a dict is returned:  ", *counted(Named(), x, y))
+assert counted(Product(), x, y=y) == ([1], [])
+assert counted(Named(), x, y)[0] == "never called"
+
+# %%
+# To return another gradient from it changes what goes on to earlier layers. The module's own parameters have had
+# theirs:
+
+layer = nn.Linear(2, 2)
+layer.register_full_backward_hook(lambda module, grads, grad_outputs: (torch.zeros_like(grads[0]),))
+x = torch.ones(1, 2, requires_grad=True)
+layer(x).sum().backward()
+print("input:", x.grad.tolist(), " weight:", layer.weight.grad.tolist())
+assert not x.grad.any()
+assert layer.weight.grad.all()
 
 # %%
 # The wrong version
@@ -207,25 +241,63 @@ print("gradient of 1, halved once per pass by mistake:", seen)
 assert seen == [0.5, 0.25, 0.125, 0.0625]
 
 # %%
+# So keep the handle, and remove the hook. ``GradientLog`` does that at the end of ``with``:
+
+handle = parameter.register_hook(lambda grad: grad * 0)
+handle.remove()
+parameter.grad = None
+parameter.sum().backward()
+print("after a fifth hook came and went:", parameter.grad.item())
+assert parameter.grad.item() == 0.0625
+
+# %%
+# A full backward hook wraps the module in a view, and torch refuses to write into it. A network with activations in
+# place stops to run as soon as one looks at it. ``GradientLog.watch_modules`` puts hooks on the outputs in their place:
+
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
+handle = model[0].register_full_backward_hook(lambda module, grads, grad_outputs: None)
+try:
+    model(torch.ones(2, 4))
+except RuntimeError as error:
+    print(str(error).partition(". ")[0])
+handle.remove()
+
+with GradientLog() as log:
+    log.watch_modules(model)
+    model(torch.ones(2, 4)).sum().backward()
+print({name: [round(norm, 3) for norm in norms] for name, norms in log.norms.items()})
+assert set(log.norms) == {"0", "1", "2"}
+
+# %%
 # What it costs
 # -------------
 #
-# A hook is one Python call per backward, and no memory. Clipping by norm reads the gradient once more. Hooks on
-# one tensor run in the order of their registration, and each gets what the one before returned:
+# A hook is one Python call per backward, and no memory beyond what it returns. Clipping by norm goes over the
+# gradient three times more, since its norm must not overflow. ``retain_grad`` keeps a gradient alive that would be
+# freed at once:
 
-x = torch.ones(1, requires_grad=True)
-order = []
-x.register_hook(lambda grad: (order.append(f"first sees {grad.item():g}"), grad + 1)[1])
-x.register_hook(lambda grad: (order.append(f"second sees {grad.item():g}"), grad * 10)[1])
-x.register_post_accumulate_grad_hook(lambda p: order.append(f"post-accumulate sees {p.grad.item():g}"))
-x.sum().backward()
-print("; ".join(order))
-assert x.grad.item() == 20
+chain = torch.randn(100_000, requires_grad=True)
+
+
+def backward_of_chain(retain):
+    hidden = [chain.sin()]
+    for _ in range(4):
+        hidden.append(hidden[-1].sin())
+    for tensor in hidden if retain else ():
+        tensor.retain_grad()
+    hidden[-1].sum().backward()
+
+
+peaks = [peak_bytes(backward_of_chain, retain) / 400_000 for retain in (False, True)]
+print(f"peak of a chain of five: {peaks[0]:.0f} tensors, with retain_grad on each {peaks[1]:.0f}")
+assert peaks[1] >= peaks[0] + 3
 
 # %%
 # Neighbors
 # ---------
 #
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: where to clip, and what it changes.
+# * :doc:`/cookbook/04_memory/saved_tensor_hooks`: more to do with saved tensors.
 # * :doc:`/cookbook/04_memory/checkpointing`: saved-tensor hooks that store nothing at all.
 # * :doc:`/cookbook/01_first_steps/template`: when the formula itself should change.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
@@ -125,6 +125,32 @@ class GradientLog:
 
         self._handles.append(tensor.register_hook(record))
         return tensor
+
+    def watch_modules(self, model: nn.Module) -> None:
+        """Record the norm of the gradient of each submodule's output, under the submodule's name.
+
+        The hook is on the tensor, and not one of ``register_full_backward_hook``: those put a view around the module,
+        into which an activation in place cannot write.
+
+        Args:
+            model: outputs of its submodules that are no tensor, or require no grad, are passed over.
+
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True))
+        >>> with GradientLog() as log:
+        ...     log.watch_modules(model)
+        ...     model(torch.ones(1, 2)).sum().backward()
+        >>> sorted(log.norms)
+        ['0', '1']
+        """
+
+        def watcher(name: str) -> Callable[..., None]:
+            def watch(module: nn.Module, args: Any, output: Any) -> None:
+                if isinstance(output, Tensor) and output.requires_grad:
+                    self.watch(name, output)
+
+            return watch
+
+        self._handles += [m.register_forward_hook(watcher(name)) for name, m in model.named_modules() if name]
 
     def __enter__(self) -> Self:
         return self

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook import clipping, hooks, quantization, reversal
+from autograd_cookbook import clipping, hooks, quantization, reversal, straight_through
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import million, randn
+from autograd_cookbook.catalog.samples import million, randn, unary
 
 
 def _factor() -> Iterator[Sample]:
@@ -74,6 +74,22 @@ def _clip_gradient() -> Iterator[Sample]:
     yield Sample("matrix", (randn(4, 3), 1e6))
     yield Sample("scalar", (randn(), 1e6))
     yield Sample("empty", (randn(0, 3), 1e6))
+
+
+def _steps() -> Iterator[Sample]:
+    yield from unary()
+    halves = torch.tensor([-1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.5], dtype=torch.float64)
+    yield Sample("at the steps", (halves.requires_grad_(),))
+
+
+def _binarize() -> Iterator[Sample]:
+    # Far from 0 no gradient passes, so that none of the samples lies there as a whole.
+    yield from (sample for sample in _steps() if sample.name != "large")
+
+
+def _as_if(stand_in: Tensor, value: Tensor) -> Tensor:
+    """The value, with the gradient of what stands in for it."""
+    return stand_in + (value - stand_in).detach()
 
 
 def _add_gradient_noise() -> Iterator[Sample]:
@@ -247,6 +263,45 @@ RECIPES: tuple[Recipe, ...] = (
             minimum=0,
             composition=_one_weight_each,
             wins=("time",),
+        ),
+    ),
+    Recipe(
+        name="round_ste",
+        page="02_changing_the_gradient/straight_through",
+        topics=("B3",),
+        function=straight_through.round_ste,
+        exports=("round_ste",),
+        samples=_steps,
+        reference=lambda input: _as_if(input, input.round()),
+        gradient="surrogate",
+        cost=Cost(million, saved=0, minimum=0, composition=lambda x: _as_if(x, x.round()), wins=("time", "range")),
+    ),
+    Recipe(
+        name="sign_ste",
+        page="02_changing_the_gradient/straight_through",
+        topics=("B3",),
+        function=straight_through.sign_ste,
+        exports=("sign_ste",),
+        samples=_steps,
+        reference=lambda input: _as_if(input, input.sign()),
+        gradient="surrogate",
+        cost=Cost(million, saved=0, minimum=0, composition=lambda x: _as_if(x, x.sign()), wins=("time", "range")),
+    ),
+    Recipe(
+        name="binarize",
+        page="02_changing_the_gradient/straight_through",
+        topics=("B3",),
+        function=straight_through.binarize,
+        exports=("binarize",),
+        samples=_binarize,
+        reference=lambda input: _as_if(input.clamp(-1, 1), torch.where(input >= 0, 1, -torch.ones_like(input))),
+        gradient="surrogate",
+        cost=Cost(
+            million,
+            saved=0,
+            minimum=0,
+            composition=lambda x: _as_if(x.clamp(-1, 1), torch.where(x >= 0, 1, -torch.ones_like(x))),
+            wins=("peak",),
         ),
     ),
     Recipe(
