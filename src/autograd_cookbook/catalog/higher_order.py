@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook import double_backward, forward_mode, hessian, per_sample
+from autograd_cookbook import complex_numbers, double_backward, forward_mode, hessian, per_sample
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import above, bowl, million, randn, unary
 
@@ -142,6 +142,37 @@ def _clipped_loop(function: Any, parameters: Tensor, batch: tuple[Tensor], max_n
     return torch.stack([row * (max_norm / row.norm()).clamp(max=1) for row in rows]).mean(0)
 
 
+def _complex(*shape: int) -> Tensor:
+    return randn(*shape, dtype=torch.complex128)
+
+
+def _complex_or_real() -> Iterator[Sample]:
+    yield Sample("complex", (_complex(4, 3),))
+    yield Sample("scalar", (_complex(),))
+    yield Sample("empty", (_complex(0, 3),))
+    yield Sample("real", (randn(4, 3),))
+
+
+def _polyval() -> Iterator[Sample]:
+    yield Sample("complex", (_complex(4), _complex(2, 3)))
+    yield Sample("real coefficients", (randn(3), _complex(4)))
+    yield Sample("real argument", (_complex(3), randn(4)))
+    yield Sample("all real", (randn(5), randn()))
+    yield Sample("a line", (_complex(2), _complex(2, 3)))
+    yield Sample("empty", (_complex(3), _complex(0)))
+
+
+def _horner(coefficients: Tensor, input: Tensor) -> Tensor:
+    output = torch.zeros_like(input) + 0 * coefficients.sum()
+    for coefficient in coefficients:
+        output = output * input + coefficient
+    return output
+
+
+def _complex_million() -> tuple[Tensor]:
+    return (torch.randn(1000, 1000, dtype=torch.complex64).requires_grad_(),)
+
+
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="lambert_w",
@@ -267,5 +298,49 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("clipped_mean_gradient",),
         samples=_clipped_mean_gradient,
         reference=_clipped_loop,
+    ),
+    Recipe(
+        name="abs_squared",
+        page="05_higher_order/complex_numbers",
+        topics=("E8",),
+        function=complex_numbers.abs_squared,
+        exports=("abs_squared",),
+        samples=_complex_or_real,
+        reference=lambda input: (input * input.conj()).real,
+        cost=Cost(
+            _complex_million,
+            saved=0,
+            minimum=0,
+            composition=lambda z: (z * z.conj()).real,
+            built_in=lambda z: z.abs().square(),
+            wins=("peak", "time"),
+        ),
+    ),
+    Recipe(
+        name="polyval",
+        page="05_higher_order/complex_numbers",
+        topics=("E8",),
+        function=complex_numbers.polyval,
+        exports=("polyval",),
+        samples=_polyval,
+        reference=_horner,
+        cost=Cost(
+            lambda: (torch.randn(9, dtype=torch.complex64), *_complex_million()),
+            saved=0,
+            minimum=0,
+            composition=_horner,
+            units=1_000_000,
+            wins=("bytes", "peak", "time"),
+        ),
+    ),
+    Recipe(
+        name="phasor",
+        page="05_higher_order/complex_numbers",
+        topics=("E8",),
+        function=complex_numbers.phasor,
+        exports=("phasor",),
+        samples=_complex_or_real,
+        reference=torch.sgn,
+        cost=Cost(_complex_million, saved=0, minimum=0, composition=lambda z: z / z.abs(), built_in=torch.sgn),
     ),
 )
