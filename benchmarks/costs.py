@@ -27,7 +27,7 @@ def backward(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     """Forward, and backward of the sum of everything that is returned."""
     result = function(*args)
     outputs = result if isinstance(result, tuple | list) else (result,)
-    sum(output.sum() for output in outputs if isinstance(output, Tensor) and output.requires_grad).backward()
+    sum(output.real.sum() for output in outputs if isinstance(output, Tensor) and output.requires_grad).backward()
     for a in args:
         if isinstance(a, Tensor):
             a.grad = None

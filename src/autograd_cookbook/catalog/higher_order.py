@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from autograd_cookbook import double_backward, forward_mode, hessian
+from autograd_cookbook import complex_numbers, double_backward, forward_mode, hessian, per_sample
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import above, bowl, million, randn, unary
 
@@ -77,6 +78,99 @@ def _smooth_maximum() -> Iterator[Sample]:
 
 def _logaddexp(input: Tensor, other: Tensor, temperature: float = 1.0) -> Tensor:
     return temperature * torch.logaddexp(input / temperature, other / temperature)
+
+
+def _isotonic_regression() -> Iterator[Sample]:
+    yield Sample("rows", (randn(3, 6),))
+    yield Sample("vector", (randn(8),))
+    yield Sample("two batch dims", (randn(2, 2, 4),))
+    yield Sample("one value", (randn(3, 1),))
+    yield Sample("no rows", (randn(0, 3),))
+    yield Sample("no values", (randn(2, 0),))
+
+
+def _minimax(input: Tensor) -> Tensor:
+    """Isotonic regression by a formula: the largest, over starts j, of the smallest, over ends k, mean of j to k."""
+    n = input.shape[-1]
+    if n == 0:
+        return input * 1
+    until = torch.nn.functional.pad(input.cumsum(-1), (1, 0))
+    place = torch.arange(n, device=input.device)
+    count = (place - place[:, None] + 1).clamp(min=1)
+    means = (until[..., None, 1:] - until[..., :-1, None]) / count
+    i, j, k = place[:, None, None], place[:, None], place
+    lowest = means[..., None, :, :].masked_fill(k < i, torch.inf).amin(-1)
+    return lowest.masked_fill(j.mT > i[..., 0], -torch.inf).amax(-1)
+
+
+def _loss(weight: Tensor, x: Tensor) -> Tensor:
+    return (weight.sin() * x).sum().square() + (weight * x).cos().sum()
+
+
+def _custom_loss(weight: Tensor, x: Tensor) -> Tensor:
+    return double_backward.lambert_w((weight.sin() * x).sum().square())
+
+
+def _batch(*shape: int) -> tuple[Tensor]:
+    return (torch.randn(shape, dtype=torch.float64),)
+
+
+def _per_sample_gradients() -> Iterator[Sample]:
+    yield Sample("vector", (_loss, randn(3), _batch(4, 3)))
+    yield Sample("matrix", (_loss, randn(2, 3), _batch(4, 2, 3)))
+    yield Sample("scalar", (_loss, randn(), _batch(4)))
+    yield Sample("one sample", (_loss, randn(3), _batch(1, 3)))
+    yield Sample("in chunks", (_loss, randn(3), _batch(5, 3), 2))
+    yield Sample("custom function inside", (_custom_loss, randn(3), _batch(4, 3)))
+
+
+def _loop(function: Any, parameters: Tensor, batch: tuple[Tensor], _: int | None = None) -> Tensor:
+    rows = [torch.autograd.grad(function(parameters, x), parameters, create_graph=True)[0] for x in batch[0].unbind()]
+    return torch.stack(rows)
+
+
+def _clipped_mean_gradient() -> Iterator[Sample]:
+    yield Sample("some clipped", (_loss, randn(3), _batch(6, 3), 1.0))
+    yield Sample("all clipped", (_loss, randn(3), _batch(4, 3), 0.01))
+    yield Sample("none clipped", (_loss, randn(3), _batch(4, 3), 100.0))
+    yield Sample("matrix", (_loss, randn(2, 3), _batch(4, 2, 3), 1.0))
+    yield Sample("scalar", (_loss, randn(), _batch(4), 0.5))
+
+
+def _clipped_loop(function: Any, parameters: Tensor, batch: tuple[Tensor], max_norm: float) -> Tensor:
+    rows = _loop(function, parameters, batch)
+    return torch.stack([row * (max_norm / row.norm()).clamp(max=1) for row in rows]).mean(0)
+
+
+def _complex(*shape: int) -> Tensor:
+    return randn(*shape, dtype=torch.complex128)
+
+
+def _complex_or_real() -> Iterator[Sample]:
+    yield Sample("complex", (_complex(4, 3),))
+    yield Sample("scalar", (_complex(),))
+    yield Sample("empty", (_complex(0, 3),))
+    yield Sample("real", (randn(4, 3),))
+
+
+def _polyval() -> Iterator[Sample]:
+    yield Sample("complex", (_complex(4), _complex(2, 3)))
+    yield Sample("real coefficients", (randn(3), _complex(4)))
+    yield Sample("real argument", (_complex(3), randn(4)))
+    yield Sample("all real", (randn(5), randn()))
+    yield Sample("a line", (_complex(2), _complex(2, 3)))
+    yield Sample("empty", (_complex(3), _complex(0)))
+
+
+def _horner(coefficients: Tensor, input: Tensor) -> Tensor:
+    output = torch.zeros_like(input) + 0 * coefficients.sum()
+    for coefficient in coefficients:
+        output = output * input + coefficient
+    return output
+
+
+def _complex_million() -> tuple[Tensor]:
+    return (torch.randn(1000, 1000, dtype=torch.complex64).requires_grad_(),)
 
 
 RECIPES: tuple[Recipe, ...] = (
@@ -176,5 +270,77 @@ RECIPES: tuple[Recipe, ...] = (
         reference=_logaddexp,
         promises=("first_order", "second_order", "forward_mode", "vmap"),
         cost=Cost(lambda: (*million(), *million(), 0.5), saved=0, minimum=0, composition=_logaddexp),
+    ),
+    Recipe(
+        name="isotonic_regression",
+        page="05_higher_order/per_sample_gradients",
+        topics=("E4",),
+        function=per_sample.isotonic_regression,
+        exports=("isotonic_regression",),
+        samples=_isotonic_regression,
+        reference=_minimax,
+        promises=("first_order", "second_order", "vmap"),
+    ),
+    Recipe(
+        name="per_sample_gradients",
+        page="05_higher_order/per_sample_gradients",
+        topics=("E4",),
+        function=per_sample.per_sample_gradients,
+        exports=("per_sample_gradients",),
+        samples=_per_sample_gradients,
+        reference=_loop,
+    ),
+    Recipe(
+        name="clipped_mean_gradient",
+        page="05_higher_order/per_sample_gradients",
+        topics=("E4",),
+        function=per_sample.clipped_mean_gradient,
+        exports=("clipped_mean_gradient",),
+        samples=_clipped_mean_gradient,
+        reference=_clipped_loop,
+    ),
+    Recipe(
+        name="abs_squared",
+        page="05_higher_order/complex_numbers",
+        topics=("E8",),
+        function=complex_numbers.abs_squared,
+        exports=("abs_squared",),
+        samples=_complex_or_real,
+        reference=lambda input: (input * input.conj()).real,
+        cost=Cost(
+            _complex_million,
+            saved=0,
+            minimum=0,
+            composition=lambda z: (z * z.conj()).real,
+            built_in=lambda z: z.abs().square(),
+            wins=("peak", "time"),
+        ),
+    ),
+    Recipe(
+        name="polyval",
+        page="05_higher_order/complex_numbers",
+        topics=("E8",),
+        function=complex_numbers.polyval,
+        exports=("polyval",),
+        samples=_polyval,
+        reference=_horner,
+        cost=Cost(
+            lambda: (torch.randn(9, dtype=torch.complex64), *_complex_million()),
+            saved=0,
+            minimum=0,
+            composition=_horner,
+            units=1_000_000,
+            wins=("bytes", "peak", "time"),
+        ),
+    ),
+    Recipe(
+        name="phasor",
+        page="05_higher_order/complex_numbers",
+        topics=("E8",),
+        function=complex_numbers.phasor,
+        exports=("phasor",),
+        samples=_complex_or_real,
+        reference=torch.sgn,
+        cost=Cost(_complex_million, saved=0, minimum=0, composition=lambda z: z / z.abs(), built_in=torch.sgn),
     ),
 )

@@ -1,0 +1,231 @@
+r"""
+Complex numbers: where the conjugate goes
+=========================================
+
+You will write gradients of complex functions in PyTorch's convention, holomorphic or not, and see what a forgotten
+conjugate does.
+"""
+
+# sphinx_gallery_tags = ["gradient", "second order", "memory"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# When a function of yours takes complex tensors: signals, wave functions, spectra, optics. ``polyval`` is not in torch,
+# and keeps nothing where Horner's rule on the tape keeps every step; the compiler does not help, it makes no code
+# for complex numbers. ``abs_squared`` saves some time and memory. ``phasor`` is ``torch.sgn`` once more: take that, and
+# read this for the formula.
+#
+# The gradient
+# ------------
+#
+# For a real loss :math:`L` of :math:`z = x + iy`, torch returns the direction in which :math:`L` grows fastest:
+#
+# .. math::
+#
+#    \operatorname{grad}_z = \frac{\partial L}{\partial x} + i\,\frac{\partial L}{\partial y}
+#    = 2\,\frac{\partial L}{\partial \bar{z}} .
+#
+# With :math:`w = f(z)` and :math:`g = \operatorname{grad}_w`, the loss changes by
+# :math:`dL = \operatorname{Re}(\bar{g}\, dw)`, and
+# :math:`dw = \frac{\partial f}{\partial z} dz + \frac{\partial f}{\partial \bar{z}} d\bar{z}`. Put in and sorted by
+# :math:`dz`, that is :math:`dL = \operatorname{Re}(\overline{\operatorname{grad}_z}\, dz)` for
+#
+# .. math::
+#
+#    \operatorname{grad}_z = g\, \overline{\frac{\partial f}{\partial z}}
+#    + \bar{g}\, \frac{\partial f}{\partial \bar{z}} .
+#
+# A holomorphic function (a power series in :math:`z`) has no second term: multiply by the **conjugate** of the
+# derivative. :math:`|z|^2 = z\bar{z}` has :math:`\bar{z}` and :math:`z` for its two derivatives and a real
+# :math:`g`: :math:`2gz`. For :math:`w = z / |z|` both terms count:
+# :math:`(g - w^2 \bar{g}) / (2|z|) = (g - w \operatorname{Re}(\bar{w} g)) / |z|`.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: polyval
+#
+# .. recipe:: abs_squared
+#
+# .. recipe:: phasor
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from autograd_cookbook import audit
+from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.complex_numbers import PolyvalFunction, abs_squared, phasor, polyval
+
+# %%
+# See it work
+# -----------
+#
+# Gradient descent on :math:`|z^3 - 1|^2`, from 24 points around the origin. Beside it the same with a backward that
+# lacks the conjugate:
+
+
+def horner(coefficients, z):
+    output = torch.zeros_like(z)
+    for coefficient in coefficients:
+        output = output * z + coefficient
+    return output
+
+
+class NoConjugate(PolyvalFunction):
+    @staticmethod
+    def backward(ctx, grad_output):
+        coefficients, input = ctx.saved_tensors
+        exponents = torch.arange(len(coefficients) - 1, 0, -1)
+        return None, grad_output * horner(coefficients[:-1] * exponents, input)
+
+
+cubic = torch.tensor([1.0, 0.0, 0.0, -1.0], dtype=torch.float64)
+angles = 2 * torch.pi * (torch.arange(24, dtype=torch.float64) + 0.5) / 24
+roots = torch.polar(torch.ones(3, dtype=torch.float64), 2 * torch.pi * torch.arange(3, dtype=torch.float64) / 3)
+
+
+def descend(function, steps=150):
+    z = torch.polar(torch.full_like(angles, 1.3), angles)
+    path = [z]
+    for _ in range(steps):
+        gradient = torch.func.grad(lambda z: abs_squared(function(cubic, z)).sum())(z)
+        # Steps of limited length, for the eye.
+        z = z - 0.05 * gradient / (1 + gradient.abs())
+        path.append(z)
+    return torch.stack(path)
+
+
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.6), layout="constrained", sharex=True, sharey=True)
+figure.suptitle("Gradient descent to the roots of z³ = 1, with the conjugate and without")
+x, y = torch.meshgrid(torch.linspace(-1.7, 1.7, 120), torch.linspace(-1.7, 1.7, 120), indexing="xy")
+level = abs_squared(polyval(cubic.float(), torch.complex(x, y))).log1p()
+reached = {}
+for axis, (name, function) in zip(axes, {"right": polyval, "no conjugate": NoConjugate.apply}.items(), strict=True):
+    path = descend(function)
+    nearest = (path[-1][:, None] - roots).abs().amin(1)
+    reached[name] = int((nearest < 0.01).sum())
+    axis.contourf(x, y, level, levels=14, cmap="Greys_r", alpha=0.5)
+    axis.plot(path.real, path.imag, "-", color="C0" if name == "right" else "C1", linewidth=1)
+    axis.plot(path[0].real, path[0].imag, ".", color="0.2", markersize=3)
+    axis.plot(roots.real, roots.imag, "k*", markersize=10)
+    axis.set(title=f"{name}: {reached[name]} of 24 arrive", xlabel="Re z", aspect="equal", xlim=(-1.7, 1.7))
+    axis.set_ylim(-1.7, 1.7)
+axes[0].set_ylabel("Im z")
+plt.show()
+
+assert reached["right"] == 24
+assert reached["no conjugate"] < 12
+
+# %%
+# The convention, measured: differences of a real loss along both axes, put together as above.
+
+torch.manual_seed(0)
+coefficients = torch.randn(4, dtype=torch.complex128)
+weight = torch.randn((), dtype=torch.complex128)
+
+
+def loss(z):
+    return (weight * phasor(polyval(coefficients, z))).real + abs_squared(z) / 3
+
+
+z = torch.tensor(0.4 - 0.7j, dtype=torch.complex128, requires_grad=True)
+loss(z).backward()
+step = 1e-6
+with torch.no_grad():
+    along_x = (loss(z + step) - loss(z - step)) / (2 * step)
+    along_y = (loss(z + 1j * step) - loss(z - 1j * step)) / (2 * step)
+print(f"gradient    {z.grad.item():.8f}")
+print(f"differences {torch.complex(along_x, along_y).item():.8f}")
+assert torch.allclose(z.grad, torch.complex(along_x, along_y), rtol=1e-7)
+
+# %%
+# Real and complex arguments mix. The gradient of a real tensor is real: what it has of an imaginary part points to
+# where the tensor cannot go.
+
+real = torch.randn(4, dtype=torch.float64, requires_grad=True)
+polyval(real, z.detach()).abs().backward()
+print("real coefficients, complex argument:", real.grad.dtype)
+assert real.grad.dtype == torch.float64
+
+# %%
+# At 0, where the phase is not defined, ``phasor`` has value and gradient 0, as ``torch.sgn``; the quotient has NaN:
+
+for name, function in {"phasor": phasor, "torch.sgn": torch.sgn, "z / z.abs()": lambda z: z / z.abs()}.items():
+    zero = torch.zeros((), dtype=torch.complex64, requires_grad=True)
+    value = function(zero)
+    value.real.backward()
+    print(f"{name:12} value {value.item()}, gradient {zero.grad.item()}")
+    assert zero.grad.isnan().item() == (name == "z / z.abs()")
+
+# %%
+# The wrong version
+# -----------------
+#
+# Without the conjugate, every test with real numbers passes, and so does ``gradgradcheck`` with complex ones: it
+# compares the backward with itself.
+
+real = torch.randn(3, dtype=torch.float64, requires_grad=True)
+complex_ = torch.randn(3, dtype=torch.complex128, requires_grad=True)
+
+
+def wrong(z):
+    return NoConjugate.apply(cubic, z)
+
+
+print("torch", torch.__version__)
+for name, run in {
+    "gradcheck, real": lambda: gradcheck(wrong, (real,)),
+    "gradgradcheck, complex": lambda: gradgradcheck(wrong, (complex_,)),
+    "gradcheck, complex": lambda: gradcheck(wrong, (complex_,)),
+}.items():
+    try:
+        print(f"{name}: {run()}")
+        assert name != "gradcheck, complex"
+    except RuntimeError as error:
+        assert name == "gradcheck, complex"
+        print(f"{name}: {str(error).splitlines()[0]}")
+
+# %%
+# So test with complex inputs, or refuse them. The audit of a function that got real samples tries complex ones:
+
+report = audit(wrong, (real,), only=["first_order", "complex128"])
+for finding in report.findings:
+    print(f"{finding.severity}: {finding.summary}\n{finding.cause}")
+assert report.capabilities["complex128"] == "wrong"
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# Bytes kept beyond the arguments, for a polynomial of degree 8 and a thousand complex numbers of 8 bytes:
+
+numbers = torch.randn(1000, dtype=torch.complex64, requires_grad=True)
+nine = torch.randn(9, dtype=torch.complex64)
+
+kept = {
+    "polyval": saved_bytes(polyval, nine, numbers),
+    "Horner's rule": saved_bytes(horner, nine, numbers),
+    "abs_squared": saved_bytes(abs_squared, numbers),
+    "abs().square()": saved_bytes(lambda z: z.abs().square(), numbers),
+    "phasor": saved_bytes(phasor, numbers),
+    "torch.sgn": saved_bytes(torch.sgn, numbers),
+}
+for name, count in kept.items():
+    print(f"{name:15} {count:>6,} bytes")
+assert kept["polyval"] == kept["abs_squared"] == kept["phasor"] == 0
+assert kept["Horner's rule"] == 9 * 8000
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/01_first_steps/broadcasting`: a product that takes real and complex factors.
+# * :doc:`/cookbook/05_higher_order/double_backward`: a backward that calls its own function again.
+# * :doc:`/cookbook/03_stability/safe_functions`: more quotients with a zero below.
+# * In torch's documentation: :func:`torch.autograd.gradcheck`, :func:`torch.autograd.gradgradcheck`.

@@ -1,0 +1,294 @@
+r"""
+Per-sample gradients: vmap, and a rule of your own for it
+=========================================================
+
+You will get the gradient of every sample of a batch in one pass, clip each of them as private training does, and
+write the rule that lets ``vmap`` pass through code it cannot enter.
+"""
+
+# sphinx_gallery_tags = ["gradient", "speed", "black box"]
+# sphinx_gallery_thumbnail_number = 1
+
+# %%
+# When to use it
+# --------------
+#
+# For differentially private training, influence functions, gradient-noise scale, or to see which samples dominate a
+# batch. If you only want the sum or the mean, a plain backward is cheaper. A custom function inside needs one line,
+# ``generate_vmap_rule = True``, if it is made of torch operations. Write a ``vmap`` by hand if it is not: NumPy, a
+# kernel of your own, a solver that takes batches faster than you can loop. A real private training also needs
+# sampling at random and an accountant; Opacus has both.
+#
+# The gradient
+# ------------
+#
+# Backward sums over the batch, so the single gradients :math:`g_i` never exist. ``vmap`` runs the gradient of one
+# sample with a batch dimension that the code does not see. Clipping then bounds what one sample can do:
+#
+# .. math::
+#
+#    \tilde{g} = \frac{1}{B} \Big( \sum_i g_i \min\!\big(1, \tfrac{C}{\lVert g_i \rVert}\big)
+#    + \mathcal{N}(0, \sigma^2 C^2 I) \Big) .
+#
+# A rule for ``vmap`` gets the inputs *with* their hidden dimension and says where the outputs have it. For the
+# isotonic regression below, the gradient is an average over each block of pooled values, which is its own transpose.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: per_sample_gradients
+#
+# .. recipe:: clipped_mean_gradient
+#
+# .. recipe:: isotonic_regression
+
+import time
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from torch.utils._pytree import tree_map
+
+from autograd_cookbook import audit
+from autograd_cookbook.audit import peak_bytes
+from autograd_cookbook.elementwise import tanh
+from autograd_cookbook.forward_mode import symlog
+from autograd_cookbook.per_sample import (
+    IsotonicFunction,
+    clipped_mean_gradient,
+    isotonic_regression,
+    per_sample_gradients,
+)
+
+# %%
+# See it work
+# -----------
+#
+# Handwritten digits, and a network with a custom function in it. It is trained three times: by plain gradients, by
+# clipped ones, and by clipped ones with noise.
+
+digits = load_digits()
+images = torch.tensor(digits.data / 16, dtype=torch.float32)
+labels = torch.tensor(digits.target)
+train, test = (images[:1200], labels[:1200]), (images[1200:], labels[1200:])
+
+
+class Symlog(nn.Module):
+    def forward(self, x):
+        return symlog(4 * x)
+
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(64, 32), Symlog(), nn.Linear(32, 10))
+start = {name: p.detach().clone() for name, p in net.named_parameters()}
+
+
+def loss(parameters, image, label):
+    return F.cross_entropy(functional_call(net, parameters, image), label)
+
+
+def norms(parameters):
+    gradients = per_sample_gradients(loss, parameters, train)
+    return torch.stack([g.flatten(1).square().sum(1) for g in gradients.values()]).sum(0).sqrt()
+
+
+def accuracy(parameters):
+    return (functional_call(net, parameters, test[0]).argmax(1) == test[1]).double().mean().item()
+
+
+def training(max_norm, noise_multiplier, steps=45):
+    parameters, curve = start, [accuracy(start)]
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        chosen = torch.randperm(len(train[0]), generator=generator)[:128]
+        batch = train[0][chosen], train[1][chosen]
+        gradient = clipped_mean_gradient(loss, parameters, batch, max_norm, noise_multiplier, generator)
+        parameters = {name: p - 0.5 * gradient[name] for name, p in parameters.items()}
+        curve.append(accuracy(parameters))
+    return parameters, curve
+
+
+CLIP = 1.0
+runs = {
+    "plain": training(1e6, 0.0),
+    f"clipped at {CLIP:g}": training(CLIP, 0.0),
+    "clipped, noise σ = 4": training(CLIP, 4.0),
+}
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.3), layout="constrained")
+figure.suptitle("Gradients of single samples on handwritten digits, and training with them clipped")
+left.hist(norms(start), bins=40, range=(0, 10), alpha=0.7, label="before training")
+left.hist(norms(runs["plain"][0]), bins=40, range=(0, 10), histtype="step", linewidth=1.5, label="after, plain")
+left.axvline(CLIP, color="k", linestyle="--", linewidth=1, label=f"C = {CLIP:g}")
+left.set(xlabel="norm of a sample's gradient", ylabel="samples")
+left.legend(fontsize=8)
+for (name, (_, curve)), style in zip(runs.items(), ("-", "--", ":"), strict=True):
+    right.plot(curve, style, label=name)
+right.set(xlabel="step", ylabel="accuracy on new digits")
+right.legend(fontsize=8)
+plt.show()
+
+for name, (_, curve) in runs.items():
+    print(f"{name:22} accuracy {curve[-1]:.1%}")
+assert runs[f"clipped at {CLIP:g}"][1][-1] > 0.75
+
+# %%
+# What arrives is what a loop over the samples gives, and no sample moves the mean by more than its share:
+
+wide = tree_map(torch.Tensor.double, start)
+batch = train[0][:20].double(), train[1][:20]
+together = per_sample_gradients(loss, wide, batch)
+leaves = {name: p.clone().requires_grad_() for name, p in wide.items()}
+for i in range(20):
+    alone = torch.autograd.grad(loss(leaves, batch[0][i], batch[1][i]), list(leaves.values()))
+    for mapped, single in zip(together.values(), alone, strict=True):
+        assert torch.allclose(mapped[i], single, rtol=1e-12, atol=1e-12)
+outlier = batch[0].clone()
+outlier[0] *= 1000
+means = [clipped_mean_gradient(loss, wide, (x, batch[1]), CLIP) for x in (batch[0], outlier)]
+moved = sum((a - b).square().sum() for a, b in zip(*(m.values() for m in means), strict=True)).sqrt().item()
+print(f"one sample times 1000 moves the mean of 20 by {moved:.4f}, at most 2 C / 20 = {2 * CLIP / 20}")
+assert moved <= 2 * CLIP / 20
+
+# %%
+# A rule by hand
+# --------------
+#
+# ``isotonic_regression`` runs in NumPy. Its rule moves the hidden dimension to the front and calls the function
+# once. Per-sample gradients pass through, here of a monotone calibration of eight scores:
+
+torch.manual_seed(0)
+scores, targets = torch.randn(5, 8, dtype=torch.float64), torch.randn(5, 8, dtype=torch.float64)
+
+
+def calibrated(weight, score, target):
+    return (isotonic_regression(weight * score) - target).square().sum()
+
+
+weight = torch.ones(8, dtype=torch.float64)
+mapped = per_sample_gradients(calibrated, weight, (scores, targets))
+looped = torch.stack([torch.func.grad(calibrated)(weight, s, t) for s, t in zip(scores, targets, strict=True)])
+print("largest difference from a loop:", (mapped - looped).abs().max().item())
+assert torch.allclose(mapped, looped, rtol=1e-12)
+
+# %%
+# The wrong version
+# -----------------
+#
+# Three of them. A generated rule sends a batched tensor into NumPy; no rule at all; and a rule that takes for granted
+# that the batch comes first:
+
+
+class Generated(IsotonicFunction):
+    generate_vmap_rule = True
+    vmap = torch.autograd.Function.vmap  # as if there were none by hand
+
+
+class NoRule(IsotonicFunction):
+    vmap = torch.autograd.Function.vmap
+
+
+class BatchFirst(IsotonicFunction):
+    @staticmethod
+    def vmap(info, in_dims, input):
+        return BatchFirst.apply(input), (0, 0)
+
+
+def first_output(function):
+    return lambda x: function.apply(x)[0]
+
+
+print("torch", torch.__version__)
+for function in (Generated, NoRule):
+    try:
+        vmap(first_output(function))(scores)
+    except RuntimeError as error:
+        print(f"{function.__name__}: {str(error).splitlines()[0].partition('.')[0]}")
+    else:
+        raise AssertionError(f"vmap goes through {function.__name__}")
+
+x = torch.tensor([[3.0, 1.0], [2.0, 4.0]])
+for name, function in {"recipe": isotonic_regression, "batch first": first_output(BatchFirst)}.items():
+    rows, columns = (vmap(function, in_dims=dim)(x).tolist() for dim in (0, 1))
+    print(f"{name:12} rows {rows}, columns {columns}")
+print("looped       rows", [isotonic_regression(r).tolist() for r in x], end=", ")
+print("columns", [isotonic_regression(c).tolist() for c in x.mT])
+
+# %%
+# The columns are wrong, and nothing says so: ``gradcheck`` never maps, and most tests map dim 0. The audit maps each
+# input over its first dimension, over its last, and not at all, and compares with a loop:
+
+square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+report = audit(first_output(BatchFirst), (square,), only=["vmap"])
+for finding in report.findings:
+    print(f"{finding.severity}: {finding.summary}\n{finding.cause}")
+assert report.capabilities["vmap"] == "wrong"
+assert audit(isotonic_regression, (square,), only=["vmap"]).capabilities["vmap"] == "yes"
+
+# %%
+# What it costs
+# -------------
+#
+# Memory for :math:`B` gradients in place of one. ``clipped_mean_gradient`` clips chunk by chunk, so that
+# ``chunk_size`` bounds it. For the network above and 256 samples, in the memory of one gradient:
+
+batch = train[0][:256], train[1][:256]
+one = sum(p.untyped_storage().nbytes() for p in start.values())
+peaks = {
+    size: peak_bytes(lambda size=size: clipped_mean_gradient(loss, start, batch, CLIP, chunk_size=size)) / one
+    for size in (256, 64, 16)
+}
+for size, peak in peaks.items():
+    print(f"chunk_size {size:3}: peak {peak:.0f}")
+assert peaks[256] > 256
+assert peaks[16] < 64
+
+
+# %%
+# Time, where a loop has that of 256 backwards:
+
+
+def seconds(run):
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def backward(image, label):
+    leaves = {name: p.clone().requires_grad_() for name, p in start.items()}
+    total = F.cross_entropy(functional_call(net, leaves, image), label)
+    return torch.autograd.grad(total, list(leaves.values()))
+
+
+single = seconds(lambda: backward(*batch))
+mapped = seconds(lambda: per_sample_gradients(loss, start, batch))
+looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=True)])
+print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
+
+# %%
+# All of it compiles, but not with a custom function inside: the compiler loses the rule for ``vmap``.
+
+compiled = torch.compile(
+    lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"
+)
+try:
+    compiled(torch.ones(2), torch.ones(3, 2))
+except RuntimeError as error:
+    print(f"torch {torch.__version__}: {str(error).strip().splitlines()[0].partition('.')[0]}")
+else:
+    raise AssertionError("per-sample gradients of custom functions compile: say so above")
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip what flows through a layer, for the batch as a whole.
+# * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that asks for a method of your own.
+# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code that nobody has a formula for.
+# * In torch's documentation: :func:`torch.func.vmap`, :func:`torch.func.grad`.
