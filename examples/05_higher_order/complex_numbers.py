@@ -6,9 +6,6 @@ You will write gradients of complex functions in PyTorch's convention, holomorph
 conjugate does.
 """
 
-# sphinx_gallery_tags = ["gradient", "second order", "memory"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -51,6 +48,9 @@ conjugate does.
 # .. recipe:: abs_squared
 #
 # .. recipe:: phasor
+
+# sphinx_gallery_tags = ["gradient", "second order", "memory"]
+# sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
 import torch

@@ -6,9 +6,6 @@ You will get the gradient of every sample of a batch in one pass, clip each of t
 write the rule that lets ``vmap`` pass through code it cannot enter.
 """
 
-# sphinx_gallery_tags = ["gradient", "speed", "black box"]
-# sphinx_gallery_thumbnail_number = 1
-
 # %%
 # When to use it
 # --------------
@@ -41,6 +38,9 @@ write the rule that lets ``vmap`` pass through code it cannot enter.
 # .. recipe:: clipped_mean_gradient
 #
 # .. recipe:: isotonic_regression
+
+# sphinx_gallery_tags = ["gradient", "speed", "black box"]
+# sphinx_gallery_thumbnail_number = 1
 
 import time
 
