@@ -93,6 +93,7 @@ left.legend(fontsize=8)
 right.set(xlabel="body mass index", ylabel="progression after a year")
 plt.show()
 
+assert not any(hasattr(F, name) for name in ("pinball_loss", "quantile_loss"))
 for i, q in enumerate(quantiles):
     below = float((progression < network(index_of_mass)[:, i]).float().mean())
     print(f"q = {q}: {below:.1%} of the patients are below the curve")

@@ -224,8 +224,8 @@ assert losses["transpose missing"][-1] < 0.2 * losses["transpose missing"][0]
 assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 
 # %%
-# The layers above learn to live with it, as in the literature on random feedback weights. You would take it for a
-# poor learning rate.
+# The layers learn to live with it, as they do with random feedback weights (Lillicrap and others, Nature Communications
+# 2016). You would take it for a poor learning rate.
 #
 # What it costs
 # -------------
