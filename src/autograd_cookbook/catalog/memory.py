@@ -1,13 +1,14 @@
 """Less memory between forward and backward."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import checkpointing, masks, selective
+from autograd_cookbook import checkpointing, in_place, masks, selective
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -71,6 +72,24 @@ def _seeded_dropout() -> Iterator[Sample]:
 def _dropout(input: Tensor, p: float, training: bool, seed: int) -> Tensor:
     keeps = torch.rand(input.shape, generator=torch.Generator().manual_seed(seed)) >= p
     return input * keeps / (1 - p) if p < 1 else 0 * input
+
+
+def _on_a_copy(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that works in place as one that can be called on leaves, again and again."""
+
+    @functools.wraps(function)
+    def call(input: Tensor, *args: Any) -> Tensor:
+        return function(input.clone(), *args)
+
+    return call
+
+
+def _leaky_relu_() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), 0.2))
+    yield Sample("default slope", (randn(2, 3, 2),))
+    yield Sample("steeper below", (randn(5), 3.0))
+    yield Sample("scalar", (randn(), 0.5))
+    yield Sample("empty", (randn(0, 3), 0.5))
 
 
 def _checkpoint() -> Iterator[Sample]:
@@ -194,6 +213,16 @@ RECIPES: tuple[Recipe, ...] = (
             built_in=F.dropout,
             wins=("bytes", "peak"),
         ),
+    ),
+    Recipe(
+        name="leaky_relu_",
+        page="04_memory/in_place",
+        topics=("D8",),
+        function=_on_a_copy(in_place.leaky_relu_),
+        exports=("leaky_relu_",),
+        samples=_leaky_relu_,
+        reference=F.leaky_relu,
+        promises=("first_order", "second_order", "vmap"),
     ),
     Recipe(
         name="checkpoint",
