@@ -11,8 +11,8 @@ where packing a mask costs more than it saves.
 # --------------
 #
 # A rectifier: when what follows keeps nothing, as a sum, a residual addition or pooling does. Before a linear layer or
-# a convolution, which keeps its input, :func:`torch.relu` is free, because it keeps that same tensor. Dropout: always,
-# if memory is what you lack, you do not compile, and a mask other than torch's for the same seed is fine.
+# a convolution, which keeps its input, :func:`torch.nn.functional.relu` is free, because it keeps that same tensor.
+# Dropout: always, if memory is what you lack, you do not compile, and other masks than torch's will do.
 #
 # The gradient
 # ------------
@@ -187,7 +187,7 @@ assert len(set(drawn[1])) == 3
 #
 # Packing and unpacking take time, several times that of a rectifier alone, which does next to nothing. And unpacked,
 # the mask is a byte again: the *peak* of one call is higher than torch's, while what a deep network keeps is lower.
-# Dropout is ahead in both columns, and as fast on a CPU, though it draws its mask twice: :func:`torch.rand`
+# Dropout is ahead in both columns, and as fast on a CPU, though it draws its mask twice: ``torch.rand``
 # is that much faster than the generator of Bernoulli numbers in torch's dropout.
 #
 # :func:`torch.compile` keeps one byte for either mask, and refuses the generator of ``seeded_dropout``.

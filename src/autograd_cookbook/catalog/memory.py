@@ -1,13 +1,14 @@
 """Less memory between forward and backward."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import checkpointing, masks, offloading, reversible, selective
+from autograd_cookbook import checkpointing, constants, in_place, masks, offloading, reversible, selective
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -71,6 +72,43 @@ def _seeded_dropout() -> Iterator[Sample]:
 def _dropout(input: Tensor, p: float, training: bool, seed: int) -> Tensor:
     keeps = torch.rand(input.shape, generator=torch.Generator().manual_seed(seed)) >= p
     return input * keeps / (1 - p) if p < 1 else 0 * input
+
+
+def _on_a_copy(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function that works in place as one that can be called on leaves, again and again."""
+
+    @functools.wraps(function)
+    def call(input: Tensor, *args: Any) -> Tensor:
+        return function(input.clone(), *args)
+
+    return call
+
+
+def _leaky_relu_() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), 0.2))
+    yield Sample("default slope", (randn(2, 3, 2),))
+    yield Sample("steeper below", (randn(5), 3.0))
+    yield Sample("scalar", (randn(), 0.5))
+    yield Sample("empty", (randn(0, 3), 0.5))
+
+
+def _distillation_loss() -> Iterator[Sample]:
+    yield Sample("batch", (randn(4, 3), randn(4, 3).detach(), 2.0))
+    yield Sample("two batch dims", (randn(2, 3, 4), randn(2, 3, 4).detach(), 0.5, "sum"))
+    yield Sample("loss per row", (randn(4, 3), randn(4, 3).detach(), 3.0, "none"))
+    yield Sample("vector", (randn(5), randn(5).detach()))
+    yield Sample("empty batch", (randn(0, 3), randn(0, 3).detach(), 2.0, "none"))
+
+
+def _kl_div(student: Tensor, teacher: Tensor, temperature: float = 1.0, reduction: str = "mean") -> Tensor:
+    log_q = F.log_softmax(student / temperature, -1)
+    losses = F.kl_div(log_q, F.softmax(teacher / temperature, -1), reduction="none").sum(-1) * temperature**2
+    return losses if reduction == "none" else getattr(losses, reduction)()
+
+
+def _composed_distillation(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    p, q = (torch.softmax(logits / temperature, -1) for logits in (teacher, student))
+    return (p * (p.log() - q.log())).sum(-1).mean() * temperature**2
 
 
 def _checkpoint() -> Iterator[Sample]:
@@ -226,6 +264,33 @@ RECIPES: tuple[Recipe, ...] = (
             composition=lambda x, p: x * (torch.rand_like(x) >= p) / (1 - p),
             built_in=F.dropout,
             wins=("bytes", "peak"),
+        ),
+    ),
+    Recipe(
+        name="leaky_relu_",
+        page="04_memory/in_place",
+        topics=("D8",),
+        function=_on_a_copy(in_place.leaky_relu_),
+        exports=("leaky_relu_",),
+        samples=_leaky_relu_,
+        reference=F.leaky_relu,
+        promises=("first_order", "second_order", "vmap"),
+    ),
+    Recipe(
+        name="distillation_loss",
+        page="04_memory/detaching",
+        topics=("D9",),
+        function=constants.distillation_loss,
+        exports=("distillation_loss",),
+        samples=_distillation_loss,
+        reference=_kl_div,
+        cost=Cost(
+            lambda: (*million(), torch.randn(1000, 1000), 2.0),
+            saved=0,
+            minimum=0,
+            composition=_composed_distillation,
+            built_in=_kl_div,
+            wins=("bytes", "range"),
         ),
     ),
     Recipe(

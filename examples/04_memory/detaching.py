@@ -1,0 +1,232 @@
+r"""
+Constants: targets that have no gradient
+========================================
+
+You will write a loss whose target is a constant, keep the network behind the target out of memory, and see why
+``.data`` is not a way to detach.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When a target comes from a network: a teacher, a slow copy of the student, the next state's value. For integer
+# labels there is nothing to detach. The most memory is saved by ``torch.no_grad()`` around the target network, which no
+# loss can do for you; a loss that detaches protects you where that was forgotten, and from training the teacher.
+#
+# The gradient
+# ------------
+#
+# The loss of distillation is a Kullback-Leibler divergence of softened distributions. With the teacher's
+# :math:`p = \operatorname{softmax}(t / T)` held constant, one gradient is left, and it needs nothing but the logits:
+#
+# .. math::
+#
+#    \ell = T^2 \sum_k p_k \log \frac{p_k}{q_k}, \quad q = \operatorname{softmax}(s / T), \qquad
+#    \bar{s} = \bar{\ell}\;T\,(q - p) .
+#
+# The recipe
+# ----------
+#
+# .. recipe:: distillation_loss
+
+# sphinx_gallery_tags = ["memory", "stability", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional as F
+
+from autograd_cookbook.audit import held_bytes, peak_bytes
+from autograd_cookbook.constants import DistillationLossFunction, distillation_loss
+
+# %%
+# See it work
+# -----------
+#
+# On the left the peak of one training step against the depth of the teacher. On the right a teacher of handwritten
+# digits, while an untrained student learns from it, and one optimizer has the parameters of both.
+
+
+def composed(student, teacher, temperature):
+    """As one writes it: differentiable in the teacher, too."""
+    log_q, p = F.log_softmax(student / temperature, -1), F.softmax(teacher / temperature, -1)
+    return F.kl_div(log_q, p, reduction="batchmean") * temperature**2
+
+
+def network(depth, width, classes=10):
+    layers = [nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth)]
+    return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+torch.manual_seed(0)
+batch = torch.randn(1000, 64)
+learner = network(8, 64)
+
+
+def attached(teacher):
+    composed(learner(batch), teacher(batch), 2.0).backward()
+
+
+def detached_in_the_loss(teacher):
+    distillation_loss(learner(batch), teacher(batch), 2.0).backward()
+
+
+def detached_first(teacher):
+    target = teacher(batch).detach()
+    distillation_loss(learner(batch), target, 2.0).backward()
+
+
+def without_graph(teacher):
+    with torch.no_grad():
+        target = teacher(batch)
+    distillation_loss(learner(batch), target, 2.0).backward()
+
+
+depths = [1, 4, 8, 16, 24]
+steps = {
+    "attached": attached,
+    "detached in the loss": detached_in_the_loss,
+    "detached first": detached_first,
+    "no_grad": without_graph,
+}
+peaks = {}
+for name, step in steps.items():
+    peaks[name] = []
+    for depth in depths:
+        teacher = network(depth, 64)
+        step(teacher)  # the gradients are there before
+        peaks[name].append(peak_bytes(step, teacher) / 1e6)
+
+digits = load_digits()
+images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
+
+
+def accuracy(net):
+    with torch.no_grad():
+        return float((net(images).argmax(1) == labels).float().mean())
+
+
+def distill(loss):
+    torch.manual_seed(0)
+    teacher, student = network(1, 64), network(1, 64)
+    optimizer = torch.optim.Adam(teacher.parameters(), 0.01)
+    for _ in range(40):
+        optimizer.zero_grad()
+        F.cross_entropy(teacher(images), labels).backward()
+        optimizer.step()
+    optimizer = torch.optim.Adam([*teacher.parameters(), *student.parameters()], 0.01)
+    history = [(accuracy(teacher), accuracy(student))]
+    for _ in range(30):
+        optimizer.zero_grad()
+        loss(student(images), teacher(images), 4.0).backward()
+        optimizer.step()
+        history.append((accuracy(teacher), accuracy(student)))
+    return [list(column) for column in zip(*history, strict=True)]
+
+
+learned = {"attached": distill(composed), "recipe": distill(distillation_loss)}
+
+figure, axes = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained")
+figure.suptitle("A target that is not detached keeps the teacher in memory, and trains it")
+for (name, values), style in zip(peaks.items(), ("-o", "--s", "-.D", ":^"), strict=True):
+    axes[0].plot(depths, values, style, label=name)
+axes[0].set(xlabel="layers of the teacher", ylabel="peak of a step [MB]", xticks=depths)
+axes[0].legend(fontsize=8)
+for (name, (teacher, student)), style in zip(learned.items(), ("-", "--"), strict=True):
+    axes[1].plot(teacher, f"C3{style}", label=f"teacher, {name}")
+    axes[1].plot(student, f"C0{style}", label=f"student, {name}")
+axes[1].set(xlabel="step", ylabel="accuracy")
+axes[1].legend(fontsize=7)
+plt.show()
+
+for name, values in peaks.items():
+    print(f"{name:21} {values[-1]:5.1f} MB at {depths[-1]} layers")
+for name, (teacher, student) in learned.items():
+    print(f"{name:21} accuracy of the teacher {teacher[-1]:.2f}, of the student {student[-1]:.2f}")
+assert peaks["no_grad"][0] == peaks["no_grad"][-1]
+assert peaks["detached first"][-1] < peaks["detached in the loss"][-1] < peaks["attached"][-1]
+assert learned["recipe"][0][-1] == learned["recipe"][0][0]
+assert learned["attached"][0][-1] < 0.2
+
+# %%
+# An attached teacher is pulled towards the student, and both end up knowing nothing. To detach helps the peak only if
+# it happens before the student runs: while the teacher's output is in somebody's hands, so is its graph.
+#
+# A backward that returns None for the target does not let go of it. The edge is made by ``apply``, and what the teacher
+# has saved lives as long as the loss does:
+
+teacher = network(24, 64)
+logits = learner(batch).detach().requires_grad_()
+
+
+def kept(loss):
+    return held_bytes(lambda: loss(logits, teacher(batch), 2.0))
+
+
+print(f"None from backward   {kept(DistillationLossFunction.apply):>10,} bytes")
+print(f"recipe               {kept(distillation_loss):>10,} bytes")
+assert kept(distillation_loss) < 100_000 < kept(DistillationLossFunction.apply)
+
+# %%
+# The wrong version
+# -----------------
+#
+# ``.data`` looks like ``.detach()`` and shares the same memory. What it does not share is the version counter, by which
+# autograd learns that a saved tensor has been written to. Here somebody scales the targets in place, after a sigmoid
+# has saved them as its output:
+
+x = torch.zeros(3, requires_grad=True)
+for name, cut in (("data", lambda t: t.data), ("detach", torch.Tensor.detach)):
+    y = torch.sigmoid(x)
+    cut(y).mul_(4)
+    print(f"torch {torch.__version__}, .{name}: version {y._version}, ", end="")
+    try:
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        print("gradient", gradient.tolist())
+    except RuntimeError as error:
+        print(str(error).partition(": [")[0])
+
+# %%
+# The derivative of the sigmoid at 0 is 0.25. ``.data`` makes it negative, without a word: the formula
+# :math:`y (1 - y)` was evaluated at :math:`y = 2`.
+
+assert gradient.tolist() == [-2, -2, -2]
+assert torch.autograd.grad(torch.sigmoid(x).sum(), x)[0].tolist() == [0.25] * 3
+
+# %%
+# Where both say no
+# -----------------
+#
+# A class that teacher and student rule out has probability 0 in both. The composition takes
+# :math:`0 \cdot (-\infty)` for NaN; the recipe leaves it alone:
+
+inf = float("inf")
+target = torch.tensor([[0.0, 1.0, -inf]])
+for name, loss in (("composed", composed), ("recipe", distillation_loss)):
+    masked = torch.tensor([[1.0, 0.0, -inf]], requires_grad=True)
+    value = loss(masked, target, 1.0)
+    value.backward()
+    assert value.isfinite() == (name == "recipe")
+    print(f"{name:9} loss {value.item():.4f}, gradient {[round(g, 4) for g in masked.grad[0].tolist()]}")
+assert masked.grad.isfinite().all()
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# Nothing is kept beyond the logits. Compiled, the composition keeps a few numbers a row, which is as good, and it is
+# faster: if you compile, write the composition, and detach the target.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/04_memory/in_place`: writing to tensors with autograd's knowledge.
+# * :doc:`/cookbook/04_memory/selective_saving`: more functions that keep their arguments alone.
+# * :doc:`/cookbook/01_first_steps/arguments`: arguments that have no gradient.
+# * :doc:`/cookbook/03_stability/cross_entropy`: the loss whose target is a label.
+# * In torch's documentation: :class:`torch.autograd.Function`.
