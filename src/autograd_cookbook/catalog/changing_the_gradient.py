@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook import clipping, hooks, quantization, reversal, straight_through
+from autograd_cookbook import clipping, hooks, quantization, reversal, straight_through, surrogate
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn, unary
 
@@ -164,6 +164,26 @@ def _torch_learned_step_size(input: Tensor, step: Tensor, quant_min: int, quant_
     return torch._fake_quantize_learnable_per_tensor_affine(
         input, step, torch.zeros(1), quant_min, quant_max, grad_factor
     )
+
+
+def _spike() -> Iterator[Sample]:
+    yield Sample("fast sigmoid", (randn(4, 3),))
+    yield Sample("arctan", (randn(4, 3), 3.0, "arctan"))
+    yield Sample("triangle", (randn(4, 3), 0.5, "triangle"))
+    yield Sample("steep", (randn(4, 3), 100.0))
+    yield Sample("scalar", (randn(), 1.0))
+    yield Sample("empty", (randn(0, 3),))
+
+
+def _composed_spike(input: Tensor, slope: float = 2.0, shape: str = "fast_sigmoid") -> Tensor:
+    if shape == "fast_sigmoid":
+        smooth = input / (1 + slope * input.abs())
+    elif shape == "arctan":
+        smooth = (slope * input).atan() / slope
+    else:
+        near = input.clamp(-1 / slope, 1 / slope)
+        smooth = near - slope * near * near.abs() / 2
+    return (input > 0).to(input.dtype) + (smooth - smooth.detach())
 
 
 RECIPES: tuple[Recipe, ...] = (
@@ -383,5 +403,16 @@ RECIPES: tuple[Recipe, ...] = (
             composition=_composed_learned_step_size,
             built_in=_torch_learned_step_size,
         ),
+    ),
+    Recipe(
+        name="spike",
+        page="02_changing_the_gradient/surrogate_gradients",
+        topics=("B5",),
+        function=surrogate.spike,
+        exports=("spike",),
+        samples=_spike,
+        reference=_composed_spike,
+        gradient="surrogate",
+        cost=Cost(million, saved=0, minimum=0, composition=_composed_spike),
     ),
 )

@@ -1,0 +1,231 @@
+r"""
+Surrogate gradients: train neurons that spike
+=============================================
+
+You will train neurons to spike at given times, though a spike has no useful derivative, and test a gradient that is
+wrong on purpose.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When forward must be a hard threshold, as in networks of spiking neurons, in gates that are open or closed, in
+# binary codes, and what is before it must learn. If forward may be smooth, use a sigmoid and no surrogate. For
+# rounding, the constant 1 of the straight-through estimator is enough.
+#
+# The gradient
+# ------------
+#
+# The derivative of :math:`[x > 0]` is 0 everywhere but at one point. In its place stands that of a smooth function, a
+# bump at the threshold. Of the many, three, each with height 1 and a slope :math:`\beta`:
+#
+# .. math::
+#
+#    \bar{x} = \bar{y}\,h(\beta |x|), \qquad
+#    h(d) = \frac{1}{(1 + d)^2}, \quad \frac{1}{1 + d^2}, \quad \max(0, 1 - d) .
+#
+# The recipe
+# ----------
+#
+# .. recipe:: spike
+
+# sphinx_gallery_tags = ["gradient", "memory"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.autograd import Function, gradcheck
+
+from autograd_cookbook.audit import audit, saved_bytes
+from autograd_cookbook.surrogate import spike
+
+# %%
+# See it work
+# -----------
+#
+# A leaky integrate-and-fire neuron adds up its input, forgets a tenth of the sum in each step, and spikes when the sum
+# is above 1, which is then subtracted. Forty noisy inputs drive 30 such neurons, and those drive one more, which is
+# to spike at five given times:
+
+steps, times = 50, [8, 16, 28, 34, 44]
+torch.manual_seed(0)
+inputs = (torch.rand(steps, 40) < 0.04).float()
+wanted = torch.zeros(steps, 1).index_fill(0, torch.tensor(times), 1.0)
+# The distance of two spike trains: each spike leaves a trace that decays, and traces are compared.
+lags = torch.arange(steps)[:, None] - torch.arange(steps)
+traces = torch.where(lags >= 0, 0.8 ** lags.clamp(min=0), 0.0)
+
+
+def neurons(currents, fire):
+    potential, potentials, spikes = torch.zeros(currents.shape[1]), [], []
+    for current in currents:
+        potential = 0.9 * potential + current
+        fired = fire(potential - 1)
+        potentials.append(potential)
+        spikes.append(fired)
+        potential = potential - fired
+    return torch.stack(potentials), torch.stack(spikes)
+
+
+def run(weights, fire):
+    _, hidden = neurons(inputs @ weights[0], fire)
+    potential, spikes = neurons(hidden @ weights[1], fire)
+    return potential, spikes, (traces @ (spikes - wanted)).square().mean()
+
+
+def start():
+    torch.manual_seed(3)
+    return [nn.Parameter(0.3 * torch.randn(40, 30)), nn.Parameter(0.3 * torch.randn(30, 1))]
+
+
+def train(fire):
+    """The losses of 60 steps, and the weights that had the least."""
+    weights, losses, best = start(), [], None
+    optimizer = torch.optim.Adam(weights, lr=0.03)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = run(weights, fire)[2]
+        losses.append(loss.item())
+        if losses[-1] == min(losses):
+            best = [w.detach().clone() for w in weights]
+        loss.backward()
+        optimizer.step()
+    return losses, best
+
+
+surrogates = {
+    "fast sigmoid, slope 2": lambda x: spike(x, 2.0),
+    "triangle, slope 1": lambda x: spike(x, 1.0, "triangle"),
+    "triangle, slope 3": lambda x: spike(x, 3.0, "triangle"),
+}
+runs = {name: train(fire) for name, fire in surrogates.items()}
+
+figure = plt.figure(figsize=(7, 4.2), layout="constrained")
+figure.suptitle("A neuron learns when to spike, from a gradient that its threshold does not have")
+axes = figure.subplot_mosaic([["before", "bumps"], ["after", "losses"]], width_ratios=[1.4, 1])
+for name, weights in (("before", start()), ("after", runs["triangle, slope 1"][1])):
+    with torch.no_grad():
+        potential, spikes, _ = run(weights, spike)
+    axis = axes[name]
+    axis.plot(potential)
+    axis.axhline(1, color="0.6", linewidth=1, linestyle=":")
+    axis.plot(times, [1.75] * 5, "v", color="C1", markersize=6, label="wanted")
+    axis.vlines(spikes[:, 0].nonzero(), 1.2, 1.6, color="C0", linewidth=2.5, label="spikes")
+    axis.set(ylabel=f"potential {name}", ylim=(-2.1, 2))
+axes["after"].set(xlabel="time")
+axes["after"].legend(fontsize=8, loc="lower left", ncols=2)
+x = torch.linspace(-1.5, 1.5, 301, requires_grad=True)
+for (name, fire), style in zip(surrogates.items(), ("-", "--", ":"), strict=True):
+    axes["bumps"].plot(x.detach(), torch.autograd.grad(fire(x).sum(), x)[0], style)
+    axes["losses"].plot(runs[name][0], style, label=name)
+axes["bumps"].set(xlabel="potential − threshold", ylabel="declared derivative")
+axes["losses"].set(xlabel="step of training", ylabel="distance", ylim=(0, 0.65))
+axes["losses"].legend(fontsize=8, loc="upper right")
+plt.show()
+
+for name, (losses, _) in runs.items():
+    print(f"{name:22} distance {losses[0]:.3f} at first, {min(losses):.3f} at best")
+assert min(runs["fast sigmoid, slope 2"][0]) < 0.3 * runs["fast sigmoid, slope 2"][0][0]
+assert min(runs["triangle, slope 1"][0]) < 0.3 * runs["triangle, slope 1"][0][0]
+assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
+
+# %%
+# The width matters more than the form. A triangle of slope 3 is 0 from a distance of 1/3 on, and what never comes that
+# close to the threshold never learns. The fast sigmoid has tails.
+#
+# How to test it
+# --------------
+#
+# ``gradcheck`` compares with the values. It has to fail, and a surrogate that passes it is none:
+
+potentials = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+try:
+    gradcheck(spike, (potentials,))
+except RuntimeError as error:
+    print("torch", torch.__version__, "gradcheck:", str(error).splitlines()[0])
+else:
+    raise AssertionError
+
+# %%
+# Which leaves the gradient untested, unless you write down what it is *meant* to be: a function with the same values
+# whose gradient autograd finds. The difference :math:`g(x) - g(x)` adds 0 to the value, and :math:`g'(x)` to the
+# gradient, if the second :math:`g` is detached. The audit holds a backward against it, values included:
+
+
+def declared(x, slope=2.0):
+    smooth = x / (1 + slope * x.abs())
+    return (x > 0).to(x.dtype) + smooth - smooth.detach()
+
+
+class Careless(Function):
+    """The square has been forgotten."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output / (1 + 2.0 * x.abs())
+
+
+quick = {"surrogate": declared, "only": ["first_order", "second_order", "special_points"]}
+report = audit(Careless.apply, (potentials,), **quick)
+print("careless:", report.findings[0].summary)
+assert not report.ok
+assert audit(spike, (potentials,), **quick).ok
+
+# %%
+# The wrong version
+# -----------------
+#
+# First, no ``Function``. A comparison cuts the graph, and torch says so only if nothing else in the loss has one:
+
+weights = start()
+try:
+    run(weights, lambda x: (x > 0).float())[2].backward()
+except RuntimeError as error:
+    print(str(error).partition(".")[0])
+
+# %%
+# Second, a sigmoid in forward, too, "and the threshold when it is done". The gradient is exact now, for another
+# network: its neurons send a little of a spike all the time, and learn to rely on it.
+
+
+def soft(x):
+    return torch.sigmoid(10 * x)
+
+
+losses, weights = train(soft)
+with torch.no_grad():
+    hardened = run(weights, spike)[2].item()
+print(f"soft neurons: distance {min(losses):.3f}; with a threshold in their place {hardened:.3f}")
+print(f"trained with spikes in forward: {min(runs['triangle, slope 1'][0]):.3f}")
+assert hardened > 2 * min(losses)
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# The input, which you have. Compiled, the composition of the test above keeps no more and is faster: if you compile
+# anyway, you need no ``Function`` here. Without, the composition keeps its denominator:
+
+potentials = torch.randn(100_000, requires_grad=True)
+kept = {name: saved_bytes(f, potentials) // 100_000 for name, f in {"spike": spike, "composed": declared}.items()}
+print(f"bytes an element beyond the input, not compiled: {kept}")
+assert kept["spike"] == 0
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: the surrogate that is 1.
+# * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: thresholds in many places, with learned distances.
+# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: gradients of what has one, but hides it.
+# * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.autograd.gradcheck`.
