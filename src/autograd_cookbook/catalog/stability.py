@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import cross_entropy, entmax
+from autograd_cookbook import cross_entropy, entmax, spectral
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import million, randn
 
@@ -90,6 +90,48 @@ def _normalized(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return normalized
 
 
+def _eigh() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 4),))
+    yield Sample("batch", (randn(2, 3, 3),))
+    yield Sample("complex", (randn(3, 3, dtype=torch.complex128),))
+    yield Sample("empty batch", (randn(0, 2, 2),))
+
+
+def _svd() -> Iterator[Sample]:
+    yield Sample("square", (randn(3, 3),))
+    yield Sample("tall", (randn(4, 2),))
+    yield Sample("wide batch", (randn(2, 2, 3),))
+    yield Sample("complex", (randn(3, 2, dtype=torch.complex128),))
+    yield Sample("empty batch", (randn(0, 3, 2),))
+
+
+def _matrix_function() -> Iterator[Sample]:
+    yield Sample("exponential", (randn(4, 4), torch.exp, torch.exp))
+    yield Sample("sine of a batch", (randn(2, 3, 3), torch.sin, torch.cos))
+    yield Sample("complex", (randn(3, 3, dtype=torch.complex128), torch.exp, torch.exp))
+    yield Sample("empty batch", (randn(0, 2, 2), torch.exp, torch.exp))
+
+
+def _torch_eigh(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor]:
+    """With the signs, or phases, that the recipe chooses."""
+    values, vectors = torch.linalg.eigh((input + input.mH) / 2)
+    return values, vectors * spectral.phase(vectors).conj() if vectors.numel() else vectors
+
+
+def _torch_svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """With the signs, or phases, that the recipe chooses."""
+    u, s, vh = torch.linalg.svd(input, full_matrices=False)
+    turn = spectral.phase(u) if s.numel() else u.new_ones(())
+    return u * turn.conj(), s, vh * turn.mT
+
+
+def _composed_matrix_function(
+    input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
+) -> Tensor:
+    values, vectors = torch.linalg.eigh((input + input.mH) / 2)
+    return (vectors * function(values).unsqueeze(-2)) @ vectors.mH
+
+
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="cross_entropy",
@@ -145,5 +187,33 @@ RECIPES: tuple[Recipe, ...] = (
         samples=_simplex,
         reference=_normalized(_composed_entmax15),
         cost=Cost(million, saved=4, minimum=0, composition=_composed_entmax15, wins=("bytes", "peak", "time")),
+    ),
+    Recipe(
+        name="eigh",
+        page="03_stability/eigenvalues",
+        topics=("C4",),
+        function=spectral.eigh,
+        exports=("eigh",),
+        samples=_eigh,
+        reference=_torch_eigh,
+    ),
+    Recipe(
+        name="svd",
+        page="03_stability/eigenvalues",
+        topics=("C4",),
+        function=spectral.svd,
+        exports=("svd",),
+        samples=_svd,
+        reference=_torch_svd,
+    ),
+    Recipe(
+        name="matrix_function",
+        page="03_stability/eigenvalues",
+        topics=("C4",),
+        function=spectral.matrix_function,
+        exports=("matrix_function",),
+        samples=_matrix_function,
+        reference=_composed_matrix_function,
+        promises=("first_order", "vmap"),
     ),
 )
