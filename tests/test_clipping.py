@@ -214,9 +214,10 @@ def test_each_example_is_clipped_by_its_own_norm(bias, dtype, shape) -> None:
     torch.testing.assert_close(list(grads), expected)
 
 
-def test_the_gradient_of_the_input_is_not_clipped() -> None:
-    x, w, b = layer(True)
-    grads = [torch.autograd.grad(1e3 * y.sum(), x)[0] for y in (clipped_linear(x, w, b, 0.1), F.linear(x, w, b))]
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_the_gradient_of_the_input_is_not_clipped(dtype) -> None:
+    x, w, b = layer(True, dtype)
+    grads = [torch.autograd.grad(1e3 * y.real.sum(), x)[0] for y in (clipped_linear(x, w, b, 0.1), F.linear(x, w, b))]
     torch.testing.assert_close(*grads)
 
 
@@ -234,16 +235,10 @@ def test_clipped_linear_can_be_differentiated_twice(bias) -> None:
     x, w, b = layer(bias)
     parameters = [p for p in (w, b) if p is not None]
 
-    def clipped_gradients(x, *parameters):
-        w, b = parameters if bias else (*parameters, None)
-        loss = clipped_linear(x, w, b, 4.0).square().sum()
-        # With a graph also where no gradient of the gradient is asked for.
-        return torch.autograd.grad(loss, [x, *parameters], create_graph=True)
-
-    # The gradient is no derivative of anything here, so what is checked is its own derivative, by gradcheck. Through
-    # the identity, in which the parameters are not those that the clipped gradient belongs to.
+    # The clipped gradient is no derivative of anything, so it is taken as a function and its own derivative checked.
     def of_inputs(x):
-        return clipped_gradients(x, *parameters)[1]
+        loss = clipped_linear(x, w, b, 4.0).square().sum()
+        return torch.autograd.grad(loss, parameters, create_graph=True)
 
     assert gradcheck(of_inputs, (x,), atol=1e-6, rtol=1e-5)
 
@@ -257,6 +252,14 @@ def test_examples_of_any_size_are_clipped_to_the_bound(dtype, size, rtol) -> Non
     clipped_linear(x, w, None, 1.0).backward(torch.tensor([[size], [1.0]], dtype=dtype))
     expected = torch.tensor([[0.5**0.5, 0.5**0.5 + 0.1]], dtype=dtype)
     torch.testing.assert_close(w.grad, expected, rtol=rtol, atol=0)
+
+
+def test_the_bias_counts_where_the_input_is_next_to_nothing() -> None:
+    x = torch.full((1, 2), 1e-45)
+    w, b = torch.zeros(1, 2, requires_grad=True), torch.zeros(1, requires_grad=True)
+    clipped_linear(x, w, b, 3.0).backward(torch.tensor([[12.0]]))
+    assert b.grad.item() == 3
+    assert w.grad.isfinite().all()
 
 
 def test_an_example_that_is_not_finite_is_not_hidden() -> None:
