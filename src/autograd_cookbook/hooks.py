@@ -231,6 +231,8 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
     return with_saved(pack, lambda packed: packed[1].to(packed[0]), function, args)
 
 
+# torch 2.13 traces a graph without such hooks: the gradient is right, and everything is kept as it was.
+@torch.compiler.disable
 def with_saved(
     pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor], function: Callable[..., Any], args: tuple[Any, ...]
 ) -> Any:
