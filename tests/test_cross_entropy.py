@@ -112,6 +112,13 @@ def test_the_mean_over_nothing_is_nan_with_gradient_0_as_in_torch(smoothing) -> 
         assert x.grad.tolist() == [[0.0, 0.0]]
 
 
+def test_the_mean_over_nothing_has_a_finite_derivative_by_what_comes_back() -> None:
+    x, weight = leaf([[0.0, 1.0]]), leaf(2.0)
+    loss = cross_entropy(x, torch.tensor([-100]))
+    (gradient,) = torch.autograd.grad(loss, x, weight, create_graph=True)
+    assert torch.autograd.grad(gradient.sum(), weight)[0].item() == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_a_mean_in_half_precision_is_summed_in_single(dtype) -> None:
     torch.manual_seed(0)
