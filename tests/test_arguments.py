@@ -27,6 +27,14 @@ def test_scaled_tanh_has_the_derivative_of_tanh_scaled(scale, slope) -> None:
     torch.testing.assert_close(second, expected, rtol=1e-11, atol=1e-13)
 
 
+def test_scaled_tanh_of_complex_numbers() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, dtype=torch.complex128, requires_grad=True)
+    weights = torch.randn_like(x)
+    ours, theirs = (torch.autograd.grad(y, x, weights)[0] for y in (scaled_tanh(x, 3, 0.5), 3 * torch.tanh(0.5 * x)))
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
 def test_scaled_tanh_as_given_is_one_at_one() -> None:
     assert scaled_tanh(torch.tensor([-1.0, 1.0])).tolist() == pytest.approx([-1, 1], abs=1e-4)
 
@@ -160,6 +168,14 @@ def test_pinball_loss_with_a_weight_agrees_with_its_composition(reduction) -> No
         torch.autograd.grad(ours, leaves, weights), torch.autograd.grad(theirs, leaves, weights), strict=True
     ):
         torch.testing.assert_close(a, e, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["input", "target", "weight"])
+def test_pinball_loss_with_one_gradient_wanted(place) -> None:
+    tensors = [torch.full((2,), value, dtype=torch.float64) for value in (1.0, 3.0, 5.0)]
+    tensors[place].requires_grad_()
+    pinball_loss(*tensors[:2], 0.25, "sum", tensors[2]).backward()
+    assert tensors[place].grad.tolist() == [[-1.25, 1.25, 0.5][place]] * 2
 
 
 def test_the_least_pinball_loss_is_at_the_quantile() -> None:

@@ -240,6 +240,9 @@ def test_initial_step() -> None:
     assert initial_step(x, 4).item() == pytest.approx(2 * 16 / 6 / 2)
     assert initial_step(x, 1, 0).tolist() == pytest.approx([8 / 3, 8])
     assert initial_step(x, 1, -1).tolist() == pytest.approx([3, 5, 8])
+    cube = torch.arange(24.0).reshape(2, 3, 4)
+    for dim, others in ((0, (1, 2)), (1, (0, 2)), (-1, (0, 1))):
+        assert torch.allclose(initial_step(cube, 4, dim), cube.mean(others))
     assert not initial_step(x, 4).requires_grad
 
 

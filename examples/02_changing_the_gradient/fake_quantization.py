@@ -11,9 +11,9 @@ distance between the levels along with the weights.
 # --------------
 #
 # When a network is to run on integers of four bits or fewer. At eight bits you rarely need training: round the
-# weights that you have. And torch has :func:`torch.fake_quantize_per_tensor_affine` with the same gradient, as fast,
-# and it compiles, too; take it, unless you want to change the gradient, work in float64, or do without its mask of
-# one byte an element. For the learned step torch has a private function only.
+# weights that you have. And torch has :func:`torch.fake_quantize_per_tensor_affine` with the same gradient; take it,
+# unless you want to change the gradient, work in float64, or do without its mask of one byte an element. For the
+# learned step torch has a private function only.
 #
 # The gradient
 # ------------
@@ -186,13 +186,14 @@ assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 # %%
 # About the same: what learning spares you here is the search.
 #
-# Against torch's own: the same bits in float32, ties included. In float64 torch rounds the step to float32, and in
-# either it makes the lowest level of NaN, where one would like to see that the network has diverged.
+# Against torch's own: the same bits in float32, in value and gradient, ties included. In float64 torch rounds the step
+# to float32, and in either it makes the lowest level of NaN, where one would like to see that the network has diverged.
 
-x = torch.arange(-200, 200) * 0.05
+x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
     ours, theirs = (f(x, scale, zero_point, -8, 7) for f in (fake_quantize, torch.fake_quantize_per_tensor_affine))
     assert torch.equal(ours, theirs)
+    assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (ours, theirs)))
 print("torch", torch.__version__)
 for value in (0.31, float("nan")):
     x = torch.tensor(value, dtype=torch.float64)
@@ -268,6 +269,8 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 # Nothing is kept but arguments. The output cannot replace them: the last level stands for numbers that were in range
 # and for those beyond. For a weight the argument is there anyway. For an activation it depends on the layer before:
 # relu keeps its output, a linear layer does not, and then keeping the input costs 4 bytes where torch's mask costs 1.
+# Of the learned step, the composition keeps nothing either once it is compiled, and is faster: if you compile, write
+# it so.
 
 activations, weight = torch.randn(1000, 100, requires_grad=True), torch.randn(100, 100, requires_grad=True)
 for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():
