@@ -1,13 +1,23 @@
 """Derivatives of derivatives."""
 
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from autograd_cookbook import complex_numbers, double_backward, forward_mode, hessian, per_sample
+from autograd_cookbook import (
+    complex_numbers,
+    double_backward,
+    forward_mode,
+    hessian,
+    implicit,
+    inner_loop,
+    ode,
+    per_sample,
+)
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import above, bowl, million, randn, unary
 
@@ -26,6 +36,93 @@ def _newton(input: Tensor) -> Tensor:
     for _ in range(20):
         w = w - (w * w.exp() - input) / (w.exp() * (1 + w))
     return torch.where(input < -1 / math.e, torch.nan, w)
+
+
+def _kepler(z: Tensor, mean: Tensor, eccentricity: Tensor) -> Tensor:
+    return z - eccentricity * z.sin() - mean
+
+
+def _newton_kepler(function: Any, low: Tensor, high: Tensor, mean: Tensor, eccentricity: Tensor) -> Tensor:
+    z = mean
+    for _ in range(4):
+        z = z - (z - eccentricity * z.sin() - mean) / (1 - eccentricity * z.cos())
+    return z
+
+
+def _linear_solve() -> Iterator[Sample]:
+    def matrix(*batch: int, dtype: torch.dtype = torch.float64) -> Tensor:
+        return (torch.randn(*batch, 3, 3, dtype=dtype) + 3 * torch.eye(3)).requires_grad_()
+
+    yield Sample("matrix", (matrix(), randn(3, 2)))
+    yield Sample("vector", (matrix(), randn(3)))
+    yield Sample("batch of vectors", (matrix(2), randn(2, 3)))
+    yield Sample("broadcast", (matrix(2, 1), randn(4, 3, 2)))
+    yield Sample("complex", (matrix(dtype=torch.complex128), randn(3, 2, dtype=torch.complex128)))
+    yield Sample("empty", (matrix(0), randn(0, 3, 2)))
+
+
+def _field(t: Tensor, z: Tensor, w: Tensor) -> Tensor:
+    return (z @ w).tanh() * t.cos()
+
+
+def _odeint() -> Iterator[Sample]:
+    def times(*values: float) -> Tensor:
+        return torch.tensor(values, dtype=torch.float64).requires_grad_()
+
+    yield Sample("batch", (_field, randn(4, 2), times(0.0, 0.1, 0.3), 3, randn(2, 2)))
+    yield Sample("scalar, backward in time", (lambda t, z, a: a * z + t, randn(), times(0.4, 0.0), 4, randn()))
+    yield Sample("no parameters", (lambda t, z: z.sin() * t, randn(3), times(0.1, 0.2).detach(), 4))
+    yield Sample("one time", (lambda t, z, a: a * z, randn(3), times(0.1).detach(), 4, randn().detach()))
+    yield Sample("empty", (_field, randn(0, 2), times(0.0, 0.2), 3, randn(2, 2)))
+
+
+def _unrolled_odeint(
+    function: Callable[..., Tensor], initial: Tensor, times: Tensor, steps: int, *parameters: Tensor
+) -> Tensor:
+    states = [initial]
+    for n in range(len(times) - 1):
+        state, size = states[-1], (times[n + 1] - times[n]) / steps
+        for i in range(steps):
+            time = times[n] + i * size
+            a = function(time, state, *parameters)
+            b = function(time + size / 2, state + size / 2 * a, *parameters)
+            c = function(time + size / 2, state + size / 2 * b, *parameters)
+            d = function(time + size, state + size * c, *parameters)
+            state = state + size / 6 * (a + 2 * b + 2 * c + d)
+        states.append(state)
+    return torch.stack(states)
+
+
+def _flow() -> tuple[Any, ...]:
+    """A problem to measure with: a batch of 10,000 states, ten steps."""
+    weight = (0.1 * torch.randn(100, 100)).requires_grad_()
+    return (
+        lambda t, z, w: (z @ w).tanh(),
+        torch.randn(10_000, 100).requires_grad_(),
+        torch.tensor([0.0, 1.0]),
+        10,
+        weight,
+    )
+
+
+def _regression(w: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return ((x @ w).tanh() - y).square().mean()
+
+
+def _inner_sgd() -> Iterator[Sample]:
+    yield Sample("learned rate", (_regression, randn(3, 2), 3, randn(), randn(5, 3), randn(5, 2)))
+    yield Sample("fixed rate", (_regression, randn(3, 2), 2, 0.5, randn(5, 3).detach(), randn(5, 2).detach()))
+    yield Sample("scalar", (lambda w, a: (w * a).sin(), randn(), 2, 0.1, randn()))
+    yield Sample("no step", (lambda w: w.sum(), randn(3), 0, 0.1))
+
+
+def _plain_sgd(
+    loss: Callable[..., Tensor], parameters: Tensor, steps: int, lr: float | Tensor, *given: Tensor
+) -> Tensor:
+    for _ in range(steps):
+        value = loss(parameters, *given)
+        parameters = parameters - lr * torch.autograd.grad(value, parameters, create_graph=True)[0]
+    return parameters
 
 
 def _log_diagonal(input: Tensor) -> Tensor:
@@ -65,6 +162,67 @@ def _jacobian() -> Iterator[Sample]:
         yield Sample(f"vector, {mode}", (lambda x: torch.outer(x.sin(), x), randn(3), mode))
         yield Sample(f"matrix, {mode}", (lambda x: (x.tanh() @ x.tanh().mT).sum(0), randn(2, 3), mode))
         yield Sample(f"scalar output, {mode}", (bowl, randn(2), mode))
+
+
+def _converged(state: Tensor) -> Tensor:
+    """What the recipes do too: no result in place of a wrong one."""
+    if not state.isfinite().all():
+        raise RuntimeError("the iteration does not converge")
+    return state
+
+
+def _layer(z: Tensor, x: Tensor, w: Tensor) -> Tensor:
+    """A contraction, whatever its weight."""
+    return torch.tanh(z @ (w / (2 + 2 * w.norm())) + x)
+
+
+def _fixed_point() -> Iterator[Sample]:
+    yield Sample("layer", (_layer, torch.zeros(4, 3, dtype=torch.float64), randn(4, 3), randn(3, 3)))
+    yield Sample("scalar", (lambda z, a: (z * a.sin()).cos() / 2, torch.ones((), dtype=torch.float64), randn()))
+    yield Sample("empty", (_layer, torch.zeros(0, 3, dtype=torch.float64), randn(0, 3), randn(3, 3)))
+
+
+def _unrolled(function: Callable[..., Tensor], initial: Tensor, *parameters: Tensor) -> Tensor:
+    for _ in range(100):
+        initial = function(initial, *parameters)
+    return _converged(initial)
+
+
+def _circle_and_line(z: Tensor, p: Tensor) -> Tensor:
+    x, y = z.unbind(-1)
+    a, b = p.unbind(-1)
+    return torch.stack([x**2 + y**2 - a**2 - 2, b * x - y], -1)
+
+
+def _root() -> Iterator[Sample]:
+    yield Sample("batch", (_circle_and_line, torch.ones(3, 2, dtype=torch.float64), randn(3, 2)))
+    yield Sample("one system", (_circle_and_line, torch.ones(2, dtype=torch.float64), randn(2)))
+    yield Sample("one unknown", (lambda z, a: z.exp() + z - a**2, torch.zeros(1, dtype=torch.float64), randn(1)))
+    yield Sample("empty", (_circle_and_line, torch.ones(0, 2, dtype=torch.float64), randn(0, 2)))
+
+
+def _unrolled_newton(function: Callable[..., Tensor], initial: Tensor, *parameters: Tensor) -> Tensor:
+    for _ in range(30):
+        values, pull_back = torch.func.vjp(lambda z: function(z, *parameters), initial)
+        units = torch.eye(initial.shape[-1], dtype=initial.dtype)
+        jacobian = torch.stack([pull_back(unit.expand(initial.shape))[0] for unit in units], -2)
+        initial = initial - torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
+    return _converged(initial)
+
+
+def _bisect() -> Iterator[Sample]:
+    def bounds(*shape: int) -> tuple[Tensor, Tensor]:
+        return -2 * torch.ones(shape, dtype=torch.float64), 3 * torch.ones(shape, dtype=torch.float64)
+
+    def cubic(z: Tensor, a: Tensor) -> Tensor:
+        return z**3 + z - 2 * a.sin() - 5
+
+    yield Sample("matrix", (cubic, *bounds(4, 3), randn(4, 3)))
+    yield Sample(
+        "shared", (lambda z, a, b: z**3 + z * (1 + b.sin() ** 2) - 2 * a.sin() - 5, *bounds(3), randn(3), randn())
+    )
+    yield Sample("scalar", (cubic, *bounds(), randn()))
+    yield Sample("empty", (cubic, *bounds(0, 3), randn(0, 3)))
 
 
 def _smooth_maximum() -> Iterator[Sample]:
@@ -242,6 +400,126 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("jacobian",),
         samples=_jacobian,
         reference=lambda f, x, mode: torch.func.jacrev(f)(x),
+    ),
+    Recipe(
+        name="inner_sgd",
+        page="05_higher_order/maml",
+        topics=("E5",),
+        function=inner_loop.inner_sgd,
+        exports=("inner_sgd",),
+        samples=_inner_sgd,
+        reference=_plain_sgd,
+        cost=Cost(
+            lambda: (
+                _regression,
+                (0.1 * torch.randn(100, 100)).requires_grad_(),
+                5,
+                0.1,
+                torch.randn(10_000, 100),
+                torch.randn(10_000, 100),
+            ),
+            saved=0.16,
+            minimum=0,
+            composition=_plain_sgd,
+            unit="number in the data",
+            units=1_000_000,
+            wins=("bytes", "peak"),
+        ),
+    ),
+    Recipe(
+        name="fixed_point",
+        page="05_higher_order/implicit",
+        topics=("E6",),
+        function=implicit.fixed_point,
+        exports=("fixed_point",),
+        samples=_fixed_point,
+        reference=_unrolled,
+        # It looks at numbers to know when it is done, which the compiler cannot.
+        promises=("first_order", "second_order", "vmap", "checkpoint"),
+        cost=Cost(
+            lambda: (
+                lambda z, x, w: (z @ w + x).tanh(),
+                torch.zeros(10_000, 100),
+                torch.randn(10_000, 100).requires_grad_(),
+                (0.05 * torch.randn(100, 100)).requires_grad_(),
+            ),
+            saved=4,
+            minimum=0,
+            composition=lambda f, z, *p: functools.reduce(lambda z, _: f(z, *p), range(30), z),
+            wins=("bytes", "peak"),
+        ),
+    ),
+    Recipe(
+        name="root",
+        page="05_higher_order/implicit",
+        topics=("E6",),
+        function=implicit.root,
+        exports=("root",),
+        samples=_root,
+        reference=_unrolled_newton,
+        promises=("first_order", "second_order", "vmap", "checkpoint"),
+    ),
+    Recipe(
+        name="bisect",
+        page="05_higher_order/implicit",
+        topics=("E6",),
+        function=implicit.bisect,
+        exports=("bisect",),
+        samples=_bisect,
+        reference=_newton,
+        cost=Cost(
+            lambda: (
+                _kepler,
+                torch.zeros(1_000_000),
+                torch.full((1_000_000,), 2 * math.pi),
+                (2 * math.pi * torch.rand(1_000_000)).requires_grad_(),
+                (0.5 * torch.rand(1_000_000)).requires_grad_(),
+            ),
+            saved=4,
+            minimum=0,
+            composition=_newton_kepler,
+            wins=("bytes", "peak"),
+        ),
+    ),
+    Recipe(
+        name="linear_solve",
+        page="05_higher_order/implicit",
+        topics=("E6",),
+        function=implicit.linear_solve,
+        exports=("linear_solve",),
+        samples=_linear_solve,
+        reference=torch.linalg.solve,
+        cost=Cost(
+            lambda: ((torch.randn(1000, 1000) + 50 * torch.eye(1000)).requires_grad_(), torch.randn(1000)),
+            saved=0.004,
+            minimum=0,
+            composition=lambda a, b: a.inverse() @ b,
+            built_in=torch.linalg.solve,
+            wins=("bytes", "peak"),
+        ),
+    ),
+    Recipe(
+        name="odeint",
+        page="05_higher_order/neural_ode",
+        topics=("E7",),
+        function=ode.odeint,
+        exports=("odeint",),
+        samples=_odeint,
+        reference=_unrolled_odeint,
+        cost=Cost(_flow, saved=8, minimum=0, composition=_unrolled_odeint, wins=("bytes", "peak")),
+    ),
+    Recipe(
+        name="odeint_adjoint",
+        page="05_higher_order/neural_ode",
+        topics=("E7",),
+        function=ode.odeint_adjoint,
+        exports=("odeint_adjoint",),
+        samples=_odeint,
+        reference=_unrolled_odeint,
+        gradient="approximate",
+        tolerance=1e-5,
+        promises=("first_order", "vmap", "compile"),
+        cost=Cost(_flow, saved=8, minimum=0, composition=_unrolled_odeint, wins=("bytes", "peak")),
     ),
     Recipe(
         name="symlog",

@@ -1,0 +1,264 @@
+r"""
+Implicit differentiation: fixed points, roots, linear systems
+=============================================================
+
+You will differentiate the solution of an equation without differentiating the solver that found it, in memory that
+does not grow with its iterations.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When your function is defined by an equation: a deep equilibrium layer, an implied volatility, the state of a
+# simulator at rest, a threshold that makes weights sum to one. Unrolling the iterations and letting autograd go back
+# through them is right, too, once they have converged, and needs nothing but memory: if ten iterations are enough and
+# memory is no concern, do that. For dense linear systems :func:`torch.linalg.solve` is faster; use ``linear_solve``
+# to save the factors, or where your solver is not torch's.
+#
+# The gradient
+# ------------
+#
+# Let :math:`g(z, \theta) = 0` define :math:`z^*(\theta)`. Differentiate the equation, and pull a gradient
+# :math:`\bar{z}` back:
+#
+# .. math::
+#
+#    \frac{\partial g}{\partial z} \, dz^* + \frac{\partial g}{\partial \theta} \, d\theta = 0
+#    \quad \Rightarrow \quad
+#    \bar{\theta} = \left(\frac{\partial g}{\partial \theta}\right)^{\!\top} u, \qquad
+#    \left(\frac{\partial g}{\partial z}\right)^{\!\top} u = -\bar{z} .
+#
+# One linear system, with the *transposed* Jacobian, at the solution: how it was found does not occur. For a fixed
+# point :math:`g = f(z, \theta) - z`, and the system reads :math:`u = \bar{z} + J^\top u`: a fixed point again, which
+# products with :math:`J^\top` find. For one equation in one unknown the system is a division.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: fixed_point
+#
+# .. recipe:: root
+#
+# .. recipe:: bisect
+#
+# .. recipe:: linear_solve
+
+# sphinx_gallery_tags = ["memory", "second order", "checkpoint", "black box"]
+# sphinx_gallery_thumbnail_number = 1
+
+import math
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.autograd import Function, gradcheck
+
+from autograd_cookbook.audit import peak_bytes, saved_bytes
+from autograd_cookbook.explicit import explicit
+from autograd_cookbook.implicit import bisect, fixed_point, linear_solve, root
+
+# %%
+# See it work
+# -----------
+#
+# A layer whose output is its own input: :math:`z = \tanh(z W + x)`. Unrolled, autograd keeps every iteration; the
+# recipe keeps the result. Its gradient is as good as its value, and in the end better than the unrolled one, which
+# lags behind as the derivative of :math:`c^n` lags behind :math:`c^n`. The third line goes back through the last
+# iteration only, which is cheap, and never right.
+
+torch.manual_seed(0)
+size = 40
+weight = torch.randn(size, size, dtype=torch.float64)
+weight = weight + weight.mT
+weight = (0.97 * weight / torch.linalg.matrix_norm(weight, 2)).requires_grad_()
+x = (0.1 * torch.randn(16, size, dtype=torch.float64)).requires_grad_()
+start = torch.zeros(16, size, dtype=torch.float64)
+
+
+def layer(z, x, weight):
+    return torch.tanh(z @ weight + x)
+
+
+def unrolled(iterations, z=start):
+    for _ in range(iterations):
+        z = layer(z, x, weight)
+    return z
+
+
+def last_step_only(iterations):
+    with torch.no_grad():
+        z = unrolled(iterations - 1)
+    return layer(z, x, weight)
+
+
+def implicit(iterations):
+    """As many iterations as the others, by a tolerance that is met then."""
+    with torch.no_grad():
+        z = unrolled(iterations - 1)
+        change = (layer(z, x, weight) - z).abs().max() / layer(z, x, weight).abs().max()
+    return fixed_point(layer, start, x, weight, tolerance=1.0001 * float(change), max_iterations=2000, history=0)
+
+
+def gradient(z):
+    return torch.autograd.grad(z.square().sum(), weight)[0]
+
+
+exact = gradient(fixed_point(layer, start, x, weight, max_iterations=2000))
+counts = [3, 10, 30, 100, 300]
+contenders = {"unrolled": unrolled, "last step only": last_step_only, "fixed_point": implicit}
+styles = ("--s", ":^", "-o")
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
+figure.suptitle("A fixed point: memory flat in the iterations, and a gradient as good as its value")
+kept, errors = {}, {}
+for (name, function), style in zip(contenders.items(), styles, strict=True):
+    kept[name] = [saved_bytes(lambda *_, n=n, f=function: f(n), x, weight, start) / 1024 for n in counts]
+    errors[name] = [float((gradient(function(n)) - exact).norm() / exact.norm()) for n in counts]
+    left.loglog(counts, kept[name], style, label=name)
+    right.loglog(counts, errors[name], style, label=name)
+left.set(xlabel="iterations", ylabel="KiB kept for backward")
+right.set(xlabel="iterations", ylabel="relative error of the gradient")
+left.legend(fontsize=8)
+plt.show()
+
+assert kept["fixed_point"] == [start.untyped_storage().nbytes() / 1024] * len(counts)
+assert kept["unrolled"][-1] > 250 * kept["fixed_point"][-1]
+assert errors["last step only"][-1] > 0.1
+assert errors["fixed_point"][-2] < errors["unrolled"][-2]
+assert errors["fixed_point"][-1] < 0.2 * errors["unrolled"][-1]
+print("error of the gradient after 300 iterations:", {name: f"{e[-1]:.0e}" for name, e in errors.items()})
+
+# %%
+# It is a gradient like any other: differentiable again, and mapped by ``vmap``, though the solver looks at its
+# numbers. The parameters of a module are made arguments by ``explicit``:
+
+net = nn.Linear(size, size, dtype=torch.float64)
+nn.init.orthogonal_(net.weight, gain=0.5)
+function, parameters = explicit(net)
+z = fixed_point(lambda z, x, *p: torch.tanh(function(z, *p) + x), start, x, *parameters)
+z.sum().backward()
+print("gradients of the module:", [tuple(p.grad.shape) for p in net.parameters()])
+
+by_sample = torch.func.vmap(torch.func.grad(lambda x: fixed_point(layer, start[0], x, weight.detach()).sum()))(
+    x.detach()
+)
+together = torch.autograd.grad(fixed_point(layer, start, x, weight).sum(), x)[0]
+assert torch.allclose(by_sample, together, rtol=1e-9)
+
+# %%
+# One equation for each element: Kepler's, :math:`E - e \sin E = M`, tells where a planet is on its ellipse.
+# Bisection always finds it, and has no gradient of its own: the midpoints depend on nothing. The equation has one,
+# :math:`dE/dM = 1 / (1 - e \cos E)`:
+
+
+def kepler(anomaly, mean, eccentricity):
+    return anomaly - eccentricity * anomaly.sin() - mean
+
+
+mean = torch.linspace(0, 2 * math.pi, 400, dtype=torch.float64, requires_grad=True)
+bounds = torch.zeros_like(mean), torch.full_like(mean, 2 * math.pi)
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.0), layout="constrained")
+figure.suptitle("Kepler's equation: the position on the ellipse, and its derivative by the equation")
+for e, style in ((0.2, ":"), (0.6, "--"), (0.9, "-")):
+    anomaly = bisect(kepler, *bounds, mean, torch.tensor(e, dtype=torch.float64))
+    (speed,) = torch.autograd.grad(anomaly.sum(), mean)
+    assert torch.allclose(speed, 1 / (1 - e * anomaly.detach().cos()), rtol=1e-12)
+    left.plot(mean.detach(), anomaly.detach(), style, label=f"e = {e}")
+    right.plot(mean.detach(), speed, style)
+left.set(xlabel="time, as mean anomaly M", ylabel="eccentric anomaly E")
+right.set(xlabel="time, as mean anomaly M", ylabel="dE/dM", yscale="log")
+left.legend(fontsize=8)
+plt.show()
+
+# %%
+# The wrong version
+# -----------------
+#
+# The transpose is forgotten. Where the matrix is symmetric, nothing is wrong, and tests love symmetric matrices:
+
+
+class NoTranspose(Function):
+    @staticmethod
+    def forward(matrix, rhs):
+        return torch.linalg.solve(matrix, rhs)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0], output)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        matrix, solution = ctx.saved_tensors
+        adjoint = torch.linalg.solve(matrix, grad_output)
+        return -torch.outer(adjoint, solution), adjoint
+
+
+print("torch", torch.__version__)
+symmetric = torch.tensor([[2.0, 1.0], [1.0, 3.0]], dtype=torch.float64, requires_grad=True)
+general = torch.tensor([[2.0, 1.0], [0.0, 3.0]], dtype=torch.float64, requires_grad=True)
+rhs = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+print("gradcheck on a symmetric matrix:", gradcheck(NoTranspose.apply, (symmetric, rhs)))
+try:
+    gradcheck(NoTranspose.apply, (general, rhs))
+except RuntimeError as error:
+    print("and on another:", str(error).splitlines()[0])
+assert gradcheck(linear_solve, (general, rhs))
+
+# %%
+# The other mistake is a parameter that the function reaches by itself, and not as an argument. A textbook
+# ``Function`` returns gradients for its arguments alone and loses the others without a word. The recipe looks, and
+# refuses:
+
+try:
+    fixed_point(lambda z: layer(z, x, weight), start)
+except RuntimeError as error:
+    print(error)
+
+# %%
+# And where there is no fixed point within reach, there is no number either. A function that is no contraction may
+# still be solved with more ``history``, or as a ``root``:
+
+a = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
+try:
+    fixed_point(lambda z, a: a - z**3, torch.zeros(1, dtype=torch.float64), a, history=0)
+except RuntimeError as error:
+    print(error)
+found = root(lambda z, a: a - z**3 - z, torch.zeros(1, dtype=torch.float64), a)
+print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item())
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# Peak memory of forward and backward together, counted in states, where each iteration brings the state closer by one
+# percent only: the same for 10 iterations as for 1000. ``history`` would keep two more states for each step that it
+# combines, while the solver runs.
+
+
+def train(iterations):
+    tolerance = 1.01 * 0.99 ** (iterations - 1) * (1 - 0.99) / (1 - 0.99**iterations)
+    z = fixed_point(lambda z, x: 0.99 * z + x, zeros, ones, tolerance=tolerance, max_iterations=2000, history=0)
+    z.sum().backward()
+
+
+ones = torch.ones(2000, dtype=torch.float64, requires_grad=True)
+zeros = torch.zeros_like(ones, requires_grad=False)
+peaks = {n: round(peak_bytes(train, n) / zeros.untyped_storage().nbytes(), 1) for n in (10, 100, 1000)}
+print(peaks, "states at the peak, by iterations")
+assert len(set(peaks.values())) == 1
+
+# %%
+# Time depends on the solver. Backward is another solve, of a linear problem, with one vector-Jacobian product an
+# iteration. Linear systems are factored again in backward; where the time counts more than the bytes, use torch's
+# own. And the compiler takes ``bisect`` and ``linear_solve`` whole, but not a loop that ends when its numbers say so.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/05_higher_order/neural_ode`: the same idea for differential equations.
+# * :doc:`/cookbook/05_higher_order/maml`: when the iterations are the point, and not their limit.
+# * :doc:`/cookbook/04_memory/checkpointing`: less memory for loops that do not converge.
+# * In torch's documentation: :func:`torch.autograd.gradcheck`, :func:`torch.func.vmap`.
