@@ -49,9 +49,11 @@ def test_what_it_says_to_win_it_wins(recipe: Recipe) -> None:
     others = [row for name, row in contenders.items() if name != "ours"]
     for column, (key, factor) in CLEARLY.items():
         ahead = bool(others) and all(contenders["ours"][key] < factor * row[key] for row in others)
-        assert ahead == (column in recipe.cost.wins), (
+        claimed = column in recipe.cost.wins
+        # Bytes are exact. A time that is ahead by chance must not make anybody claim it.
+        assert ahead == claimed or (column == "time" and not claimed), (
             f"{recipe.name}: ours {contenders['ours'][key]}, others {[row[key] for row in others]} in {column}, "
-            f"and the catalog says that it {'wins' if column in recipe.cost.wins else 'does not win'}"
+            f"and the catalog says that it {'wins' if claimed else 'does not win'}"
         )
 
 

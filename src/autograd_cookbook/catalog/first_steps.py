@@ -496,7 +496,9 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("scaled_sigmoid",),
         samples=_scaled_sigmoid,
         reference=lambda input, scale: torch.sigmoid(scale * input),
-        cost=Cost(lambda: (*million(), _weights(1000)), 0, 0, composition=lambda x, s: torch.sigmoid(s * x)),
+        cost=Cost(
+            lambda: (*million(), _weights(1000)), 0, 0, composition=lambda x, s: torch.sigmoid(s * x), wins=("bytes",)
+        ),
     ),
     Recipe(
         name="sum",

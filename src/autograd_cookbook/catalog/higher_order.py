@@ -478,7 +478,7 @@ RECIPES: tuple[Recipe, ...] = (
             saved=4,
             minimum=0,
             composition=_newton_kepler,
-            wins=("bytes", "peak"),
+            wins=(),
         ),
     ),
     Recipe(

@@ -395,7 +395,7 @@ RECIPES: tuple[Recipe, ...] = (
             ),
             unit="logit",
             units=1024 * 16384,
-            wins=("bytes",),
+            wins=("bytes", "peak"),
         ),
     ),
     Recipe(
@@ -410,11 +410,11 @@ RECIPES: tuple[Recipe, ...] = (
         promises=("first_order", "second_order", "checkpoint"),
         cost=Cost(
             lambda: (_layers, torch.randn(10_000, 100).requires_grad_()),
-            saved=0,
+            saved=0.04,
             minimum=0,
             composition=lambda function, x: function(x),
             unit="element of an activation",
-            wins=("bytes",),
+            wins=("bytes", "peak"),
         ),
     ),
     Recipe(
@@ -430,11 +430,11 @@ RECIPES: tuple[Recipe, ...] = (
         promises=("first_order", "checkpoint"),
         cost=Cost(
             lambda: (_layers, torch.randn(10_000, 100).requires_grad_()),
-            saved=10.4,
+            saved=10.44,
             minimum=0,
             composition=lambda function, x: function(x),
             unit="element of an activation",
-            wins=("bytes",),
+            wins=("bytes", "peak"),
         ),
     ),
 )
