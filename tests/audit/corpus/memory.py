@@ -335,3 +335,27 @@ class RecurrenceComputesAll(Function):
             grad_keep = grad_keep + grads[-1] * states[t]
             grads.append(grad_output[t] + keep * grads[-1])
         return torch.stack(grads[::-1]), grad_keep * keep * (1 - keep)
+
+
+class _TimesAScale(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, scale):
+        return x * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0], None
+
+
+@right(inputs=lambda: (leaf(4, 3), leaf(3).detach()))
+def refuses_a_scale_that_requires_grad(x, scale):
+    """As torch's own cross-entropy refuses a weight that does."""
+    if scale.requires_grad:
+        raise RuntimeError("there is no gradient for scale")
+    return _TimesAScale.apply(x, scale)

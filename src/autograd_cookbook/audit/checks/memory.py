@@ -206,7 +206,10 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     if any(v.numel() == 0 for v in (*subject.base, *subject.expected[0])):
         return  # nothing has an influence on nothing
     plain = _Saved(subject, {})
-    expected = plain.run()
+    try:
+        expected = plain.run()
+    except Exception:
+        return  # it has no gradient for something that is frozen here, and says so
     for k, tensor in plain.tensors.items():
         if tensor.numel() == 0:
             continue
