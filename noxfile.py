@@ -82,7 +82,7 @@ def gradcheck(session: nox.Session) -> None:
     """Verify the whole catalog slowly and strictly; with --update-verified, renew the badges."""
     install(session, "test")
     session.run("python", "-m", "autograd_cookbook.native.build")
-    pytest(session, "-m", "slow", "tests/test_thorough.py")
+    pytest(session, "-n", "2", "-m", "slow", "tests/test_thorough.py", "tests/test_catalog.py")
     pytest(session, "tests/test_catalog.py", "-k", "badges")
 
 

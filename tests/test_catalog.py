@@ -198,9 +198,10 @@ def test_it_has_a_topic(recipe: Recipe) -> None:
     assert set(recipe.topics) <= set(catalog.TOPICS), f"{recipe.name}: unknown topics in {recipe.topics}"
 
 
+@pytest.mark.slow
 @each_sample(RECIPES)
 def test_audit_finds_nothing(recipe: Recipe, sample: Sample) -> None:
-    """Whether it compiles is asked of the typical sample, below: the compiler takes its time."""
+    """On the edge cases, too; the typical sample is audited below, in every run, and compiled."""
     audit(recipe.function, sample.args, skip=["compile"], **recipe.audit_options).raise_for_findings()
 
 

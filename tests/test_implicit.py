@@ -1,5 +1,6 @@
 """Implicit differentiation: against closed forms, and where a solver has nothing to offer."""
 
+import contextlib
 import math
 
 import numpy
@@ -170,6 +171,14 @@ def test_under_checkpoint_and_its_hooks() -> None:
     (checked,) = torch.autograd.grad(checked.sum(), p, create_graph=True)
     torch.testing.assert_close(checked, plain)
     torch.testing.assert_close(*(torch.autograd.grad(g.square().sum(), p)[0] for g in (checked, plain)))
+
+
+def test_vjp_of_an_input_that_is_ignored_is_zero() -> None:
+    x, y = leaf(3), leaf(2)
+    for hooks in (False, True):
+        with torch.autograd.graph.saved_tensors_hooks(torch.detach, torch.detach) if hooks else contextlib.nullcontext():
+            _, pull_back = vjp(lambda x, y: x.sin(), x, y)
+            assert torch.equal(pull_back(torch.ones_like(x))[1], torch.zeros_like(y))
 
 
 @pytest.mark.parametrize("hooks", [False, True])

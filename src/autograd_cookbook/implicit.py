@@ -142,6 +142,8 @@ def fixed_point(
     return ImplicitFunction.apply(_bound(function), solve, adjoint, initial.detach(), *parameters)
 
 
+# A loop that looks at its numbers is compiled anew for each iteration, or refused: the compiler calls it as it is.
+@torch.compiler.disable
 def _iterate(step: Map, start: Tensor, tolerance: float, max_iterations: int, history: int) -> Tensor:
     state = start
     last: tuple[Tensor, Tensor] | None = None
@@ -233,22 +235,28 @@ def root(
         raise ValueError(f"expected max_iterations >= 1, got {max_iterations}")
 
     def solve(equations: Map, start: Tensor) -> Tensor:
-        state = start
-        for _ in range(max_iterations):
-            values, jacobian = _linearized(equations, state)
-            change = torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
-            state = state - change
-            error, allowed = _size(change), tolerance * max(_size(start), _size(state))
-            if not math.isfinite(error):
-                break
-            if error <= allowed:
-                return state
-        raise RuntimeError(
-            f"no root within {max_iterations} iterations: the last one changed the state by {error:.3g}, "
-            f"which is more than {tolerance:.3g} of its size. Start closer to the solution"
-        )
+        return _newton(equations, start, tolerance, max_iterations)
 
     return ImplicitFunction.apply(_bound(function), solve, _dense_adjoint, initial.detach(), *parameters)
+
+
+# A loop that looks at its numbers, as the one above.
+@torch.compiler.disable
+def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int) -> Tensor:
+    state = start
+    for _ in range(max_iterations):
+        values, jacobian = _linearized(equations, state)
+        change = torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
+        state = state - change
+        error, allowed = _size(change), tolerance * max(_size(start), _size(state))
+        if not math.isfinite(error):
+            break
+        if error <= allowed:
+            return state
+    raise RuntimeError(
+        f"no root within {max_iterations} iterations: the last one changed the state by {error:.3g}, which is more "
+        f"than {tolerance:.3g} of its size. Start closer to the solution"
+    )
 
 
 def _linearized(equations: Map, state: Tensor) -> tuple[Tensor, Tensor]:
