@@ -175,8 +175,9 @@ def test_under_checkpoint_and_its_hooks() -> None:
 
 def test_vjp_of_an_input_that_is_ignored_is_zero() -> None:
     x, y = leaf(3), leaf(2)
-    for hooks in (False, True):
-        with torch.autograd.graph.saved_tensors_hooks(torch.detach, torch.detach) if hooks else contextlib.nullcontext():
+    with_hooks = torch.autograd.graph.saved_tensors_hooks(torch.detach, torch.detach)
+    for context in (contextlib.nullcontext(), with_hooks):
+        with context:
             _, pull_back = vjp(lambda x, y: x.sin(), x, y)
             assert torch.equal(pull_back(torch.ones_like(x))[1], torch.zeros_like(y))
 
