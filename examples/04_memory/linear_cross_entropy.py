@@ -174,13 +174,13 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 #    :header: "classes", "", "MB at the peak, beyond gradients", "MB held until backward", "time"
 #
 #    "32,768", "composed", "1,460", "536.87", "1.00"
-#    "32,768", "torch, its own chunks", "151", "150.99", "0.98"
-#    "32,768", "torch, 256 tokens a chunk", "151", "150.99", "0.82"
-#    "32,768", "ours", "67", "0.05", "0.92"
+#    "32,768", "torch, its own chunks", "151", "150.99", "0.86"
+#    "32,768", "torch, 256 tokens a chunk", "151", "150.99", "0.75"
+#    "32,768", "ours", "50", "0.02", "0.97"
 #    "131,072", "composed", "5,889", "2,147.48", "1.00"
-#    "131,072", "torch, its own chunks", "554", "553.65", "1.69"
-#    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.86"
-#    "131,072", "ours", "67", "0.05", "1.01"
+#    "131,072", "torch, its own chunks", "554", "553.65", "1.85"
+#    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.91"
+#    "131,072", "ours", "50", "0.02", "1.17"
 #
 # Torch's chunks are held until backward in the form of gradients, as many bytes as input and weight have. The
 # recipe holds four bytes a token:

@@ -38,6 +38,14 @@ def _newton(input: Tensor) -> Tensor:
     return torch.where(input < -1 / math.e, torch.nan, w)
 
 
+def _newton_between(function: Callable[..., Tensor], low: Tensor, high: Tensor, *parameters: Tensor) -> Tensor:
+    z = (low + high) / 2
+    for _ in range(40):
+        values, pull_back = torch.func.vjp(lambda z: function(z, *parameters), z)
+        z = z - values / pull_back(torch.ones_like(values))[0]
+    return z
+
+
 def _kepler(z: Tensor, mean: Tensor, eccentricity: Tensor) -> Tensor:
     return z - eccentricity * z.sin() - mean
 
@@ -466,7 +474,7 @@ RECIPES: tuple[Recipe, ...] = (
         function=implicit.bisect,
         exports=("bisect",),
         samples=_bisect,
-        reference=_newton,
+        reference=_newton_between,
         cost=Cost(
             lambda: (
                 _kepler,
