@@ -69,6 +69,7 @@ def test_agrees_with_the_nearest_built_in(recipe: Recipe, sample: Sample, dtype:
     expect_close(gradients(recipe.function, copies(converted.args)), expected, rtol)
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 @each_sample(COMPARABLE)
 def test_keeps_dtype_and_shape_of_the_built_in(recipe: Recipe, sample: Sample) -> None:
     # There is no complex bfloat16, and complex numbers of two halves can hardly do anything in torch.

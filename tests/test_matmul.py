@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from autograd_cookbook.audit import peak_bytes, saved_bytes
-from autograd_cookbook.matmul import masked_linear, matmul
+from autograd_cookbook.matmul import MaskedLinearFunction, MatmulFunction, masked_linear, matmul
 
 sizes = st.integers(0, 3)
 batches = st.lists(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (0, 1), (1, 0)]), max_size=2)
@@ -119,9 +119,52 @@ def test_complex_masked_linear_agrees_with_torch() -> None:
     args = [torch.randn(shape, dtype=torch.complex128, requires_grad=True) for shape in ((2, 4, 3), (5, 3), (5,))]
     mask = torch.rand(5, 3) < 0.5
     ours, theirs = masked_linear(*args[:2], mask, args[2]), F.linear(args[0], args[1] * mask, args[2])
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
     weights = torch.randn_like(theirs)
     for a, e in zip(torch.autograd.grad(ours, args, weights), torch.autograd.grad(theirs, args, weights), strict=True):
         torch.testing.assert_close(a, e, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("place", [0, 1, 2], ids=["input", "weight", "bias"])
+def test_masked_linear_with_one_gradient_wanted(place) -> None:
+    args = [torch.full(shape, value) for shape, value in (((4, 3), 2.0), ((5, 3), 3.0), ((5,), 1.0))]
+    args[place].requires_grad_()
+    mask = torch.tensor([True, False, True]).expand(5, 3)
+    masked_linear(*args[:2], mask, args[2]).sum().backward()
+    expected = [[15.0, 0.0, 15.0], [8.0, 0.0, 8.0], 4.0][place]
+    assert torch.equal(args[place].grad, torch.tensor(expected).expand(args[place].shape))
+
+
+def test_gradients_have_the_shapes_of_their_inputs() -> None:
+    """As backward returns them, before the engine sums what is too large, and says nothing."""
+    seen = []
+
+    class Spy(MatmulFunction):
+        @staticmethod
+        def backward(ctx, grad_output):
+            seen.extend(MatmulFunction.backward(ctx, grad_output))
+            return tuple(seen[-2:])
+
+    shapes = [((3,), (3,)), ((3,), (4, 3, 2)), ((2, 3), (3,)), ((4, 2, 3), (3, 2)), ((1, 2, 3), (5, 3, 2))]
+    for pair in shapes:
+        args = [torch.randn(shape, requires_grad=True) for shape in pair]
+        Spy.apply(*args).sum().backward()
+        assert [tuple(g.shape) for g in seen[-2:]] == list(pair)
+
+
+def test_the_gradient_of_the_bias_has_its_shape() -> None:
+    """Not one for each row, which the engine would sum in silence."""
+    seen = []
+
+    class Spy(MaskedLinearFunction):
+        @staticmethod
+        def backward(ctx, grad_output):
+            seen.extend(MaskedLinearFunction.backward(ctx, grad_output))
+            return tuple(seen)
+
+    args = [torch.randn(shape, requires_grad=True) for shape in ((4, 3), (5, 3), (5,))]
+    Spy.apply(*args[:2], torch.ones(5, 3).bool(), args[2]).sum().backward()
+    assert seen[3].shape == (5,)
 
 
 def test_training_leaves_masked_weights_where_they_are() -> None:

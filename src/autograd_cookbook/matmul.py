@@ -11,11 +11,11 @@ from autograd_cookbook.linear import rows
 
 
 def summed_product(left: Tensor, right: Tensor, shape: torch.Size) -> Tensor:
-    """``left.mT @ right``, summed over batches down to ``shape``, the shape of a factor of the forward product."""
+    """``left.mT @ right``, summed over batches down to ``shape``, of which dimensions of size 1 may be missing."""
     if shape[:-2].numel() == 1:
         # One matrix for the whole batch: a product of matrices that contain the batch adds while it multiplies,
         # and no matrix per batch element is ever held.
-        return (rows(left).mT @ rows(right)).reshape(shape)
+        return rows(left).mT @ rows(right)
     return sum_to_shape(left.mT @ right, shape)
 
 

@@ -1,8 +1,8 @@
 """Every recipe once: how to call it, what to compare it with, and what it promises.
 
 The tests, the badges, the capability matrix, the tables of costs and of topics, the benchmarks and the copy button
-all read this list. To add a recipe, add its function to a module, one :class:`Recipe` to a section here, and one
-script to ``examples/``.
+all read this list. To add a recipe, add its function to a module, one
+:class:`~autograd_cookbook.catalog.recipe.Recipe` to a section here, and one script to ``examples/``.
 """
 
 import json

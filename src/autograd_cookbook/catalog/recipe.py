@@ -67,7 +67,7 @@ class Recipe:
     Args:
         name: unique; the label of the recipe on its page.
         page: the script in ``examples/`` that teaches it, without suffix.
-        topics: what it answers, of :data:`autograd_cookbook.catalog.TOPICS`.
+        topics: what it answers, of ``TOPICS``.
         function: what a reader calls.
         exports: names that the copied source must define, the first being ``function``'s.
         samples: yields the calls that the tests verify, the typical one first; None for a tool that is no
