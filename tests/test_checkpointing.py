@@ -138,6 +138,25 @@ def test_an_argument_modified_in_between_is_named() -> None:
         y.sum().backward()
 
 
+def test_a_parameter_modified_in_between_is_named() -> None:
+    weight = torch.ones(3, 2, requires_grad=True)
+    y = checkpoint(lambda x: (x.sin() @ weight.T).exp(), torch.ones(4, 2, requires_grad=True))
+    with torch.no_grad():
+        weight.mul_(2)
+    with pytest.raises(RuntimeError, match=r"parameter of shape \(2, 3\) was modified in place"):
+        y.sum().backward()
+
+
+def test_a_backward_of_its_own_is_refused() -> None:
+    def function(x):
+        y = x.sin().exp()
+        y.sum().backward(retain_graph=True)
+        return y
+
+    with pytest.raises(RuntimeError, match="must not call backward on its own intermediates"):
+        checkpoint(function, batch()).sum().backward()
+
+
 def test_nothing_but_arguments_is_kept() -> None:
     x = torch.ones(10_000, requires_grad=True)  # large beside the random state, 5,056 bytes
 

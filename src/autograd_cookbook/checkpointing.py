@@ -34,6 +34,75 @@ class Surroundings:
             yield
 
 
+class Place:
+    """What autograd holds instead of a tensor: nothing but the right to ask for it."""
+
+    __slots__ = ("__weakref__", "dtype", "shape", "version")
+
+    def __init__(self, tensor: Tensor, version: int | None) -> None:
+        self.shape, self.dtype, self.version = tensor.shape, tensor.dtype, version
+
+
+class Promises:
+    """The tensors that autograd was promised during one call of a function, and gets when the call is repeated."""
+
+    def __init__(self, *args: Any) -> None:
+        # Addresses, since the graph keeps this object, and would keep tensors with it.
+        self.sources = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
+        self.places: list[weakref.ref[Place]] = []
+        self.found: weakref.WeakKeyDictionary[Place, Tensor] = weakref.WeakKeyDictionary()
+
+    def pack(self, tensor: Tensor) -> Place:
+        """Promise a tensor; a parameter must still be what it is now when the call is repeated."""
+        owner = tensor if tensor._base is None else tensor._base
+        parameter = owner.is_leaf and owner.requires_grad and tensor.untyped_storage().data_ptr() not in self.sources
+        place = Place(tensor, tensor._version if parameter else None)
+        # Only the graph keeps a place alive. One that the graph has dropped is not filled again.
+        self.places.append(weakref.ref(place))
+        return place
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Around the repeated call."""
+        pending = iter(self.places)
+
+        def fill(tensor: Tensor) -> None:
+            reference = next(pending, None)
+            if reference is None:
+                raise RuntimeError(
+                    f"a function saved more tensors when it was repeated than the {len(self.places)} of the first call"
+                )
+            place = reference()
+            if place is None:
+                return
+            if (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
+                raise RuntimeError(
+                    f"a function saved another tensor when it was repeated: {tuple(tensor.shape)} of {tensor.dtype}, "
+                    f"expected {tuple(place.shape)} of {place.dtype}"
+                )
+            if place.version not in (None, tensor._version):
+                raise RuntimeError(
+                    f"a parameter of shape {tuple(tensor.shape)} was modified in place before backward "
+                    f"(version {tensor._version}, expected {place.version})"
+                )
+            self.found[place] = tensor.detach()
+
+        with torch.enable_grad(), saved_tensors_hooks(fill, _not_for_backward):
+            yield
+
+    def take(self, place: Place) -> Tensor:
+        """Hand a tensor over. It is not kept: a second backward runs the function once more."""
+        if place not in self.found:
+            raise RuntimeError(
+                f"a function saved fewer tensors when it was repeated than the {len(self.places)} of the first call"
+            )
+        return self.found.pop(place)
+
+
+def _not_for_backward(_: Any) -> Tensor:
+    raise RuntimeError("a repeated function must not call backward on its own intermediates")
+
+
 class Replay:
     """One call of a function that can be made again as it was."""
 
@@ -42,29 +111,16 @@ class Replay:
         self.versions = [a._version if isinstance(a, Tensor) else None for a in args]
         self.surroundings = Surroundings(*args)
 
-    def run(self, pack: Callable[[Tensor], Any]) -> None:
-        """Call the function again and hand every tensor that autograd would save to ``pack``."""
+    def run(self, promises: Promises) -> None:
+        """Call the function again, to keep what autograd was promised when it was called first."""
         for place, (value, version) in enumerate(zip(self.args, self.versions, strict=True)):
             if version is not None and value._version != version:
                 raise RuntimeError(
                     f"argument {place} of a checkpointed function was modified in place after the call "
                     f"(version {value._version}, expected {version}), so the call cannot be repeated"
                 )
-        with self.surroundings.restored(), torch.enable_grad(), saved_tensors_hooks(pack, _not_for_backward):
+        with self.surroundings.restored(), promises.kept():
             self.function(*self.args)
-
-
-def _not_for_backward(_: Any) -> Tensor:
-    raise RuntimeError("a checkpointed function must not call backward on its own intermediates")
-
-
-class Place:
-    """What autograd holds instead of a tensor: nothing but the right to ask for it."""
-
-    __slots__ = ("__weakref__", "dtype", "shape")
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.shape, self.dtype = tensor.shape, tensor.dtype
 
 
 def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
@@ -83,8 +139,8 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
         What ``function`` returns.
 
     Raises:
-        RuntimeError: in backward, if the second call saves other tensors than the first did, or if an argument
-            was modified in place in between.
+        RuntimeError: in backward, if the second call saves other tensors than the first did, or if an argument or
+            a parameter was modified in place in between.
 
     Source: T. Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
 
@@ -95,48 +151,14 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
     """
     if not torch.is_grad_enabled():
         return function(*args)
-    replay = Replay(function, args)
-    places: list[weakref.ref[Place]] = []
-    computed: weakref.WeakKeyDictionary[Place, Tensor] = weakref.WeakKeyDictionary()
-
-    def pack(tensor: Tensor) -> Place:
-        place = Place(tensor)
-        # Only the graph keeps a place alive. One that the graph has dropped is not filled again.
-        places.append(weakref.ref(place))
-        return place
+    replay, promises = Replay(function, args), Promises(*args)
 
     def unpack(place: Place) -> Tensor:
-        if place not in computed:
-            pending = iter(places)
+        if place not in promises.found:
+            replay.run(promises)
+        return promises.take(place)
 
-            def fill(tensor: Tensor) -> None:
-                reference = next(pending, None)
-                if reference is None:
-                    raise RuntimeError(
-                        f"a checkpointed function saved {len(places)} tensors when it was called first, "
-                        "and more when it was repeated"
-                    )
-                wanted = reference()
-                if wanted is None:
-                    return
-                if (wanted.shape, wanted.dtype) != (tensor.shape, tensor.dtype):
-                    raise RuntimeError(
-                        "a checkpointed function saved another tensor when it was repeated: "
-                        f"{tuple(tensor.shape)} of {tensor.dtype}, "
-                        f"expected {tuple(wanted.shape)} of {wanted.dtype}"
-                    )
-                computed[wanted] = tensor.detach()
-
-            replay.run(fill)
-            if place not in computed:
-                raise RuntimeError(
-                    f"a checkpointed function saved {len(places)} tensors when it was called first, "
-                    "and fewer when it was repeated"
-                )
-        # Given away and not kept: a second backward runs the function once more.
-        return computed.pop(place)
-
-    with saved_tensors_hooks(pack, unpack):
+    with saved_tensors_hooks(promises.pack, unpack):
         return function(*args)
 
 

@@ -1,28 +1,14 @@
 """Layers whose inputs follow from their outputs: nothing between them has to be kept."""
 
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from autograd_cookbook.checkpointing import Surroundings
+from autograd_cookbook.checkpointing import Place, Promises, Surroundings
 
 Map = Callable[[Tensor], Tensor]
-
-
-class Place:
-    """What autograd holds instead of a tensor; for a parameter, how often that had been written to."""
-
-    __slots__ = ("__weakref__", "dtype", "shape", "version")
-
-    def __init__(self, tensor: Tensor, source: int) -> None:
-        self.shape, self.dtype = tensor.shape, tensor.dtype
-        owner = tensor if tensor._base is None else tensor._base
-        parameter = owner.is_leaf and owner.requires_grad and tensor.untyped_storage().data_ptr() != source
-        self.version = tensor._version if parameter else None
 
 
 class Call:
@@ -30,42 +16,13 @@ class Call:
 
     def __init__(self, function: Map, source: Tensor) -> None:
         self.function, self.needs_grad = function, source.requires_grad
-        self.surroundings = Surroundings(source)
-        self.places: list[weakref.ref[Place]] = []
+        self.surroundings, self.promises = Surroundings(source), Promises(source)
 
-    def again(self, value: Tensor, found: weakref.WeakKeyDictionary[Place, Tensor] | None) -> Tensor:
-        """Repeat the call, and note the tensors that autograd had been promised, if there is where to."""
-        pending = iter(self.places)
-
-        def fill(tensor: Tensor) -> None:
-            reference = next(pending, None)
-            if reference is None:
-                raise RuntimeError("a function in a reversible sequence saved more tensors when it was repeated")
-            place = reference()
-            if place is None:
-                return  # the graph has dropped it
-            if (place.shape, place.dtype) != (tensor.shape, tensor.dtype):
-                raise RuntimeError(
-                    "a function in a reversible sequence saved another tensor when it was repeated: "
-                    f"{tuple(tensor.shape)} of {tensor.dtype}, expected {tuple(place.shape)} of {place.dtype}"
-                )
-            if place.version not in (None, tensor._version):
-                raise RuntimeError(
-                    f"a parameter of shape {tuple(tensor.shape)} was modified in place before backward "
-                    f"(version {tensor._version}, expected {place.version})"
-                )
-            found[place] = tensor.detach()
-
-        with self.surroundings.restored():
-            if found is None:
-                with torch.no_grad():
-                    return self.function(value)
-            with torch.enable_grad(), saved_tensors_hooks(fill, _not_here):
-                return self.function(value.detach().requires_grad_(self.needs_grad)).detach()
-
-
-def _not_here(_: Any) -> Tensor:
-    raise RuntimeError("a function in a reversible sequence must not call backward on its own intermediates")
+    def again(self, value: Tensor, keep: bool) -> Tensor:
+        """Repeat the call, and keep what autograd was promised, or compute the value alone."""
+        with self.surroundings.restored(), self.promises.kept() if keep else torch.no_grad():
+            # Autograd saves the same tensors as before only if the same ones require grad.
+            return self.function(value.detach().requires_grad_(self.needs_grad)).detach()
 
 
 class Tape:
@@ -73,7 +30,6 @@ class Tape:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Call, Call]] = []
-        self.found: weakref.WeakKeyDictionary[Place, Tensor] = weakref.WeakKeyDictionary()
         # The input of block number ``at``: of the one after the last, which is the output, until backward begins.
         self.at, self.values = 0, ()
         self.versions: list[int] = []
@@ -94,35 +50,27 @@ class Tape:
         self.values = ()
         if at <= to:  # a second backward begins at the end again
             for first, second in self.calls[at:]:
-                left = left + first.again(right, None)
-                right = right + second.again(left, None)
+                left = left + first.again(right, keep=False)
+                right = right + second.again(left, keep=False)
             at = len(self.calls)
             self.versions = [left._version, right._version]
         while at > to:
             at -= 1
             first, second = self.calls[at]
-            found = self.found if at == to else None
             # The values that undo the block are those that its gradient needs: each function runs once.
-            right = right - second.again(left, found)
-            left = left - first.again(right, found)
+            right = right - second.again(left, keep=at == to)
+            left = left - first.again(right, keep=at == to)
         self.at, self.values = at, (left, right)
 
-    def hooks(self, block: int, call: Call, source: int) -> saved_tensors_hooks:
-        """In forward, for one call of a block, whose input is at this address: the graph would keep a tensor."""
-
-        def pack(tensor: Tensor) -> Place:
-            place = Place(tensor, source)
-            call.places.append(weakref.ref(place))
-            return place
+    def hooks(self, block: int, call: Call) -> saved_tensors_hooks:
+        """In forward, for one call of a block."""
 
         def unpack(place: Place) -> Tensor:
-            if place not in self.found:
+            if place not in call.promises.found:
                 self.go_back(block)
-            if place not in self.found:
-                raise RuntimeError("a function in a reversible sequence saved fewer tensors when it was repeated")
-            return self.found.pop(place)
+            return call.promises.take(place)
 
-        return saved_tensors_hooks(pack, unpack)
+        return saved_tensors_hooks(call.promises.pack, unpack)
 
 
 def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -176,7 +124,7 @@ def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: 
             state = call.surroundings.cpu_state
             calls.append(call)
             if keeps:
-                with tape.hooks(number, call, source.untyped_storage().data_ptr()):
+                with tape.hooks(number, call):
                     change = function(source)
             else:
                 change = function(source)
