@@ -211,6 +211,20 @@ def test_the_gradient_is_rounded_and_the_value_is_not() -> None:
         assert 0 < error < 2**-6, "bfloat16 keeps 8 bits, and two tensors are rounded"
 
 
+def test_compiled_code_rounds_too() -> None:
+    """torch 2.13 would trace a graph without the hooks: a gradient that is exact, and tensors kept whole."""
+    x = torch.randn(50, requires_grad=True)
+
+    def function(x):
+        return saved_as(torch.bfloat16, lambda x: x.exp().square(), x)
+
+    eager, compiled = (
+        torch.autograd.grad(call(x).sum(), x)[0] for call in (function, torch.compile(function, backend="aot_eager"))
+    )
+    assert torch.equal(eager, compiled)
+    assert not torch.equal(eager, torch.autograd.grad(x.exp().square().sum(), x)[0])
+
+
 def test_leaves_and_arguments_are_kept_as_they_are() -> None:
     x, w = torch.randn(5, requires_grad=True), torch.randn(5, requires_grad=True)
     (ours,) = torch.autograd.grad(saved_as(torch.bfloat16, lambda x: x * w, x).sum(), x)
