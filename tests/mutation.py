@@ -228,6 +228,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         if status == 0:
             survived.append(mutant)
             print(f"survived: {mutant}", flush=True)
+        elif os.WIFSIGNALED(status):  # it hung, or crashed: noticed, and worth a look
+            print(f"ended by signal {os.WTERMSIG(status)}: {mutant}", flush=True)
 
     for mutant in mutants:
         tests = tests_for(mutant, session.items)
