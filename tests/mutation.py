@@ -8,6 +8,7 @@ on has *survived*; those that must (they compute the same) are listed in ``survi
 
 import ast
 import copy
+import functools
 import inspect
 import json
 import os
@@ -26,7 +27,7 @@ import torch._dynamo  # noqa: F401  otherwise each of the processes imports it, 
 from _pytest.runner import runtestprotocol
 from torch.autograd import Function
 
-from autograd_cookbook.catalog import RECIPES
+from autograd_cookbook.catalog import BY_NAME, RECIPES
 
 SURVIVORS = Path(__file__).with_name("survivors.json")
 GOAL = 0.98
@@ -170,14 +171,18 @@ def all_mutants(modules: list[str]) -> list[Mutant]:
     return [mutant for (m, f), code in functions.items() for mutant in mutants_of(m, f, code)]
 
 
+@functools.cache
+def sources() -> dict[str, str]:
+    """What readers copy, by recipe."""
+    return {recipe.name: recipe.source for recipe in RECIPES}
+
+
 def tests_for(mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
     """Those of each recipe whose source it is in, then those of its module; the audit, which is slow, last."""
     name = mutant.function.partition(".")[0]
-    recipes = {r.name for r in RECIPES if f"class {name}(" in r.source or f"def {name}(" in r.source}
-    files = {
-        f"test_{m.partition('.')[0]}.py"
-        for m in {mutant.module, *(r.module[18:] for r in RECIPES if r.name in recipes)}
-    }
+    recipes = [recipe for recipe, source in sources().items() if f"class {name}(" in source or f"def {name}(" in source]
+    modules = {mutant.module, *(BY_NAME[recipe].module.removeprefix("autograd_cookbook.") for recipe in recipes)}
+    files = {f"test_{module.partition('.')[0]}.py" for module in modules}
 
     def rank(item: pytest.Item) -> int | None:
         if item.originalname in PASSED_OVER or item.path.name == "test_benchmarks.py":
