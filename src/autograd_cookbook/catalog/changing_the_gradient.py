@@ -8,7 +8,7 @@ from torch import Tensor
 
 from autograd_cookbook import clipping, hooks, quantization, reversal, straight_through, surrogate
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import million, randn, unary
+from autograd_cookbook.catalog.samples import complex_randn, million, randn, unary
 
 
 def _factor() -> Iterator[Sample]:
@@ -17,6 +17,7 @@ def _factor() -> Iterator[Sample]:
     yield Sample("nothing left", (randn(3), 0.0))
     yield Sample("an int", (randn(2, 3), 1))
     yield Sample("empty", (randn(0, 3), 0.5))
+    yield Sample("complex", (complex_randn(3), 0.5))
 
 
 def _scaled(input: Tensor, scale: float) -> Tensor:
@@ -36,10 +37,11 @@ def _stop_gradient() -> Iterator[Sample]:
     yield Sample("scalar", (randn(), torch.tensor(False)))
     yield Sample("all", (randn(3), torch.tensor(True)))
     yield Sample("empty", (randn(0, 3), torch.ones(3, dtype=torch.bool)))
+    yield Sample("complex", (complex_randn(2), torch.tensor([True, False])))
 
 
 def _clip_gradient_norm() -> Iterator[Sample]:
-    yield from _clip_gradient()
+    yield from _clip_gradient_and_complex()
     yield Sample("rows", (randn(4, 3), 1e6, -1))
     yield Sample("two dims", (randn(2, 3, 4), 1e6, (0, 2)))
 
@@ -51,6 +53,7 @@ def _clipped_linear() -> Iterator[Sample]:
     yield Sample("vector", (randn(3), randn(5, 3), randn(5), 1e6))
     yield Sample("empty batch", (randn(0, 3), randn(5, 3), randn(5), 1e6))
     yield Sample("no features", (randn(2, 0), randn(5, 0), randn(5), 1e6))
+    yield Sample("complex", (complex_randn(2, 3), complex_randn(2, 3), complex_randn(2), 1e6))
 
 
 def _limited(grad: Tensor, max_norm: float, dim: Any = None) -> Tensor:
@@ -74,6 +77,11 @@ def _clip_gradient() -> Iterator[Sample]:
     yield Sample("matrix", (randn(4, 3), 1e6))
     yield Sample("scalar", (randn(), 1e6))
     yield Sample("empty", (randn(0, 3), 1e6))
+
+
+def _clip_gradient_and_complex() -> Iterator[Sample]:
+    yield from _clip_gradient()
+    yield Sample("complex", (complex_randn(3), 1e6))
 
 
 def _steps() -> Iterator[Sample]:
@@ -278,7 +286,7 @@ RECIPES: tuple[Recipe, ...] = (
         samples=_clipped_linear,
         reference=_one_weight_each,
         cost=Cost(
-            lambda: (torch.randn(4096, 256).requires_grad_(), randn(32, 256, dtype=torch.float32), None, 0.5),
+            lambda: (torch.randn(4096, 256).requires_grad_(), torch.randn(32, 256).requires_grad_(), None, 0.5),
             saved=0,
             minimum=0,
             composition=_one_weight_each,
@@ -330,7 +338,7 @@ RECIPES: tuple[Recipe, ...] = (
         topics=("B2", "B6"),
         function=hooks.clip_gradient,
         exports=("clip_gradient",),
-        samples=_clip_gradient,
+        samples=_clip_gradient_and_complex,
         reference=lambda input, max_norm: input.view_as(input),
     ),
     Recipe(

@@ -21,7 +21,7 @@ from autograd_cookbook import (
     reductions,
 )
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import million, randn, unary
+from autograd_cookbook.catalog.samples import complex_randn, million, randn, unary
 
 
 def _weights(*shape: int) -> Tensor:
@@ -36,11 +36,12 @@ def _linear() -> Iterator[Sample]:
     yield Sample("two batch dims", (randn(2, 3, 4), randn(5, 4), randn(5)))
     yield Sample("empty batch", (randn(0, 3), randn(5, 3), randn(5)))
     yield Sample("no features", (randn(2, 0), randn(5, 0), randn(5)))
+    yield Sample("complex", (complex_randn(2, 3), complex_randn(2, 3), complex_randn(2)))
 
 
 def _unary_and_complex() -> Iterator[Sample]:
     yield from unary()
-    yield Sample("complex", (randn(3, dtype=torch.complex128),))
+    yield Sample("complex", (complex_randn(3),))
 
 
 def _power() -> Iterator[Sample]:
@@ -48,7 +49,7 @@ def _power() -> Iterator[Sample]:
     yield Sample("zeroth power, also of 0", (torch.tensor([0.0, -1.5, 2.0], dtype=torch.float64).requires_grad_(), 0))
     yield Sample("first power of 0", (torch.zeros(2, dtype=torch.float64).requires_grad_(), 1))
     yield Sample("reciprocal", (randn(3), -1))
-    yield Sample("complex", (randn(3, dtype=torch.complex128), 2))
+    yield Sample("complex", (complex_randn(3), 2))
     yield Sample("scalar", (randn(), 2))
     yield Sample("empty", (randn(0, 3), 3))
 
@@ -56,7 +57,7 @@ def _power() -> Iterator[Sample]:
 def _quadratic() -> Iterator[Sample]:
     yield Sample("matrix", (randn(4, 3), 2.0, -3.0, 0.5))
     yield Sample("line", (randn(3), 0.0, 2.0, 1.0))
-    yield Sample("complex", (randn(3, dtype=torch.complex128), 1.5, 1.0, 0.0))
+    yield Sample("complex", (complex_randn(3), 1.5, 1.0, 0.0))
     yield Sample("scalar", (randn(), 1.0, 0.0, 0.0))
     yield Sample("empty", (randn(0, 3), 1.0, 1.0, 1.0))
 
@@ -118,6 +119,7 @@ def _matmul() -> Iterator[Sample]:
     yield Sample("batch and vector", (randn(2, 3, 4), randn(4)))
     yield Sample("nothing to sum over", (randn(2, 0), randn(0, 3)))
     yield Sample("empty batch", (randn(0, 2, 3), randn(3, 2)))
+    yield Sample("complex", (complex_randn(2, 3), complex_randn(2, 3, 2)))
 
 
 def _masked_linear() -> Iterator[Sample]:
@@ -128,6 +130,7 @@ def _masked_linear() -> Iterator[Sample]:
     yield Sample("two batch dims", (randn(2, 2, 3), randn(5, 3), mask, randn(5)))
     yield Sample("all there", (randn(4, 3), randn(5, 3), torch.ones(5, 3, dtype=torch.bool)))
     yield Sample("empty batch", (randn(0, 3), randn(5, 3), mask, randn(5)))
+    yield Sample("complex", (complex_randn(2, 3), complex_randn(5, 3), mask, complex_randn(5)))
 
 
 def _linear_of_a_product(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -175,8 +178,13 @@ def _reduction() -> Iterator[Sample]:
     yield Sample("empty batch", (randn(0, 3), 1))
 
 
-def _reduction_of_nothing() -> Iterator[Sample]:
+def _complex_reduction() -> Iterator[Sample]:
     yield from _reduction()
+    yield Sample("complex", (complex_randn(2, 3), 1))
+
+
+def _reduction_of_nothing() -> Iterator[Sample]:
+    yield from _complex_reduction()
     yield Sample("empty dim", (randn(0, 3), 0))
 
 
@@ -186,6 +194,7 @@ def _var() -> Iterator[Sample]:
     yield Sample("tuple keepdim", (randn(2, 3, 4), (2, 0), True))
     yield Sample("of a population", (randn(2, 3), -1, False, 0))
     yield Sample("scalar", (randn(), None, True, 0))
+    yield Sample("complex", (complex_randn(2, 3), 1))
 
 
 def _norm() -> Iterator[Sample]:
@@ -197,6 +206,7 @@ def _norm() -> Iterator[Sample]:
     yield Sample("above 2", (randn(2, 3), 3, None, True))
     yield Sample("scalar", (randn(),))
     yield Sample("nothing", (randn(0, 3), 2, 0))
+    yield Sample("complex", (complex_randn(2, 3), 3, 1))
 
 
 def _torch_logsumexp(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
@@ -210,6 +220,7 @@ def _conv1d() -> Iterator[Sample]:
     yield Sample("same", (randn(1, 2, 5), randn(2, 2, 3), None, 1, "same", 2))
     yield Sample("no batch", (randn(3, 5), randn(2, 3, 3), randn(2)))
     yield Sample("empty batch", (randn(0, 3, 5), randn(2, 3, 3), randn(2)))
+    yield Sample("complex", (complex_randn(2, 2, 5), complex_randn(2, 1, 2), complex_randn(2), 2, 1, 1, 2))
 
 
 def _conv2d() -> Iterator[Sample]:
@@ -222,6 +233,7 @@ def _conv2d() -> Iterator[Sample]:
     yield Sample("one by one", (randn(2, 3, 3, 3), randn(4, 3, 1, 1)))
     yield Sample("no batch", (randn(2, 4, 4), randn(3, 2, 2, 2), randn(3)))
     yield Sample("empty batch", (randn(0, 2, 4, 4), randn(3, 2, 2, 2)))
+    yield Sample("complex", (complex_randn(2, 2, 3, 3), complex_randn(2, 1, 2, 2), complex_randn(2), 1, 0, 1, 2))
 
 
 def _max_with_index() -> Iterator[Sample]:
@@ -248,6 +260,7 @@ def _scaled_tanh() -> Iterator[Sample]:
     yield Sample("scalar", (randn(), 2.0))
     yield Sample("empty", (randn(0, 3),))
     yield Sample("large", ((randn(5).detach() * 100).requires_grad_(),))
+    yield Sample("complex", (complex_randn(3), 0.5))
 
 
 def _affine() -> Iterator[Sample]:
@@ -258,6 +271,7 @@ def _affine() -> Iterator[Sample]:
     yield Sample("bias of another shape", (randn(2, 4, 3), randn(3), randn(4, 3)))
     yield Sample("scalars", (randn(), randn(), randn()))
     yield Sample("empty batch", (randn(0, 3), randn(3), randn(3)))
+    yield Sample("complex", (complex_randn(2, 3), complex_randn(3), complex_randn(3)))
 
 
 def _affine_in_torch(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
@@ -516,7 +530,7 @@ RECIPES: tuple[Recipe, ...] = (
         topics=("A7",),
         function=reductions.mean,
         exports=("mean",),
-        samples=_reduction,
+        samples=_complex_reduction,
         reference=torch.mean,
         cost=Cost(lambda: (*million(), 1), 0, 0, lambda x, dim: x.sum(dim) / x.shape[dim], torch.mean),
     ),

@@ -19,7 +19,7 @@ from autograd_cookbook import (
     per_sample,
 )
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import above, bowl, million, randn, unary
+from autograd_cookbook.catalog.samples import above, bowl, complex_randn, million, randn, unary
 
 
 def _lambert_w() -> Iterator[Sample]:
@@ -65,7 +65,7 @@ def _linear_solve() -> Iterator[Sample]:
     yield Sample("vector", (matrix(), randn(3)))
     yield Sample("batch of vectors", (matrix(2), randn(2, 3)))
     yield Sample("broadcast", (matrix(2, 1), randn(4, 3, 2)))
-    yield Sample("complex", (matrix(dtype=torch.complex128), randn(3, 2, dtype=torch.complex128)))
+    yield Sample("complex", (matrix(dtype=torch.complex128), complex_randn(3, 2)))
     yield Sample("empty", (matrix(0), randn(0, 3, 2)))
 
 
@@ -81,6 +81,7 @@ def _odeint() -> Iterator[Sample]:
     yield Sample("scalar, backward in time", (lambda t, z, a: a * z + t, randn(), times(0.4, 0.0), 4, randn()))
     yield Sample("no parameters", (lambda t, z: z.sin() * t, randn(3), times(0.1, 0.2).detach(), 4))
     yield Sample("empty", (_field, randn(0, 2), times(0.0, 0.2), 3, randn(2, 2)))
+    yield Sample("complex", (lambda t, z, a: a * z * z + t, complex_randn(2), times(0.0, 0.2), 3, complex_randn()))
 
 
 def _unrolled_odeint(
@@ -147,6 +148,7 @@ def _logdet() -> Iterator[Sample]:
     yield Sample("one by one", (_positive_definite(1),))
     yield Sample("no rows", (_positive_definite(0),))
     yield Sample("empty batch", (_positive_definite(0, 3),))
+    yield Sample("complex", (_positive_definite(3, dtype=torch.complex128),))
 
 
 def _hvp() -> Iterator[Sample]:
@@ -187,6 +189,7 @@ def _fixed_point() -> Iterator[Sample]:
     yield Sample("layer", (_layer, torch.zeros(4, 3, dtype=torch.float64), randn(4, 3), randn(3, 3)))
     yield Sample("scalar", (lambda z, a: (z * a.sin()).cos() / 2, torch.ones((), dtype=torch.float64), randn()))
     yield Sample("empty", (_layer, torch.zeros(0, 3, dtype=torch.float64), randn(0, 3), randn(3, 3)))
+    yield Sample("complex", (lambda z, a: (z * a).cos() / 4, torch.zeros(2, dtype=torch.complex128), complex_randn(2)))
 
 
 def _unrolled(function: Callable[..., Tensor], initial: Tensor, *parameters: Tensor) -> Tensor:
@@ -307,24 +310,20 @@ def _clipped_loop(function: Any, parameters: Tensor, batch: tuple[Tensor], max_n
     return torch.stack([row * (max_norm / row.norm()).clamp(max=1) for row in rows]).mean(0)
 
 
-def _complex(*shape: int) -> Tensor:
-    return randn(*shape, dtype=torch.complex128)
-
-
 def _complex_or_real() -> Iterator[Sample]:
-    yield Sample("complex", (_complex(4, 3),))
-    yield Sample("scalar", (_complex(),))
-    yield Sample("empty", (_complex(0, 3),))
+    yield Sample("complex", (complex_randn(4, 3),))
+    yield Sample("scalar", (complex_randn(),))
+    yield Sample("empty", (complex_randn(0, 3),))
     yield Sample("real", (randn(4, 3),))
 
 
 def _polyval() -> Iterator[Sample]:
-    yield Sample("complex", (_complex(4), _complex(2, 3)))
-    yield Sample("real coefficients", (randn(3), _complex(4)))
-    yield Sample("real argument", (_complex(3), randn(4)))
+    yield Sample("complex", (complex_randn(4), complex_randn(2, 3)))
+    yield Sample("real coefficients", (randn(3), complex_randn(4)))
+    yield Sample("real argument", (complex_randn(3), randn(4)))
     yield Sample("all real", (randn(5), randn()))
-    yield Sample("a line", (_complex(2), _complex(2, 3)))
-    yield Sample("empty", (_complex(3), _complex(0)))
+    yield Sample("a line", (complex_randn(2), complex_randn(2, 3)))
+    yield Sample("empty", (complex_randn(3), complex_randn(0)))
 
 
 def _horner(coefficients: Tensor, input: Tensor) -> Tensor:

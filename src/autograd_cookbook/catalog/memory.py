@@ -19,7 +19,7 @@ from autograd_cookbook import (
     selective,
 )
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import million, randn, unary
+from autograd_cookbook.catalog.samples import complex_randn, million, randn, unary
 
 
 def _weights(*shape: int) -> Tensor:
@@ -76,6 +76,7 @@ def _seeded_dropout() -> Iterator[Sample]:
     yield Sample("few drop", (randn(2, 3, 2), 0.2, True, 1))
     yield Sample("scalar", (randn(), 0.5, True, 0))
     yield Sample("empty", (randn(0, 3), 0.5, True, 7))
+    yield Sample("complex", (complex_randn(4), 0.5, True, 7))
 
 
 def _dropout(input: Tensor, p: float, training: bool, seed: int) -> Tensor:

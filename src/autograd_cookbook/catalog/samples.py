@@ -8,9 +8,14 @@ from torch import Tensor
 from autograd_cookbook.catalog.recipe import Sample
 
 
-def randn(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+def randn(*shape: int) -> Tensor:
     """A random leaf that requires grad."""
-    return torch.randn(shape, dtype=dtype).requires_grad_()
+    return torch.randn(shape, dtype=torch.float64).requires_grad_()
+
+
+def complex_randn(*shape: int) -> Tensor:
+    """A random complex leaf that requires grad."""
+    return torch.randn(shape, dtype=torch.complex128).requires_grad_()
 
 
 def above(low: float, *shape: int) -> Tensor:

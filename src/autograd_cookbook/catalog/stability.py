@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from autograd_cookbook import cross_entropy, entmax, safe, spectral
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import million, randn, unary
+from autograd_cookbook.catalog.samples import complex_randn, million, randn, unary
 
 
 def _softplus() -> Iterator[Sample]:
@@ -37,6 +37,7 @@ def _safe_sqrt() -> Iterator[Sample]:
     yield Sample("matrix", (_positive(4, 3),))
     yield Sample("scalar", (_positive(),))
     yield Sample("empty", (_positive(0, 3),))
+    yield Sample("complex", (complex_randn(3),))
 
 
 def _double_where_sqrt(input: Tensor) -> Tensor:
@@ -142,7 +143,7 @@ def _normalized(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _eigh() -> Iterator[Sample]:
     yield Sample("matrix", (randn(4, 4),))
     yield Sample("batch", (randn(2, 3, 3),))
-    yield Sample("complex", (randn(3, 3, dtype=torch.complex128),))
+    yield Sample("complex", (complex_randn(3, 3),))
     yield Sample("empty batch", (randn(0, 2, 2),))
 
 
@@ -150,14 +151,14 @@ def _svd() -> Iterator[Sample]:
     yield Sample("square", (randn(3, 3),))
     yield Sample("tall", (randn(4, 2),))
     yield Sample("wide batch", (randn(2, 2, 3),))
-    yield Sample("complex", (randn(3, 2, dtype=torch.complex128),))
+    yield Sample("complex", (complex_randn(3, 2),))
     yield Sample("empty batch", (randn(0, 3, 2),))
 
 
 def _matrix_function() -> Iterator[Sample]:
     yield Sample("exponential", (randn(4, 4), torch.exp, torch.exp))
     yield Sample("sine of a batch", (randn(2, 3, 3), torch.sin, torch.cos))
-    yield Sample("complex", (randn(3, 3, dtype=torch.complex128), torch.exp, torch.exp))
+    yield Sample("complex", (complex_randn(3, 3), torch.exp, torch.exp))
     yield Sample("empty batch", (randn(0, 2, 2), torch.exp, torch.exp))
 
 
