@@ -117,6 +117,8 @@ def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mu
             argument.annotation = None
     nodes = list(ast.walk(code))
     messages = {id(leaf) for node in nodes if isinstance(node, ast.Raise) for leaf in ast.walk(node)}
+    # Of two arguments the one at -1 is the one at 1.
+    indices = {id(leaf) for node in nodes if isinstance(node, ast.Subscript) for leaf in ast.walk(node.slice)}
     # Of nested statements the innermost comes last in a walk, and stays.
     lines = {id(leaf): ast.unparse(node) for node in nodes if isinstance(node, ast.stmt) for leaf in ast.walk(node)}
     seen: set[str] = set()
@@ -124,6 +126,8 @@ def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mu
         if id(node) in messages:
             continue
         for change in changes(node):
+            if id(node) in indices and isinstance(change, ast.UnaryOp):
+                continue
             mutated = copy.deepcopy(code)  # transformers write into the tree
             mutated = Replace(list(ast.walk(mutated))[position], copy.deepcopy(change)).visit(mutated)
             text = ast.unparse(ast.fix_missing_locations(mutated))

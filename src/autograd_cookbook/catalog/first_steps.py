@@ -163,6 +163,8 @@ def _multiply() -> Iterator[Sample]:
     yield Sample("two scalars", (randn(), randn()))
     yield Sample("empty", (randn(0, 3), randn(3)))
     yield Sample("one frozen", (randn(2, 3), randn(3).detach()))
+    yield Sample("complex", (complex_randn(2, 3), complex_randn(3)))
+    yield Sample("real and complex", (randn(2, 3), complex_randn(3)))
 
 
 def _reduction() -> Iterator[Sample]:

@@ -50,6 +50,8 @@ def _safe_divide() -> Iterator[Sample]:
     yield Sample("by counts", (randn(2, 3), torch.tensor([2.0, 0.0, 3.0], dtype=torch.float64)))
     yield Sample("two scalars", (randn(), _positive()))
     yield Sample("empty", (randn(0, 3), _positive(3)))
+    yield Sample("complex", (complex_randn(2, 3), complex_randn(3)))
+    yield Sample("real and complex", (randn(2, 3), complex_randn(3)))
 
 
 def _double_where_divide(input: Tensor, other: Tensor) -> Tensor:
