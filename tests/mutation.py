@@ -116,14 +116,16 @@ def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mu
         if isinstance(argument, ast.arg):
             argument.annotation = None
     nodes = list(ast.walk(code))
-    messages = {id(leaf) for node in nodes if isinstance(node, ast.Raise) for leaf in ast.walk(node)}
+    # Messages are no arithmetic, and zip's strict=True only guards what it is told.
+    spared = [n for n in nodes if isinstance(n, ast.Raise) or (isinstance(n, ast.keyword) and n.arg == "strict")]
+    outside = {id(leaf) for node in spared for leaf in ast.walk(node)}
     # Of two arguments the one at -1 is the one at 1.
     indices = {id(leaf) for node in nodes if isinstance(node, ast.Subscript) for leaf in ast.walk(node.slice)}
     # Of nested statements the innermost comes last in a walk, and stays.
     lines = {id(leaf): ast.unparse(node) for node in nodes if isinstance(node, ast.stmt) for leaf in ast.walk(node)}
     seen: set[str] = set()
     for position, node in enumerate(nodes):
-        if id(node) in messages:
+        if id(node) in outside:
             continue
         for change in changes(node):
             if id(node) in indices and isinstance(change, ast.UnaryOp):

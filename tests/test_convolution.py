@@ -37,6 +37,16 @@ def test_gradients_agree_with_torch_for_any_geometry(kernel, stride, padding, di
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
+def test_of_an_empty_batch_each_gradient_is_zero_and_none_is_missing() -> None:
+    x, w, b = (torch.ones(shape, requires_grad=True) for shape in ((0, 2, 4, 4), (3, 2, 2, 2), (3,)))
+    conv2d(x, w, b).sum().backward()
+    assert torch.equal(b.grad, torch.zeros(3))
+    assert torch.equal(w.grad, torch.zeros(3, 2, 2, 2))
+    assert x.grad.shape == x.shape
+    frozen = torch.autograd.grad(conv2d(x, w, b.detach()).sum(), w)[0]
+    assert torch.equal(frozen, torch.zeros(3, 2, 2, 2))
+
+
 def test_same_padding_of_an_even_kernel_puts_the_odd_zero_where_torch_does() -> None:
     x, w = torch.randn(1, 1, 5, 6, dtype=torch.float64), torch.randn(1, 1, 2, 4, dtype=torch.float64)
     with warnings.catch_warnings():

@@ -34,7 +34,7 @@ def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
     expanded = [extra + i for i, target in enumerate(shape) if target != sizes[i]]
     dims = [*range(extra), *expanded]
     # An empty list would mean all dimensions.
-    return tensor.sum(dims, keepdim=True).reshape(shape) if dims else tensor
+    return tensor.sum(dims).reshape(shape) if dims else tensor
 
 
 class BiasAddFunction(Function):

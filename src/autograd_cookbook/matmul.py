@@ -40,9 +40,9 @@ class MatmulFunction(Function):
         grad_output = grad_output.to(input.dtype)
         # A vector is a matrix with one row on the left, and with one column on the right; forward dropped it.
         if other.dim() == 1:
-            right, grad_output = other.unsqueeze(-1), grad_output.unsqueeze(-1)
+            right, grad_output = other[:, None], grad_output.unsqueeze(-1)
         if input.dim() == 1:
-            left, grad_output = input.unsqueeze(0), grad_output.unsqueeze(-2)
+            left, grad_output = input[None], grad_output.unsqueeze(-2)
         grad_input = grad_other = None
         if ctx.needs_input_grad[0]:
             grad_input = summed_product(grad_output.mT, right.mH, left.shape).reshape(input.shape)
