@@ -84,6 +84,16 @@ def test_keeps_dtype_and_shape_of_the_built_in(recipe: Recipe, sample: Sample) -
         assert [(t.dtype, t.shape, t.device) for t in ours] == [(t.dtype, t.shape, t.device) for t in theirs]
 
 
+@each_recipe([recipe for recipe in RECIPES if recipe.calls and len(leaves(recipe.calls[0].args)) > 1])
+def test_a_frozen_input_changes_nothing_for_the_others(recipe: Recipe) -> None:
+    """Each input alone gets the gradient that it gets together with the others."""
+    args = copies(recipe.calls[0].args)
+    together = gradients(recipe.function, args)[-len(leaves(args)) :]
+    for wanted, expected in zip(places(args), together, strict=True):
+        alone = tuple(a.detach().requires_grad_(i == wanted) if is_differentiable(a) else a for i, a in enumerate(args))
+        expect_close(gradients(recipe.function, alone)[-1:], [expected], 1e-12)
+
+
 @each_sample(COMPARABLE)
 def test_memory_layout_changes_nothing(recipe: Recipe, sample: Sample) -> None:
     """Transposed and strided inputs and gradients, and the expanded ones that a sum sends back."""

@@ -116,6 +116,12 @@ def test_zeros_stay_zeros(dtype) -> None:
     assert torch.equal(through(clip_gradient_norm, zeros, 1.0, 1), zeros)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_nothing_has_a_norm_of_zero(dtype) -> None:
+    nothing = torch.zeros(0, 3, dtype=dtype)
+    assert torch.equal(through(clip_gradient_norm, nothing, 1.0, 0), nothing)
+
+
 @pytest.mark.parametrize("size", [2.0, 0.2])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 @pytest.mark.parametrize("dim", [None, 0])
