@@ -116,8 +116,9 @@ def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mu
         if isinstance(argument, ast.arg):
             argument.annotation = None
     nodes = list(ast.walk(code))
-    # Messages are no arithmetic, and zip's strict=True only guards what it is told.
-    spared = [n for n in nodes if isinstance(n, ast.Raise) or (isinstance(n, ast.keyword) and n.arg == "strict")]
+    # Defaults and messages are no arithmetic, and zip's strict=True only guards what it is told.
+    spared = [code.args, *(n for n in nodes if isinstance(n, ast.Raise))]
+    spared += [n for n in nodes if isinstance(n, ast.keyword) and n.arg == "strict"]
     outside = {id(leaf) for node in spared for leaf in ast.walk(node)}
     # Of two arguments the one at -1 is the one at 1.
     indices = {id(leaf) for node in nodes if isinstance(node, ast.Subscript) for leaf in ast.walk(node.slice)}

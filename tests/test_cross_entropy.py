@@ -43,6 +43,26 @@ def test_cross_entropy_agrees_with_torch_in_all_options(shape, reduction) -> Non
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13, equal_nan=True)
 
 
+@pytest.mark.parametrize("shape", [(2, 1), (2, 0), (0, 3), (0, 0)], ids=str)
+def test_one_class_no_class_and_no_row_are_as_in_torch(shape) -> None:
+    target = torch.full(shape[:1], -100)
+    target[: shape[1]] = 0  # of no class there is none
+    results = []
+    for function in (cross_entropy, F.cross_entropy):
+        x = torch.ones(shape, dtype=torch.float64, requires_grad=True)
+        loss = function(x, target, label_smoothing=0.25)
+        loss.backward()
+        results.append((loss.detach(), x.grad))
+    torch.testing.assert_close(*results, equal_nan=True)
+
+
+def test_targets_of_one_byte_are_indices_and_no_mask() -> None:
+    x, weight = torch.randn(3, 4, dtype=torch.float64, requires_grad=True), torch.rand(4, dtype=torch.float64)
+    target = torch.tensor([0, 3, 2], dtype=torch.uint8)
+    ours, theirs = (torch.autograd.grad(f(x, target, weight), x)[0] for f in (cross_entropy, F.cross_entropy))
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_cross_entropy_with_weights_passes_gradcheck() -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)

@@ -90,6 +90,8 @@ class CrossEntropyFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         input, target, weight = ctx.saved_tensors
+        if input.numel() == 0:  # no rows, or no classes, and then all rows are ignored
+            return torch.zeros_like(input), None, None, None, None, None
         dtype = accumulation_dtype(input.dtype)
         dim = min(input.dim() - 1, 1)
         classes = input.shape[dim]
@@ -104,7 +106,7 @@ class CrossEntropyFunction(Function):
             of_row = of_row / total.masked_fill(total == 0, 1)
         of_row = of_row.expand(target.shape).masked_fill(ignored, 0)
         at_target = (1 - ctx.label_smoothing) * of_target * of_row
-        at_each = ctx.label_smoothing / max(classes, 1) * of_row
+        at_each = ctx.label_smoothing / classes * of_row
 
         # An ignored row may hold anything, -inf throughout if it is padding, and 0 * NaN is NaN.
         softmax = torch.softmax(torch.where(ignored.unsqueeze(dim), 0.0, input), dim, dtype=dtype)
