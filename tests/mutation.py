@@ -155,8 +155,9 @@ def functions_of(module: str) -> Iterator[tuple[str, str, ast.FunctionDef]]:
 
 def helpers_of(module: Any, code: ast.FunctionDef, seen: set[str]) -> Iterator[tuple[str, str, ast.FunctionDef]]:
     """Functions of the package that a function calls by name, and what these call."""
-    for leaf in ast.walk(code):
-        name = leaf.id if isinstance(leaf, ast.Name) else None
+    names = [leaf for leaf in ast.walk(code) if isinstance(leaf, ast.Name)]
+    called = {leaf.id for leaf in names} - {leaf.id for leaf in names if isinstance(leaf.ctx, ast.Store)}
+    for name in sorted(called):
         helper = vars(module).get(name)
         own = isinstance(helper, FunctionType) and helper.__module__.startswith("autograd_cookbook.")
         if own and name not in seen:
