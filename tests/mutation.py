@@ -111,10 +111,11 @@ class Replace(ast.NodeTransformer):
 def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mutant]:
     """All mutants of one function; annotations, defaults and docstrings are no arithmetic."""
     code = copy.deepcopy(code)
-    code.returns = None
-    for argument in ast.walk(code.args):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
+    for node in ast.walk(code):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        elif isinstance(node, ast.arg):
+            node.annotation = None
     nodes = list(ast.walk(code))
     # Defaults and messages are no arithmetic, and zip's strict=True only guards what it is told.
     spared = [code.args, *(n for n in nodes if isinstance(n, ast.Raise))]

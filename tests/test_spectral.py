@@ -237,6 +237,21 @@ def test_divided_differences_to_rounding(center, ratio) -> None:
     torch.testing.assert_close(logs, logs.mT, rtol=1e-15, atol=0)
 
 
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+def test_divided_differences_do_not_depend_on_the_size_of_the_function(scale) -> None:
+    values = torch.tensor([[0.1, 0.5, 2.0], [1.0, 1.0 + 1e-6, 3.0]], dtype=torch.float64)
+    found = divided_differences(values, lambda x: scale * x.exp(), lambda x: scale * x.exp())
+    torch.testing.assert_close(found, scale * divided_differences(values, torch.exp, torch.exp), rtol=1e-12, atol=0)
+    a, b = values.unsqueeze(-1), values.unsqueeze(-2)
+    expected = scale * torch.where(a == b, a.exp(), a.exp() * torch.expm1(b - a) / torch.where(a == b, 1, b - a))
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=0)
+
+
+def test_divided_differences_of_a_constant_are_zero() -> None:
+    values = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
+    assert torch.equal(divided_differences(values, torch.ones_like, torch.zeros_like), values.new_zeros(3, 3))
+
+
 def test_divided_differences_across_a_kink() -> None:
     values = torch.tensor([-1.0, 3.0, 4.0])
     found = divided_differences(values, torch.relu, lambda x: (x > 0).float())

@@ -32,7 +32,7 @@ def logits_of(input: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -
 def place(target: Tensor, part: slice) -> tuple[Tensor, Tensor]:
     """Whether each target is among these classes, and as which column; a column that exists if it is not."""
     inside = (target >= part.start) & (target < part.stop)
-    return inside, (target - part.start).clamp(0, part.stop - part.start - 1).unsqueeze(1)
+    return inside, (target - part.start).clamp(0, part.stop - part.start - 1)[:, None]
 
 
 class LinearCrossEntropyFunction(Function):
@@ -98,18 +98,18 @@ class LinearCrossEntropyGradient(Function):
         needed: tuple[bool, bool, bool],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         # Tokens are weighted before and after the matmuls: probabilities over many tokens are too small for float16.
-        scale = grad_loss.unsqueeze(1)
+        scale = grad_loss[:, None]
         scaled = (input * scale).to(input.dtype)
         # A product over nothing is zeros: under vmap as many sets of them as there are writers.
-        nothing = scaled[:0] + logsumexp[:0].unsqueeze(1).to(input.dtype)
+        nothing = scaled[:0] + logsumexp[:0][:, None].to(input.dtype)
         grad_input = (input[:, :0] @ nothing).to(logsumexp.dtype) if needed[0] else None
         grad_weight = weight[:, :0] @ nothing if needed[1] else None
         grad_bias: list[Tensor] = []
         for part in parts(len(target), len(weight), chunk_size):
             logits = logits_of(input, weight, bias, part)
-            logits.sub_(logsumexp.unsqueeze(1)).exp_()  # probabilities, in the same memory
+            logits.sub_(logsumexp[:, None]).exp_()  # probabilities, in the same memory
             inside, column = place(target, part)
-            grad_logits = logits.scatter_add(1, column, -inside.to(logits.dtype).unsqueeze(1))
+            grad_logits = logits.scatter_add(1, column, -inside.to(logits.dtype)[:, None])
             del logits
             grad_bias += [grad_loss @ grad_logits] if needed[2] else []
             grad_logits = grad_logits.to(input.dtype)
@@ -140,7 +140,7 @@ class LinearCrossEntropyGradient(Function):
 
         def chunk(part: slice) -> tuple[Tensor, Tensor]:
             """Probabilities, and how fast the logits change along the tangents."""
-            probability = torch.exp(logits_of(input, weight, bias, part) - logsumexp.unsqueeze(1))
+            probability = torch.exp(logits_of(input, weight, bias, part) - logsumexp[:, None])
             change = torch.zeros_like(probability)
             if of_input is not None:
                 change = change + of_input @ weight[part].mT
@@ -155,7 +155,7 @@ class LinearCrossEntropyGradient(Function):
             inside, column = place(target, part)
             chosen = torch.where(inside, change.gather(1, column).squeeze(1), chosen)
 
-        scale = grad_loss.unsqueeze(1)
+        scale = grad_loss[:, None]
         scaled = (input * scale).to(input.dtype)
         scaled_of_input = None if of_input is None else (of_input * scale).to(input.dtype)
         grad_input = torch.zeros_like(input, dtype=logsumexp.dtype)
@@ -163,9 +163,9 @@ class LinearCrossEntropyGradient(Function):
         grad_bias: list[Tensor] = []
         for part in sliced:
             probability, change = chunk(part)
-            second = probability * (change - mean.unsqueeze(1))
+            second = probability * (change - mean[:, None])
             inside, column = place(target, part)
-            first = probability.scatter_add(1, column, -inside.to(probability.dtype).unsqueeze(1)).to(input.dtype)
+            first = probability.scatter_add(1, column, -inside.to(probability.dtype)[:, None]).to(input.dtype)
             grad_bias += [grad_loss @ second] if needed[2] else []
             second = second.to(input.dtype)
             if needed[0]:

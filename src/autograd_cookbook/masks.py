@@ -42,7 +42,7 @@ def unpack_bits(packed: Tensor, shape: torch.Size) -> Tensor:
     >>> unpack_bits(torch.tensor([5], dtype=torch.uint8), torch.Size([3]))
     tensor([ True, False,  True])
     """
-    places = torch.arange(8, dtype=torch.uint8, device=packed.device).unsqueeze(1)
+    places = torch.arange(8, dtype=torch.uint8, device=packed.device)[:, None]
     flat = (packed >> places & 1).view(torch.bool).reshape(8 * packed.numel())
     return flat[: shape.numel()].reshape(shape)
 
