@@ -121,8 +121,10 @@ def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mu
     spared = [code.args, *(n for n in nodes if isinstance(n, ast.Raise))]
     spared += [n for n in nodes if isinstance(n, ast.keyword) and n.arg == "strict"]
     outside = {id(leaf) for node in spared for leaf in ast.walk(node)}
-    # Of two arguments the one at -1 is the one at 1.
-    indices = {id(leaf) for node in nodes if isinstance(node, ast.Subscript) for leaf in ast.walk(node.slice)}
+    # Counted from the end an index or a dimension is mostly the same one; another one is tried in any case.
+    holders = [n.slice if isinstance(n, ast.Subscript) else n for n in nodes if isinstance(n, ast.Subscript | ast.Call)]
+    held = [part for n in holders for part in (n.args if isinstance(n, ast.Call) else [n])]
+    places = {id(leaf) for part in held for leaf in (part, *getattr(part, "elts", [])) if is_index(leaf)}
     # Of nested statements the innermost comes last in a walk, and stays.
     lines = {id(leaf): ast.unparse(node) for node in nodes if isinstance(node, ast.stmt) for leaf in ast.walk(node)}
     seen: set[str] = set()
@@ -130,7 +132,7 @@ def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mu
         if id(node) in outside:
             continue
         for change in changes(node):
-            if id(node) in indices and isinstance(change, ast.UnaryOp):
+            if id(node) in places and isinstance(change, ast.UnaryOp):
                 continue
             mutated = copy.deepcopy(code)  # transformers write into the tree
             mutated = Replace(list(ast.walk(mutated))[position], copy.deepcopy(change)).visit(mutated)
@@ -140,6 +142,10 @@ def mutants_of(module: str, function: str, code: ast.FunctionDef) -> Iterator[Mu
                 place = lines[id(node)].partition("\n")[0]
                 label = f"{ast.unparse(node)} -> {ast.unparse(change)} in {place}"
                 yield Mutant(module, function, label, mutated)
+
+
+def is_index(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
 
 
 def functions_of(module: str) -> Iterator[tuple[str, str, ast.FunctionDef]]:
