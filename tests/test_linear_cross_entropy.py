@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from autograd_cookbook.audit import held_bytes, peak_bytes, saved_bytes
-from autograd_cookbook.linear_cross_entropy import linear_cross_entropy
+from autograd_cookbook.linear_cross_entropy import CHUNK, LEAST, linear_cross_entropy, parts
 
 INF = float("inf")
 ROOT = Path(__file__).parents[1]
@@ -277,3 +277,21 @@ def test_the_page_says_what_was_measured() -> None:
     ]
     assert "".join(lines) in text, "the table should be:\n" + "".join(lines)
     assert RESULTS["on"]["device"] in text
+
+
+@pytest.mark.parametrize(
+    ("tokens", "classes", "chunk_size", "sizes"),
+    [
+        pytest.param(1, CHUNK + 5, None, [CHUNK, 5], id="one token"),
+        pytest.param(64, CHUNK // 32, None, [CHUNK // 64] * 2, id="few logits in a chunk"),
+        pytest.param(CHUNK, 2 * LEAST, None, [LEAST, LEAST], id="but not too few classes"),
+        pytest.param(0, 10, None, [10], id="no token"),
+        pytest.param(4, 7, 3, [3, 3, 1], id="as asked for"),
+        pytest.param(4, 1, 1, [1], id="one class"),
+        pytest.param(4, 0, 3, [0], id="no class"),
+    ],
+)
+def test_a_chunk_has_few_logits(tokens, classes, chunk_size, sizes) -> None:
+    found = list(parts(tokens, classes, chunk_size))
+    assert [part.stop - part.start for part in found] == sizes
+    assert [part.start for part in found] == [sum(sizes[:i]) for i in range(len(sizes))]
