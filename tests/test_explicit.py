@@ -33,3 +33,18 @@ def test_the_product_can_be_taken_twice_and_differentiated(hooks) -> None:
         (second,) = torch.autograd.grad(once.sum(), x)
     assert torch.equal(once, again)
     torch.testing.assert_close(second, -x.detach().sin())
+
+
+def test_an_input_that_needs_no_gradient_stays_so(hooks) -> None:
+    x = torch.ones(2)
+    with hooks:
+        vjp(torch.sin, x)
+    assert not x.requires_grad
+
+
+def test_the_compiler_takes_it_whole() -> None:
+    def cosine(x):
+        return vjp(torch.sin, x)[1](torch.ones_like(x))[0]
+
+    x = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    torch.testing.assert_close(torch.compile(cosine, fullgraph=True, backend="eager")(x), x.cos())
