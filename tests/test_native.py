@@ -1,5 +1,6 @@
 """The native operators: built, loaded, right in every layout and dtype, and absent without harm."""
 
+import json
 import os
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from tests.support import expect_close, gradients
 
 OPS = torch.ops.autograd_cookbook
 INF = float("inf")
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "examples" / "06_beyond_autograd" / "row_reduction.py"
+RESULTS = json.loads((ROOT / "benchmarks" / "results" / "native.json").read_text())
 
 
 @dataclass(frozen=True)
@@ -447,6 +451,26 @@ def test_two_copies_of_a_recipe_share_the_operators(built, tmp_path) -> None:
     """
     path = os.pathsep.join([str(tmp_path), str(Path(native.__file__).parents[2])])
     assert run(code, PYTHONPATH=path) == "C++ C++"
+
+
+@pytest.mark.parametrize("recipe", ["rms_norm", "swish"])
+@pytest.mark.parametrize("memory", ["memory kept", "memory fresh"])
+def test_the_stored_times_hold_what_the_kernels_are_for(recipe, memory) -> None:
+    rows = RESULTS["cpu"][memory][recipe]
+    assert rows["composition, compiled"]["time"] >= 1, "the compiler's kernel is faster than ours"
+    assert all(row["difference"] < 2e-6 for row in rows.values())
+
+
+def test_the_page_says_what_was_measured() -> None:
+    text = PAGE.read_text()
+    lines = [
+        f'#    "{recipe}, {memory}", ' + ", ".join(f'"{row["time"]:.2f}"' for row in rows[recipe].values()) + "\n"
+        for recipe in ("rms_norm", "swish")
+        for memory, rows in ((key, value) for key, value in RESULTS["cpu"].items() if key.startswith("memory"))
+    ]
+    assert "".join(lines) in text, "the table should be:\n" + "".join(lines)
+    assert RESULTS["cpu"]["on"]["device"] in text
+    assert ("no GPU to run them on" in text) == (RESULTS["cuda"] is None)
 
 
 @pytest.mark.gpu

@@ -119,6 +119,7 @@ if native.backend() == "C++":
 large = torch.tensor([1e30, 2e30, 2e30])
 print("torch ", F.rms_norm(large, (3,), eps=1e-6).tolist())
 print("recipe", [round(v, 4) for v in fused_rms_norm(large, torch.ones(3)).tolist()])
+assert torch.allclose(fused_rms_norm(large, torch.ones(3)), torch.tensor([1.0, 2.0, 2.0]) / 3**0.5)
 
 # %%
 # The wrong version
@@ -174,7 +175,24 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# TABLE
+# Larger than the cache, :math:`10^7` numbers in rows of 4000, float32, two threads of an AMD EPYC: time of forward and
+# backward as a multiple of the kernel's. The kernel of :doc:`/cookbook/06_beyond_autograd/cuda_extension` is beside it.
+#
+# .. csv-table::
+#    :header: "", "composition, eager", "composition, compiled", "built-in", "C++"
+#
+#    "rms_norm, memory kept", "5.15", "2.61", "4.89", "1.00"
+#    "rms_norm, memory fresh", "5.89", "1.30", "5.90", "1.00"
+#    "swish, memory kept", "3.09", "1.27", "1.01", "1.00"
+#    "swish, memory fresh", "3.49", "1.09", "0.93", "1.00"
+#
+# Element by element, the compiler is nearly as good. Across rows it adds in a loop of its own, which reads both tensors
+# once more, column by column (``TORCH_LOGS=output_code`` shows it, in torch 2.13). Torch's silu, which stands for swish
+# as the built-in, has no gate to learn. By default malloc gives large results back to the system; to get new pages
+# then takes longer than the kernels, for all alike.
+#
+# The CUDA kernels are compiled on the machine that made these figures, and there was no GPU to run them on. Where
+# there is one, ``nox -s gpu`` tests them and ``python benchmarks/native.py`` measures their share of its bandwidth.
 #
 # Neighbors
 # ---------
