@@ -7,6 +7,7 @@
 import os
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import nox
@@ -81,7 +82,7 @@ def doctest(session: nox.Session) -> None:
 def gradcheck(session: nox.Session) -> None:
     """Verify the whole catalog slowly and strictly; with --update-verified, renew the badges."""
     install(session, "test")
-    session.run("python", "-m", "autograd_cookbook.native.build")
+    session.run("python", "-m", "autograd_cookbook.native")
     pytest(session, "-n", "2", "-m", "slow", "tests/test_thorough.py", "tests/test_catalog.py")
     pytest(session, "tests/test_catalog.py", "-k", "badges")
 
@@ -97,13 +98,42 @@ def mutation(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def gpu(session: nox.Session) -> None:
-    """Compile the CUDA kernels; run their tests where a GPU is."""
+    """Compile the CUDA kernels; run their tests where a GPU is, and again with every access of memory checked."""
     install(session, "test")
     options = ["--check-cuda"] if shutil.which("nvcc") else []
     if not options:
         session.warn("no nvcc here: the C++ kernels are built and the CUDA kernels are not even compiled")
-    session.run("python", "-m", "autograd_cookbook.native.build", *options, env=ONE_THREAD)
+    session.run("python", "-m", "autograd_cookbook.native", *options, env=ONE_THREAD)
     pytest(session, "-m", "gpu", "tests/test_native.py")
+    if shutil.which("nvidia-smi") and shutil.which("compute-sanitizer"):
+        checked = ("compute-sanitizer", "--error-exitcode", "1", "python", "-m", "pytest")
+        session.run(*checked, "-m", "gpu", "tests/test_native.py", env=ONE_THREAD, external=True)
+    else:
+        session.warn("no GPU or no compute-sanitizer here: the CUDA kernels' accesses of memory are not checked")
+
+
+@nox.session(default=False)
+def sanitize(session: nox.Session) -> None:
+    """Run the C++ kernels with every access of memory and every undefined operation checked."""
+    install(session, "test")
+    cxx = os.environ.get("CXX", "c++")
+    # The sanitizer has to be loaded before Python, and the library whose exceptions it watches with it.
+    preloaded = [
+        str(session.run(cxx, f"-print-file-name={name}", external=True, silent=True)).strip()
+        for name in ("libasan.so", "libstdc++.so")
+    ]
+    env = ONE_THREAD | {
+        "XDG_CACHE_HOME": tempfile.mkdtemp(dir=session.create_tmp()),
+        "CXXFLAGS": "-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -g1",
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps much until the end
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    compile_only = "from autograd_cookbook.native import LIBRARIES as them; [library.compile() for library in them]"
+    session.run("python", "-c", compile_only, env=env)
+    libraries = list(Path(env["XDG_CACHE_HOME"]).rglob("*.so"))
+    if not libraries or any(b"__asan_report" not in library.read_bytes() for library in libraries):
+        session.error("the kernels were compiled without the sanitizer")
+    session.run("pytest", "tests/test_native.py", *session.posargs, env=env | {"LD_PRELOAD": " ".join(preloaded)})
 
 
 @nox.session(default=False)

@@ -29,9 +29,9 @@ an operation like any other.
 # The recipe
 # ----------
 #
-# The file below carries its C++ and CUDA sources. It runs as it is, in Python; ``build()`` compiles what the machine
-# has compilers for, once, and from then on the kernels are used. They are registered on torch's *stable ABI*: one
-# binary for torch 2.11 and later.
+# The file below carries its C++ and CUDA sources. It runs as it is, in Python; ``SWISH.build()`` compiles what the
+# machine has compilers for, once, and from then on the kernels are used; ``native.build()`` does so for all that this
+# package has. They are registered on torch's *stable ABI*: one binary for torch 2.11 and later.
 #
 # .. recipe:: swish
 #
@@ -50,7 +50,7 @@ import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 
 from autograd_cookbook import native
-from autograd_cookbook.native import swish
+from autograd_cookbook.native import activation, swish
 
 try:
     native.build()
@@ -118,7 +118,7 @@ class TrustsLayout(Function):
             in_memory = grad_output.as_strided((1,), (1,)).expand(grad_output.numel()).view(input.shape)
         else:
             in_memory = grad_output.as_strided(input.shape, steps, 0)
-        return native.composed_gradients(in_memory, input, beta)
+        return activation.composed_gradients(in_memory, input, beta)
 
 
 print("gradcheck of the wrong one:", gradcheck(TrustsLayout.apply, (x, beta)))
@@ -152,7 +152,7 @@ def milliseconds(function):
     return min(times)
 
 
-composed = milliseconds(native.composed)
+composed = milliseconds(activation.composed)
 print(f"composed, eager: 1.0; this recipe, in {native.backend()}: {milliseconds(swish) / composed:.2f} times the time")
 
 # %%
@@ -165,6 +165,7 @@ print(f"composed, eager: 1.0; this recipe, in {native.backend()}: {milliseconds(
 # Neighbors
 # ---------
 #
+# * :doc:`/cookbook/06_beyond_autograd/row_reduction`: a kernel that adds along rows and across them.
 # * :doc:`/cookbook/07_compile/torch_compile`: let the compiler write the kernel.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: when there is no formula for the gradient.
 # * :doc:`/cookbook/05_higher_order/hessian`: what a second derivative needs.

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import torch
+from torch.nn import functional as F
 
 from autograd_cookbook import approximate, native
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
@@ -30,6 +31,16 @@ def _swish() -> Iterator[Sample]:
     yield Sample("odd size", (randn(3, 5, 7), randn()))
     yield Sample("empty", (randn(0, 3), randn()))
     yield Sample("frozen beta", (randn(5), randn().detach()))
+
+
+def _fused_rms_norm() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3), randn(3)))
+    yield Sample("one row, and an eps", (randn(5), randn(5), 0.1))
+    yield Sample("odd size", (randn(3, 2, 7), randn(7)))
+    yield Sample("no rows", (randn(0, 3), randn(3)))
+    yield Sample("rows of nothing", (randn(3, 0), randn(0)))
+    yield Sample("frozen weight", (randn(2, 5), randn(5).detach()))
+    yield Sample("frozen input", (randn(2, 5).detach(), randn(5)))
 
 
 RECIPES: tuple[Recipe, ...] = (
@@ -63,7 +74,7 @@ RECIPES: tuple[Recipe, ...] = (
         page="06_beyond_autograd/cuda_extension",
         topics=("A11", "F3", "F4"),
         function=native.swish,
-        exports=("swish", "build", "compile_cuda", "backend"),
+        exports=("swish",),
         samples=_swish,
         reference=lambda input, beta: input * torch.sigmoid(beta * input),
         cost=Cost(
@@ -71,6 +82,23 @@ RECIPES: tuple[Recipe, ...] = (
             saved=0,
             minimum=0,
             composition=lambda x, beta: x * torch.sigmoid(beta * x),
+        ),
+    ),
+    Recipe(
+        name="fused_rms_norm",
+        page="06_beyond_autograd/row_reduction",
+        topics=("A7", "F3", "F4"),
+        function=native.fused_rms_norm,
+        exports=("fused_rms_norm",),
+        samples=_fused_rms_norm,
+        reference=lambda input, weight, eps=1e-6: F.rms_norm(input, weight.shape, weight, eps),
+        cost=Cost(
+            lambda: (*million(), torch.ones(1000).requires_grad_()),
+            saved=0,
+            minimum=0,
+            composition=lambda x, w: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w,
+            built_in=lambda x, w: F.rms_norm(x, w.shape, w, 1e-6),
+            wins=("bytes", "time", "range"),
         ),
     ),
 )

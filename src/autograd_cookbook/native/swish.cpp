@@ -6,47 +6,46 @@
 #include <torch/headeronly/core/Dispatch_v2.h>
 #include <torch/headeronly/core/ScalarType.h>
 
-#include <mutex>
+#include <algorithm>
+#include <numeric>
 #include <tuple>
 
+#include "kernels.h"
 #include "swish_math.h"
 
 namespace {
 
 using torch::stable::Tensor;
 
-constexpr int64_t kGrain = 1 << 15; // below this, a second thread costs more than it saves
+// The work is cut into parts of one size, whatever the number of threads: then the last bits do not depend on it.
+constexpr int64_t kPart = 1 << 15; // numbers; with fewer, a second thread costs more than it saves
 
-void check(const Tensor& input, const Tensor& beta) {
-  STD_TORCH_CHECK(beta.numel() == 1 && beta.dim() == 0, "expected beta to be a 0-dim tensor");
-  STD_TORCH_CHECK(beta.scalar_type() == input.scalar_type(), "expected beta to have the dtype of input");
-  STD_TORCH_CHECK(beta.is_cpu(), "expected beta on the device of input, the CPU");
+int64_t parts_of(int64_t count) {
+  return (count + kPart - 1) / kPart;
 }
 
-// Several versions of a function are compiled, for wider and wider vectors; the processor picks when it loads.
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define SWISH_VECTOR __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define SWISH_VECTOR
-#endif
+void check(const Tensor& input, const Tensor& beta) {
+  STD_TORCH_CHECK(beta.dim() == 0, "expected beta to be a 0-dim tensor");
+  kernels::expect_kind(beta, "beta", input);
+}
 
 // The loops are functions of plain pointers: that is what a compiler can turn into vector instructions.
 template <typename T, typename A>
-SWISH_VECTOR void forward_loop(const T* x, A beta, T* y, int64_t begin, int64_t end) {
+VECTOR_VERSIONS void forward_loop(const T* x, A beta, T* y, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; ++i) {
-    y[i] = static_cast<T>(swish::value(static_cast<A>(x[i]), beta));
+    kernels::put(y[i], swish::value(static_cast<A>(x[i]), beta));
   }
 }
 
 template <typename T, typename A>
-SWISH_VECTOR double backward_loop(const T* g, const T* x, A beta, T* dx, int64_t begin, int64_t end) {
+VECTOR_VERSIONS double backward_loop(const T* g, const T* x, A beta, T* dx, int64_t begin, int64_t end) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum) // the order of the terms may change, in the same way every time
   for (int64_t i = begin; i < end; ++i) {
     const A up = static_cast<A>(g[i]);
     A by_input, by_beta;
     swish::slopes(static_cast<A>(x[i]), beta, by_input, by_beta);
-    dx[i] = static_cast<T>(up * by_input);
+    kernels::put(dx[i], up * by_input);
     sum += static_cast<double>(up * by_beta);
   }
   return sum;
@@ -57,16 +56,19 @@ Tensor forward(const Tensor& input, const Tensor& beta) {
   // Kernels walk through memory in order, so the layout is settled here, for every caller.
   const Tensor source = torch::stable::contiguous(input);
   Tensor output = torch::stable::empty_like(source);
+  const int64_t count = source.numel();
   THO_DISPATCH_V2(
       input.scalar_type(),
       "swish_forward",
       AT_WRAP(([&] {
-        using A = typename swish::Accumulate<scalar_t>::type;
+        using A = typename kernels::Accumulate<scalar_t>::type;
         const scalar_t* x = source.const_data_ptr<scalar_t>();
         scalar_t* y = output.mutable_data_ptr<scalar_t>();
         const A b = static_cast<A>(*beta.const_data_ptr<scalar_t>());
-        torch::stable::parallel_for(0, source.numel(), kGrain, [&](int64_t begin, int64_t end) {
-          forward_loop(x, b, y, begin, end);
+        torch::stable::parallel_for(0, parts_of(count), 1, [&](int64_t begin, int64_t end) {
+          for (int64_t part = begin; part < end; ++part) {
+            forward_loop(x, b, y, part * kPart, std::min(count, (part + 1) * kPart));
+          }
         });
       })),
       AT_EXPAND(AT_FLOATING_TYPES),
@@ -77,29 +79,30 @@ Tensor forward(const Tensor& input, const Tensor& beta) {
 
 std::tuple<Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& input, const Tensor& beta) {
   check(input, beta);
-  STD_TORCH_CHECK(grad_output.numel() == input.numel(), "expected grad_output to have the shape of input");
-  STD_TORCH_CHECK(grad_output.scalar_type() == input.scalar_type(), "expected grad_output to have the dtype of input");
+  kernels::expect_like(grad_output, "grad_output", input);
   // The gradient of a sum arrives expanded, with strides of 0: never read it as if it were contiguous.
   const Tensor upstream = torch::stable::contiguous(grad_output);
   const Tensor source = torch::stable::contiguous(input);
   Tensor grad_input = torch::stable::empty_like(source);
   Tensor grad_beta = torch::stable::empty_like(beta);
+  const int64_t count = source.numel(), parts = parts_of(count);
+  const Tensor sums = torch::stable::new_empty(source, {parts}, torch::headeronly::ScalarType::Double);
   THO_DISPATCH_V2(
       input.scalar_type(),
       "swish_backward",
       AT_WRAP(([&] {
-        using A = typename swish::Accumulate<scalar_t>::type;
+        using A = typename kernels::Accumulate<scalar_t>::type;
         const scalar_t* g = upstream.const_data_ptr<scalar_t>();
         const scalar_t* x = source.const_data_ptr<scalar_t>();
         scalar_t* dx = grad_input.mutable_data_ptr<scalar_t>();
         const A b = static_cast<A>(*beta.const_data_ptr<scalar_t>());
-        double total = 0;
-        std::mutex guard;
-        torch::stable::parallel_for(0, source.numel(), kGrain, [&](int64_t begin, int64_t end) {
-          const double partial = backward_loop(g, x, b, dx, begin, end);
-          const std::lock_guard<std::mutex> lock(guard);
-          total += partial;
+        double* partial = sums.mutable_data_ptr<double>();
+        torch::stable::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+          for (int64_t part = begin; part < end; ++part) {
+            partial[part] = backward_loop(g, x, b, dx, part * kPart, std::min(count, (part + 1) * kPart));
+          }
         });
+        const double total = std::accumulate(partial, partial + parts, 0.0);
         *grad_beta.mutable_data_ptr<scalar_t>() = static_cast<scalar_t>(static_cast<A>(total));
       })),
       AT_EXPAND(AT_FLOATING_TYPES),
@@ -110,7 +113,7 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& inp
 
 } // namespace
 
-STABLE_TORCH_LIBRARY(autograd_cookbook, library) {
+STABLE_TORCH_LIBRARY_FRAGMENT(autograd_cookbook, library) {
   library.def("swish_forward(Tensor input, Tensor beta) -> Tensor");
   library.def("swish_backward(Tensor grad_output, Tensor input, Tensor beta) -> (Tensor, Tensor)");
 }

@@ -1,68 +1,28 @@
 // The kernels for CUDA; the schema is in swish.cpp, with which this file is linked.
-#include <cuda_runtime.h>
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/library.h>
-#include <torch/csrc/stable/macros.h>
-#include <torch/csrc/stable/ops.h>
-#include <torch/csrc/stable/tensor.h>
-#include <torch/headeronly/core/Dispatch_v2.h>
-#include <torch/headeronly/core/ScalarType.h>
-
-#include <algorithm>
-#include <tuple>
-#include <type_traits>
-
+#include "device.cuh"
 #include "swish_math.h"
 
 namespace {
 
+using kernels::current_stream;
+using kernels::group_sum;
+using kernels::kThreads;
 using torch::stable::Tensor;
 
-constexpr int kThreads = 256; // a multiple of the warp size, which block_sum relies on
 constexpr int64_t kMaxBlocks = 4096; // enough to fill any device; threads step on from there
 
 int blocks_for(int64_t count) {
   return static_cast<int>(std::min((count + kThreads - 1) / kThreads, kMaxBlocks));
 }
 
-cudaStream_t current_stream(const Tensor& tensor) {
-  void* stream = nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
-  return static_cast<cudaStream_t>(stream);
-}
-
 void check(const Tensor& input, const Tensor& beta) {
-  STD_TORCH_CHECK(beta.numel() == 1 && beta.dim() == 0, "expected beta to be a 0-dim tensor");
-  STD_TORCH_CHECK(beta.scalar_type() == input.scalar_type(), "expected beta to have the dtype of input");
-  STD_TORCH_CHECK(
-      beta.is_cuda() && beta.get_device_index() == input.get_device_index(), "expected beta on the device of input");
-}
-
-// The sum over all threads of a block; only thread 0 gets it.
-template <typename A>
-__device__ A block_sum(A value) {
-  __shared__ A by_warp[kThreads / 32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_down_sync(0xffffffffu, value, offset);
-  }
-  if (lane == 0) {
-    by_warp[warp] = value;
-  }
-  __syncthreads();
-  value = threadIdx.x < kThreads / 32 ? by_warp[lane] : A(0);
-  if (warp == 0) {
-    for (int offset = 16; offset > 0; offset /= 2) {
-      value += __shfl_down_sync(0xffffffffu, value, offset);
-    }
-  }
-  return value;
+  STD_TORCH_CHECK(beta.dim() == 0, "expected beta to be a 0-dim tensor");
+  kernels::expect_kind(beta, "beta", input);
 }
 
 template <typename T>
 __global__ void forward_kernel(const T* x, const T* beta, T* y, int64_t count) {
-  using A = typename swish::Accumulate<T>::type;
+  using A = typename kernels::Accumulate<T>::type;
   const A b = static_cast<A>(*beta);
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step) {
@@ -82,7 +42,7 @@ __global__ void backward_kernel(const T* g, const T* x, const T* beta, T* dx, A*
     dx[i] = static_cast<T>(up * by_input);
     sum += up * by_beta;
   }
-  sum = block_sum(sum);
+  sum = group_sum<kThreads>(sum);
   if (threadIdx.x == 0) {
     partial[blockIdx.x] = sum;
   }
@@ -95,7 +55,7 @@ __global__ void finish_kernel(const A* partial, int blocks, T* grad_beta) {
   for (int i = threadIdx.x; i < blocks; i += kThreads) {
     sum += static_cast<double>(partial[i]);
   }
-  sum = block_sum(sum);
+  sum = group_sum<kThreads>(sum);
   if (threadIdx.x == 0) {
     *grad_beta = static_cast<T>(static_cast<A>(sum));
   }
@@ -129,11 +89,7 @@ Tensor forward(const Tensor& input, const Tensor& beta) {
 
 std::tuple<Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& input, const Tensor& beta) {
   check(input, beta);
-  STD_TORCH_CHECK(grad_output.numel() == input.numel(), "expected grad_output to have the shape of input");
-  STD_TORCH_CHECK(grad_output.scalar_type() == input.scalar_type(), "expected grad_output to have the dtype of input");
-  STD_TORCH_CHECK(
-      grad_output.is_cuda() && grad_output.get_device_index() == input.get_device_index(),
-      "expected grad_output on the device of input");
+  kernels::expect_like(grad_output, "grad_output", input);
   const torch::stable::accelerator::DeviceGuard guard(input.get_device_index());
   const Tensor upstream = torch::stable::contiguous(grad_output);
   const Tensor source = torch::stable::contiguous(input);
@@ -145,11 +101,8 @@ std::tuple<Tensor, Tensor> backward(const Tensor& grad_output, const Tensor& inp
       input.scalar_type(),
       "swish_backward",
       AT_WRAP(([&] {
-        using A = typename swish::Accumulate<scalar_t>::type;
-        const Tensor partial = torch::stable::new_empty(
-            source,
-            {std::max(blocks, 1)},
-            std::is_same_v<A, double> ? torch::headeronly::ScalarType::Double : torch::headeronly::ScalarType::Float);
+        using A = typename kernels::Accumulate<scalar_t>::type;
+        const Tensor partial = torch::stable::new_empty(source, {std::max(blocks, 1)}, kernels::scalar_type_of<A>);
         const cudaStream_t stream = current_stream(source);
         if (blocks > 0) {
           backward_kernel<scalar_t, A><<<blocks, kThreads, 0, stream>>>(

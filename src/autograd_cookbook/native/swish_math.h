@@ -20,16 +20,6 @@ __attribute__((__simd__("notinbranch"))) double exp(double) noexcept;
 
 namespace swish {
 
-// What numbers are computed in: half types are widened, so that only loads and stores round.
-template <typename T>
-struct Accumulate {
-  using type = float;
-};
-template <>
-struct Accumulate<double> {
-  using type = double;
-};
-
 template <typename A>
 SWISH_INLINE A logistic(A z) {
   return A(1) / (A(1) + std::exp(-z));

@@ -1,4 +1,4 @@
-"""Compile the operators: ``python -m autograd_cookbook.native.build``."""
+"""Compile the operators: ``python -m autograd_cookbook.native``."""
 
 import argparse
 import sys
@@ -10,16 +10,16 @@ from autograd_cookbook.native import build, compile_cuda
 
 def main() -> int:
     """Build what this machine can build, and say what that was."""
-    parser = argparse.ArgumentParser(prog="python -m autograd_cookbook.native.build", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m autograd_cookbook.native", description=__doc__)
     parser.add_argument(
-        "--check-cuda", action="store_true", help="compile the CUDA source even where it cannot be linked"
+        "--check-cuda", action="store_true", help="compile the CUDA sources even where they cannot be linked"
     )
     options = parser.parse_args()
     try:
-        print(f"built {build()}")
+        print("built", *build())
         if options.check_cuda and not torch.cuda.is_available():
             print("no GPU here: the CUDA kernels are compiled only, not run")
-            print(f"compiled {compile_cuda()}")
+            print("compiled", *compile_cuda())
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1
