@@ -170,6 +170,11 @@ def all_mutants(modules: list[str]) -> list[Mutant]:
     return [mutant for (m, f), code in functions.items() for mutant in mutants_of(m, f, code)]
 
 
+def install_by_name(module: str, name: str) -> None:
+    """For processes that a test starts: they import the package afresh."""
+    next(mutant for mutant in all_mutants([module]) if str(mutant) == name).install()
+
+
 def tests_for(mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
     """Those of each recipe whose source it is in, then those of its module; the audit, which is slow, last."""
     name = mutant.function.partition(".")[0]
@@ -202,6 +207,7 @@ def start(mutant: Mutant, items: list[pytest.Item]) -> int:
     os.dup2(quiet, 2)
     try:
         mutant.install()
+        os.environ["MUTANT"] = str(mutant)
         for item in items:
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
                 os._exit(1)
