@@ -20,6 +20,7 @@ from torch.autograd import Function
 from torch.distributed import _functional_collectives as collectives
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
@@ -394,6 +395,26 @@ def without_the_all_reduce_the_gradient_is_a_part() -> None:
     (right,) = torch.autograd.grad(F.linear(x, w).sin().sum(), x)
     assert not torch.allclose(partial, right)
     close(total(partial), right)
+
+
+@check
+def torchs_own_styles_give_the_same_gradients() -> None:
+    """ColwiseParallel and RowwiseParallel, which are the parallel layers for modules."""
+    size = dist.get_world_size()
+    x, network = randn(5, 3), nn.Sequential(nn.Linear(3, 2 * size), nn.Tanh(), nn.Linear(2 * size, 2)).double()
+    v1, c1, v2 = mine(network[0].weight), mine(network[0].bias), mine(network[2].weight, 1)
+    c2, ours = network[2].bias.detach().clone().requires_grad_(), x.clone().requires_grad_()
+    row_parallel_linear(column_parallel_linear(ours, v1, c1).tanh(), v2, c2).square().sum().backward()
+
+    theirs = x.clone().requires_grad_()
+    styles = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    parallelize_module(network, init_device_mesh("cpu", (size,)), styles)(theirs).square().sum().backward()
+    close(ours.grad, theirs.grad)
+    grads = [p.grad.full_tensor() for p in network.parameters()]
+    for part, expected in zip(
+        (v1, c1, v2, c2), (mine(grads[0]), mine(grads[1]), mine(grads[2], 1), grads[3]), strict=True
+    ):
+        close(part.grad, expected)
 
 
 # --- Cross-entropy over a divided vocabulary -----------------------------------------------------------------------

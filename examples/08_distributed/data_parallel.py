@@ -184,6 +184,7 @@ def contrastive():
     import torch.distributed as dist
     from torch.nn import Linear, Sequential, Tanh
     from torch.nn import functional as F
+    from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
     from autograd_cookbook.distributed import all_gather
 
@@ -208,23 +209,24 @@ def contrastive():
         queries, keys = F.normalize(encoder(views.flatten(0, 1)), dim=1).chunk(2)
         return F.cross_entropy(8 * queries @ gather(keys).mT, torch.arange(len(queries)) + first)
 
+    def gradient(loss, encoder):
+        return parameters_to_vector(torch.autograd.grad(loss, list(encoder.parameters()), retain_graph=True))
+
     curves = {}
     ways = {"one process": None, "all_gather": all_gather, "own part put back": repaired, "no gradient": plain}
     for name, gather in ways.items():
         torch.manual_seed(1)
         encoder = Sequential(Linear(16, 32), Tanh(), Linear(32, 4))
-        weights = list(encoder.parameters())
         losses, errors = [], []
         for _ in range(80):
             whole = loss_of(encoder, views, lambda keys: keys, 0)  # what one process has; here only to compare
-            right = torch.autograd.grad(whole, weights, retain_graph=True)
+            right = gradient(whole, encoder)
             loss = loss_of(encoder, part, gather, rank * part.shape[1]) if gather else whole
-            used = torch.autograd.grad(loss, weights)
-            with torch.no_grad():
-                for grad, weight in zip(used, weights, strict=True):
-                    dist.all_reduce(grad)
-                    weight -= 0.05 * grad.div_(size)  # the average, as under DDP
-            right, used = (torch.cat([g.flatten() for g in grads]) for grads in (right, used))
+            used = gradient(loss, encoder)
+            dist.all_reduce(used)
+            used /= size  # the average, as under DDP
+            step = parameters_to_vector(encoder.parameters()).detach() - 0.05 * used
+            vector_to_parameters(step, encoder.parameters())
             errors.append(float((used - right).norm() / right.norm()))
             losses.append(whole.item())
         curves[name] = losses, errors

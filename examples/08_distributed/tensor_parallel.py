@@ -78,7 +78,7 @@ from autograd_cookbook.ranks import run_ranks
 
 GREEN, COLORS = "#009E73", ("#56B4E9", "#E69F00")
 figure, axis = plt.subplots(figsize=(7.4, 3.3), layout="constrained")
-axis.set_title("Two layers on two ranks: forward, and below it backward, in which sum and copy change places")
+axis.set_title("Two layers on two ranks, forward and backward: sum and copy change places")
 
 
 def draw(x, y, kind, label):
@@ -227,7 +227,7 @@ for (name, (losses, apart, _)), style, width in zip(curves.items(), ("-", "--", 
     right.plot(apart, style, linewidth=width, alpha=0.4 if width > 2 else 1)
 left.set(xlabel="step", ylabel="loss")
 left.legend(fontsize=8)
-right.set(xlabel="step", ylabel="largest difference between the ranks'\ncopies of the first weight")
+right.set(xlabel="step", ylabel="first weight, rank 0 to rank 1")
 plt.show()
 
 for name, (losses, apart, reloaded) in curves.items():
@@ -253,10 +253,10 @@ sizes = list(found)
 figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
 for key, label, marker in (("weights", "weights", "o"), ("kept", "kept for backward", "s")):
     kilobytes = [found[size][key] / 1000 for size in sizes]
-    axis.loglog(sizes, kilobytes, marker=marker, label=label, base=2)
-    axis.loglog(sizes, [kilobytes[0] / size for size in sizes], ":", color="gray", base=2)
-axis.set(xlabel="ranks", ylabel="kB on each rank", title="What a rank holds; dotted: divided by the ranks")
-axis.set_xticks(sizes, [str(size) for size in sizes])
+    axis.plot(sizes, kilobytes, marker=marker, label=label)
+    axis.plot(sizes, [kilobytes[0] / size for size in sizes], ":", color="black")
+axis.set(xlabel="ranks", ylabel="kB on each rank", ylim=(0, None), title="What a rank holds (dotted: one share of it)")
+axis.set_xticks(sizes)
 axis.legend(fontsize=8)
 plt.show()
 for size, numbers in found.items():

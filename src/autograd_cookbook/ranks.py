@@ -82,7 +82,7 @@ def run_ranks(
     r"""Call a function in processes that are the ranks of a gloo group, and return what each of them returns.
 
     Works from a script, a notebook or a test. The function is sent as text: it must import what it uses, and may not
-    refer to anything around it. When it is called, :mod:`torch.distributed` is initialized; the processes talk over
+    refer to anything around it. When it is called, ``torch.distributed`` is initialized; the processes talk over
     the loopback interface, each with one thread.
 
     Args:
