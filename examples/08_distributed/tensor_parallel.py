@@ -247,7 +247,7 @@ assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
 # -------------
 #
 # Measured in the run above, for each rank: its weights, and what it keeps for backward. All of the weights are split,
-# and of the activations all but input, output and a number a token.
+# and of the activations all but the output of the second layer and a number a token.
 
 sizes = list(found)
 figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
@@ -264,8 +264,8 @@ for size, numbers in found.items():
 assert all(numbers["weights"] * size == found[1]["weights"] for size, numbers in found.items())
 
 # %%
-# In exchange each sum sends as many numbers as the activation has, twice a block, in forward and in backward; the
-# cross-entropy sends three numbers a token in forward, and nothing in backward.
+# In exchange two layers send a summand of their output in forward, and one of the gradient of their input in backward.
+# The cross-entropy sends three numbers a token in forward, and nothing in backward.
 #
 # Neighbors
 # ---------

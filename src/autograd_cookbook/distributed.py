@@ -505,10 +505,11 @@ class VocabParallelCrossEntropyFunction(Function):
         info: Any, in_dims: tuple[int | None, ...], input: Tensor, target: Tensor, *rest: Any
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         """One more dimension of tokens."""
-        tensors = (
-            tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-            for tensor, dim in zip((input, target), in_dims[:2], strict=True)
-        )
+
+        def batch(tensor: Tensor, dim: int | None) -> Tensor:
+            return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+        tensors = batch(input, in_dims[0]), batch(target, in_dims[1])
         return VocabParallelCrossEntropyFunction.apply(*tensors, *rest), (0, 0)
 
 
