@@ -43,6 +43,7 @@ nitpicky = True
 nitpick_ignore = [
     # Signatures name these by where they are defined, the documentation of torch by where they are imported from.
     ("py:class", "torch._C.Generator"),
+    ("py:class", "torch.distributed.distributed_c10d.ProcessGroup"),
     ("py:class", "torch.optim.optimizer.Optimizer"),
     ("py:class", "torch.utils.hooks.RemovableHandle"),
     ("py:class", "Module"),

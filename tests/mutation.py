@@ -192,6 +192,11 @@ def sources() -> dict[str, str]:
     return {recipe.name: recipe.source for recipe in RECIPES}
 
 
+def install_by_name(module: str, name: str) -> None:
+    """For processes that a test starts: they import the package afresh."""
+    next(mutant for mutant in all_mutants([module]) if str(mutant) == name).install()
+
+
 def tests_for(mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
     """Those of each recipe whose source it is in, then those of its module; the audit, which is slow, last."""
     name = mutant.function.partition(".")[0]
@@ -222,6 +227,7 @@ def start(mutant: Mutant, items: list[pytest.Item]) -> int:
     os.dup2(quiet, 2)
     try:
         mutant.install()
+        os.environ["MUTANT"] = str(mutant)
         for item in items:
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=None)):
                 os._exit(1)

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPTS = {str(path.relative_to(EXAMPLES).with_suffix("")): path for path in sorted(EXAMPLES.glob("*/*.py"))}
 TAGS = {
     *("first steps", "ctx", "needs_input_grad", "shapes", "stability", "gradient", "hooks", "memory", "speed"),
-    *("black box", "approximate", "kernel"),
+    *("black box", "approximate", "kernel", "distributed"),
 }
 # Tags that claim something measured: at least one recipe of the page must have it.
 CAPABILITY_TAGS = {

@@ -13,6 +13,7 @@ from autograd_cookbook.catalog import (
     beyond_autograd,
     changing_the_gradient,
     compilation,
+    distributed,
     first_steps,
     higher_order,
     memory,
@@ -23,7 +24,16 @@ from autograd_cookbook.catalog.topics import TOPICS
 
 __all__ = ["BY_NAME", "RECIPES", "TOPICS", "VERIFIED", "Cost", "Recipe", "Sample", "verified"]
 
-SECTIONS = (first_steps, changing_the_gradient, stability, memory, higher_order, beyond_autograd, compilation)
+SECTIONS = (
+    first_steps,
+    changing_the_gradient,
+    stability,
+    memory,
+    higher_order,
+    beyond_autograd,
+    compilation,
+    distributed,
+)
 RECIPES: tuple[Recipe, ...] = tuple(recipe for section in SECTIONS for recipe in section.RECIPES)
 BY_NAME: dict[str, Recipe] = {recipe.name: recipe for recipe in RECIPES}
 VERIFIED = Path(__file__).with_name("verified.json")

@@ -1,0 +1,308 @@
+r"""
+Custom functions under DDP and FSDP2
+====================================
+
+You will run custom functions in several processes that share a batch, get the gradients of a single process to the
+last digits, and compute a loss across the processes.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# Data parallelism asks nothing of a custom function: it is given tensors and returns gradients. Read on if your
+# gradients differ from those of one process, or if a loss compares samples of different processes, as contrastive
+# losses do. That one needs :func:`~autograd_cookbook.distributed.all_gather`.
+#
+# The gradient
+# ------------
+#
+# Each of :math:`n` ranks has a loss :math:`L_r` of its own samples, and DDP and FSDP2 average the gradients:
+# :math:`\bar{\theta} = \frac{1}{n} \sum_r \partial L_r / \partial \theta`. For a mean over equal parts of a batch that
+# is the gradient of the whole. When every rank has looked at the samples of all others, the gradient of a sample comes
+# from all ranks, and must be added up where the sample came from:
+#
+# .. math:: y_r = [x_0, x_1, \dots], \qquad \bar{x}_r = \textstyle\sum_s \text{part } r \text{ of } \bar{y}_s .
+#
+# The recipe
+# ----------
+#
+# ``all_gather``, and ``reduce_scatter``, which is its backward. Each is the backward of the other, so there are
+# derivatives of any order.
+#
+# .. recipe:: all_gather
+#
+# To try such things without a cluster: a function in several processes of this machine. It is sent as text, so it
+# imports what it uses. In a program started by ``torchrun`` you would call ``init_process_group`` and the function.
+#
+# .. recipe:: run_ranks
+
+# sphinx_gallery_tags = ["distributed", "gradient"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+
+from autograd_cookbook.ranks import run_ranks
+
+# %%
+# See it work
+# -----------
+#
+# A model of two custom functions, :doc:`linear_relu </cookbook/04_memory/masks>` and
+# :doc:`linear_cross_entropy </cookbook/04_memory/linear_cross_entropy>`, in float64. Two ranks take half of the batch
+# each; then the gradients are compared with those of the whole batch in one process. The mistakes further down run in
+# the same processes.
+
+
+def models():
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.autograd import Function
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    from autograd_cookbook.linear_cross_entropy import linear_cross_entropy
+    from autograd_cookbook.masks import linear_relu
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    mesh = init_device_mesh("cpu", (size,))
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    x, labels = torch.randn(8, 6), torch.randint(10, (8,))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(1)
+            self.body, self.head = nn.Linear(6, 16), nn.Linear(16, 10, bias=False)
+
+        def forward(self, x, labels):
+            hidden = linear_relu(x, self.body.weight, self.body.bias)
+            return linear_cross_entropy(hidden, self.head.weight, labels)
+
+    def part(tensor):
+        return tensor.chunk(size)[rank]
+
+    found = {"torch": torch.__version__}
+    one = Model()
+    one(x, labels).backward()
+    for name, model in (("DDP", DistributedDataParallel(Model())), ("FSDP2", fully_shard(Model(), mesh=mesh))):
+        model(part(x), part(labels)).backward()
+        grads = [p.grad.full_tensor() if name == "FSDP2" else p.grad for p in model.parameters()]
+        errors = [(g - p.grad).abs().max() for g, p in zip(grads, one.parameters(), strict=True)]
+        found[f"{name}: largest difference"] = float(max(errors))
+
+    # What goes wrong, and what looks as if it did.
+
+    def message(function):
+        try:
+            function()
+        except RuntimeError as error:
+            return str(error).partition(". ")[0]
+
+    plain = nn.Linear(6, 3)
+    model = DistributedDataParallel(nn.Linear(6, 3))
+    model.module.load_state_dict(plain.state_dict())
+    model(part(x)).square().sum().backward()
+    plain(x).square().sum().backward()
+    found["a sum as loss under DDP, ratio"] = float((model.module.weight.grad / plain.weight.grad).mean())
+
+    class KeepsWeight(Function):
+        """Keeps the weight without save_for_backward, itself or a copy of it."""
+
+        @staticmethod
+        def forward(input, weight, copy):
+            return input @ weight.mT
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            input, weight, copy = inputs
+            ctx.save_for_backward(input)
+            ctx.weight = weight.detach().clone() if copy else weight
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output @ ctx.weight, grad_output.mT @ ctx.saved_tensors[0], None
+
+    class Layer(nn.Module):
+        def __init__(self, copy):
+            super().__init__()
+            torch.manual_seed(2)
+            self.weight, self.copy = nn.Parameter(torch.randn(6, 6)), copy
+
+        def forward(self, x):
+            y = KeepsWeight.apply(x, self.weight, self.copy)
+            self.kept = y.grad_fn.weight
+            return y
+
+    for copy in (False, True):
+        model = nn.Sequential(Layer(copy), Layer(copy))
+        for layer in (*model, model):
+            fully_shard(layer, mesh=mesh)
+        loss = model(part(x)).square().mean()
+        name = "copy" if copy else "attribute"
+        found[f"bytes of the {name} after forward"] = model[0].kept.untyped_storage().nbytes()
+        loss.backward()
+        found[f"gradient with the {name}"] = float(model[0].weight.grad.full_tensor().norm())
+
+    class NotAnInput(nn.Linear):
+        def forward(self, x):
+            bias = self.bias.detach()  # to be used by a function that closes over it
+            return KeepsWeight.apply(x, self.weight, False) + bias
+
+    model = DistributedDataParallel(nn.Sequential(NotAnInput(6, 3)))
+    model(x).sum().backward()
+    found["DDP, a parameter that is no input"] = message(lambda: model(x).sum().backward())
+
+    head = fully_shard(nn.Linear(6, 10, bias=False), mesh=mesh)
+    found["FSDP2, a weight outside of its module"] = message(lambda: linear_cross_entropy(x, head.weight, labels))
+
+    for name, model in (("DDP", DistributedDataParallel(Model())), ("FSDP2", fully_shard(Model(), mesh=mesh))):
+        leaf = x.clone().requires_grad_()
+        (grad,) = torch.autograd.grad(model(leaf, labels), leaf, create_graph=True)
+        found[f"{name}, second order"] = message(grad.square().sum().backward)
+    return found
+
+
+found = run_ranks(models, 2)[0]
+print("torch", found["torch"])
+for name in ("DDP", "FSDP2"):
+    print(f"{name:5} largest difference to one process {found[f'{name}: largest difference']:.0e}")
+    assert found[f"{name}: largest difference"] < 1e-10
+
+# %%
+# A contrastive loss needs more: the encoding of one view of a sample shall be nearest to that of its other view, among
+# the views of *all* ranks. Torch's ``dist.all_gather`` delivers them without a gradient. A usual repair puts the rank's
+# own part, which has one, back in its place. Thirty-two samples on two ranks, whose gradients are averaged as DDP
+# does, and beside it one process:
+
+
+def contrastive():
+    import torch
+    import torch.distributed as dist
+    from torch.nn import Linear, Sequential, Tanh
+    from torch.nn import functional as F
+    from torch.nn.utils import parameters_to_vector, vector_to_parameters
+
+    from autograd_cookbook.distributed import all_gather
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    sample = torch.randn(32, 16)
+    views = torch.stack([sample + 0.6 * torch.randn(32, 16) for _ in range(2)])
+    part = views.chunk(size, dim=1)[rank]
+
+    def plain(own):
+        parts = [torch.empty_like(own) for _ in range(size)]
+        dist.all_gather(parts, own.detach())
+        return torch.cat(parts)
+
+    def repaired(own):
+        parts = list(plain(own).chunk(size))
+        parts[rank] = own
+        return torch.cat(parts)
+
+    def loss_of(encoder, views, gather, first):
+        queries, keys = F.normalize(encoder(views.flatten(0, 1)), dim=1).chunk(2)
+        return F.cross_entropy(8 * queries @ gather(keys).mT, torch.arange(len(queries)) + first)
+
+    def gradient(loss, encoder):
+        return parameters_to_vector(torch.autograd.grad(loss, list(encoder.parameters()), retain_graph=True))
+
+    curves = {}
+    ways = {"one process": None, "all_gather": all_gather, "own part put back": repaired, "no gradient": plain}
+    for name, gather in ways.items():
+        torch.manual_seed(1)
+        encoder = Sequential(Linear(16, 32), Tanh(), Linear(32, 4))
+        losses, errors = [], []
+        for _ in range(80):
+            whole = loss_of(encoder, views, lambda keys: keys, 0)  # what one process has; here only to compare
+            right = gradient(whole, encoder)
+            loss = loss_of(encoder, part, gather, rank * part.shape[1]) if gather else whole
+            used = gradient(loss, encoder)
+            dist.all_reduce(used)
+            used /= size  # the average, as under DDP
+            step = parameters_to_vector(encoder.parameters()).detach() - 0.05 * used
+            vector_to_parameters(step, encoder.parameters())
+            errors.append(float((used - right).norm() / right.norm()))
+            losses.append(whole.item())
+        curves[name] = losses, errors
+    return curves
+
+
+curves = run_ranks(contrastive, 2)[0]
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
+figure.suptitle("A contrastive loss on two ranks: it falls with wrong gradients, too")
+for (name, (losses, errors)), style, width in zip(
+    curves.items(), ("-", "--", "-.", ":"), (4, 1.8, 1.8, 1.8), strict=True
+):
+    left.semilogy(losses, style, label=name, linewidth=width, alpha=0.4 if width > 2 else 1)
+    if name != "one process":
+        right.semilogy(errors, style, color=left.lines[-1].get_color())
+left.set(xlabel="step", ylabel="loss of the whole batch")
+left.legend(fontsize=8)
+right.set(xlabel="step", ylabel="relative error of the gradient", ylim=(1e-17, 10))
+plt.show()
+
+for name, (losses, errors) in curves.items():
+    print(f"{name:18} last loss {losses[-1]:.4f}, largest error of a gradient {max(errors):.1e}")
+assert max(curves["all_gather"][1]) < 1e-10 < 0.5 < max(curves["own part put back"][1])
+
+# %%
+# The wrong version
+# -----------------
+#
+# Is the figure: without the gradients of the other ranks the loss falls all the same, to a worse value, and nothing
+# warns. Put your own part back, and the rest is still missing. Beyond that, the first run has tried what people do
+# to custom functions under DDP and FSDP2. A loss that is a *sum* over samples gets an average of sums:
+
+print(f"a sum as loss under DDP: {found['a sum as loss under DDP, ratio']:.2f} times the gradient of one process")
+
+# %%
+# A parameter that comes in through the side door, closed over and not an argument, has no gradient. DDP waits for it
+# and raises in the next step. ``find_unused_parameters=True`` silences the error, and the parameter never learns:
+
+print(found["DDP, a parameter that is no input"])
+
+# %%
+# Outside of the forward of its module, an FSDP2 weight is a shard. A loss that takes the weight of the last layer, as
+# ``linear_cross_entropy`` does, belongs *into* a forward, as in the model above:
+
+print(found["FSDP2, a weight outside of its module"])
+
+# %%
+# Second derivatives pass through DDP, and not through FSDP2, which frees the weights after the first backward. That
+# has nothing to do with custom functions:
+
+print("DDP:  ", found["DDP, second order"] or "ok")
+print("FSDP2:", found["FSDP2, second order"])
+assert found["DDP, second order"] is None
+
+# %%
+# What it costs
+# -------------
+#
+# ``all_gather`` keeps nothing for backward. Forward sends each part to every rank, backward sends as much.
+#
+# FSDP2 empties the storage of a full weight after forward and fills the same storage again for backward. So a weight
+# that is an attribute of ``ctx`` does come back, against what one may read. It still escapes the check for in-place
+# changes (:ref:`tensor on ctx <check-tensors-on-ctx>`). What costs is a *copy*, or any tensor made from a weight: it
+# stays whole on every rank. For a weight of 6 × 6 in float64:
+
+for name in ("attribute", "copy"):
+    print(f"{name:9} {found[f'bytes of the {name} after forward']:4} bytes between forward and backward")
+assert found["gradient with the attribute"] == found["gradient with the copy"]
+assert found["bytes of the attribute after forward"] == 0
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/08_distributed/tensor_parallel`: when a layer, and not the batch, is shared.
+# * :doc:`/cookbook/04_memory/linear_cross_entropy`: the loss of this model.
+# * :doc:`/cookbook/04_memory/masks`: its first layer.
+# * In torch's documentation: :class:`torch.nn.parallel.DistributedDataParallel`,
+#   :func:`torch.distributed.fsdp.fully_shard`, :func:`torch.distributed.all_gather`.

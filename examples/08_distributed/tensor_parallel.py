@@ -1,0 +1,276 @@
+r"""
+A layer split over several machines
+===================================
+
+You will split linear layers and a cross-entropy over ranks with four small operators, and get the gradients of a
+single process.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When one layer, its activations or its logits do not fit on one device, and the devices are close: every layer talks.
+# Torch has this for modules, ``torch.distributed.tensor.parallel``, and a test holds that its gradients are those of
+# this page. Write it yourself for a kernel or a loss of your own, or to understand why a gradient is off by a factor.
+#
+# The gradient
+# ------------
+#
+# A tensor is *replicated* if every rank has the same one, and then so is its gradient. Otherwise it *varies* from rank
+# to rank: it is a part, or a summand. Every operator leads from one kind to the other, and its backward leads back:
+#
+# .. list-table::
+#    :header-rows: 1
+#
+#    * -
+#      - forward
+#      - backward
+#    * - ``copy_to_ranks``
+#      - replicated to varying: nothing to do
+#      - varying to replicated: **sum**
+#    * - ``reduce_from_ranks``
+#      - varying to replicated: **sum**
+#      - replicated to varying: nothing to do
+#    * - ``scatter_to_ranks``
+#      - replicated to varying: take a part
+#      - varying to replicated: **join** the parts
+#    * - ``gather_from_ranks``
+#      - varying to replicated: **join** the parts
+#      - replicated to varying: take a part
+#
+# Only the bold ones send anything. The backward of each is the other one of its pair, so derivatives of any order are
+# right. The sum in backward is the multivariate chain rule: :math:`x` is used once on each rank.
+#
+# A gather can be followed by the same computation everywhere, or by a different one on each rank. In the second case
+# every rank has a gradient of its own for every part, and backward must add them up: a reduce-scatter. That one is
+# :doc:`all_gather </cookbook/08_distributed/data_parallel>`. It is ``copy_to_ranks`` after ``gather_from_ranks``.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: copy_to_ranks
+#
+# .. recipe:: gather_from_ranks
+#
+# Two layers need one sum in forward, and one in backward: the first is split by its outputs, the second by its inputs.
+#
+# .. recipe:: column_parallel_linear
+#
+# With the vocabulary split, nobody ever has all logits of a token. The ranks exchange three numbers a token.
+#
+# .. recipe:: vocab_parallel_cross_entropy
+
+# sphinx_gallery_tags = ["distributed", "gradient", "memory"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+from matplotlib.patches import Rectangle
+
+from autograd_cookbook.ranks import run_ranks
+
+# %%
+# See it work
+# -----------
+#
+# Which tensor is where. Green is replicated. Blue belongs to rank 0 and orange to rank 1: two parts of a tensor side by
+# side, or, hatched, two summands of its whole size. A heavy arrow sends. Backward reads from right to left:
+
+GREEN, COLORS = "#009E73", ("#56B4E9", "#E69F00")
+figure, axis = plt.subplots(figsize=(7.4, 3.3), layout="constrained")
+axis.set_title("Two layers on two ranks, forward and backward: sum and copy change places")
+
+
+def draw(x, y, kind, label):
+    """A tensor: replicated, in two parts, or as two summands."""
+    if kind == "replicated":
+        axis.add_patch(Rectangle((x, y), 1, 1, facecolor=GREEN, edgecolor="black"))
+    for i, color in enumerate(COLORS if kind != "replicated" else ()):
+        place, size = ((x + i / 2, y), (0.5, 1)) if kind == "parts" else ((x + i / 4, y + (1 - i) / 4), (0.75, 0.75))
+        axis.add_patch(Rectangle(place, *size, fc=color, ec="black", hatch="////" if kind == "summands" else None))
+    axis.text(x + 0.5, y - 0.12, label, ha="center", va="top", fontsize=9)
+
+
+def arrow(start, end, y, label):
+    width, weight = (2.5, "bold") if label == "sum" else (1, "normal")
+    axis.annotate("", (end, y), (start, y), arrowprops={"arrowstyle": "-|>", "linewidth": width, "color": "black"})
+    axis.text((start + end) / 2, y + 0.12, label, ha="center", fontsize=8, weight=weight)
+
+
+kinds = ("replicated", "replicated", "parts", "summands", "replicated")
+forward = ("$X$", "$X$", "$H_r=φ(XW_{1r}^T)$", "$H_rW_{2r}^T$", "$Y$"), ("copy", "$W_1, φ$", "$W_2$", "sum")
+backward = (r"$\bar Y$", r"$\bar Y$", r"$\bar H_r$", r"$\bar X_r$", r"$\bar X$"), ("copy", "$W_2$", "$W_1, φ'$", "sum")
+for i, kind in enumerate(kinds):
+    draw(2 * i, 2.2, kind, forward[0][i])
+    draw(8 - 2 * i, 0, kind, backward[0][i])
+for i in range(4):
+    arrow(2 * i + 1.05, 2 * i + 1.95, 2.7, forward[1][i])
+    arrow(7.95 - 2 * i, 7.05 - 2 * i, 0.5, backward[1][i])
+axis.set(xlim=(-0.2, 9.2), ylim=(-0.5, 3.4), aspect="equal")
+axis.set_axis_off()
+plt.show()
+
+# %%
+# For real: two layers and a cross-entropy on one, two and four ranks, in float64. Loss and gradients are compared with
+# those of torch's functions in one process. ``saved_bytes`` counts what a rank keeps for backward.
+
+
+def language_model(tokens, features, hidden, classes):
+    import torch
+    import torch.distributed as dist
+    from torch.nn import functional as F
+
+    from autograd_cookbook.audit import saved_bytes
+    from autograd_cookbook.distributed import (
+        column_parallel_linear,
+        row_parallel_linear,
+        vocab_parallel_cross_entropy,
+    )
+
+    torch.manual_seed(0)
+    x = torch.randn(tokens, features).double()
+    labels = torch.randint(classes, (tokens,))
+    shapes = (hidden, features), (features, hidden), (classes, features)
+    weights = [torch.randn(shape).double() / shape[1] ** 0.5 for shape in shapes]
+
+    def one_process(x, w1, w2, w3):
+        return F.cross_entropy(F.linear(F.linear(F.gelu(F.linear(x, w1)), w2), w3), labels)
+
+    def split(x, w1, w2, w3):
+        h = F.gelu(column_parallel_linear(x, w1, group=group))
+        y = row_parallel_linear(h, w2, group=group)
+        logits = column_parallel_linear(y, w3, group=group)
+        return vocab_parallel_cross_entropy(logits, labels, group=group)
+
+    def part(tensors, size):
+        """All of the input; of the weights some outputs, some inputs, and some outputs again."""
+        x, *whole = tensors
+        return [x, *(w.chunk(size, dim)[dist.get_rank()] for w, dim in zip(whole, (0, 1, 0), strict=True))]
+
+    leaves = [t.requires_grad_() for t in (x, *weights)]
+    expected = torch.autograd.grad(one_process(*leaves), leaves)
+    found = {}
+    for size in (1, 2, 4):
+        group = dist.new_group(list(range(size)))  # all ranks must make it, those outside, too
+        if dist.get_rank() >= size:
+            continue
+
+        own = [t.detach().clone().requires_grad_() for t in part(leaves, size)]
+        grads = torch.autograd.grad(split(*own), own)
+        error = max(float((g - e).abs().max()) for g, e in zip(grads, part(expected, size), strict=True))
+        kept, parameters = saved_bytes(split, *own), sum(w.numel() * w.element_size() for w in own[1:])
+        found[size] = {"error": error, "weights": parameters, "kept": kept}
+    return found
+
+
+found = run_ranks(language_model, 4, 256, 64, 256, 1000)[0]
+for size, numbers in found.items():
+    print(f"{size} rank(s): gradients differ from those of one process by {numbers['error']:.0e} at most")
+    assert numbers["error"] < 1e-10
+
+# %%
+# The wrong version
+# -----------------
+#
+# Leave out ``copy_to_ranks``. Forward is right to the last bit. In backward each rank gets its own summand of
+# :math:`\bar X` for the whole, and whatever comes *before* the split layers learns from that. Here it is one more
+# layer, of which both ranks have all weights, trained on two ranks with and without the copy:
+
+
+def training():
+    import torch
+    import torch.distributed as dist
+    from torch.nn import functional as F
+
+    from autograd_cookbook.distributed import column_parallel_linear, gather_from_ranks, row_parallel_linear
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    x = torch.randn(64, 4).double()
+    y = torch.stack([x[:, 0] * x[:, 1], x[:, 2].sin()], 1)
+    curves = {}
+    for name, split in {"one process": None, "with copy": column_parallel_linear, "without": F.linear}.items():
+        torch.manual_seed(1)
+        w0, w1, w2 = (torch.randn(shape).double() / shape[1] ** 0.5 for shape in ((16, 4), (64, 16), (2, 64)))
+        if split:
+            w1, w2 = w1.chunk(size)[rank].clone(), w2.chunk(size, 1)[rank].clone()
+        weights = [w.requires_grad_() for w in (w0, w1, w2)]
+        losses, apart = [], []
+        for _ in range(150):
+            hidden = F.linear(x, w0).tanh()
+            if split:
+                output = row_parallel_linear(split(hidden, w1).tanh(), w2)
+            else:
+                output = F.linear(F.linear(hidden, w1).tanh(), w2)
+            loss = (output - y).square().mean()
+            grads = torch.autograd.grad(loss, weights)
+            with torch.no_grad():
+                for weight, grad in zip(weights, grads, strict=True):
+                    weight -= 0.1 * grad
+            of_rank_0 = w0.detach().clone()
+            dist.broadcast(of_rank_0, 0)
+            losses.append(loss.item())
+            apart.append(float((of_rank_0 - w0).abs().max()))
+        curves[name] = losses, apart
+        with torch.no_grad():  # a checkpoint: the replicated weights from rank 0, the parts from both
+            w1, w2 = (gather_from_ranks(w1, 0), gather_from_ranks(w2, 1)) if split else (w1, w2)
+            saved = F.linear(F.linear(F.linear(x, of_rank_0).tanh(), w1).tanh(), w2)
+            curves[name] += (float((saved - y).square().mean()),)
+    return curves
+
+
+curves = run_ranks(training, 2)[1]
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3), layout="constrained")
+figure.suptitle("Without the copy the loss falls as well, and the replicas part")
+for (name, (losses, apart, _)), style, width in zip(curves.items(), ("-", "--", "-."), (4, 2, 2), strict=True):
+    left.plot(losses, style, label=name, linewidth=width, alpha=0.4 if width > 2 else 1)
+    right.plot(apart, style, linewidth=width, alpha=0.4 if width > 2 else 1)
+left.set(xlabel="step", ylabel="loss")
+left.legend(fontsize=8)
+right.set(xlabel="step", ylabel="first weight, rank 0 to rank 1")
+plt.show()
+
+for name, (losses, apart, reloaded) in curves.items():
+    print(f"{name:11} last loss {losses[-1]:.3f}, copies differ by {apart[-1]:.2f}, loss after saving {reloaded:.3f}")
+assert curves["with copy"][1][-1] == 0 < curves["without"][1][-1]
+assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
+
+# %%
+# No number in the log looks wrong. Two ranks that no longer have the same weights compute something that one process
+# cannot, and a checkpoint with the replicated weights of rank 0 is another model. So compare replicas now and then, or
+# the gradients with those of one process once.
+#
+# Every rank must run the same collectives in the same order, in backward, too. A rank that leaves one out, because its
+# batch is empty or its loss is skipped, keeps the others waiting until the timeout of the group.
+#
+# What it costs
+# -------------
+#
+# Measured in the run above, for each rank: its weights, and what it keeps for backward. All of the weights are split,
+# and of the activations all but the output of the second layer and a number a token.
+
+sizes = list(found)
+figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
+for key, label, marker in (("weights", "weights", "o"), ("kept", "kept for backward", "s")):
+    kilobytes = [found[size][key] / 1000 for size in sizes]
+    axis.plot(sizes, kilobytes, marker=marker, label=label)
+    axis.plot(sizes, [kilobytes[0] / size for size in sizes], ":", color="black")
+axis.set(xlabel="ranks", ylabel="kB on each rank", ylim=(0, None), title="What a rank holds (dotted: one share of it)")
+axis.set_xticks(sizes)
+axis.legend(fontsize=8)
+plt.show()
+for size, numbers in found.items():
+    print(f"{size} rank(s): {numbers['weights'] / 1000:.0f} kB of weights, {numbers['kept'] / 1000:.0f} kB kept")
+assert all(numbers["weights"] * size == found[1]["weights"] for size, numbers in found.items())
+
+# %%
+# In exchange two layers send a summand of their output in forward, and one of the gradient of their input in backward.
+# The cross-entropy sends three numbers a token in forward, and nothing in backward.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/08_distributed/data_parallel`: when the batch is split; ``all_gather``, and how the ranks start.
+# * :doc:`/cookbook/04_memory/linear_cross_entropy`: a large vocabulary on one device.
+# * :doc:`/cookbook/05_higher_order/double_backward`: why a backward is best made of functions with a backward.
+# * In torch's documentation: :func:`torch.distributed.all_reduce`, :func:`torch.nn.functional.cross_entropy`.
