@@ -70,6 +70,14 @@ def test_agrees_with_the_nearest_built_in(recipe: Recipe, sample: Sample, dtype:
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@each_sample([recipe for recipe in RECIPES if recipe.gradient == "approximate"])
+def test_an_estimate_is_within_its_tolerance(recipe: Recipe, sample: Sample) -> None:
+    args = copies(sample.args)
+    expect_close(
+        gradients(recipe.function, args), gradients(recipe.reference, copies(args)), 2 * float(recipe.tolerance)
+    )
+
+
 @each_sample(COMPARABLE)
 def test_keeps_dtype_and_shape_of_the_built_in(recipe: Recipe, sample: Sample) -> None:
     # There is no complex bfloat16, and complex numbers of two halves can hardly do anything in torch.

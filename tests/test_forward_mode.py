@@ -140,6 +140,12 @@ def test_smooth_maximum_at_infinity(x, z, value, slopes) -> None:
         assert jvp(smooth_maximum, args, tuple(unit))[1].item() == slopes[i]
 
 
+def test_the_second_derivative_where_both_are_equal() -> None:
+    x = torch.full((2,), 1.5, dtype=torch.float64)
+    found = hessian(lambda pair: smooth_maximum(pair[0], pair[1], 0.5))(x)
+    torch.testing.assert_close(found, torch.tensor([[0.5, -0.5], [-0.5, 0.5]], dtype=torch.float64))
+
+
 def test_bytes_kept() -> None:
     x, z = (torch.rand(100, requires_grad=True) for _ in range(2))
     assert saved_bytes(symlog, x) == 400

@@ -51,7 +51,7 @@ class IsotonicFunction(Function):
     def backward(ctx: Any, grad_output: Tensor, _: Tensor) -> Tensor:
         (starts,) = ctx.saved_tensors
         block = starts.cumsum(-1) - 1
-        # A sum of more than 256 ones stays at 256 in bfloat16.
+        # The sum over a block may be larger than float16 can hold, though the mean is not.
         wide = grad_output if grad_output.dtype == torch.float64 else grad_output.float()
         total = torch.zeros_like(wide).scatter_add(-1, block, wide)
         count = torch.zeros_like(block).scatter_add(-1, block, torch.ones_like(block))

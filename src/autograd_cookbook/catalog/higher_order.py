@@ -81,7 +81,7 @@ def _odeint() -> Iterator[Sample]:
     yield Sample("scalar, backward in time", (lambda t, z, a: a * z + t, randn(), times(0.4, 0.0), 4, randn()))
     yield Sample("no parameters", (lambda t, z: z.sin() * t, randn(3), times(0.1, 0.2).detach(), 4))
     yield Sample("empty", (_field, randn(0, 2), times(0.0, 0.2), 3, randn(2, 2)))
-    yield Sample("complex", (lambda t, z, a: a * z * z + t, complex_randn(2), times(0.0, 0.2), 3, complex_randn()))
+    yield Sample("complex", (lambda t, z, a: a * z * z + t, complex_randn(2), times(0.0, 0.2), 8, complex_randn()))
 
 
 def _unrolled_odeint(
