@@ -41,4 +41,5 @@ TOPICS: dict[str, str] = {
     "F3": "C++ extension",
     "F4": "CUDA kernel",
     "G1": "torch.compile",
+    "G2": "Mixed precision",
 }
