@@ -56,7 +56,7 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Against float64, at the same rounded arguments, by the angle between the vectors. The dashed line is the float64
+# Against float64, at the same rounded arguments, by the angle between the vectors. The dotted line is the float64
 # gradient rounded to bfloat16: nothing in this dtype can be better.
 
 torch.manual_seed(0)
@@ -93,7 +93,7 @@ kept = {name: saved_bytes(function, *sides) / sides[0].numel() for name, functio
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.1), width_ratios=(1.7, 1), layout="constrained")
 figure.suptitle("The gradient of a cosine in bfloat16: its error, and the bytes kept for it")
 for (name, values), style in zip(errors.items(), ("-s", "--o", "-^", "-", ":"), strict=True):
-    color = {"ours": "C0", "best possible": "C7"}.get(name, f"C{list(errors).index(name) + 1}")
+    color = {"ours": "C0", "best possible": "black"}.get(name, f"C{list(errors).index(name) + 1}")
     left.loglog(angles, values, style, color=color, label=name, linewidth=4 if name == "ours" else 1.5, markersize=4)
 left.set(xlabel="angle between the vectors", ylabel="relative error of the gradient")
 left.legend(fontsize=8)
