@@ -26,7 +26,7 @@ which get another gradient without a word.
 #
 # .. recipe:: graph_breaks
 
-# sphinx_gallery_tags = ["compile", "ctx"]
+# sphinx_gallery_tags = ["speed", "ctx"]
 # sphinx_gallery_thumbnail_number = 1
 
 import logging

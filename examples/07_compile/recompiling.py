@@ -28,7 +28,7 @@ derivatives.
 #
 # .. recipe:: compilations
 
-# sphinx_gallery_tags = ["compile", "shapes"]
+# sphinx_gallery_tags = ["speed", "shapes"]
 # sphinx_gallery_thumbnail_number = 1
 
 import logging
