@@ -84,7 +84,9 @@ def test_the_slope_at_infinity_is_delta() -> None:
 
 
 def test_dynamic_shapes_do_not_recompile_a_third_time() -> None:
-    counter = torch._dynamo.testing.CompileCounter()
+    from torch._dynamo.testing import CompileCounter  # here, since every collection of the tests would wait for it
+
+    counter = CompileCounter()
     compiled = torch.compile(huber, fullgraph=True, backend=counter)
     for size in (3, 4, 5, 6):
         compiled(torch.ones(size, requires_grad=True))
@@ -329,6 +331,26 @@ def test_compilations_are_counted_call_by_call() -> None:
     assert compilations(function, calls(3, 4, 5), dynamic=True) == [1, 1, 1]
     assert compilations(function, calls(3, 4, 5), dynamic=False) == [1, 2, 3]
     assert compilations(function, []) == []
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, lambda: torch.autocast("cpu", torch.bfloat16)])
+def test_modes_are_versions_of_their_own(context) -> None:
+    from torch._dynamo.testing import CompileCounter  # here, since every collection of the tests would wait for it
+
+    counter = CompileCounter()
+    compiled = torch.compile(lambda x: _Square.apply(x), fullgraph=True, backend=counter)
+    x = torch.ones(3, requires_grad=True)
+    compiled(x)
+    with context():
+        compiled(x)
+    compiled(x)
+    assert counter.frame_count == 2
+
+
+@pytest.mark.parametrize("other", [torch.ones(3), torch.ones(3, dtype=torch.float64, requires_grad=True)])
+def test_dtypes_and_tensors_without_grad_are_versions_of_their_own(other) -> None:
+    x = torch.ones(3, requires_grad=True)
+    assert compilations(lambda x: _Square.apply(x), [(x,), (other,), (x,)]) == [1, 2, 2]
 
 
 def test_too_many_versions_are_refused() -> None:

@@ -86,7 +86,7 @@ counts = {
     "default, sizes 1 and 0 among them": compilations(mean, batches(8, 6, 1, 5, 3, 0, 4, 2, 12, 1)),
     "mark_dynamic": compilations(mean, batches(*sizes, mark=True)),
 }
-assert counts["mark_dynamic"] == compilations(mean, batches(*sizes), dynamic=True) == [1] * 10
+assert counts["mark_dynamic"] == [1] * 10
 
 figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for (name, line), style in zip(counts.items(), ("-o", "-s", "--^", "-D"), strict=True):
@@ -110,24 +110,21 @@ print("gradients of 5, 1 and 3 rows: as in eager mode")
 
 # %%
 # What else is compiled anew. A number among the arguments becomes a variable at its second value; a tensor is one from
-# the start. Grad mode, autocast, dtype and memory layout are versions each:
+# the start. Memory layouts are versions each, and so are tensors that require no grad, dtypes, ``no_grad``, autocast:
 
 
 def scaled(x, factor):
     return Mean.apply(x) * factor
 
 
-def leaf(*shape, dtype=torch.float32):
-    return torch.randn(shape, dtype=dtype, requires_grad=True)
+def leaf(*shape):
+    return torch.randn(shape, requires_grad=True)
 
 
 fixed = leaf(3, 4)
 others = {
     "factor 0.1, 0.2, 0.3, 0.4": compilations(scaled, [(fixed, k) for k in (0.1, 0.2, 0.3, 0.4)]),
     "factor a tensor": compilations(scaled, [(fixed, torch.tensor(k)) for k in (0.1, 0.2, 0.3, 0.4)]),
-    "float32, float64, bfloat16": compilations(
-        mean, [(leaf(3, 4, dtype=d),) for d in (torch.float32, torch.float64, torch.bfloat16)]
-    ),
     "rows, columns, every other": compilations(mean, [(leaf(4, 4),), (leaf(4, 4).mT,), (leaf(4, 8)[:, ::2],)]),
     "requires grad, does not": compilations(mean, [(fixed,), (fixed.detach(),), (fixed,)]),
 }
@@ -194,32 +191,21 @@ print("torch.func inside: right")
 
 # %%
 # *Compiled autograd* is something else: it captures the backward pass as it runs, across all functions, hooks and
-# accumulation, whether the forward was compiled or not, and compiles that. It traces the Python of your backward, and
-# what breaks a graph elsewhere cuts this one:
+# accumulation, whether the forward was compiled or not, and compiles that:
 
 
-class Branches(Cube):
-    @staticmethod
-    def backward(ctx, grad_output):
-        return 3 * ctx.saved_tensors[0] ** 2 * grad_output if grad_output.any() else None
-
-
-def step(function, x):
-    function.apply(x).sum().backward()
+def step(x):
+    cube(x).sum().backward()
 
 
 counters = torch._dynamo.utils.counters
 x.register_hook(lambda grad: 10 * grad)
-for function in (Cube, Branches):
-    torch._dynamo.reset()
-    counters.clear()
-    x.grad = None
-    with torch._dynamo.config.patch(compiled_autograd=True):
-        torch.compile(step, backend="aot_eager")(function, x)
-    assert torch.allclose(x.grad, 30 * x**2)
-    captured, graphs = counters["compiled_autograd"]["captures"], counters["stats"]["unique_graphs"]
-    print(f"{function.__name__:9} right, hook included; backward captured {captured} time, {graphs} graphs in all")
-    assert captured == 1
+torch._dynamo.reset()
+with torch._dynamo.config.patch(compiled_autograd=True):
+    torch.compile(step, backend="aot_eager")(x)
+assert torch.allclose(x.grad, 30 * x**2)
+print("backward captured, hook included:", counters["compiled_autograd"]["captures"], "time")
+assert counters["compiled_autograd"]["captures"] == 1
 torch._dynamo.reset()
 
 # %%
