@@ -71,6 +71,7 @@ def measure(recipe: Recipe) -> dict[str, dict[str, float]]:
     contenders = {"composition": cost.composition, "built-in": cost.built_in, "ours": recipe.function}
     if cost.composition is not None:
         contenders["composition, compiled"] = compiled(cost.composition, args)
+    contenders["ours, compiled"] = compiled(recipe.function, args)
     contenders = {name: function for name, function in contenders.items() if function is not None}
     count = units(cost, args)
     rows, times = {}, {name: [] for name in contenders}

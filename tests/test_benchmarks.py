@@ -37,7 +37,8 @@ def test_the_stored_results_are_its_own(recipe: Recipe) -> None:
     assert row, f"{recipe.name} was never measured: run nox -s bench -- {recipe.name}"
     contenders = row["contenders"]
     expected = {"composition": recipe.cost.composition, "built-in": recipe.cost.built_in, "ours": recipe.function}
-    assert set(contenders) - {"composition, compiled"} == {name for name, function in expected.items() if function}
+    compiled = {"composition, compiled", "ours, compiled"}  # where torch compiles them
+    assert set(contenders) - compiled == {name for name, function in expected.items() if function}
     assert contenders["ours"]["saved"] == pytest.approx(recipe.cost.saved, abs=5e-4)
     for key in ("date", "device", "threads", "torch", "python"):
         assert row["on"][key], f"the results of {recipe.name} do not say their {key}"
@@ -46,7 +47,7 @@ def test_the_stored_results_are_its_own(recipe: Recipe) -> None:
 @each_cost
 def test_what_it_says_to_win_it_wins(recipe: Recipe) -> None:
     contenders = stored()[recipe.name]["contenders"]
-    others = [row for name, row in contenders.items() if name != "ours"]
+    others = [row for name, row in contenders.items() if not name.startswith("ours")]
     for column, (key, factor) in CLEARLY.items():
         ahead = bool(others) and all(contenders["ours"][key] < factor * row[key] for row in others)
         claimed = column in recipe.cost.wins

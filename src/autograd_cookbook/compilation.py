@@ -1,6 +1,6 @@
 """Functions that ``torch.compile`` takes whole, and a way to see where it does not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def graph_breaks(function: Callable[..., Any], *args: Any) -> tuple[str, ...]:
     """Say why ``torch.compile`` cannot take a function as one graph.
 
     Args:
-        function: called once as ``function(*args)``.
+        function: called as ``function(*args)``, a few times.
         args: inputs of typical shapes; what breaks may depend on them.
 
     Returns:
@@ -72,13 +72,14 @@ def graph_breaks(function: Callable[..., Any], *args: Any) -> tuple[str, ...]:
     >>> graph_breaks(huber, torch.ones(3))
     ()
     """
+    function(*args)  # What it raises by itself is no fault of the compiler.
     torch._dynamo.reset()
     try:
         reasons = torch._dynamo.explain(function)(*args).break_reasons
         if not reasons:
             # explain() lists the breaks of a frame, but is silent about a frame that was given up as a whole.
             torch.compile(function, fullgraph=True, backend="eager")(*args)
-    except torch._dynamo.exc.Unsupported as error:
+    except Exception as error:  # mostly Unsupported, but some code meets an assertion inside of the compiler
         return (_headline(str(error)),)
     finally:
         torch._dynamo.reset()
@@ -87,3 +88,36 @@ def graph_breaks(function: Callable[..., Any], *args: Any) -> tuple[str, ...]:
 
 def _headline(message: str) -> str:
     return message.strip().splitlines()[0]
+
+
+def compilations(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], **options: Any) -> list[int]:
+    """Count how often ``torch.compile`` has compiled a function, call by call.
+
+    Args:
+        function: what is compiled; with ``fullgraph=True``, so that each compilation is one graph.
+        calls: the arguments of each call, which are made in order. Take fresh tensors: torch writes on a tensor what
+            it has learned of its sizes, and a later compilation reads it.
+        options: for :func:`torch.compile`, such as ``dynamic=True``.
+
+    Returns:
+        The compilations up to and with each call. A number that does not grow means that old code was used.
+
+    Raises:
+        torch._dynamo.exc.TorchDynamoException: if a graph breaks, or too many versions were compiled.
+
+    >>> compilations(torch.exp, [(torch.ones(n),) for n in (3, 4, 5, 6)])
+    [1, 2, 2, 2]
+    """
+    from torch._dynamo.testing import CompileCounterWithBackend  # takes its time, and nobody else needs it
+
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(function, fullgraph=True, backend=counter, **options)
+    counts = []
+    try:
+        for args in calls:
+            compiled(*args)
+            counts.append(counter.frame_count)
+    finally:
+        torch._dynamo.reset()
+    return counts

@@ -42,4 +42,5 @@ TOPICS: dict[str, str] = {
     "F4": "CUDA kernel",
     "G1": "torch.compile",
     "G3": "Data and tensor parallelism",
+    "G2": "Mixed precision",
 }

@@ -1,0 +1,569 @@
+r"""
+Graph breaks: each cause, its message, its fix
+==============================================
+
+You will compile one function in thirty ways of writing it, see which of them torch takes whole, which it refuses, and
+which get another gradient without a word.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When ``fullgraph=True`` raises, or a compiled model is not faster: find the message below. When it does compile, too:
+# the last part is about code that compiles and is wrong. Without a custom function there is less to know:
+# :doc:`/cookbook/07_compile/torch_compile` is enough.
+#
+# The gradient
+# ------------
+#
+# All of them compute the same, so that every difference is the compiler's:
+#
+# .. math:: y = x^2, \qquad \bar{x} = 2 x\,\bar{y} .
+#
+# The recipe
+# ----------
+#
+# .. recipe:: graph_breaks
+
+# sphinx_gallery_tags = ["speed", "ctx"]
+# sphinx_gallery_thumbnail_number = 1
+
+import logging
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from torch import nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import saved_tensors_hooks
+
+from autograd_cookbook.compilation import graph_breaks
+
+print("torch", torch.__version__)
+torch._logging.set_logs(dynamo=logging.ERROR)  # what would be logged is printed below
+
+# %%
+# See it work
+# -----------
+#
+# This is the function, and this is how each way of writing it is examined: compiled whole, on a tensor that the
+# compiled part did not make, and compared with eager mode.
+
+
+class Square(Function):
+    @staticmethod
+    def forward(x):
+        return x * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad_output
+
+
+def slope(function):
+    x = torch.tensor([1.0, -2.0, 3.0], requires_grad=True)
+    y = function(1 * x)
+    first = y[0] if isinstance(y, tuple) else y
+    return torch.autograd.grad(first, x, torch.tensor([1.0, 2.0, 3.0]))[0]
+
+
+def examine(function):
+    """Whether it is taken whole, and right; the message if not."""
+    torch._dynamo.reset()
+    try:
+        found = slope(torch.compile(function, fullgraph=True, backend="aot_eager"))
+    except Exception as error:
+        return "refused", str(error).strip().splitlines()[0]
+    return ("whole", "") if torch.equal(found, slope(function)) else ("wrong", f"gradient {found.tolist()}")
+
+
+verdicts = {}
+
+
+def table(ways):
+    for name, way in ways.items():
+        function = way if not isinstance(way, type) else (lambda x, way=way: way.apply(x))
+        verdict, message = verdicts[name] = examine(function)
+        print(f"{name:38} {verdict:8} {message[:90]}")
+
+
+# %%
+# First what is *not* in the way. Much of this did break graphs in older versions.
+
+
+class OlderForm(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+
+class OnlyOnce(Square):
+    backward = staticmethod(once_differentiable(Square.backward))
+
+
+class AsksWhatIsNeeded(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * ctx.saved_tensors[0] * grad_output if ctx.needs_input_grad[0] else None
+
+
+class LambdaOnCtx(Square):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor, ctx.times = {"two": 2}, lambda t: ctx.factor["two"] * t
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.times(ctx.saved_tensors[0]) * grad_output
+
+
+class TensorOnCtx(Square):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        (ctx.x,) = inputs
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * ctx.x * grad_output
+
+
+class NumberBeside(Square):
+    @staticmethod
+    def forward(x):
+        return x * x, "and a string"
+
+    @staticmethod
+    def backward(ctx, grad_output, _):
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+
+class IndexBeside(NumberBeside):
+    @staticmethod
+    def forward(x):
+        return x * x, x.argmax()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs)
+
+
+class NumPy(Square):
+    @staticmethod
+    def forward(x):
+        return torch.from_numpy(np.square(x.numpy()))
+
+
+class SavesForForward(Square):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+
+calls = []
+
+
+class AppendsInForward(Square):
+    @staticmethod
+    def forward(x):
+        calls.append(x.shape)
+        return x * x
+
+
+table(
+    {
+        "forward(ctx, ...)": OlderForm,
+        "once_differentiable": OnlyOnce,
+        "if on needs_input_grad": AsksWhatIsNeeded,
+        "dict and lambda on ctx": LambdaOnCtx,
+        "tensor on ctx": TensorOnCtx,
+        "string as second output": NumberBeside,
+        "index as second output": IndexBeside,
+        "NumPy functions": NumPy,
+        "save_for_forward, generate_vmap_rule": SavesForForward,
+        "append to a global list in forward": AppendsInForward,
+    }
+)
+
+# %%
+# What is refused
+# ---------------
+#
+# Python that must see a value, code that the compiler has no rule for, and effects in a backward. Without
+# ``fullgraph=True`` the graph is cut in two around the function, which runs in eager mode and is right. One of them
+# fails even then: the backward that calls that of another class.
+
+
+class IfOnData(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * ctx.saved_tensors[0] * grad_output if grad_output.any() else torch.zeros_like(grad_output)
+
+
+class Item(Square):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.scale = inputs[0].abs().max().item()
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * (ctx.saved_tensors[0] / ctx.scale) * grad_output * ctx.scale
+
+
+class Prints(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        print("backward of shape", grad_output.shape)
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+
+class AppendsInBackward(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        calls.append(grad_output.shape)
+        return 2 * ctx.saved_tensors[0] * grad_output
+
+
+class Foreign(Square):
+    @staticmethod
+    def forward(x):
+        return torch.from_numpy(square(x.numpy()).astype(np.float32))
+
+
+square = np.frompyfunc(lambda number: number * number, 1, 1)  # stands for SciPy, or a kernel
+
+
+class HasJvp(SavesForForward):
+    generate_vmap_rule = False
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return 2 * ctx.saved_tensors[0] * tangent
+
+
+class ReadsItsClass(Square):
+    factor = 2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ReadsItsClass.factor * ctx.saved_tensors[0] * grad_output
+
+
+class AsksAutograd(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = x * x
+        return torch.autograd.grad(y, x, grad_output)[0]
+
+
+class CallsItsParent(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return Square.backward(ctx, grad_output)
+
+
+class Product(Function):
+    @staticmethod
+    def forward(x, y):
+        return x * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        return y * grad_output, x * grad_output
+
+
+def hooks_inside(x):
+    with saved_tensors_hooks(lambda t: t, lambda t: t):
+        return Square.apply(x)
+
+
+table(
+    {
+        "if on data": IfOnData,
+        ".item()": Item,
+        "print": Prints,
+        "list.append in backward": AppendsInBackward,
+        "foreign code": Foreign,
+        "jvp on the class": HasJvp,
+        "attribute of the class, by its name": ReadsItsClass,
+        "torch.autograd.grad in backward": AsksAutograd,
+        "calls the backward of another class": CallsItsParent,
+        "one tensor as two arguments": lambda x: Product.apply(x, x),
+        "saved-tensor hooks inside": hooks_inside,
+    }
+)
+print("\ngraph_breaks:", *graph_breaks(lambda x: IfOnData.apply(x), torch.ones(3, requires_grad=True)))
+
+# %%
+# The fixes, each compiled whole. Decide with ``torch.where``. Keep a tensor, not its value. Look at gradients from
+# outside, with a hook on the result. Wrap foreign code as an operator. Keep constants in the module or on ctx, and
+# what two backwards share in a plain function. The ``jvp`` goes into a class of its own.
+
+
+class Where(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.where(grad_output != 0, 2 * ctx.saved_tensors[0] * grad_output, 0)
+
+
+class TensorForItem(Square):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, inputs[0].abs().max())
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, scale = ctx.saved_tensors
+        return 2 * (x / scale) * grad_output * scale
+
+
+@torch.library.custom_op("clinic::square", mutates_args=())
+def operator(x: torch.Tensor) -> torch.Tensor:
+    return torch.from_numpy(square(x.numpy()).astype(np.float32))
+
+
+operator.register_fake(torch.empty_like)
+
+
+class Operator(Square):
+    @staticmethod
+    def forward(x):
+        return operator(x)
+
+
+FACTOR = 2
+
+
+def shared(x, grad_output):
+    return FACTOR * x * grad_output
+
+
+class PlainFunction(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return shared(*ctx.saved_tensors, grad_output)
+
+
+def with_a_hook(function):
+    """In the place of print and list.append: outside of the compiled part."""
+
+    def inner(x):
+        result = function(x)
+        result.register_hook(lambda grad: calls.append(grad.shape))
+        return result
+
+    return inner
+
+
+table(
+    {
+        "fix: torch.where": Where,
+        "fix: a tensor in the place of .item()": TensorForItem,
+        "fix: foreign code as an operator": Operator,
+        "fix: module constant, plain function": PlainFunction,
+        "fix: two names for one tensor": lambda x: Product.apply(x, x.view_as(x)),
+    }
+)
+torch._dynamo.reset()
+whole = torch.compile(Square.apply, fullgraph=True, backend="aot_eager")
+assert torch.equal(slope(with_a_hook(whole)), slope(Square.apply))
+with saved_tensors_hooks(lambda t: t.bfloat16(), lambda t: t.float()):
+    assert torch.equal(slope(whole), slope(Square.apply))
+print("fix: hooks around the compiled call      whole")
+
+# %%
+# The wrong version
+# -----------------
+#
+# Three ways of writing it that compile whole and return another gradient. ``fullgraph=True`` does not help: compare
+# with eager mode, as ``audit`` does.
+#
+# A function that writes to its input and says so with ``mark_dirty``: on a tensor that the compiled part did not make,
+# the result gets the gradient of the identity.
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(x):
+        x.mul_(7)
+        return x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_dirty(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 7 * grad_output
+
+
+# %%
+# A backward that tells None, "not used", from zero. Compiled code sends zeros, in spite of
+# ``set_materialize_grads(False)``:
+
+
+class NoneMeansSomething(NumberBeside):
+    @staticmethod
+    def forward(x):
+        return x * x, x + 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output, grad_other):
+        unused = grad_other is None
+        return 2 * ctx.saved_tensors[0] * grad_output * (1 if unused else -1)
+
+
+class NoneMeansZero(NoneMeansSomething):
+    @staticmethod
+    def backward(ctx, grad_output, grad_other):
+        grad = 2 * ctx.saved_tensors[0] * grad_output
+        return grad if grad_other is None else grad + grad_other
+
+
+table(
+    {
+        "mark_dirty": InPlace,
+        "fix: mark_dirty on a copy": lambda x: InPlace.apply(x.clone()),
+        "None is not zero": NoneMeansSomething,
+        "fix: None is zero": NoneMeansZero,
+    }
+)
+
+# %%
+# And two classes that share ``forward`` and ``setup_context`` and differ in backward, as surrogate gradients do. Held
+# as ``.apply``, the second gets the code that was compiled for the first. Held as a class, it gets its own.
+
+
+class Opposite(Square):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return -2 * ctx.saved_tensors[0] * grad_output
+
+
+class HoldsApply(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function.apply
+
+    def forward(self, x):
+        return self.function(x)
+
+
+class HoldsClass(HoldsApply):
+    def __init__(self, function):
+        super().__init__(function)
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
+
+
+for name, module in (("siblings, held as .apply", HoldsApply), ("fix: siblings, held as classes", HoldsClass)):
+    torch._dynamo.reset()
+    found = [slope(torch.compile(module(f), fullgraph=True, backend="aot_eager")) for f in (Square, Opposite)]
+    right = torch.equal(found[1], slope(Opposite.apply))
+    verdicts[name] = ("whole" if right else "wrong", "")
+    print(f"{name:38} {verdicts[name][0]:8} {found[0].tolist()} and {found[1].tolist()}")
+
+# %%
+# Not only gradients get lost. A forward that appends to a global list does so in every call; to the list of an
+# enclosing function, in none:
+
+
+def counted():
+    seen = []
+
+    class Counts(Square):
+        @staticmethod
+        def forward(x):
+            seen.append(x.shape)
+            return x * x
+
+    return Counts, seen
+
+
+counts_calls, seen = counted()
+torch._dynamo.reset()
+for name, function in (
+    ("eager", counts_calls.apply),
+    ("compiled", torch.compile(lambda x: counts_calls.apply(x), fullgraph=True, backend="aot_eager")),
+):
+    seen.clear()
+    for _ in range(3):
+        slope(function)
+    print(f"{name:8} counted {len(seen)} of 3 calls")
+assert not seen
+
+# %%
+# All of it, at one look:
+
+heads = {"whole": ("C0", "o", "whole, and right"), "refused": ("C1", "s", "refused"), "wrong": ("C3", "X", "wrong")}
+figure, axes = plt.subplots(1, 3, figsize=(7.6, 3.2), layout="constrained")
+figure.suptitle("One function, compiled with fullgraph=True: what is taken, refused, and silently wrong")
+for axis, (verdict, (color, marker, head)) in zip(axes, heads.items(), strict=True):
+    names = [n for n, (found, _) in verdicts.items() if found == verdict and not n.startswith("fix")]
+    axis.text(0, -1.2, head, color=color, weight="bold")
+    for row, name in enumerate(names):
+        axis.scatter(0.02, row, color=color, marker=marker, s=50)
+        axis.text(0.1, row, name, va="center", fontsize=8)
+    axis.set(xlim=(-0.02, 1.25), ylim=(10.6, -1.8))
+    axis.axis("off")
+plt.show()
+
+for name, (verdict, _) in verdicts.items():
+    if name.startswith("fix"):
+        assert verdict == "whole", name
+counts = {verdict: sum(found == verdict for found, _ in verdicts.values()) for verdict in heads}
+print(counts)
+assert counts["refused"] == 11
+assert {name for name, (verdict, _) in verdicts.items() if verdict == "wrong"} == {
+    *("mark_dirty", "None is not zero", "siblings, held as .apply")
+}
+
+# %%
+# What it costs
+# -------------
+#
+# A break costs the fusion across it, and the time to enter and leave compiled code. How much that is depends on what
+# stands around it; where one is needed, mark it with :func:`torch.compiler.disable`, as ``leaky_relu_`` does, and the
+# rest of the model stays compiled.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/07_compile/torch_compile`: what compiling gives.
+# * :doc:`/cookbook/07_compile/recompiling`: the graph is whole, and is compiled again and again.
+# * :doc:`/cookbook/07_compile/mixed_precision`: a fourth silent one, a compiled backward under autocast.
+# * :doc:`/cookbook/04_memory/in_place`: functions with ``mark_dirty``.
+# * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one forward, several backwards.
+# * In torch's documentation: :func:`torch.compile`, :func:`torch.compiler.disable`,
+#   :func:`torch.library.custom_op`.

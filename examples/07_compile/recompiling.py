@@ -1,0 +1,225 @@
+r"""
+Compiled once, or again and again
+=================================
+
+You will count how often a function is compiled, learn what makes it be compiled anew, and see what becomes of second
+derivatives.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When the first steps of a training run are slow, and not only the very first: batches of different sizes, a schedule
+# that changes a number, evaluation between training. If all calls look alike, torch compiles once, and this page is
+# not for you.
+#
+# The gradient
+# ------------
+#
+# A mean over the first dimension. Its backward needs the size that it divided by:
+#
+# .. math:: y_j = \frac{1}{n} \sum_i x_{ij}, \qquad \bar{x}_{ij} = \frac{\bar{y}_j}{n} .
+#
+# A compiled backward that had burned in the :math:`n` of the first call would be wrong for the second.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: compilations
+
+# sphinx_gallery_tags = ["speed", "shapes"]
+# sphinx_gallery_thumbnail_number = 1
+
+import logging
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import Function
+
+from autograd_cookbook.compilation import compilations
+
+print("torch", torch.__version__)
+torch._logging.set_logs(dynamo=logging.ERROR)
+
+
+class Mean(Function):
+    @staticmethod
+    def forward(x):
+        return x.sum(0) / x.shape[0]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return (grad_output / ctx.shape[0]).expand(ctx.shape)
+
+
+def mean(x):
+    return Mean.apply(x)
+
+
+# %%
+# See it work
+# -----------
+#
+# Ten batches of different sizes. By default the second size makes torch compile once more, for any size from then on.
+# 0 and 1 are versions of their own. ``dynamic=True``, or ``mark_dynamic`` for one dimension, says it from the start.
+# ``dynamic=False`` compiles each size. After eight versions torch gives up: with ``fullgraph=True`` by an exception,
+# without it by eager mode.
+
+
+def batches(*sizes, mark=False):
+    for n in sizes:
+        x = torch.randn(n, 4, requires_grad=True)
+        if mark:
+            torch._dynamo.mark_dynamic(x, 0)
+        yield (x,)
+
+
+sizes = (8, 6, 7, 5, 3, 9, 4, 2, 12, 11)
+counts = {
+    "dynamic=False": compilations(mean, batches(*sizes[:8]), dynamic=False),
+    "default": compilations(mean, batches(*sizes)),
+    "default, sizes 1 and 0 among them": compilations(mean, batches(8, 6, 1, 5, 3, 0, 4, 2, 12, 1)),
+    "mark_dynamic": compilations(mean, batches(*sizes, mark=True)),
+}
+assert counts["mark_dynamic"] == [1] * 10
+
+figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
+for (name, line), style in zip(counts.items(), ("-o", "-s", "--^", "-D"), strict=True):
+    axis.step(range(1, len(line) + 1), line, style, where="post", label=name, markersize=5)
+limit = torch._dynamo.config.recompile_limit
+assert counts["dynamic=False"][-1] == limit
+axis.plot(limit + 1, limit, "X", color="C0", markersize=11)
+axis.text(limit + 1.15, limit - 0.2, "refused")
+axis.set(xlabel="call, each with another size", ylabel="compiled so far", xticks=range(1, 11), ylim=(0, 9))
+axis.set_title("How often a function is compiled for ten batches of different sizes")
+axis.legend()
+plt.show()
+
+# %%
+# The code for any size has the right gradient for each:
+
+dynamic = torch.compile(mean, fullgraph=True, backend="aot_eager", dynamic=True)
+for (x,) in batches(5, 1, 3):
+    assert torch.equal(*(torch.autograd.grad(f(x).sum(), x)[0] for f in (dynamic, mean)))
+print("gradients of 5, 1 and 3 rows: as in eager mode")
+
+# %%
+# What else is compiled anew. A number among the arguments becomes a variable at its second value; a tensor is one from
+# the start. Memory layouts are versions each, and so are tensors that require no grad, dtypes, ``no_grad``, autocast:
+
+
+def scaled(x, factor):
+    return Mean.apply(x) * factor
+
+
+def leaf(*shape):
+    return torch.randn(shape, requires_grad=True)
+
+
+fixed = leaf(3, 4)
+others = {
+    "factor 0.1, 0.2, 0.3, 0.4": compilations(scaled, [(fixed, k) for k in (0.1, 0.2, 0.3, 0.4)]),
+    "factor a tensor": compilations(scaled, [(fixed, torch.tensor(k)) for k in (0.1, 0.2, 0.3, 0.4)]),
+    "rows, columns, every other": compilations(mean, [(leaf(4, 4),), (leaf(4, 4).mT,), (leaf(4, 8)[:, ::2],)]),
+    "requires grad, does not": compilations(mean, [(fixed,), (fixed.detach(),), (fixed,)]),
+}
+for name, line in others.items():
+    print(f"{name:28} {line}")
+assert others["factor 0.1, 0.2, 0.3, 0.4"] == [1, 2, 2, 2]
+assert others["factor a tensor"] == [1, 1, 1, 1]
+
+# %%
+# The environment variable ``TORCH_LOGS=recompiles`` prints which guard failed.
+#
+# The wrong version
+# -----------------
+#
+# A second derivative through a compiled function. What is compiled is the function and its first derivative; torch
+# says so, but only when the second is asked for:
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(x):
+        return x**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 3 * ctx.saved_tensors[0] ** 2 * grad_output
+
+
+def cube(x):
+    return Cube.apply(x)
+
+
+def penalty(function, x):
+    """The slope, and its derivative: for a gradient penalty, or one step of MAML."""
+    (slope,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+    return slope, torch.autograd.grad(slope.sum(), x)[0]
+
+
+x = leaf(3)
+for backend in ("aot_eager", "eager"):
+    torch._dynamo.reset()
+    try:
+        penalty(torch.compile(cube, fullgraph=True, backend=backend), x)
+    except RuntimeError as error:
+        print(f"{backend:9}  {error}")
+
+# %%
+# The debugging backend ``eager`` does not even keep the graph: in a sum with other terms, its part is missing without a
+# word. To compile a second derivative, take both inside of the compiled function, with :mod:`torch.func`:
+
+
+def second(x):
+    return torch.func.grad(lambda x: torch.func.grad(lambda x: cube(x).sum())(x).sum())(x)
+
+
+torch._dynamo.reset()
+compiled = torch.compile(second, fullgraph=True, backend="aot_eager")
+assert torch.allclose(compiled(x.detach()), 6 * x)
+print("torch.func inside: right")
+
+# %%
+# *Compiled autograd* is something else: it captures the backward pass as it runs, across all functions, hooks and
+# accumulation, whether the forward was compiled or not, and compiles that:
+
+
+def step(x):
+    cube(x).sum().backward()
+
+
+counters = torch._dynamo.utils.counters
+x.register_hook(lambda grad: 10 * grad)
+torch._dynamo.reset()
+with torch._dynamo.config.patch(compiled_autograd=True):
+    torch.compile(step, backend="aot_eager")(x)
+assert torch.allclose(x.grad, 30 * x**2)
+print("backward captured, hook included:", counters["compiled_autograd"]["captures"], "time")
+assert counters["compiled_autograd"]["captures"] == 1
+torch._dynamo.reset()
+
+# %%
+# What it costs
+# -------------
+#
+# Each version is compiled when it is first met, and kept: seconds, where the code itself takes microseconds. Sizes that
+# are known to vary cost one compilation with ``mark_dynamic``, and a little speed, since the code has to read them.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/07_compile/graph_breaks`: what is not compiled at all.
+# * :doc:`/cookbook/07_compile/torch_compile`: what compiling gives.
+# * :doc:`/cookbook/05_higher_order/double_backward`: second derivatives in eager mode.
+# * :doc:`/cookbook/05_higher_order/maml`: where they are needed.
+# * In torch's documentation: :func:`torch.compile`, :func:`torch.func.grad`.
