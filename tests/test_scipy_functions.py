@@ -190,7 +190,7 @@ def test_frozen_values_get_no_gradient_and_cost_none() -> None:
     assert report.ok, report
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler itself looks at it
 def test_a_compiled_program_steps_around_them() -> None:
     """Without a word about SciPy, whose Python the compiler must not trace."""
     indices, values, rhs = system()
