@@ -210,8 +210,8 @@ for name, values in {"symmetric": symmetric(numbers), "wind from the left": symm
     assert (verdict is True) == (name == "symmetric")
 
 # %%
-# The cosine transform has the same trap: SciPy's default is not the orthogonal form. Its inverse is not its adjoint, and
-# a backward by ``idct`` would return gradients that are too small by these factors:
+# The cosine transform has the same trap: SciPy's default is not the orthogonal form. Its inverse is not its adjoint,
+# and a backward by ``idct`` would return gradients that are too small by these factors:
 
 cosines = torch.from_numpy(fft.dct(torch.eye(8, dtype=torch.float64).numpy(), axis=0))
 factors = (cosines.mT / torch.linalg.inv(cosines)).mean(0)

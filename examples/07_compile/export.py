@@ -115,7 +115,8 @@ for name, program in programs.items():
     curves[f"its program, rounding by a{'n' if name[0] == 'o' else ''} {name}"] = losses_of(saved_and_loaded(program))
 
 figure, axis = plt.subplots(figsize=(7, 3.1), layout="constrained")
-for (name, curve), style in zip(curves.items(), (dict(linewidth=6, color="0.75"), dict(), dict(ls="--")), strict=True):
+styles = {"linewidth": 6, "color": "0.75"}, {}, {"linestyle": "--"}
+for (name, curve), style in zip(curves.items(), styles, strict=True):
     axis.plot(curve, label=name, **style)
 axis.set(xlabel="step of fine-tuning", ylabel="mean squared error", ylim=(0, None))
 axis.set_title("Rounded weights, fine-tuned from an exported file: one of two programs has lost its gradient")

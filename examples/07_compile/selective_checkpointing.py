@@ -31,7 +31,7 @@ twice, and see why a ``Function`` cannot be chosen in this way.
 #
 # .. recipe:: save_only
 
-# sphinx_gallery_tags = ["memory", "compile", "checkpoint"]
+# sphinx_gallery_tags = ["memory", "speed"]
 # sphinx_gallery_thumbnail_number = 1
 
 import logging

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 
 def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
-    """What SciPy computes: the rows of ``(*batch, ..., n)``, each by the coefficients ``(*batch, order)`` of its batch."""
+    """What SciPy computes: rows of ``(*batch, ..., n)``, each filtered by the ``(*batch, order)`` of its batch."""
     from scipy import signal
 
     rows = input.detach().cpu().resolve_conj().resolve_neg()

@@ -139,9 +139,7 @@ class SparseSolveFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         indices, values, solution = ctx.saved_tensors
-        grad_rhs = SparseSolveFunction.apply(
-            indices.flip(0), values.conj(), grad_output, ctx.factors, not ctx.adjoint
-        )
+        grad_rhs = SparseSolveFunction.apply(indices.flip(0), values.conj(), grad_output, ctx.factors, not ctx.adjoint)
         grad_values = None
         if ctx.needs_input_grad[1]:
             rows, columns = indices

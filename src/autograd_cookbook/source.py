@@ -53,9 +53,7 @@ class _Module:
                         self.imports[bound] = _Import(node.module or "", alias.name, bound)
                 case ast.FunctionDef() | ast.ClassDef():
                     self.definitions[node.name] = node
-                case ast.Expr(
-                    value=ast.Call(func=ast.Name(id=called) | ast.Attribute(value=ast.Name(id=called)))
-                ):
+                case ast.Expr(value=ast.Call(func=ast.Name(id=called) | ast.Attribute(value=ast.Name(id=called)))):
                     self.calls.setdefault(called, []).append(node)
                 case ast.Assign() | ast.AnnAssign():
                     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
