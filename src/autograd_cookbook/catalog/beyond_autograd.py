@@ -156,7 +156,6 @@ RECIPES: tuple[Recipe, ...] = (
         # An FFT makes NaN of a whole line with one infinite number, a product of matrices need not.
         reference=lambda input, type=2, dim=-1: _cosine_product(input, type, dim) + 0 * input.sum(dim, keepdim=True),
         promises=("first_order", "second_order", "forward_mode", "vmap"),
-        cost=Cost(million, saved=0, minimum=0, composition=_cosine_product),
     ),
     Recipe(
         name="sparse_solve",
@@ -182,6 +181,7 @@ RECIPES: tuple[Recipe, ...] = (
             saved=4,
             minimum=4,
             composition=_triangular,
+            wins=("bytes", "time"),
         ),
     ),
     Recipe(
