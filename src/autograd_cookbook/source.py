@@ -40,7 +40,7 @@ class _Module:
         self.lines = Path(spec.origin).read_text().splitlines()
         self.imports: dict[str, _Import] = {}
         self.definitions: dict[str, ast.stmt] = {}
-        self.calls: dict[str, ast.stmt] = {}
+        self.calls: dict[str, list[ast.stmt]] = {}
         for node in ast.parse("\n".join(self.lines)).body:
             match node:
                 case ast.Import():
@@ -53,8 +53,8 @@ class _Module:
                         self.imports[bound] = _Import(node.module or "", alias.name, bound)
                 case ast.FunctionDef() | ast.ClassDef():
                     self.definitions[node.name] = node
-                case ast.Expr(value=ast.Call(func=ast.Name(id=called))):
-                    self.calls.setdefault(called, node)
+                case ast.Expr(value=ast.Call(func=ast.Name(id=called) | ast.Attribute(value=ast.Name(id=called)))):
+                    self.calls.setdefault(called, []).append(node)
                 case ast.Assign() | ast.AnnAssign():
                     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                     for target in targets:
@@ -115,7 +115,9 @@ def standalone(module: str, names: Iterable[str]) -> str:
                     nodes.add(node)
                     collect(module_name, sorted(_names(node)))
                     # What the module calls when it is imported, it calls when it has been copied.
-                    nodes |= {source.calls[name]} if name in source.calls else set()
+                    for call in source.calls.get(name, ()):
+                        nodes.add(call)
+                        collect(module_name, sorted(_names(call)))
             elif (found := source.imports.get(name)) is not None:
                 if found.module.partition(".")[0] == PACKAGE and found.original is not None:
                     collect(found.module, [found.original], strict=True)

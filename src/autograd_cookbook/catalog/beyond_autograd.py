@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import approximate, native
+from autograd_cookbook import approximate, custom_op, native, scipy_functions
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
-from autograd_cookbook.catalog.samples import bowl, million, randn
+from autograd_cookbook.catalog.samples import bowl, complex_randn, million, randn
 
 
 def _finite_difference() -> Iterator[Sample]:
@@ -43,6 +44,93 @@ def _fused_rms_norm() -> Iterator[Sample]:
     yield Sample("frozen input", (randn(2, 5).detach(), randn(5)))
 
 
+def _dct() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 5),))
+    yield Sample("type 1 of columns", (randn(4, 3), 1, 0))
+    yield Sample("type 3", (randn(7), 3))
+    yield Sample("type 4 of the middle", (randn(2, 6, 3), 4, -2))
+    yield Sample("one element", (randn(3, 1),))
+    yield Sample("empty", (randn(0, 3),))
+    yield Sample("complex", (complex_randn(2, 4),))
+
+
+def _cosines(size: int, type: int) -> Tensor:
+    """The matrix of an orthogonal cosine transform."""
+    k = torch.arange(size, dtype=torch.float64)
+    if type == 1:
+        ends = (1 - 0.5 * ((k == 0) | (k == size - 1)).to(k)).sqrt()
+        return torch.outer(ends, ends) * torch.cos(torch.pi * torch.outer(k, k) / (size - 1)) * (2 / (size - 1)) ** 0.5
+    if type == 4:
+        return torch.cos(torch.pi * torch.outer(k + 0.5, k + 0.5) / size) * (2 / size) ** 0.5
+    matrix = torch.cos(torch.pi * torch.outer(k, k + 0.5) / size) * (2 / size) ** 0.5
+    matrix[0] /= 2**0.5
+    return matrix if type == 2 else matrix.mT
+
+
+def _cosine_product(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
+    """The transform as a product with that matrix."""
+    return (input.movedim(dim, -1) @ _cosines(input.size(dim), type).to(input).mT).movedim(-1, dim)
+
+
+def _sparse_system(size: int, *columns: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    """A diagonal that dominates, and some more places, a few of them twice."""
+    more = torch.randint(0, max(size, 1), (2, 2 * size))
+    indices = torch.cat([torch.arange(size).expand(2, size), more], dim=1)
+    values = torch.randn(3 * size, dtype=dtype)
+    values[:size] += 4
+    return indices, values.requires_grad_(), torch.randn(size, *columns, dtype=dtype).requires_grad_()
+
+
+def _sparse_solve() -> Iterator[Sample]:
+    yield Sample("two right-hand sides", _sparse_system(5, 2))
+    yield Sample("vector", _sparse_system(5))
+    yield Sample("one unknown", _sparse_system(1))
+    yield Sample("no unknown", _sparse_system(0))
+    yield Sample("no right-hand side", _sparse_system(3, 0))
+    yield Sample("complex", _sparse_system(4, dtype=torch.complex128))
+    indices, values, rhs = _sparse_system(4)
+    yield Sample("constant matrix", (indices, values.detach(), rhs))
+    yield Sample("constant right-hand side", (indices, values, rhs.detach()))
+
+
+def _dense_solve(indices: Tensor, values: Tensor, rhs: Tensor) -> Tensor:
+    """The same system as a full matrix."""
+    matrix = values.new_zeros(len(rhs), len(rhs)).index_put(tuple(indices), values, accumulate=True)
+    solution = torch.linalg.solve(matrix, rhs)
+    # With an infinite value, what the dense solver returns depends on the order of its pivots.
+    return solution if values.isfinite().all() else solution * torch.nan
+
+
+def _recursive_filter() -> Iterator[Sample]:
+    coefficients = torch.tensor([-0.5, 0.3], dtype=torch.float64)
+    yield Sample("two signals", (randn(2, 6), coefficients.clone().requires_grad_()))
+    yield Sample("vector", (randn(7), coefficients[:1].clone().requires_grad_()))
+    yield Sample("shorter than its memory", (randn(2, 3), (randn(5).detach() / 4).requires_grad_()))
+    yield Sample("no step", (randn(2, 0), coefficients.clone().requires_grad_()))
+    yield Sample("no signal", (randn(0, 4), coefficients.clone().requires_grad_()))
+    yield Sample("frozen coefficients", (randn(3, 4), coefficients))
+    yield Sample("fixed signal", (randn(2, 4).detach(), coefficients.clone().requires_grad_()))
+    yield Sample("complex", (complex_randn(2, 4), complex_randn(2)))
+
+
+def _step_by_step(input: Tensor, coefficients: Tensor) -> Tensor:
+    """The recursion as it is written down."""
+    steps: list[Tensor] = []
+    for value in input.unbind(-1):
+        past = zip(coefficients, reversed(steps), strict=False)
+        steps.append(value - sum((a * y for a, y in past), 0 * coefficients.sum()))
+    return torch.stack(steps, -1) if steps else input + 0 * coefficients.sum()
+
+
+def _triangular(input: Tensor, coefficients: Tensor) -> Tensor:
+    """The recursion as a system of equations with a triangular matrix: what torch has for it."""
+    size = input.shape[-1]
+    matrix = torch.eye(size, dtype=input.dtype, device=input.device)
+    for k, a in enumerate(coefficients, 1):
+        matrix = matrix + a * torch.diag_embed(input.new_ones(size - k), -k)
+    return torch.linalg.solve_triangular(matrix.mT, input, upper=True, left=False)
+
+
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="finite_difference",
@@ -68,6 +156,44 @@ RECIPES: tuple[Recipe, ...] = (
         gradient="approximate",
         tolerance=1e-8,
         promises=("first_order",),
+    ),
+    Recipe(
+        name="dct",
+        page="06_beyond_autograd/scipy_functions",
+        topics=("F1",),
+        function=scipy_functions.dct,
+        exports=("dct",),
+        samples=_dct,
+        # An FFT makes NaN of a whole line with one infinite number, a product of matrices need not.
+        reference=lambda input, type=2, dim=-1: _cosine_product(input, type, dim) + 0 * input.sum(dim, keepdim=True),
+        promises=("first_order", "second_order", "forward_mode", "vmap"),
+    ),
+    Recipe(
+        name="sparse_solve",
+        page="06_beyond_autograd/scipy_functions",
+        topics=("F1",),
+        function=scipy_functions.sparse_solve,
+        exports=("sparse_solve",),
+        samples=_sparse_solve,
+        reference=_dense_solve,
+        promises=("first_order", "second_order", "forward_mode", "vmap"),
+    ),
+    Recipe(
+        name="recursive_filter",
+        page="06_beyond_autograd/custom_operator",
+        topics=("F6",),
+        function=custom_op.recursive_filter,
+        exports=("recursive_filter",),
+        samples=_recursive_filter,
+        reference=_step_by_step,
+        promises=("first_order", "second_order", "func_grad", "vmap", "compile"),
+        cost=Cost(
+            lambda: (*million(), torch.tensor([-1.6, 0.8]).requires_grad_()),
+            saved=4,
+            minimum=4,
+            composition=_triangular,
+            wins=("bytes", "time"),
+        ),
     ),
     Recipe(
         name="swish",

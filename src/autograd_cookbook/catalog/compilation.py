@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import compilation, linear, mixed_precision
+from autograd_cookbook import checkpoint_policy, compilation, exporting, linear, mixed_precision
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import above, million, randn, unary
 
@@ -97,5 +97,19 @@ RECIPES: tuple[Recipe, ...] = (
         exports=("cast_inputs",),
         samples=_cast_inputs,
         reference=lambda function, *args: function(*args),
+    ),
+    Recipe(
+        name="export_with_gradients",
+        page="07_compile/export",
+        topics=("G4",),
+        function=exporting.export_with_gradients,
+        exports=("export_with_gradients",),
+    ),
+    Recipe(
+        name="save_only",
+        page="07_compile/selective_checkpointing",
+        topics=("D4", "G4"),
+        function=checkpoint_policy.save_only,
+        exports=("save_only",),
     ),
 )

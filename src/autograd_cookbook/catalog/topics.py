@@ -37,10 +37,13 @@ TOPICS: dict[str, str] = {
     "E6": "Implicit differentiation",
     "E7": "Neural ODEs by the adjoint",
     "E8": "Complex numbers",
+    "F1": "NumPy and SciPy",
     "F2": "Approximate gradients",
     "F3": "C++ extension",
     "F4": "CUDA kernel",
+    "F6": "torch.library.custom_op",
     "G1": "torch.compile",
     "G3": "Data and tensor parallelism",
     "G2": "Mixed precision",
+    "G4": "Selective activation checkpointing and torch.export, with a custom operator",
 }

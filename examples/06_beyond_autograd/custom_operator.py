@@ -1,0 +1,348 @@
+r"""
+An operator of your own, and what it gives beside a Function
+============================================================
+
+You will register a SciPy filter as an operator of torch, put its gradient on the operator and in a ``Function``, and
+see in a table what each of the two can do and what only both together can.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When foreign code (NumPy, SciPy, a kernel) has to be in a compiled or exported program, or where a checkpoint policy
+# should know it by name. For code made of torch's operations a ``Function`` is enough: the compiler looks into it.
+#
+# The gradient
+# ------------
+#
+# An all-pole filter feeds its own past back. torch has nothing for it: a step needs the one before, and a loop in
+# Python is slow. Its derivative is the same recursion with another input, and its adjoint runs it backward in time:
+#
+# .. math::
+#
+#    y_t = x_t - \sum_{k=1}^{p} a_k\, y_{t-k}, \qquad
+#    \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
+#    \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}} .
+#
+# Since backward is the filter again, there are gradients of every order.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: recursive_filter
+#
+# The same gradient is registered twice, by intent: with the operator, for graphs that have been exported, and as a
+# ``Function`` around it, for ``torch.func``.
+
+# sphinx_gallery_tags = ["black box", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
+
+import logging
+import time
+import warnings
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.autograd import Function, forward_ad, gradcheck, gradgradcheck
+from torch.library import custom_op, opcheck
+
+from autograd_cookbook.audit import audit
+from autograd_cookbook.custom_op import (
+    filter_gradients,
+    filtered,
+    recursive_filter,
+    recursive_filter_op,
+    save_for_filter,
+)
+
+torch._logging.set_logs(dynamo=logging.ERROR)  # refusals are printed below
+warnings.filterwarnings("ignore", message="Dynamo does not know how to trace")
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# Something with three resonances is struck with noise, and we hear what comes out, with noise on it. Six coefficients
+# are learned by gradients through SciPy. They are the product of three sections of two coefficients each, which the
+# parameters keep stable:
+
+
+def poles(radius, angle):
+    """Coefficients of a filter with these pairs of poles."""
+    product = torch.ones(1)
+    for r, w in zip(radius.sigmoid(), angle, strict=True):
+        section = torch.stack([torch.ones(()), -2 * r * w.cos(), r * r])
+        product = torch.nn.functional.conv1d(product[None, None], section.flip(0)[None, None], padding=2)[0, 0]
+    return product[1:]
+
+
+def response(coefficients, frequencies):
+    """How loud a tone of each frequency comes out, in decibels."""
+    powers = torch.exp(-1j * torch.outer(frequencies, torch.arange(1, len(coefficients) + 1)))
+    return -20 * (1 + powers @ coefficients.to(powers.dtype)).abs().log10()
+
+
+torch.manual_seed(0)
+truth = poles(torch.tensor([3.6, 3.0, 2.4]), torch.tensor([0.35, 1.1, 2.2]))
+struck = torch.randn(16, 400)
+heard = recursive_filter(struck, truth) + 0.3 * torch.randn(16, 400)
+
+radius = torch.full((3,), 1.0, requires_grad=True)
+angle = torch.tensor([0.6, 1.4, 1.9], requires_grad=True)
+start = poles(radius, angle).detach()
+optimizer = torch.optim.Adam([radius, angle], lr=0.05)
+losses = []
+for _ in range(200):
+    optimizer.zero_grad()
+    loss = (recursive_filter(struck, poles(radius, angle)) - heard).square().mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+learned = poles(radius, angle).detach()
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.6, 3.2), layout="constrained", width_ratios=(3, 2))
+figure.suptitle("Three resonances, learned from sound by gradients through SciPy's recursive filter")
+tones = torch.linspace(0, torch.pi, 400)
+left.plot(tones / torch.pi, response(truth, tones), color="0.6", linewidth=5, label="truth")
+left.plot(tones / torch.pi, response(start, tones), ":", label="start")
+left.plot(tones / torch.pi, response(learned, tones), label="learned")
+left.set(xlabel="frequency, as a part of half the sampling rate", ylabel="response in decibels")
+left.legend(fontsize=8)
+right.semilogy(losses)
+right.axhline(0.09, color="0.6", linewidth=1)
+right.annotate("noise", (5, 0.09), va="bottom", fontsize=8, color="0.4")
+right.set(xlabel="step", ylabel="mean squared error")
+plt.show()
+print("largest error of a coefficient:", f"{float((learned - truth).abs().max()):.3f}")
+assert losses[-1] < 0.12
+
+# %%
+# One gradient, three wrappers
+# ----------------------------
+#
+# The recipe is the third. The first is the ``Function`` that one would write without operators, from the same parts;
+# the second is the operator alone, with ``register_fake``, ``register_vmap`` and ``register_autograd``.
+
+
+class BareFunction(Function):
+    forward = staticmethod(filtered)  # NumPy and SciPy
+    setup_context = staticmethod(save_for_filter)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return filter_gradients(BareFunction.apply, ctx, grad_output)
+
+    @staticmethod
+    def vmap(info, in_dims, input, coefficients):
+        return BareFunction.apply(input.movedim(in_dims[0], 0), coefficients), 0
+
+
+wrappers = {"Function": BareFunction.apply, "custom_op": recursive_filter_op, "both": recursive_filter}
+x = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
+a = torch.tensor([-0.5, 0.2], dtype=torch.float64, requires_grad=True)
+point, direction = a.detach(), torch.ones(2, dtype=torch.float64)
+expected = torch.autograd.grad(recursive_filter(x, a).sum(), a)[0]
+step = 1e-6 * direction
+tangent = (recursive_filter(x, point + step) - recursive_filter(x, point - step)).detach() / 2e-6
+
+
+class Model(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.a = function, nn.Parameter(point.clone())
+
+    def forward(self, x):
+        return self.function(x, self.a)
+
+
+def verdict(found, wanted):
+    return "yes" if found is not None and torch.allclose(found, wanted, rtol=1e-6) else "WRONG, silently"
+
+
+def of_func_grad(f):
+    return verdict(torch.func.grad(lambda a: f(x.detach(), a).sum())(point), expected)
+
+
+def of_jacrev(f):
+    return verdict(torch.func.jacrev(lambda a: f(x.detach(), a))(point).sum((0, 1)), expected)
+
+
+def of_vmap(f):
+    return verdict(torch.func.vmap(f, (0, None))(x.detach(), point), f(x, a).detach())
+
+
+def of_jvp(f):
+    return verdict(torch.func.jvp(lambda a: f(x.detach(), a), (point,), (direction,))[1], tangent)
+
+
+def of_dual_numbers(f):
+    with forward_ad.dual_level():
+        return verdict(forward_ad.unpack_dual(f(x.detach(), forward_ad.make_dual(point, direction))).tangent, tangent)
+
+
+def of_compile(f):
+    torch._dynamo.reset()
+    whole = torch.compile(lambda a: f(x.detach() * 1, a).sum(), fullgraph=True, backend="aot_eager")
+    return verdict(torch.autograd.grad(whole(a), a)[0], expected)
+
+
+def of_export(f):
+    model = torch.export.export(Model(f), (x.detach(),)).module()
+    return verdict(torch.autograd.grad(model(x.detach()).sum(), list(model.parameters()))[0], expected)
+
+
+questions = {
+    "gradcheck": lambda f: "yes" if gradcheck(f, (x, a)) else "no",
+    "gradgradcheck": lambda f: "yes" if gradgradcheck(f, (x, a)) else "no",
+    "torch.func.grad": of_func_grad,
+    "torch.func.jacrev": of_jacrev,
+    "vmap": of_vmap,
+    "torch.func.jvp": of_jvp,
+    "dual numbers": of_dual_numbers,
+    "compile, fullgraph": of_compile,
+    "export, with gradient": of_export,
+}
+table, reasons = {}, {}
+for question, ask in questions.items():
+    for name, function in wrappers.items():
+        try:
+            table[question, name] = ask(function)
+        except Exception as error:
+            table[question, name] = "raises"
+            reasons[question, name] = f"{type(error).__name__}: {str(error).splitlines()[0][:110]}"
+print(f"{'':22} {'Function':16} {'custom_op':16} both")
+for question in questions:
+    print(f"{question:22} {' '.join(f'{table[question, name]:16}' for name in wrappers)}")
+for (question, name), reason in reasons.items():
+    print(f"\n{question} of {name}:\n  {reason}")
+assert [table["torch.func.jvp", name] for name in wrappers] == ["raises", "WRONG, silently", "raises"]
+assert [table["torch.func.grad", name] for name in wrappers] == ["yes", "raises", "yes"]
+assert [table["compile, fullgraph", name] for name in wrappers] == ["raises", "yes", "yes"]
+
+# %%
+# So a bare ``Function`` around foreign code cannot be compiled whole or exported. An operator with a registered
+# gradient is refused by ``torch.func.grad``, and forward mode takes it for a *constant*, without a word. There is no
+# way to register the derivative that it wants:
+
+print([name for name in dir(recursive_filter_op) if name.startswith("register")])
+assert not hasattr(recursive_filter_op, "register_jvp")
+
+# %%
+# With the ``Function`` outside, forward mode says that it is missing.
+#
+# What a wrapper costs in time, for an operation that itself takes next to none:
+
+
+class Twice(Function):
+    @staticmethod
+    def forward(input):
+        return input * 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * 2
+
+
+@custom_op("cookbook_page::twice", mutates_args=())
+def twice(input: torch.Tensor) -> torch.Tensor:
+    return input * 2
+
+
+twice.register_autograd(lambda ctx, grad_output: grad_output * 2)
+
+
+class TwiceBoth(Twice):
+    forward = staticmethod(lambda input: twice(input))
+
+
+contenders = {"x * 2": lambda x: x * 2, "Function": Twice.apply, "custom_op": twice, "both": TwiceBoth.apply}
+fastest = dict.fromkeys(contenders, float("inf"))
+small = torch.randn(8, requires_grad=True)
+for _ in range(20):
+    for name, function in contenders.items():  # in turns, so that all meet the same disturbances
+        began = time.perf_counter()
+        for _ in range(20):
+            function(small).backward(small)
+        fastest[name] = min(fastest[name], time.perf_counter() - began)
+for name, seconds in fastest.items():
+    print(f"{name:9} {seconds / fastest['x * 2']:4.1f} times the time, forward and backward of 8 numbers")
+
+# %%
+# The wrong version
+# -----------------
+#
+# ``opcheck`` is the test that comes with operators. It checks the registration: schema, shapes, tracing. It does not
+# check numbers. Here the gradient of the signal is wrong by a factor of 123:
+
+
+@custom_op("cookbook_page::wrong_filter", mutates_args=())
+def wrong_filter(input: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
+    return filtered(input, coefficients)
+
+
+def wrong_gradients(ctx, grad_output):
+    grad_input, grad_coefficients = filter_gradients(recursive_filter_op, ctx, grad_output)
+    return 123 * grad_input, grad_coefficients
+
+
+wrong_filter.register_fake(lambda input, coefficients: torch.empty_like(input))
+wrong_filter.register_autograd(wrong_gradients, setup_context=save_for_filter)
+print("opcheck:  ", opcheck(wrong_filter, (x, a)))
+try:
+    gradcheck(wrong_filter, (x, a))
+except RuntimeError as error:
+    print("gradcheck:", str(error).splitlines()[0])
+report = audit(wrong_filter, (x, a), only=["first_order", "opcheck", "forward_mode"])
+for finding in report.findings:
+    print(f"audit:     {finding.severity}, {finding.check}: {finding.summary}")
+assert not report.ok
+
+# %%
+# Operators have one more rule than functions: a result must be memory of its own, and what is written to must be
+# declared. The first is enforced when the operator runs, the second only by ``opcheck``:
+
+
+@custom_op("cookbook_page::returns_its_input", mutates_args=())
+def returns_its_input(input: torch.Tensor) -> torch.Tensor:
+    return input
+
+
+@custom_op("cookbook_page::writes", mutates_args=())
+def writes(input: torch.Tensor) -> torch.Tensor:
+    return input.mul_(2).clone()
+
+
+try:
+    returns_its_input(x)
+except RuntimeError as error:
+    print("returns its input:", str(error)[str(error).find("The output") :][:120])
+print("writes undeclared:", "no error in a call,", writes(torch.ones(2)).tolist())
+try:
+    opcheck(writes, (torch.ones(2),))
+except Exception as error:
+    print("opcheck:          ", str(error)[:110])
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# A thousand signals of a thousand steps, beside a triangular system of equations, which is what torch can solve in one
+# call.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/07_compile/export`: what becomes of gradients in an exported file.
+# * :doc:`/cookbook/07_compile/selective_checkpointing`: keep the result of this operator, and recompute the rest.
+# * :doc:`/cookbook/06_beyond_autograd/scipy_functions`: the shorter way, for eager code.
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: operators in C++ and CUDA.
+# * In torch's documentation: :func:`torch.library.custom_op`, :func:`torch.library.opcheck`.

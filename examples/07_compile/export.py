@@ -1,0 +1,213 @@
+r"""
+Gradients that survive an export
+================================
+
+You will export a model, see which custom gradients are in the file and which are lost without a word, and make the
+export refuse to lose one.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When a program made by :func:`torch.export.export` will be *differentiated*: fine-tuned elsewhere, attacked, or put
+# into a larger model. For inference alone backward does not matter, and there is nothing to check.
+#
+# The gradient
+# ------------
+#
+# An export records the operators that run in forward. The program has the derivative of these operators:
+#
+# * a ``Function`` is no operator. Its forward is recorded, and its backward is not. Where the backward was the
+#   derivative of the forward, nothing changes; where it was *another* one, the program has another gradient;
+# * an operator of :func:`torch.library.custom_op` is recorded by its name. Whoever loads the program must have
+#   registered it, and gets the gradient that is registered with it.
+#
+# With :math:`r` for rounding and the straight-through gradient: the module has :math:`\bar{x} = \bar{y}`, and the
+# program :math:`\bar{x} = \bar{y}\, r'(x) = 0`.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: export_with_gradients
+
+# sphinx_gallery_tags = ["black box", "gradient"]
+# sphinx_gallery_thumbnail_number = 1
+
+import io
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+
+from autograd_cookbook.audit import audit
+from autograd_cookbook.custom_op import recursive_filter
+from autograd_cookbook.exporting import export_with_gradients
+from autograd_cookbook.straight_through import round_ste
+
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# A layer with weights rounded to a grid of steps of 1/8, three ways: with the ``Function`` of
+# :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with the same gradient on an operator.
+
+
+@torch.library.custom_op("cookbook_page::round_through", mutates_args=())
+def round_through(input: torch.Tensor) -> torch.Tensor:
+    return input.round()
+
+
+round_through.register_fake(lambda input: torch.empty_like(input))
+round_through.register_autograd(lambda ctx, grad_output: grad_output)
+
+
+class Rounded(nn.Module):
+    def __init__(self, rounding):
+        super().__init__()
+        self.rounding = rounding
+        self.weight = nn.Parameter(torch.linspace(-1, 1, 8).reshape(1, 8))
+
+    def forward(self, input):
+        return torch.nn.functional.linear(input, self.rounding(self.weight * 8) / 8)
+
+
+torch.manual_seed(0)
+data = torch.randn(256, 8)
+target = data @ torch.tensor([[0.5, -0.25, 1.0, 0.0, -1.0, 0.75, 0.125, -0.5]]).mT
+
+
+def losses_of(model, steps=80):
+    """Fine-tune whatever it is, and say how that went."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (model(data) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def saved_and_loaded(program):
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    return torch.export.load(file).module()
+
+
+programs = {
+    "Function": torch.export.export(Rounded(round_ste), (data,)),
+    "operator": export_with_gradients(Rounded(round_through), (data,)),
+}
+for name, program in programs.items():
+    print(f"{name}: {[str(node.target) for node in program.graph.nodes if node.op == 'call_function']}")
+
+curves = {"the module": losses_of(Rounded(round_ste))}
+for name, program in programs.items():
+    curves[f"its program, rounding by a{'n' if name[0] == 'o' else ''} {name}"] = losses_of(saved_and_loaded(program))
+
+figure, axis = plt.subplots(figsize=(7, 3.1), layout="constrained")
+styles = {"linewidth": 6, "color": "0.75"}, {}, {"linestyle": "--"}
+for (name, curve), style in zip(curves.items(), styles, strict=True):
+    axis.plot(curve, label=name, **style)
+axis.set(xlabel="step of fine-tuning", ylabel="mean squared error", ylim=(0, None))
+axis.set_title("Rounded weights, fine-tuned from an exported file: one of two programs has lost its gradient")
+axis.legend(loc="center right")
+plt.show()
+module, from_function, from_operator = curves.values()
+assert module == from_operator
+assert from_function[-1] == from_function[0]
+
+# %%
+# The operator in the file is a name. A process that has not registered it cannot load the file:
+
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder, "rounded.pt2")
+    torch.export.save(programs["operator"], path)
+    load = f"import torch; torch.export.load({str(path)!r})"
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
+print("exit status", done.returncode)
+print(next(line[:150] for line in done.stderr.splitlines() if "round_through" in line and "rror" in line))
+assert done.returncode != 0
+
+# %%
+# SciPy can be in a program, too, by :doc:`/cookbook/06_beyond_autograd/custom_operator`. The size of the batch is free
+# here, and the gradients of the loaded program are checked against the model's:
+
+
+class Resonator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = nn.Linear(16, 16)
+        self.a = nn.Parameter(torch.tensor([-1.2, 0.6]))
+
+    def forward(self, input):
+        return recursive_filter(self.mix(input), self.a).tanh()
+
+
+model = Resonator()
+program = export_with_gradients(model, (torch.randn(4, 16),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+loaded = saved_and_loaded(program)
+batch = torch.randn(9, 16)
+names = [name for name, _ in model.named_parameters()]
+ours = torch.autograd.grad(model(batch).sum(), [model.get_parameter(name) for name in names])
+theirs = torch.autograd.grad(loaded(batch).sum(), [loaded.get_parameter(name) for name in names])
+for name, one, other in zip(names, ours, theirs, strict=True):
+    print(f"{name:10} largest difference of the gradient {float((one - other).abs().max()):.0e}")
+    assert torch.allclose(one, other, rtol=1e-5)
+
+# %%
+# The wrong version
+# -----------------
+#
+# The plain export says nothing about a lost gradient, and the numbers that come out are right. A test of the
+# *outputs* passes. The checked export raises:
+
+module = Rounded(round_ste)
+exported = torch.export.export(module, (data,)).module()
+print("outputs are equal:", torch.equal(exported(data), module(data)))
+print("gradient of the module ", torch.autograd.grad(module(data).sum(), module.weight)[0][0, :3].tolist())
+print("gradient of the program", torch.autograd.grad(exported(data).sum(), exported.weight)[0][0, :3].tolist())
+try:
+    export_with_gradients(module, (data,))
+except RuntimeError as error:
+    print("RuntimeError:", error)
+
+# %%
+# The audit sees it as well, since an exported program is a function like any other:
+
+weight = (3 * torch.randn(5, dtype=torch.float64)).requires_grad_()
+
+
+class Alone(nn.Module):
+    def forward(self, weight):
+        return round_ste(weight)
+
+
+program = torch.export.export(Alone(), (weight.detach(),)).module()
+for name, function in {"module": round_ste, "program": program}.items():
+    report = audit(function, (weight,), surrogate=lambda weight: weight * 1, only=["first_order"])
+    print(f"{name:8} declares the gradient of the identity: {'ok' if report.ok else report.findings[0].summary}")
+
+# %%
+# What it costs
+# -------------
+#
+# One forward and backward of module and program each, once, when you export. The program costs no more than without
+# the check.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/06_beyond_autograd/custom_operator`: how to register an operator and its gradient.
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: gradients that are not the derivative, on purpose.
+# * :doc:`/cookbook/07_compile/torch_compile`: a compiled ``Function`` keeps its backward.
+# * In torch's documentation: :func:`torch.export.export`, :func:`torch.library.custom_op`.

@@ -1,0 +1,241 @@
+r"""
+Checkpoints that keep what is expensive
+=======================================
+
+You will forget all activations of a block but the results of one expensive operator, count what is kept and what runs
+twice, and see why a ``Function`` cannot be chosen in this way.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When :func:`torch.utils.checkpoint.checkpoint` saves the memory you need but repeats something that takes long: a
+# large matrix product, attention, a solver. Where everything is cheap, a plain checkpoint is enough, and where memory
+# suffices, none is.
+#
+# The gradient
+# ------------
+#
+# It stays what it is. A *policy* is asked about each operator of torch that runs in the first forward: keep its result,
+# or compute it again. When the forward is repeated for backward, kept results are handed out in place of calls.
+#
+# What a policy is asked about are operators, below autograd. It sees ``aten::addmm`` and not ``linear``, it sees an
+# operator of yours by its name, and of a ``Function`` only the operators inside: the ``Function`` itself is no
+# operator, and what NumPy does in it is invisible.
+#
+# The recipe
+# ----------
+#
+# torch is silent if a policy never finds what it is looking for. This one raises, and says what it was asked about.
+#
+# .. recipe:: save_only
+
+# sphinx_gallery_tags = ["memory", "speed"]
+# sphinx_gallery_thumbnail_number = 1
+
+import logging
+
+import matplotlib.pyplot as plt
+import torch
+from scipy import signal
+from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
+
+from autograd_cookbook.audit import held_bytes
+from autograd_cookbook.checkpoint_policy import save_only
+from autograd_cookbook.custom_op import filter_gradients, recursive_filter, save_for_filter
+
+torch._logging.set_logs(dynamo=logging.ERROR)
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# Four blocks of a network on 32 signals of 512 steps. The expensive part is SciPy's recursive filter, an operator by
+# :doc:`/cookbook/06_beyond_autograd/custom_operator`. We count how often SciPy is called, and the bytes that are held
+# between forward and backward:
+
+calls, lfilter = [], signal.lfilter
+
+
+def counted(*args, **options):
+    calls.append(args[2].shape)
+    return lfilter(*args, **options)
+
+
+signal.lfilter = counted
+torch.manual_seed(0)
+mixes = [(torch.randn(32, 32) / 8).requires_grad_() for _ in range(4)]
+coefficients = torch.tensor([-1.2, 0.6], requires_grad=True)
+signals = torch.randn(32, 512)
+
+
+def block(filter, mix, x):
+    return x + torch.tanh(filter(torch.relu(mix @ x), coefficients)).square().sigmoid()
+
+
+def network(filter=recursive_filter, **options):
+    """A function of the signals, with a checkpoint around each block if there are options for one."""
+
+    def forward(x):
+        for mix in mixes:
+            if options:
+                x = checkpoint(block, filter, mix, x, use_reentrant=False, preserve_rng_state=False, **options)
+            else:
+                x = block(filter, mix, x)
+        return x
+
+    return forward
+
+
+def gradients(function):
+    return torch.autograd.grad(function(signals).sum(), [*mixes, coefficients])
+
+
+keep_filter = save_only("autograd_cookbook::recursive_filter")
+ways = {
+    "no checkpoint": network(),
+    "checkpoint": network(debug=False),
+    "keep the product": network(context_fn=save_only("aten::mm")),
+    "keep the filter": network(context_fn=keep_filter),
+}
+expected = gradients(ways["no checkpoint"])
+one = signals.nbytes
+held, runs = {}, {}
+for name, function in ways.items():
+    held[name] = held_bytes(function, signals) / one
+    calls.clear()
+    for found, wanted in zip(gradients(function), expected, strict=True):
+        assert torch.equal(found, wanted)
+    runs[name] = len(calls)
+    print(f"{name:17} holds {held[name]:2.0f} times the size of the signals, and calls SciPy {runs[name]:2} times")
+assert list(runs.values()) == [8, 12, 12, 8]
+assert held["keep the filter"] == held["checkpoint"] + 4 < held["no checkpoint"]
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained", sharey=True)
+figure.suptitle("Keeping one operator's results: almost the memory of a checkpoint, at no second run")
+for axis, numbers, label in ((left, held, "activations held"), (right, runs, "calls of the filter, both ways")):
+    bars = axis.barh(list(numbers), list(numbers.values()), color=["0.7", "C5", "C5", "C0"])
+    axis.bar_label(bars, fmt="%d", padding=3)
+    axis.set(xlabel=label, xlim=(0, 1.12 * max(numbers.values())))
+left.invert_yaxis()
+plt.show()
+
+# %%
+# The gradients are the same bit for bit. Of the eight calls without a checkpoint, four are forward and four are the
+# filter backward in time. ``torch.compile`` takes the policy along, in one graph:
+
+whole = torch.compile(ways["keep the filter"], fullgraph=True, backend="aot_eager")
+gradients(whole)
+calls.clear()
+for found, wanted in zip(gradients(whole), expected, strict=True):
+    assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-4)
+print("compiled: SciPy is called", len(calls), "times")
+assert len(calls) == 8
+
+# %%
+# Two limits. Kept results are handed out once: a second backward raises, and so does a second derivative. And torch's
+# checkpoints are hooks on saved tensors, which ``torch.func`` refuses:
+
+
+def backward_twice():
+    loss = ways["keep the filter"](signals).sum()
+    torch.autograd.grad(loss, mixes, retain_graph=True)
+    torch.autograd.grad(loss, mixes)
+
+
+def second_derivative():
+    (first,) = torch.autograd.grad(ways["keep the filter"](signals).sum(), coefficients, create_graph=True)
+    torch.autograd.grad(first.sum(), coefficients)
+
+
+def under_torch_func():
+    torch.func.grad(lambda x: ways["keep the filter"](x).sum())(signals)
+
+
+for attempt in (backward_twice, second_derivative, under_torch_func):
+    try:
+        attempt()
+    except RuntimeError as error:
+        print(f"{attempt.__name__}: {str(error)[:107]}")
+    else:
+        raise AssertionError("it works now")
+
+# %%
+# The wrong version
+# -----------------
+#
+# The same filter in a bare ``Function``. A policy that keeps *every* operator that it is asked about should repeat
+# nothing. It is asked about what surrounds SciPy:
+
+
+class BareFunction(Function):
+    @staticmethod
+    def forward(input, coefficients):
+        a = torch.cat([torch.ones(1), coefficients]).detach().numpy()
+        return torch.from_numpy(signal.lfilter(a[:1], a, input.detach().numpy()))
+
+    setup_context = staticmethod(save_for_filter)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return filter_gradients(BareFunction.apply, ctx, grad_output)
+
+
+asked = {}
+
+
+def keep_everything(context, operator, *args, **options):
+    asked[str(operator)] = None
+    return torch.utils.checkpoint.CheckpointPolicy.MUST_SAVE
+
+
+def keeping_everything():
+    return torch.utils.checkpoint.create_selective_checkpoint_contexts(keep_everything)
+
+
+for name, filter in {"Function": BareFunction.apply, "operator": recursive_filter}.items():
+    asked.clear()
+    calls.clear()
+    gradients(network(filter, context_fn=keeping_everything))
+    print(f"{name}: SciPy is called {len(calls)} times; asked about {', '.join(asked)}")
+    assert len(calls) == (12 if name == "Function" else 8)
+
+# %%
+# The second mistake is a name that never comes up. ``linear`` is made of other operators, so a policy that waits for
+# it keeps nothing. torch does not complain; the recipe does:
+
+
+def layer(x):
+    return torch.nn.functional.linear(x, signals[:8]).relu()
+
+
+def silent():
+    return torch.utils.checkpoint.create_selective_checkpoint_contexts([torch.ops.aten.linear.default])
+
+
+x = torch.randn(4, 512, requires_grad=True)
+print("torch:", checkpoint(layer, x, use_reentrant=False, context_fn=silent).shape)
+try:
+    checkpoint(layer, x, use_reentrant=False, context_fn=save_only("aten::linear"))
+except RuntimeError as error:
+    print("recipe:", error)
+signal.lfilter = lfilter
+
+# %%
+# What it costs
+# -------------
+#
+# The results that are kept, and a little time for each operator in the block: eager code passes through Python once
+# more for each. Compiled, the policy is followed when the graph is made.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/04_memory/checkpointing`: forget everything, and what that takes.
+# * :doc:`/cookbook/06_beyond_autograd/custom_operator`: how code gets a name that a policy can see.
+# * :doc:`/cookbook/04_memory/saved_tensor_hooks`: keep tensors elsewhere, or smaller.
+# * In torch's documentation: :func:`torch.utils.checkpoint.checkpoint`,
+#   :func:`torch.utils.checkpoint.create_selective_checkpoint_contexts`.

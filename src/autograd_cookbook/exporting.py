@@ -1,0 +1,67 @@
+"""An export that is refused if it has lost a gradient."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_map
+
+
+def gradients_of(module: nn.Module, args: tuple[Any, ...]) -> dict[str, Tensor]:
+    """The gradients of uneven numbers times the outputs, for parameters and floating arguments, by name; 0 for none."""
+
+    def leaf(value: Any) -> Any:
+        differentiable = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+        return value.detach().clone().requires_grad_() if differentiable else value
+
+    args = tree_map(leaf, args)
+    wanted = {f"input {i}": a for i, a in enumerate(tree_leaves(args)) if isinstance(a, Tensor) and a.requires_grad}
+    parameters = {name: leaf(p) for name, p in module.named_parameters() if p.requires_grad}
+    wanted |= parameters
+    # Copies: running statistics move with each call. A copy of the module cannot be had if an operator is part of it.
+    buffers = {name: b.clone() for name, b in module.named_buffers()}
+    with torch.random.fork_rng(), torch.enable_grad():  # the same dropout in module and program
+        result = torch.func.functional_call(module, parameters | buffers, args)
+    outputs = [o for o in tree_leaves(result) if isinstance(o, Tensor) and o.requires_grad]
+    if not outputs:
+        return {name: torch.zeros_like(value) for name, value in wanted.items()}
+    weights = [torch.linspace(0.5, 1.5, o.numel(), device=o.device).reshape(o.shape).to(o.dtype) for o in outputs]
+    found = torch.autograd.grad(outputs, list(wanted.values()), weights, allow_unused=True, materialize_grads=True)
+    return dict(zip(wanted, found, strict=True))
+
+
+def export_with_gradients(
+    module: nn.Module, args: tuple[Any, ...], rtol: float = 1e-4, **options: Any
+) -> ExportedProgram:
+    r"""Export a module, and make sure that the program has the gradients of the module.
+
+    An export records the operators that run in forward. The backward of a ``Function`` is no operator: the program
+    differentiates what its forward is made of. The backward that is registered with an operator stays.
+
+    Args:
+        module: exported as it is, in training mode or not. Neither it nor the program is changed by the comparison.
+        args: of one typical call; random values are better than zeros.
+        rtol: how far a gradient may be off, relative to its largest number.
+        options: for :func:`torch.export.export`, such as ``dynamic_shapes``.
+
+    Returns:
+        The exported program.
+
+    Raises:
+        RuntimeError: if a parameter or an input has another gradient; its name is in the message.
+
+    >>> program = export_with_gradients(nn.Linear(2, 1), (torch.randn(3, 2),))
+    >>> [name for name, _ in program.named_parameters()]
+    ['weight', 'bias']
+    """
+    program = torch.export.export(module, args, **options)
+    expected, found = gradients_of(module, args), gradients_of(program.module(), args)
+
+    def agree(name: str, grad: Tensor) -> bool:
+        largest = float(grad.abs().max()) if grad.numel() else 0.0
+        return name in found and torch.allclose(found[name], grad, rtol=0, atol=rtol * largest, equal_nan=True)
+
+    if lost := [name for name, grad in expected.items() if not agree(name, grad)]:
+        raise RuntimeError(f"the exported program has other gradients than the module, for {', '.join(lost)}")
+    return program
