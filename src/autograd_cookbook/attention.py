@@ -260,7 +260,11 @@ def prepared(query: Tensor, key: Tensor, value: Tensor) -> tuple[torch.Size, lis
         raise RuntimeError(f"expected query and key of the same width, got {query.shape[-1]} and {key.shape[-1]}")
     if key.shape[-2] != value.shape[-2]:
         raise RuntimeError(f"expected as many values as keys, got {value.shape[-2]} and {key.shape[-2]}")
-    batch = torch.broadcast_shapes(*(t.shape[:-2] for t in tensors))
+    try:
+        batch = torch.broadcast_shapes(*(t.shape[:-2] for t in tensors))
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(t.shape[:-2])) for t in tensors)
+        raise RuntimeError(f"expected leading dimensions that broadcast, got {shapes}") from None
     if torch.is_autocast_enabled(query.device.type) and query.dtype is not torch.float64:
         # Here and not inside: backward runs without autocast, and must see the same numbers.
         tensors = [t.to(torch.get_autocast_dtype(query.device.type)) for t in tensors]

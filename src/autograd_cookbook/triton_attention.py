@@ -189,8 +189,9 @@ def key_kernel(
 
 def constants(query: Tensor, value: Tensor) -> tuple[int, int, int]:
     """Rows in a block, and the widths of query and value as powers of two that a matrix unit takes."""
-    sizes = (max(16, triton.next_power_of_2(t.shape[-1])) for t in (query, value))
-    return (64 if query.element_size() == 2 else 32, *sizes)
+    width, features = (max(16, triton.next_power_of_2(t.shape[-1])) for t in (query, value))
+    # A block of at most 8 kB: all that a program holds must fit in the fast memory of one processor of a GPU.
+    return max(16, min(64, 8192 // (query.element_size() * max(width, features)))), width, features
 
 
 def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
