@@ -97,13 +97,15 @@ def mutation(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def gpu(session: nox.Session) -> None:
-    """Compile the CUDA kernels; run their tests where a GPU is."""
+    """Compile the CUDA kernels; run their tests, and those of the Triton kernels, where a GPU is."""
     install(session, "test")
     options = ["--check-cuda"] if shutil.which("nvcc") else []
     if not options:
         session.warn("no nvcc here: the C++ kernels are built and the CUDA kernels are not even compiled")
     session.run("python", "-m", "autograd_cookbook.native.build", *options, env=ONE_THREAD)
-    pytest(session, "-m", "gpu", "tests/test_native.py")
+    pytest(
+        session, "-m", "gpu", *(f"tests/test_{name}.py" for name in ("native", "triton_softmax", "triton_attention"))
+    )
 
 
 @nox.session(default=False)

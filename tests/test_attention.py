@@ -238,6 +238,19 @@ def test_only_real_floating_dtypes(dtype) -> None:
         attention(*[torch.ones(2, 2).to(dtype)] * 3)
 
 
+def test_a_compiled_graph_grows_with_the_number_of_tiles() -> None:
+    nodes = []
+
+    def count(graph, _):
+        nodes.append(len(graph.graph.nodes))
+        return graph.forward
+
+    for length in (4, 8):
+        torch.compile(lambda *t: attention(*t, block=2), fullgraph=True, backend=count)(*square(length))
+        torch._dynamo.reset()
+    assert nodes[1] > 3 * nodes[0], nodes
+
+
 def test_it_keeps_its_arguments_its_output_and_a_number_a_query() -> None:
     q, k, v = problem((100, 8), (300, 8), (300, 16), dtype=torch.float32)
     assert saved_bytes(attention, q, k, v) == 100 * 16 * 4 + 100 * 4

@@ -40,5 +40,7 @@ TOPICS: dict[str, str] = {
     "F2": "Approximate gradients",
     "F3": "C++ extension",
     "F4": "CUDA kernel",
+    "F5": "Triton kernel",
+    "F7": "FlashAttention in miniature",
     "G1": "torch.compile",
 }
