@@ -134,11 +134,12 @@ for op, args in [
     (triton_softmax_forward, (x,)),
     (triton_softmax_backward, (x, x)),
     (triton_attention_forward, (x, x, x, True, 0.5)),
-    (triton_attention_backward, (x, x, x, x, x, lse, True, 0.5)),
+    (triton_attention_backward, (x, x, x, x, x, lse, True, 0.5, True)),
+    (triton_attention_backward, (x, x, x, x, x, lse, True, 0.5, False)),
 ]:
     print(*set(torch.library.opcheck(op, args).values()))
 """
 
 
 def test_opcheck() -> None:
-    assert run(OPCHECK, TRITON_INTERPRET="1").split() == ["SUCCESS"] * 4
+    assert run(OPCHECK, TRITON_INTERPRET="1").split() == ["SUCCESS"] * 5

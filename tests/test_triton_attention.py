@@ -115,6 +115,15 @@ def test_the_second_derivative_is_that_of_attention(device) -> None:
 
 
 @each_device
+@pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2)])
+def test_any_subset_of_the_arguments_may_be_frozen(device, wanted) -> None:
+    args = problem(*[(3, 2)] * 3, device=device)
+    for i, argument in enumerate(args):
+        argument.requires_grad_(i in wanted)
+    expect_close(gradients(triton_attention, args), gradients(F.scaled_dot_product_attention, args), 1e-12)
+
+
+@each_device
 def test_vmap_and_compile(device) -> None:
     q, k, v = (t.detach() for t in problem(*[(3, 4, 2)] * 3, device=device))
     mapped = torch.func.vmap(triton_attention, in_dims=(0, None, 0))(q, k[0], v)

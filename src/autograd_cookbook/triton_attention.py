@@ -200,10 +200,14 @@ def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[T
     return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(query.shape[:2], dtype=exact)
 
 
-def empty_gradients(_: Tensor, *tensors: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Places for the gradients of query, key and value."""
-    query, key, value = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in tensors[:3])
-    return query, key, value
+def empty_gradients(
+    _: Tensor, query: Tensor, key: Tensor, value: Tensor, *options: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Places for the gradients of query, key and value; of the last two with no room where they are not needed."""
+    whole = {"memory_format": torch.contiguous_format}
+    if options and not options[-1]:
+        return torch.empty_like(query, **whole), key.new_empty(0), value.new_empty(0)
+    return torch.empty_like(query, **whole), torch.empty_like(key, **whole), torch.empty_like(value, **whole)
 
 
 @operator(empty_results)
@@ -230,18 +234,20 @@ def triton_attention_backward(
     logsumexp: Tensor,
     causal: bool,
     scale: float,
+    for_keys: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value."""
+    """The gradients of query, key and value, the last two only ``for_keys``."""
     grad_output, query, key, value, output, logsumexp = (
         t.contiguous() for t in (grad_output, query, key, value, output, logsumexp)
     )
-    grads = empty_gradients(grad_output, query, key, value)
+    grads = empty_gradients(grad_output, query, key, value, for_keys)
     delta = torch.empty_like(logsumexp)
     size, *widths = constants(query, value)
     options = (query.shape[1], key.shape[1], query.shape[2], value.shape[2], scale, causal, size, *widths)
     rows, columns = (len(query) * triton.cdiv(t.shape[1], size) for t in (query, key))
     launch(query_kernel, rows, grad_output, query, key, value, output, logsumexp, delta, grads[0], *options)
-    launch(key_kernel, columns, grad_output, query, key, value, logsumexp, delta, *grads[1:], *options)
+    if for_keys:
+        launch(key_kernel, columns, grad_output, query, key, value, logsumexp, delta, *grads[1:], *options)
     return grads
 
 
@@ -270,8 +276,8 @@ class TritonAttentionFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        grads = TritonAttentionGradient.apply(grad_output, *ctx.saved_tensors, ctx.causal, ctx.scale)
-        return *grads, None, None
+        options = ctx.causal, ctx.scale, tuple(ctx.needs_input_grad[:3])
+        return *TritonAttentionGradient.apply(grad_output, *ctx.saved_tensors, *options), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
@@ -291,22 +297,26 @@ class TritonAttentionGradient(Function):
         logsumexp: Tensor,
         causal: bool,
         scale: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        needed: tuple[bool, bool, bool],
+    ) -> tuple[Tensor | None, ...]:
         args = (grad_output, query, key, value, output, logsumexp, causal, scale)
-        if has_kernel(query, key, value):
-            return triton_attention_backward(*args)
-        return attend_gradients(*args, BLOCK, (True, True, True))
+        if not has_kernel(query, key, value):
+            return attend_gradients(*args, BLOCK, needed)
+        # The kernel for the queries always runs: the one for the keys takes delta from it.
+        grads = triton_attention_backward(*args, needed[1] or needed[2])
+        return tuple(grad if need else None for grad, need in zip(grads, needed, strict=True))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        *tensors, ctx.causal, ctx.scale = inputs
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
+        *tensors, ctx.causal, ctx.scale, _ = inputs
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *tangents: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         grads = attend_curvature(tangents, *ctx.saved_tensors, ctx.causal, ctx.scale, BLOCK)
-        return *grads, None, None, None, None
+        return *grads, None, None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
