@@ -97,15 +97,15 @@ def test_what_runs_on_a_cpu_and_what_would_on_a_gpu(before, environment, backend
 # without data, which the interpreter cannot read.
 LOOKED_INTO = """
 import torch
-from autograd_cookbook import kernels
-assert kernels.INTERPRETED
-@kernels.jit
-def double(x, y, n, BLOCK: kernels.constexpr):
-    lanes = kernels.tl.arange(0, BLOCK)
-    kernels.tl.store(y + lanes, 2 * kernels.tl.load(x + lanes, mask=lanes < n), mask=lanes < n)
+from autograd_cookbook.kernels import INTERPRETED, constexpr, jit, launch, tl
+assert INTERPRETED
+@jit
+def double(x, y, n, BLOCK: constexpr):
+    lanes = tl.arange(0, BLOCK)
+    tl.store(y + lanes, 2 * tl.load(x + lanes, mask=lanes < n), mask=lanes < n)
 def run(x: torch.Tensor) -> torch.Tensor:
     y = torch.empty_like(x)
-    kernels.launch(double, 1, x, y, len(x), 4)
+    launch(double, 1, x, y, len(x), 4)
     return y
 operator = torch.library.triton_op("tests::double", run, mutates_args=())
 print(operator(torch.ones(3)).tolist())
