@@ -32,10 +32,10 @@ You will write the forward and the backward of a softmax as two kernels in Pytho
 #
 # .. recipe:: triton_softmax
 #
-# ``operator`` registers the functions that launch kernels as operators of torch, by ``torch.library.triton_op`` and
-# ``wrap_triton``: with these :func:`torch.compile` sees the kernel and can compile around it. The ``Function`` ties
-# the operators together. Where there is neither a GPU nor the interpreter, torch's operations run; ``backend`` says
-# which it is.
+# ``operator`` registers the functions that launch kernels as operators of torch, by :func:`torch.library.triton_op`
+# and :func:`torch.library.wrap_triton`: with these :func:`torch.compile` sees the kernel and can compile around it.
+# The ``Function`` ties the operators together. Where there is neither a GPU nor the interpreter, torch's operations
+# run; ``backend`` says which it is.
 #
 # Without a GPU, Triton's interpreter runs a kernel in NumPy, program by program: slow, and good for tests and for
 # ``print``. Triton decides when it is imported, so the environment comes first:
@@ -198,4 +198,4 @@ assert saved_bytes(triton_softmax, x) == 4 * x.numel()
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: the same frame around C++ and CUDA.
 # * :doc:`/cookbook/03_stability/cross_entropy`: a softmax that is 0 over a row masked as a whole.
 # * :doc:`/cookbook/07_compile/torch_compile`: let the compiler write the kernel.
-# * In torch's documentation: :func:`torch.library.custom_op`, :func:`torch.compile`.
+# * In torch's documentation: :func:`torch.library.triton_op`, :func:`torch.library.wrap_triton`.
