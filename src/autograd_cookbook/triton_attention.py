@@ -331,9 +331,10 @@ def triton_attention(
     .. math:: O = \operatorname{softmax}(s\,Q K^\top)\,V
 
     Runs in Triton for CUDA tensors, in Triton's interpreter for all if ``TRITON_INTERPRET`` was 1 when Triton was
-    imported, and otherwise, or for rows wider than 128, in torch's operations, a tile at a time: :func:`~autograd_cookbook.kernels.backend`
-    says which. Matrix products take their factors in the dtype of the arguments and sum up in float32 at least, in full
-    precision. The second derivative is left to torch's operations; a third one raises.
+    imported, and otherwise, or for rows wider than 128, in torch's operations, a tile at a time:
+    :func:`~autograd_cookbook.kernels.backend` says which. Matrix products take their factors in the dtype of the
+    arguments and sum up in float32 at least, in full precision. The second derivative is left to torch's operations;
+    a third one raises.
 
     Args:
         query: ``(..., queries, width)``, real floating dtype.

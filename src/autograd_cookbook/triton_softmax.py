@@ -170,8 +170,8 @@ def triton_softmax(input: Tensor, dim: int = -1) -> Tensor:
 
     Runs in Triton for CUDA tensors, in Triton's interpreter for all if the environment variable ``TRITON_INTERPRET``
     was 1 when Triton was imported, and in torch's operations otherwise: :func:`~autograd_cookbook.kernels.backend`
-    says which. float16 and
-    bfloat16 are read and written as they are; everything between is float32. Differentiable any number of times.
+    says which. float16 and bfloat16 are read and written as they are; everything between is float32. Differentiable
+    any number of times.
 
     Args:
         input: any shape and layout, real floating dtype. A row of nothing but -inf gives NaN, as in torch.
