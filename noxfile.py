@@ -98,13 +98,15 @@ def mutation(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def gpu(session: nox.Session) -> None:
-    """Compile the CUDA kernels; run their tests where a GPU is, and again with every access of memory checked."""
+    """Compile the CUDA kernels; run their tests and Triton's where a GPU is, and again with memory checked."""
     install(session, "test")
     options = ["--check-cuda"] if shutil.which("nvcc") else []
     if not options:
         session.warn("no nvcc here: the C++ kernels are built and the CUDA kernels are not even compiled")
     session.run("python", "-m", "autograd_cookbook.native", *options, env=ONE_THREAD)
-    pytest(session, "-m", "gpu", "tests/test_native.py")
+    pytest(
+        session, "-m", "gpu", *(f"tests/test_{name}.py" for name in ("native", "triton_softmax", "triton_attention"))
+    )
     if shutil.which("nvidia-smi") and shutil.which("compute-sanitizer"):
         checked = ("compute-sanitizer", "--error-exitcode", "1", "python", "-m", "pytest")
         session.run(*checked, "-m", "gpu", "tests/test_native.py", env=ONE_THREAD, external=True)

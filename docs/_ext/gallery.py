@@ -2,7 +2,9 @@
 
 import faulthandler
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -38,6 +40,12 @@ def reset(conf: dict[str, Any], script: str, when: str) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     torch._dynamo.reset()
+    # Triton decides when it is imported whether it interprets, and the script before may have decided otherwise.
+    os.environ.pop("TRITON_INTERPRET", None)
+    for name in [
+        name for name in sys.modules if re.match(r"(triton(?!\._C)|autograd_cookbook\.(triton_|kernels))", name)
+    ]:
+        del sys.modules[name]
     if when == "before":
         faulthandler.dump_traceback_later(SECONDS_UNTIL_HUNG, exit=True)
     else:

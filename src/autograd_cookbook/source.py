@@ -55,6 +55,9 @@ class _Module:
                     self.definitions[node.name] = node
                 case ast.Expr(value=ast.Call(func=ast.Name(id=called) | ast.Attribute(value=ast.Name(id=called)))):
                     self.calls.setdefault(called, []).append(node)
+                case ast.Try():  # an import that may fail
+                    aliases = [leaf for leaf in ast.walk(node) if isinstance(leaf, ast.alias)]
+                    self.definitions |= {alias.asname or alias.name.partition(".")[0]: node for alias in aliases}
                 case ast.Assign() | ast.AnnAssign():
                     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
                     for target in targets:

@@ -6,7 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import approximate, custom_op, native, scipy_functions
+from autograd_cookbook import (
+    approximate,
+    attention,
+    custom_op,
+    native,
+    scipy_functions,
+    triton_attention,
+    triton_softmax,
+)
 from autograd_cookbook.catalog.recipe import Cost, Recipe, Sample
 from autograd_cookbook.catalog.samples import bowl, complex_randn, million, randn
 
@@ -131,6 +139,48 @@ def _triangular(input: Tensor, coefficients: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(matrix.mT, input, upper=True, left=False)
 
 
+def _rows() -> Iterator[Sample]:
+    yield Sample("matrix", (randn(4, 3),))
+    yield Sample("scalar", (randn(),))
+    yield Sample("other dimension", (randn(3, 5, 2), 1))
+    yield Sample("empty", (randn(0, 3),))
+    yield Sample("large", ((randn(5).detach() * 100).requires_grad_(),))
+
+
+def _attention() -> Iterator[Sample]:
+    yield Sample("matrices", (randn(4, 3), randn(5, 3), randn(5, 2)))
+    yield Sample("causal", (randn(2, 4, 3), randn(2, 4, 3), randn(2, 4, 3), True))
+    yield Sample("broadcast, scaled", (randn(2, 1, 3, 2), randn(2, 4, 2), randn(4, 1), False, 0.3))
+    yield Sample("frozen key", (randn(3, 2), randn(3, 2).detach(), randn(3, 2)))
+    yield Sample("no queries", (randn(0, 2), randn(3, 2), randn(3, 2)))
+
+
+def _attention_in_tiles() -> Iterator[Sample]:
+    yield from _attention()
+    yield Sample("tiles of two", (randn(5, 3), randn(5, 3), randn(5, 3), True, None, 2))
+
+
+def _composed_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    block: int | None = None,
+) -> Tensor:
+    # Torch's own kernel for the CPU has no second derivative, so that an audit could not compare one.
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    return torch.softmax(scores, -1) @ value
+
+
+def _sequences() -> tuple[Tensor, ...]:
+    shape = (1, 1, 1024, 64)
+    return tuple(torch.randn(shape).requires_grad_() for _ in range(3))
+
+
 RECIPES: tuple[Recipe, ...] = (
     Recipe(
         name="finite_difference",
@@ -226,5 +276,43 @@ RECIPES: tuple[Recipe, ...] = (
             built_in=lambda x, w: F.rms_norm(x, w.shape, w, 1e-6),
             wins=("bytes", "time", "range"),
         ),
+    ),
+    Recipe(
+        name="triton_softmax",
+        page="06_beyond_autograd/triton_kernel",
+        topics=("F5",),
+        function=triton_softmax.triton_softmax,
+        exports=("triton_softmax", "backend"),
+        samples=_rows,
+        reference=lambda input, dim=-1: torch.softmax(input, dim),
+    ),
+    Recipe(
+        name="attention",
+        page="06_beyond_autograd/flash_attention",
+        topics=("F7",),
+        function=attention.attention,
+        exports=("attention",),
+        samples=_attention_in_tiles,
+        reference=_composed_attention,
+        cost=Cost(
+            _sequences,
+            # The output, which the caller has anyway, and one number a query: for 1024 keys, 64 + 1 numbers.
+            saved=4 * 65 / 1024,
+            minimum=0,
+            composition=_composed_attention,
+            built_in=F.scaled_dot_product_attention,
+            unit="score",
+            units=1024 * 1024,
+            wins=("second order",),
+        ),
+    ),
+    Recipe(
+        name="triton_attention",
+        page="06_beyond_autograd/flash_attention",
+        topics=("F5", "F7"),
+        function=triton_attention.triton_attention,
+        exports=("triton_attention", "backend"),
+        samples=_attention,
+        reference=_composed_attention,
     ),
 )

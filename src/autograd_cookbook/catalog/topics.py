@@ -41,9 +41,11 @@ TOPICS: dict[str, str] = {
     "F2": "Approximate gradients",
     "F3": "C++ extension",
     "F4": "CUDA kernel",
+    "F5": "Triton kernel",
     "F6": "torch.library.custom_op",
+    "F7": "FlashAttention in miniature",
     "G1": "torch.compile",
-    "G3": "Data and tensor parallelism",
     "G2": "Mixed precision",
+    "G3": "Data and tensor parallelism",
     "G4": "Selective activation checkpointing and torch.export, with a custom operator",
 }
