@@ -148,6 +148,8 @@ def test_jacobians_by_vmap(device) -> None:
     x = sample(2, 4, device=device).detach()
     jacobian = torch.func.vmap(torch.func.jacrev(triton_softmax))(x)
     expect_close([jacobian], [torch.func.vmap(torch.func.jacrev(lambda x: torch.softmax(x, -1)))(x)], 1e-12)
+    scalars = torch.func.vmap(triton_softmax)(torch.arange(3.0, device=device))
+    assert scalars.tolist() == [1, 1, 1], "the mapped dimension was taken for a row"
     across = torch.func.vmap(lambda x: triton_softmax(x, 0), in_dims=1, out_dims=1)(x)
     expect_close([across], [torch.softmax(x, 0)], 1e-12)
 

@@ -66,7 +66,7 @@ def gradient_kernel(
 
 def launch_on_rows(kernel: Any, *tensors: Tensor) -> None:
     """Run a kernel on the rows of contiguous tensors, a program each; the last tensor is written to."""
-    width = tensors[-1].shape[-1:].numel()  # 1 of a scalar
+    width = tensors[-1].shape[-1]
     block = min(triton.next_power_of_2(width), LARGEST_BLOCK)
     launch(kernel, tensors[-1].numel() // width, *tensors, width, tensors[-1].dtype is torch.float64, block)
 
@@ -195,4 +195,7 @@ def triton_softmax(input: Tensor, dim: int = -1) -> Tensor:
     """
     if not input.is_floating_point():
         raise TypeError(f"expected input of a real floating dtype, got {input.dtype}")
-    return TritonSoftmaxFunction.apply(input.movedim(dim, -1)).movedim(-1, dim)
+    rows = input.movedim(dim, -1)
+    if input.dim() == 0:  # a row of its own: under vmap the mapped dimension would be taken for the row
+        return TritonSoftmaxFunction.apply(rows.unsqueeze(-1)).squeeze(-1)
+    return TritonSoftmaxFunction.apply(rows).movedim(-1, dim)
