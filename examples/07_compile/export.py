@@ -55,7 +55,7 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# A layer with weights rounded to a grid of steps of 1/8, three ways: with the ``Function`` of
+# A layer with weights rounded to a grid of steps of 1/8, in two ways: with the ``Function`` of
 # :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with the same gradient on an operator.
 
 
@@ -119,7 +119,7 @@ styles = {"linewidth": 6, "color": "0.75"}, {}, {"linestyle": "--"}
 for (name, curve), style in zip(curves.items(), styles, strict=True):
     axis.plot(curve, label=name, **style)
 axis.set(xlabel="step of fine-tuning", ylabel="mean squared error", ylim=(0, None))
-axis.set_title("Rounded weights, fine-tuned from an exported file: one of two programs has lost its gradient")
+axis.set_title("Rounded weights, fine-tuned from an exported file")
 axis.legend(loc="center right")
 plt.show()
 module, from_function, from_operator = curves.values()

@@ -115,7 +115,7 @@ assert list(runs.values()) == [8, 12, 12, 8]
 assert held["keep the filter"] == held["checkpoint"] + 4 < held["no checkpoint"]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 2.6), layout="constrained", sharey=True)
-figure.suptitle("Keeping one operator's results: almost the memory of a checkpoint, at no second run")
+figure.suptitle("Keep one operator's results: fewer activations, and no second run of it")
 for axis, numbers, label in ((left, held, "activations held"), (right, runs, "calls of the filter, both ways")):
     bars = axis.barh(list(numbers), list(numbers.values()), color=["0.7", "C5", "C5", "C0"])
     axis.bar_label(bars, fmt="%d", padding=3)
