@@ -23,6 +23,7 @@ from tests.support import (
     is_differentiable,
     leaves,
     places,
+    weights_like,
 )
 
 # Much tighter than gradcheck's own rtol of 1e-3, under which a factor of 0.999 goes unseen.
@@ -175,6 +176,27 @@ def failures_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+@each_recipe([recipe for recipe in RECIPES if recipe.calls and "vmap" in recipe.promises])
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch maps some operations by a loop of its own
+def test_vmap_is_a_loop(recipe: Recipe) -> None:
+    """Value and gradient, of two samples that lie side by side in the last dimension."""
+    args = recipe.calls[0].args
+    function = at(places(args), recipe.function, args)
+
+    def both(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        outputs, pull_back = torch.func.vjp(function, *values)
+        return outputs, pull_back(tuple(map(weights_like, outputs)))
+
+    one = [a.detach() for a in leaves(args)]
+    other = [1.25 * a for a in one]
+    mapped = torch.func.vmap(both, in_dims=tuple(a.dim() for a in one))(
+        *(torch.stack(pair, -1) for pair in zip(one, other, strict=True))
+    )
+    loop = [both(*values) for values in (one, other)]
+    for k in range(2):
+        expect_close(mapped[k], [torch.stack(pair) for pair in zip(*(each[k] for each in loop), strict=True)], 1e-10)
 
 
 @each_recipe()
