@@ -22,6 +22,7 @@ from tests.support import (
     gradients,
     is_differentiable,
     leaves,
+    outputs_of,
     places,
     weights_like,
 )
@@ -176,6 +177,21 @@ def failures_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+AUTOCAST = [name for name, found in catalog.verified()["recipes"].items() if found["capabilities"]["autocast"] == "yes"]
+
+
+@each_sample([recipe for recipe in RECIPES if recipe.name in AUTOCAST])
+def test_under_autocast_each_gradient_has_the_dtype_of_its_input(recipe: Recipe, sample: Sample) -> None:
+    """On all samples, where the audit behind the badge looks at the typical one."""
+    args = sample.to(torch.float32).args
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = outputs_of(recipe.function(*args))
+    grads = torch.autograd.grad([o.abs().sum() for o in outputs], leaves(args), allow_unused=True)
+    assert [g.dtype for g in grads if g is not None] == [
+        a.dtype for a, g in zip(leaves(args), grads, strict=True) if g is not None
+    ]
 
 
 @each_recipe([recipe for recipe in RECIPES if recipe.calls and "vmap" in recipe.promises])

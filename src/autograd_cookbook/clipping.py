@@ -166,6 +166,7 @@ class ClippedLinearFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         input, weight = ctx.saved_tensors
+        grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grads, examples = rows(grad_output), rows(input)

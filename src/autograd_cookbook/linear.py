@@ -32,6 +32,7 @@ class LinearFunction(Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         input, weight = ctx.saved_tensors
+        grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = grad_output @ weight.conj()
