@@ -263,3 +263,12 @@ def test_complex_numbers_drop_whole() -> None:
 
 def test_the_audit_of_a_call_without_a_seed() -> None:
     audit(seeded_dropout, (torch.randn(4, 3, dtype=torch.float64, requires_grad=True),)).raise_for_findings()
+
+
+@pytest.mark.parametrize("size", [33, 1000])
+def test_it_runs_where_the_compiler_writes_vector_code(size) -> None:
+    """In torch 2.13 a view of bytes as bools does not: C++ refuses what the compiler writes for it."""
+    x = torch.linspace(-1, 1, size, requires_grad=True)
+    compiled = torch.compile(packed_relu, fullgraph=True)
+    ours, theirs = (torch.autograd.grad(f(x).square().sum(), x)[0] for f in (compiled, torch.relu))
+    assert torch.equal(ours, theirs)

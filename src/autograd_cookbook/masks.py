@@ -43,7 +43,7 @@ def unpack_bits(packed: Tensor, shape: torch.Size) -> Tensor:
     tensor([ True, False,  True])
     """
     places = torch.arange(8, dtype=torch.uint8, device=packed.device)[:, None]
-    flat = (packed >> places & 1).view(torch.bool).reshape(8 * packed.numel())
+    flat = (packed >> places & 1).to(torch.bool).reshape(8 * packed.numel())
     return flat[: shape.numel()].reshape(shape)
 
 
