@@ -42,11 +42,20 @@ extensions = [
 nitpicky = True
 nitpick_ignore = [
     # Signatures name these by where they are defined, the documentation of torch by where they are imported from.
+    ("py:class", "numpy.ndarray"),
     ("py:class", "torch._C.Generator"),
+    ("py:class", "torch._ops.OpOverload"),
+    ("py:class", "torch._ops.OpOverloadPacket"),
     ("py:class", "torch.distributed.distributed_c10d.ProcessGroup"),
+    ("py:class", "torch.export.exported_program.ExportedProgram"),
+    ("py:class", "torch.nn.modules.module.Module"),
     ("py:class", "torch.optim.optimizer.Optimizer"),
+    ("py:class", "torch.utils._python_dispatch.TorchDispatchMode"),
     ("py:class", "torch.utils.hooks.RemovableHandle"),
     ("py:class", "Module"),
+    # Not in the documentation of torch.
+    ("py:exc", "torch._dynamo.exc.TorchDynamoException"),
+    ("py:exc", "torch.linalg.LinAlgError"),
 ]
 exclude_patterns = ["cookbook/**/*.ipynb", "cookbook/**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]

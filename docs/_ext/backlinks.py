@@ -8,7 +8,7 @@ from sphinx.application import Sphinx
 from autograd_cookbook.catalog import RECIPES
 
 ROOT = Path(__file__).parents[2]
-PAGES = {f"{recipe.module}.{export}": recipe.page for recipe in RECIPES for export in recipe.exports}
+PAGES = {name: recipe.page for recipe in RECIPES for name in recipe.names}
 
 
 def append_page(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -146,8 +146,10 @@ class RecipeDirective(SphinxDirective):
             box += Badges(verdicts=record["recipes"][name]["capabilities"])
         box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
-        labels = [(export, nodes.literal(export, export)) for export in recipe.exports]
-        links += listed([link(f"{recipe.module}.{e}", label, "py", "obj", self.env.docname) for e, label in labels])
+        labels = [nodes.literal(export, export) for export in recipe.exports]
+        links += listed(
+            [link(n, label, "py", "obj", self.env.docname) for n, label in zip(recipe.names, labels, strict=True)]
+        )
         path = module.relative_to(Path(catalog.__file__).parents[1])
         links += [nodes.Text(". Source: "), nodes.reference(path.name, path.name, refuri=REPOSITORY + path.as_posix())]
         links += nodes.Text(".")

@@ -370,4 +370,4 @@ assert second["custom_fwd"] != second["cast_inputs"] == 9 * 1.5**2
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: a loss that accumulates in float32.
 # * :doc:`/cookbook/03_stability/safe_functions`: when no precision is enough.
 # * :doc:`/cookbook/07_compile/graph_breaks`: other code that means something else when compiled.
-# * In torch's documentation: :func:`torch.amp.custom_fwd`, :func:`torch.amp.custom_bwd`, :func:`torch.autocast`.
+# * In torch's documentation: :func:`torch.amp.custom_fwd`, :func:`torch.amp.custom_bwd`, :class:`torch.autocast`.

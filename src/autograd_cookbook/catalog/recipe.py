@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -103,6 +104,12 @@ class Recipe:
     def module(self) -> str:
         """Dotted name of the module that holds the recipe."""
         return self.function.__module__
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Dotted names of what it exports, by the modules that define it."""
+        module = import_module(self.module)
+        return tuple(f"{getattr(module, export).__module__}.{export}" for export in self.exports)
 
     @property
     def audit_options(self) -> dict[str, Any]:
