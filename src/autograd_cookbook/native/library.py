@@ -63,7 +63,7 @@ class Library:
 
     @property
     def path(self) -> Path:
-        """The file of the compiled operators, named after its sources: changed ones are built anew."""
+        """The file of the compiled operators, named after its sources so that changed ones are built anew."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autograd_cookbook"
         flags = (FLAGS, CXX_FLAGS, self.extra_flags(), CUDA_FLAGS, with_cuda() and torch.version.cuda)
         content = repr((self.sources, flags, os.uname().machine))
