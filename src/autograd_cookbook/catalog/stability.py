@@ -173,7 +173,7 @@ def _torch_eigh(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor
 def _torch_svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """With the signs, or phases, that the recipe chooses."""
     u, s, vh = torch.linalg.svd(input, full_matrices=False)
-    turn = spectral.phase(u) if s.numel() else u.new_ones(())
+    turn = spectral.phase(u) if s.numel() else u.new_ones(1, 1)
     return u * turn.conj(), s, vh * turn.mT
 
 
