@@ -66,7 +66,7 @@ class Mutant:
             setattr(getattr(module, owner), name, made[name])
             return
         right = getattr(module, name)
-        for other in [m for n, m in sys.modules.items() if n.startswith("autograd_cookbook")]:
+        for other in [m for n, m in sys.modules.items() if n.startswith(("autograd_cookbook", "tests"))]:
             for key, value in list(vars(other).items()):
                 if value is right:
                     setattr(other, key, made[name])

@@ -134,6 +134,33 @@ def test_a_second_derivative_is_nan_where_it_would_be_wrong(function) -> None:
     assert torch.autograd.grad(first.sum(), x)[0].isnan().all(), "a singular value is 0"
 
 
+@pytest.mark.parametrize("function", [eigh, svd])
+@pytest.mark.parametrize("gap", [0.0, None])
+def test_of_a_batch_only_the_matrix_with_a_cluster_has_no_second_derivative(function, gap) -> None:
+    x = torch.stack([torch.eye(3), torch.diag(torch.tensor([1.0, 2.0, 4.0]))]).double()
+    x = x.unsqueeze(0).requires_grad_()  # two dimensions of a batch
+    values = function(x, gap=gap)[0 if function is eigh else 1]
+    (first,) = torch.autograd.grad(values.square().sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert second[0, 0].isnan().all()
+    assert second[0, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("function", [eigh, svd])
+def test_in_a_batch_of_batches_each_matrix_has_the_gradient_that_it_has_alone(function) -> None:
+    x = torch.randn(2, 3, 4, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(4, 4, dtype=torch.float64)
+
+    def loss(x):
+        left, middle, *right = function(x)
+        values, vectors = (left, middle) if function is eigh else (middle, left @ right[0])
+        return (values.exp() * (vectors.abs() if function is eigh else vectors @ weight).sum(-2)).sum()
+
+    (together,) = torch.autograd.grad(loss(x), x)
+    alone = torch.stack([torch.autograd.grad(loss(matrix), x)[0] for row in x for matrix in row]).sum(0)
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_polar_factor_of_an_orthogonal_matrix(dtype) -> None:
     q = torch.linalg.qr(torch.randn(3, 3, dtype=dtype)).Q
