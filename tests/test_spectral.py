@@ -107,6 +107,11 @@ def test_a_single_vector_of_a_cluster_has_a_finite_gradient() -> None:
     assert gradient_of(lambda x: eigh(x)[1][0, 0], x).abs().max() < 10
 
 
+def test_within_a_cluster_nothing_turns() -> None:
+    x, weight = torch.eye(3, dtype=torch.float64), torch.randn(3, 3, dtype=torch.float64)
+    assert gradient_of(lambda x: (eigh(x)[1] * weight).sum(), x).abs().max() < 1e-12
+
+
 def test_gap_widens_the_cluster() -> None:
     x, _ = with_eigenvalues([0.0, 1.0, 1.001])
     weight = torch.randn(3, dtype=torch.float64)
