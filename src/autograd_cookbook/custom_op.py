@@ -8,13 +8,14 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
+from autograd_cookbook.scipy_functions import on_host
+
 
 def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
     """What SciPy computes: rows of ``(*batch, ..., n)``, each filtered by the ``(*batch, order)`` of its batch."""
     from scipy import signal
 
-    rows = input.detach().cpu().resolve_conj().resolve_neg()
-    filters = coefficients.detach().cpu().resolve_conj().resolve_neg().reshape(-1, coefficients.shape[-1])
+    rows, filters = on_host(input), on_host(coefficients).reshape(-1, coefficients.shape[-1])
     output = torch.empty(rows.shape, dtype=rows.dtype)
     if output.numel():
         each = (len(filters), -1, rows.shape[-1])

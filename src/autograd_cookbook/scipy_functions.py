@@ -7,9 +7,14 @@ from torch import Tensor
 from torch.autograd import Function
 
 
-def as_numpy(tensor: Tensor) -> Any:
+def on_host(tensor: Tensor) -> Tensor:
     """The numbers, in the host's memory: copied from a GPU, and from a lazy conjugate; else the same memory."""
-    return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+    return tensor.detach().cpu().resolve_conj().resolve_neg()
+
+
+def as_numpy(tensor: Tensor) -> Any:
+    """The same as an array."""
+    return on_host(tensor).numpy()
 
 
 class DCTFunction(Function):
