@@ -1,5 +1,9 @@
-"""What tests of gradients share: outputs with gradients in one call, and comparison relative to the largest entry."""
+"""What tests of gradients share: outputs with gradients in one call, comparison relative to the largest entry, and a
+file's tests run again on Triton's interpreter."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,3 +90,11 @@ def expect_close(actual: Sequence[Tensor], expected: Sequence[Tensor], rtol: flo
         finite = e[e.isfinite()]
         scale = float(finite.abs().max()) if finite.numel() else 0.0
         torch.testing.assert_close(a.to(e.dtype), e, rtol=rtol, atol=rtol * scale + 1e-15, equal_nan=True)
+
+
+def assert_passes_on_the_interpreter(file: str) -> None:
+    """Run the tests of a file in another process, because Triton decides when it is imported."""
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", file, "-k", "not interpreter"]
+    env = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr

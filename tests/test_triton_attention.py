@@ -1,9 +1,5 @@
 """triton_attention: the numbers of attention, in torch's operations, on the interpreter, and on a GPU."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 from torch.nn import functional as F
@@ -12,7 +8,7 @@ from autograd_cookbook import kernels
 from autograd_cookbook.attention import attention
 from autograd_cookbook.audit import saved_bytes
 from autograd_cookbook.triton_attention import LARGEST_WIDTH, triton_attention
-from tests.support import expect_close, gradients
+from tests.support import assert_passes_on_the_interpreter, expect_close, gradients
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
@@ -37,11 +33,7 @@ def problem(*shapes, dtype=torch.float64, device="cpu"):
 
 @pytest.mark.skipif(kernels.triton is None, reason="Triton is not installed")
 def test_all_of_this_on_the_interpreter() -> None:
-    """In another process, because Triton decides when it is imported."""
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", __file__, "-k", "not interpreter"]
-    env = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_passes_on_the_interpreter(__file__)
 
 
 # In float64 a block has 16 rows.

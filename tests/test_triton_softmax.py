@@ -1,8 +1,6 @@
 """triton_softmax: what torch.softmax says, in torch's operations, on the interpreter, and on a GPU."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,7 +9,7 @@ from torch.autograd import gradgradcheck
 from autograd_cookbook import kernels
 from autograd_cookbook.audit import saved_bytes
 from autograd_cookbook.triton_softmax import LARGEST_BLOCK, triton_softmax
-from tests.support import copies, expect_close, gradients
+from tests.support import assert_passes_on_the_interpreter, copies, expect_close, gradients
 
 INF, NAN = float("inf"), float("nan")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -36,11 +34,7 @@ def sample(*shape, dtype=torch.float64, device="cpu"):
 
 @pytest.mark.skipif(kernels.triton is None, reason="Triton is not installed")
 def test_all_of_this_on_the_interpreter() -> None:
-    """In another process, because Triton decides when it is imported."""
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", __file__, "-k", "not interpreter"]
-    env = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=280)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_passes_on_the_interpreter(__file__)
 
 
 def test_the_environment_decides_what_runs_on_a_cpu() -> None:
