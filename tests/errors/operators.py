@@ -1,0 +1,1 @@
+"""torch.library and custom operators."""

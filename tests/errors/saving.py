@@ -1,0 +1,1 @@
+"""Saved tensors, hooks and checkpoints."""

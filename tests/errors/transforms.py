@@ -1,0 +1,1 @@
+"""torch.func, vmap and forward mode."""
