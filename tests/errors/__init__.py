@@ -10,6 +10,7 @@ import inspect
 import linecache
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -184,5 +185,5 @@ def _run(source: str, warning: bool) -> Raised | None:
 
 
 def _anywhere(text: str) -> str:
-    """Without what is true of this machine alone."""
-    return text.replace(str(Path(torch.__file__).parents[1]), "site-packages")
+    """Without what is true of this machine or of this run alone."""
+    return re.sub(r"0x[0-9a-f]{6,}", "0x…", text.replace(str(Path(torch.__file__).parents[1]), "site-packages"))
