@@ -264,7 +264,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         elif os.WIFSIGNALED(status):  # it hung, or crashed: noticed, and worth a look
             print(f"ended by signal {os.WTERMSIG(status)}: {mutant}", flush=True)
 
-    for mutant in [*right, *mutants]:
+    for number, mutant in enumerate([*right, *mutants]):
+        if number % 200 == 0:
+            print(f"{number} of {len(right) + len(mutants)} tried", flush=True)
         tests = tests_for(mutant, session.items)
         if len(running) >= (os.cpu_count() or 1):
             await_one()
