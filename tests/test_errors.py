@@ -15,6 +15,8 @@ from tests import errors
 from tests.errors import GROUPS, Program
 from tests.errors.__main__ import changes, entry_of, names_in
 
+# Each program runs once, for all tests of one process.
+pytestmark = pytest.mark.xdist_group("errors")
 PROGRAMS = errors.load()
 each_program = pytest.mark.parametrize("program", [pytest.param(p, id=name) for name, p in PROGRAMS.items()])
 

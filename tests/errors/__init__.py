@@ -18,6 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -139,6 +140,7 @@ def file_of(function: Callable[[], Any]) -> str:
     return "\n".join([*imports, "", "", body.strip(), ""]).lstrip()
 
 
+@cache
 def run(source: str, warning: bool = False) -> Raised | None:
     """Run a program in a process of its own, and say what it raised."""
     context = multiprocessing.get_context("fork")

@@ -23,17 +23,33 @@ SITE = "https://autograd-cookbook.github.io/autograd-cookbook/"
 INDEX = Path(__file__).with_name("index.json")
 
 # An entry is taken for what was pasted if this share of its words is there, the rarer ones counting more.
-KNOWN = 0.6
+KNOWN = 0.8
 # Where the last exception or warning of a pasted text starts.
 HEADING = re.compile(r"^(?:\S*:\d+: )?(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning|Unsupported|Violation): ", re.M)
 # A frame of a traceback, with the line of code and the carets below it.
 FRAME = re.compile(r'^[ \t]*File "[^\n]*", line \d+[^\n]*(?:\n[ \t]{4,}[^\n]*)*', re.M)
 # Other people's tensors have other types, and are elsewhere.
+DTYPES = (
+    "float",
+    "double",
+    "half",
+    "bfloat",
+    "complex",
+    "cfloat",
+    "cdouble",
+    "long",
+    "short",
+    "byte",
+    "char",
+    "int",
+    "bool",
+)
 VARIABLE = frozenset(
     (
         *("cpu", "cuda", "mps", "xpu", "meta"),
-        *("float", "double", "half", "bfloat", "complex", "cfloat", "cdouble", "long", "short", "byte", "char"),
-        *("int", "bool", "str", "list", "tuple", "dict", "set", "none", "nonetype", "true", "false", "nan", "inf"),
+        *DTYPES,
+        *(f"{dtype}tensor" for dtype in DTYPES),
+        *("str", "list", "tuple", "dict", "set", "none", "nonetype", "true", "false", "nan", "inf"),
     )
 )
 
