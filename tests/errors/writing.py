@@ -220,8 +220,7 @@ def instance_made():
         def backward(ctx, grad_output):
             return -grad_output
 
-    negate = Negate()
-    negate.apply(torch.randn(3, requires_grad=True))
+    Negate().apply(torch.randn(3, requires_grad=True))
 
 
 @mends(instance_made)
