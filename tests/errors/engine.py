@@ -681,7 +681,7 @@ def inputs_ordered_backward():
 
 @mends(inputs_ordered_backward)
 def inputs_dict_backward():
-    weights = dict(scale=torch.ones(3, requires_grad=True))
+    weights = {"scale": torch.ones(3, requires_grad=True)}
     loss = weights["scale"].square().sum()
     loss.backward(inputs=weights)
 
@@ -701,7 +701,7 @@ def inputs_ordered_grad():
 
 @mends(inputs_ordered_grad)
 def inputs_dict_grad():
-    weights = dict(scale=torch.ones(3, requires_grad=True))
+    weights = {"scale": torch.ones(3, requires_grad=True)}
     loss = weights["scale"].square().sum()
     torch.autograd.grad(loss, weights)
 
@@ -859,44 +859,46 @@ def batch_met_torch():
 
 
 @raises(
-    "A batch of gradients was given for a gradient edge",
-    cause="``is_grads_batched=True`` works from tensors only, not from a ``GradientEdge``. PyTorch says so only where "
-    "the shapes of edge and gradient differ, as those of a batch do.",
-    fix="Give the tensor as the output, or call ``torch.autograd.grad`` once for each gradient.",
-    see=("guide/graph",),
+    "A batch of gradients does not fit the gradient edge",
+    cause="With ``is_grads_batched=True`` the first dimension of the gradient counts the vectors, and the others have "
+    "to be those of the edge's tensor. For an edge PyTorch 2.13 says that batches are not supported, but only where "
+    "the shapes differ: a batch that fits works.",
+    fix="Give a tensor of shape ``(vectors, *shape)``.",
+    see=("guide/graph", "guide/backward"),
 )
-def batch_from_edge():
+def batch_not_for_edge():
+    x = torch.randn(3, requires_grad=True)
+    edge = get_gradient_edge(x.exp())
+    torch.autograd.grad(edge, x, torch.eye(4), is_grads_batched=True)
+
+
+@mends(batch_not_for_edge)
+def batch_for_edge():
     x = torch.randn(3, requires_grad=True)
     edge = get_gradient_edge(x.exp())
     torch.autograd.grad(edge, x, torch.eye(3), is_grads_batched=True)
 
 
-@mends(batch_from_edge)
-def each_from_edge():
-    x = torch.randn(3, requires_grad=True)
-    edge = get_gradient_edge(x.exp())
-    torch.stack([torch.autograd.grad(edge, x, v, retain_graph=True)[0] for v in torch.eye(3)])
-
-
 @raises(
-    "materialize_grads was used with a gradient edge",
-    cause="The zeros would have to be shaped like the input, and an edge of the graph is no tensor.",
+    "materialize_grads met a gradient edge that was not used",
+    cause="The zeros would have to be shaped like the input, and an edge of the graph is no tensor. For an edge that "
+    "is used nothing is said.",
     fix="Use ``allow_unused=True`` and replace ``None``, or give the tensor.",
-    see=("guide/graph",),
+    see=("guide/graph", "guide/backward"),
 )
 def edge_materialized():
     x = torch.randn(3, requires_grad=True)
-    hidden = x.exp()
-    edge = get_gradient_edge(hidden)
-    torch.autograd.grad(hidden.sum(), edge, materialize_grads=True)
+    edge = get_gradient_edge(x.exp())
+    loss = x.square().sum()
+    torch.autograd.grad(loss, edge, materialize_grads=True)
 
 
 @mends(edge_materialized)
-def edge_not_materialized():
+def edge_unused():
     x = torch.randn(3, requires_grad=True)
-    hidden = x.exp()
-    edge = get_gradient_edge(hidden)
-    torch.autograd.grad(hidden.sum(), edge)
+    edge = get_gradient_edge(x.exp())
+    loss = x.square().sum()
+    torch.autograd.grad(loss, edge, allow_unused=True)
 
 
 @raises(
@@ -1065,8 +1067,8 @@ def grad_dtype_is_dtype():
 
 @raises(
     ".grad of a tensor that is not a leaf was read",
-    cause="Backward fills ``.grad`` of leaves only. A result of an operation is none, and so is ``nn.Parameter(...)`` "
-    "after ``.to(device)`` or any other operation.",
+    cause="Backward fills ``.grad`` of leaves only. A result of an operation is none, and neither is what "
+    "``.to(device)`` makes of a parameter, where it has to copy.",
     fix="Call ``hidden.retain_grad()`` before backward, or ask ``torch.autograd.grad`` for the gradient.",
     see=("guide/graph", "guide/backward"),
     warning=True,
@@ -1173,7 +1175,8 @@ def hook_returned_nothing():
 
 @raises(
     "A hook changed the dtype of the gradient",
-    cause="The gradient that a hook returns has the dtype and the device of the one that it was given.",
+    cause="The gradient that a hook returns has the dtype and the device of the one that it was given. The engine "
+    "does not convert it.",
     fix="Convert back: ``.to(grad.dtype)``.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
@@ -1311,7 +1314,7 @@ def node_hook_left_none():
     "A hook on several gradients met torch.autograd.grad with a leaf",
     cause="``register_multi_grad_hook`` asks the engine which of its tensors will get a gradient. In "
     "``torch.autograd.grad`` it cannot tell for leaves.",
-    fix="Use ``backward(inputs=...)``, or hook results in place of leaves, such as ``weight.view_as(weight)``.",
+    fix="Use ``backward(inputs=...)``, choose ``mode='any'``, or hook results in place of leaves.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
 def multi_hook_in_grad():
@@ -1509,8 +1512,8 @@ def anomaly_not_announced():
 
 @raises(
     "backward was called with create_graph=True",
-    cause="``.grad`` then has a history that leads back to its own parameter. The cycle is freed by Python's garbage "
-    "collector only after ``.grad`` is cleared.",
+    cause="``.grad`` then has a history that leads back to its own parameter. Neither the end of all other references "
+    "nor Python's garbage collector frees this cycle; clearing ``.grad`` does.",
     fix="Use ``torch.autograd.grad(..., create_graph=True)``, which fills no ``.grad``.",
     see=("guide/higher_order", "check:freed_at_once"),
     warning=True,
@@ -1539,7 +1542,6 @@ def graph_from_grad():
 def only_inputs_given():
     x = torch.randn(3, requires_grad=True)
     loss = x.exp().sum()
-    torch.autograd.grad(loss, x, only_inputs=True, create_graph=True)
     torch.autograd.grad(loss, x, only_inputs=False)
 
 
@@ -1561,7 +1563,7 @@ def only_inputs_left_out():
 def number_from_tensor():
     temperature = torch.tensor(2.0, requires_grad=True)
     logits = torch.randn(3)
-    logits / float(temperature)  # noqa: B018
+    (logits / float(temperature)).sum()
 
 
 @mends(number_from_tensor)
@@ -1612,21 +1614,22 @@ def result_grad_retained():
 
 
 @raises(
-    "A tensor of integers was created with requires_grad=True",
-    cause="Only floating point and complex tensors have gradients. ``torch.tensor`` of Python integers makes "
-    "integers. The attribute ``x.requires_grad = True`` says the same with a small first letter.",
-    fix="Write ``1.0`` in place of ``1``, or give a ``dtype``.",
+    "A tensor of integers was to require grad from its creation",
+    cause="Only floating point and complex tensors have gradients, and ``nn.Parameter`` and ``requires_grad=True`` "
+    "ask for one. ``torch.tensor`` of Python integers makes integers. The attribute ``x.requires_grad = True`` says "
+    "the same with a small first letter.",
+    fix="Write ``1.0`` in place of ``1``, give a ``dtype``, or use ``nn.Parameter(x, requires_grad=False)``.",
     see=("guide/graph",),
 )
 def integers_require_grad():
-    x = torch.tensor([1, 2, 3], requires_grad=True)
-    x.square().sum().backward()
+    codebook = torch.tensor([[1, 0], [0, 1]])
+    nn.Parameter(codebook)
 
 
 @mends(integers_require_grad)
 def floats_require_grad():
-    x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    x.square().sum().backward()
+    codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    nn.Parameter(codebook)
 
 
 @raises(
@@ -1776,8 +1779,9 @@ def leaf_optimized():
 
 @raises(
     "The operation has no derivative with respect to this input",
-    cause="PyTorch knows the derivative with respect to other inputs, or to none: the name after the colon is the "
-    "input. It says so in the forward pass for some operations, in backward for others.",
+    cause="PyTorch knows the derivative with respect to other inputs only, or to none: what stands after the colon is "
+    "the input. The message comes in backward. The second derivative of an operation is missing in the same way under "
+    "the name of its backward, as for ``_embedding_bag_backward``.",
     fix="Detach that input, if its gradient is not needed, or write the gradient as a Function.",
     see=("guide/decision", "cookbook/06_beyond_autograd/scipy_functions"),
 )
@@ -1796,7 +1800,9 @@ def derivative_of_input_not_needed():
 
 @raises(
     "The operation has no derivative at all",
-    cause="Nobody has written one, or it would be zero wherever it exists. The message comes in backward.",
+    cause="Nobody has written one. The message comes in backward, also in a second one: "
+    "``scaled_dot_product_attention`` and ``ctc_loss`` have first derivatives only, and are named with ``_backward`` "
+    "at the end.",
     fix="Use a differentiable stand-in, or a Function with a gradient of your choice.",
     see=("cookbook/02_changing_the_gradient/surrogate_gradients", "cookbook/02_changing_the_gradient/straight_through"),
 )
@@ -1822,3 +1828,42 @@ def derivative_chosen():
     voltage = torch.randn(3, requires_grad=True)
     spikes = Spike.apply(voltage)
     spikes.sum().backward()
+
+
+@raises(
+    "grad_variables was given to backward",
+    cause="It is the name that ``grad_tensors`` had when tensors were wrapped in variables.",
+    fix="Write ``grad_tensors``.",
+    see=("guide/backward", "guide/api"),
+    warning=True,
+)
+def grad_variables_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_variables=torch.ones(3))
+
+
+@mends(grad_variables_given)
+def grad_tensors_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_tensors=torch.ones(3))
+
+
+@raises(
+    "grad_tensors and grad_variables were both given to backward",
+    cause="They are two names of one argument.",
+    fix="Give ``grad_tensors`` only.",
+    see=("guide/backward", "guide/api"),
+)
+def both_names_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_tensors=torch.ones(3), grad_variables=torch.ones(3))
+
+
+@mends(both_names_given)
+def one_name_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_tensors=torch.ones(3))
