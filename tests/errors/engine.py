@@ -535,7 +535,7 @@ def clone_requires_grad():
 
 @raises(
     "The version of a tensor made in inference mode was read",
-    cause="Inference tensors do not count their in-place changes; that is what makes them cheap.",
+    cause="Inference tensors do not count their in-place changes.",
     fix="Ask ``tensor.is_inference()`` first, or clone it outside of inference mode.",
     see=("guide/grad_modes",),
 )
@@ -579,7 +579,7 @@ def input_used():
 
 @raises(
     "torch.autograd.grad was asked for an input that does not require grad",
-    cause="One of the inputs has ``requires_grad=False``, now: it was never set, or the tensor is a detached copy.",
+    cause="One of the inputs has ``requires_grad=False``: it was never set, or the tensor is a detached copy.",
     fix="Call ``x.requires_grad_()`` before the computation, not after it.",
     see=("guide/backward", "guide/graph"),
 )
@@ -1800,9 +1800,9 @@ def derivative_of_input_not_needed():
 
 @raises(
     "The operation has no derivative at all",
-    cause="Nobody has written one. The message comes in backward, also in a second one: "
-    "``scaled_dot_product_attention`` and ``ctc_loss`` have first derivatives only, and are named with ``_backward`` "
-    "at the end.",
+    cause="Nobody has written one. The message comes in backward, also in a second one: ``ctc_loss`` and "
+    "``scaled_dot_product_attention`` by its fast kernel for the CPU have first derivatives only, and are named with "
+    "``_backward`` at the end.",
     fix="Use a differentiable stand-in, or a Function with a gradient of your choice.",
     see=("cookbook/02_changing_the_gradient/surrogate_gradients", "cookbook/02_changing_the_gradient/straight_through"),
 )

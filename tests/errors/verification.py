@@ -221,8 +221,8 @@ def jacobian_complex_right():
 
 @raises(
     "jvp is not the derivative of forward",
-    cause="``analytical`` is what ``jvp`` gives, column by column, and ``numerical`` a finite difference of "
-    "``forward``. ``check_forward_ad=True`` asks for it, and it is checked before backward.",
+    cause="``analytical`` is what ``jvp`` gives, row by row, and ``numerical`` a finite difference of ``forward``. "
+    "``check_forward_ad=True`` asks for it, and it is checked after backward.",
     fix="Correct ``jvp``: the derivative times the tangent.",
     see=("guide/directions", "cookbook/05_higher_order/forward_mode", "check:forward_mode"),
 )
@@ -575,7 +575,7 @@ def undefined_taken_for_none():
     warning=True,
 )
 def undefined_announced():
-    class SumAndMax(Function):
+    class Sum(Function):
         @staticmethod
         def forward(ctx, x):
             ctx.set_materialize_grads(False)
@@ -588,12 +588,12 @@ def undefined_announced():
             return torch.ones_like(x) if grad_sum is None else grad_sum.expand_as(x)
 
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    gradcheck(SumAndMax.apply, (x,))
+    gradcheck(Sum.apply, (x,))
 
 
 @mends(undefined_announced)
 def undefined_handled():
-    class SumAndMax(Function):
+    class Sum(Function):
         @staticmethod
         def forward(ctx, x):
             ctx.set_materialize_grads(False)
@@ -606,7 +606,7 @@ def undefined_handled():
             return None if grad_sum is None else grad_sum.expand_as(x)
 
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    gradcheck(SumAndMax.apply, (x,))
+    gradcheck(Sum.apply, (x,))
 
 
 @raises(
@@ -707,8 +707,9 @@ def tangent_real():
 @raises(
     "The gradient of a dense input is sparse",
     cause="The engine accepts a sparse gradient for a dense input, as ``nn.Embedding(sparse=True)`` gives it. "
-    "``gradcheck`` accepts it only with ``masked=True``, or for sparse inputs.",
-    fix="Return a dense gradient, or say ``masked=True`` where the sparse one is meant.",
+    "``gradcheck`` does not, with ``masked=True`` neither.",
+    fix="Check the function with ``to_dense()`` in backward, and return the sparse gradient in production if it is "
+    "meant.",
     see=("guide/gradcheck", "check:returned"),
 )
 def gradient_sparse():

@@ -244,7 +244,7 @@ def instance_not_made():
     fix="Give ``apply`` every argument of ``forward`` but ``ctx``.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
-def argument_missing():
+def apply_argument_missing():
     class Scale(Function):
         @staticmethod
         def forward(ctx, x, factor):
@@ -259,7 +259,7 @@ def argument_missing():
     Scale.apply(x)
 
 
-@mends(argument_missing)
+@mends(apply_argument_missing)
 def argument_given():
     class Scale(Function):
         @staticmethod
@@ -826,6 +826,85 @@ def to_save_left_alone():
 
     x = torch.randn(3, requires_grad=True)
     Square.apply(x).sum().backward()
+
+
+@raises(
+    "The attribute non_differentiable of ctx was overwritten",
+    cause="``ctx.mark_non_differentiable`` keeps its arguments in ``ctx.non_differentiable``, which has to be a tuple "
+    "of outputs.",
+    fix="Call ``ctx.mark_non_differentiable(output)``, and choose other names for what is yours.",
+    see=("guide/ctx", "guide/api"),
+)
+def non_differentiable_overwritten():
+    class Quantize(Function):
+        @staticmethod
+        def forward(ctx, x):
+            codes = x.round()
+            ctx.non_differentiable = codes
+            return codes
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    x = torch.randn(3, requires_grad=True)
+    Quantize.apply(x)
+
+
+@mends(non_differentiable_overwritten)
+def non_differentiable_marked():
+    class Quantize(Function):
+        @staticmethod
+        def forward(ctx, x):
+            codes = x.round()
+            ctx.mark_non_differentiable(codes)
+            return codes
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    x = torch.randn(3, requires_grad=True)
+    Quantize.apply(x)
+
+
+@raises(
+    "The attribute dirty_tensors of ctx was overwritten",
+    cause="``ctx.mark_dirty`` keeps its arguments in ``ctx.dirty_tensors``, which has to be a tuple of inputs.",
+    fix="Call ``ctx.mark_dirty(x)``, and choose other names for what is yours.",
+    see=("guide/ctx", "guide/api"),
+)
+def dirty_tensors_overwritten():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.dirty_tensors = [x]
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x.clone())
+
+
+@mends(dirty_tensors_overwritten)
+def dirty_tensors_marked():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x.clone()).sum().backward()
 
 
 @raises(
@@ -1453,8 +1532,9 @@ def gradient_of_same_shape():
 
 @raises(
     "A gradient is on another device than its input",
-    cause="The engine brings the dtype of a gradient to that of the input, but it does not move it. Here it is the "
-    "device ``meta``, which every machine has; usually it is a tensor made in ``backward`` without ``device=``.",
+    cause="The engine brings the dtype of a gradient to that of the input, but it moves only a gradient without "
+    "dimensions. Here it is the device ``meta``, which every machine has; usually it is a tensor made in ``backward`` "
+    "without ``device=``.",
     fix="Make tensors on the device of what they belong to: ``torch.zeros_like(x)``, ``grad_output.new_zeros(...)``.",
     see=("guide/backward", "check:returned"),
 )
@@ -1489,6 +1569,42 @@ def gradient_on_same_device():
 
     x = torch.randn(3, requires_grad=True)
     Crop.apply(x).sum().backward()
+
+
+@raises(
+    "The gradient of a sparse input has another sparse layout",
+    cause="A sparse input takes a gradient in its own layout, or a dense one. The engine does not convert between "
+    "sparse layouts.",
+    fix="Return the layout of the input: ``grad.to_sparse(layout=x.layout)``.",
+    see=("guide/backward", "check:returned"),
+)
+def gradient_of_other_layout():
+    class Densify(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.to_dense()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.to_sparse_csr()
+
+    x = torch.eye(3).to_sparse().requires_grad_()
+    Densify.apply(x).sum().backward()
+
+
+@mends(gradient_of_other_layout)
+def gradient_of_same_layout():
+    class Densify(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.to_dense()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.to_sparse(layout=torch.sparse_coo)
+
+    x = torch.eye(3).to_sparse().requires_grad_()
+    Densify.apply(x).sum().backward()
 
 
 @raises(
