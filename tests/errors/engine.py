@@ -207,9 +207,9 @@ def backward_of_sum():
 
 @raises(
     "A result that backward needs was changed in place",
-    cause="The operation named last saved its own output (as ``exp``, ``tanh``, ``sigmoid`` and ``sqrt`` do), and an "
-    "in-place operation gave it a new version. For an operation or a Function that saved its input, the message names "
-    "the operation that made that input.",
+    cause="The operation that the message names saved its own output (as ``exp``, ``tanh``, ``sigmoid`` and ``sqrt`` "
+    "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
+    "message names the operation that made that input.",
     fix="Change a copy: ``y = y + 1`` in place of ``y += 1``. Or change it before it is used.",
     see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
 )

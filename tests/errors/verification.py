@@ -828,6 +828,8 @@ def batch_runs():
     see=("guide/gradcheck", "check:batched_grad", "check:repeatable"),
 )
 def batch_differs():
+    random.seed(0)
+
     class Jitter(Function):
         @staticmethod
         def forward(ctx, x):
@@ -835,18 +837,20 @@ def batch_differs():
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output * (1 + random.uniform(-1e-4, 1e-4))
+            return grad_output * (1 + random.uniform(-5e-4, 5e-4))
 
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    gradcheck(Jitter.apply, (x,), nondet_tol=1e-3, check_batched_grad=True)
+    gradcheck(Jitter.apply, (x,), nondet_tol=1e-2, check_batched_grad=True)
 
 
 @mends(batch_differs)
 def batch_agrees():
+    random.seed(0)
+
     class Jitter(Function):
         @staticmethod
         def forward(ctx, x):
-            ctx.factor = 1 + random.uniform(-1e-4, 1e-4)
+            ctx.factor = 1 + random.uniform(-5e-4, 5e-4)
             return x.clone()
 
         @staticmethod
@@ -854,7 +858,7 @@ def batch_agrees():
             return grad_output * ctx.factor
 
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
-    gradcheck(Jitter.apply, (x,), nondet_tol=1e-3, check_batched_grad=True)
+    gradcheck(Jitter.apply, (x,), nondet_tol=1e-2, check_batched_grad=True)
 
 
 @raises(
@@ -911,6 +915,8 @@ def batch_of_tangents_runs():
     see=("guide/gradcheck", "cookbook/05_higher_order/forward_mode"),
 )
 def batch_of_tangents_differs():
+    random.seed(0)
+
     class Jitter(Function):
         @staticmethod
         def forward(x):
@@ -922,7 +928,7 @@ def batch_of_tangents_differs():
 
         @staticmethod
         def jvp(ctx, tangent):
-            return tangent * (1 + random.uniform(-1e-4, 1e-4))
+            return tangent * (1 + random.uniform(-5e-4, 5e-4))
 
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     options = {"check_forward_ad": True, "check_backward_ad": False, "check_undefined_grad": False}
