@@ -23,7 +23,7 @@ def evaluate(black_box: BlackBox, input: Tensor, shape: torch.Size | None = None
         RuntimeError: if its shape has changed, or a value is not finite.
     """
     with torch.no_grad():
-        output = black_box(input.detach().double().clone())
+        output = black_box(input.double().clone())
     if not isinstance(output, Tensor) or not output.is_floating_point():
         kind = output.dtype if isinstance(output, Tensor) else type(output).__name__
         raise TypeError(f"expected the black box to return a floating tensor, got {kind}")
@@ -51,7 +51,7 @@ class FiniteDifferenceFunction(Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[None, Tensor, None]:
         (input,) = ctx.saved_tensors
         # Contiguous, so that flat is a view into it, whatever the layout of the input.
-        point = input.detach().to(torch.float64, memory_format=torch.contiguous_format, copy=True)
+        point = input.to(torch.float64, memory_format=torch.contiguous_format, copy=True)
         flat, grad_input = point.view(-1), torch.zeros_like(point)
         for i, center in enumerate(flat.tolist()):
             flat[i] = center + ctx.step
@@ -111,13 +111,14 @@ class SimultaneousPerturbationFunction(Function):
         (input,) = ctx.saved_tensors
         # Drawn on the CPU: the same directions on every device.
         generator = torch.Generator().manual_seed(ctx.seed)
-        point = input.detach().double()
+        point = input.double()
         grad_input = torch.zeros_like(point)
         for _ in range(ctx.samples):
             signs = torch.randint(0, 2, input.shape, generator=generator).to(point) * 2 - 1
-            above = evaluate(ctx.black_box, point + ctx.step * signs, grad_output.shape)
-            below = evaluate(ctx.black_box, point - ctx.step * signs, grad_output.shape)
-            grad_input += ((above - below) * grad_output).sum() / (2 * ctx.step) * signs
+            shift = ctx.step * signs
+            above = evaluate(ctx.black_box, point + shift, grad_output.shape)
+            below = evaluate(ctx.black_box, point - shift, grad_output.shape)
+            grad_input += ((above - below) * grad_output).sum() / (2 * shift)
         return None, (grad_input / ctx.samples).to(input.dtype), None, None, None
 
 

@@ -76,7 +76,7 @@ class LinearCrossEntropyFunction(Function):
         scale = grad_loss.masked_fill(target == ctx.ignore_index, 0)
         # To autograd the logsumexp is a constant: a formula written here would have a wrong derivative.
         grads = LinearCrossEntropyGradient.apply(
-            input, weight, bias, target, logsumexp, scale, ctx.chunk_size, tuple(ctx.needs_input_grad[:3])
+            input, weight, bias, target, logsumexp, scale, ctx.chunk_size, ctx.needs_input_grad
         )
         return *grads, None, None, None
 
@@ -95,7 +95,7 @@ class LinearCrossEntropyGradient(Function):
         logsumexp: Tensor,
         grad_loss: Tensor,
         chunk_size: int | None,
-        needed: tuple[bool, bool, bool],
+        needed: tuple[bool, ...],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         # Tokens are weighted before and after the matmuls: probabilities over many tokens are too small for float16.
         scale = grad_loss[:, None]

@@ -80,10 +80,10 @@ class OdeintFunction(Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         output, times, *parameters = ctx.saved_tensors
         needs_initial, needs_times, *needs_parameters = ctx.needs_input_grad[2:]
-        moments, adjoint = times.unbind(), grad_output[-1]
-        sums = [torch.zeros_like(t) for t in (*moments, *parameters)]
-        for n in reversed(range(len(moments) - 1)):
-            start, end = moments[n : n + 2]
+        adjoint = grad_output[-1]
+        sums = [torch.zeros_like(t) for t in (*times, *parameters)]
+        for n in reversed(range(len(times) - 1)):
+            start, end = times[n : n + 2]
             states = [output[n]]
             for i in range(ctx.steps - 1):
                 states.append(_step(ctx.function, i, ctx.steps, states[-1], start, end, *parameters))
@@ -92,10 +92,10 @@ class OdeintFunction(Function):
                 wanted = (needs_initial or n > 0 or i > 0, needs_times, needs_times, *needs_parameters)
                 _, pull_back = vjp(step, states.pop(), start, end, *parameters, wanted=wanted)
                 adjoint, *grads = pull_back(adjoint)
-                for k, grad in zip((n, n + 1, *range(len(moments), len(sums))), grads, strict=True):
+                for k, grad in zip((n, n + 1, *range(len(times), len(sums))), grads, strict=True):
                     sums[k] = sums[k] if grad is None else sums[k] + grad
             adjoint = None if adjoint is None else adjoint + grad_output[n]
-        grad_times, grad_parameters = sums[: len(moments)], sums[len(moments) :]
+        grad_times, grad_parameters = sums[: len(times)], sums[len(times) :]
         return (
             None,
             None,
@@ -158,23 +158,23 @@ class OdeintAdjointFunction(OdeintFunction):
             return slope, *(-grad for grad in pull_back(adjoint) if grad is not None)
 
         def along_slope(n: int, grad: Tensor) -> Tensor:
-            return (grad.conj() * ctx.function(moments[n], output[n], *parameters)).real.sum().to(times.dtype)
+            return (grad.conj() * ctx.function(times[n], output[n], *parameters)).real.sum().to(times.dtype)
 
-        moments, adjoint = times.unbind(), grad_output[-1]
+        adjoint = grad_output[-1]
         grads = tuple(torch.zeros_like(p) for p, needed in zip(parameters, needs_parameters, strict=True) if needed)
-        for n in reversed(range(len(moments) - 1)):
+        for n in reversed(range(len(times) - 1)):
             # Begins at the state that was kept: the way back drifts no further than one interval.
             augmented = (output[n + 1], adjoint, *grads)
-            size = (moments[n] - moments[n + 1]) / ctx.steps
+            size = (times[n] - times[n + 1]) / ctx.steps
             for i in range(ctx.steps):
-                augmented = rk4(slopes, moments[n + 1] + i * size, size, augmented)
+                augmented = rk4(slopes, times[n + 1] + i * size, size, augmented)
             _, adjoint, *grads = augmented
             adjoint = adjoint + grad_output[n]
         grad_times = None
         if needs_times:
             # Later is further along the slope. Only the first state is given: to leave it later is to move less.
             first = -along_slope(0, adjoint - grad_output[0])
-            grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(moments)))])
+            grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(times)))])
         rest = iter(grads)
         return None, None, adjoint, grad_times, *(next(rest) if needed else None for needed in needs_parameters)
 

@@ -41,7 +41,7 @@ def noise(values: Tensor, gap: float | None) -> Tensor:
     """The distance at which eigenvalues or singular values count as equal, with two dimensions of size 1."""
     if gap is None:
         gap = 10 * values.shape[-1] * torch.finfo(values.dtype).eps
-    return gap * torch.linalg.vector_norm(values.detach(), dim=-1, keepdim=True).unsqueeze(-1)
+    return gap * torch.linalg.vector_norm(values, dim=-1, keepdim=True).unsqueeze(-1)
 
 
 def phase(vectors: Tensor) -> Tensor:
