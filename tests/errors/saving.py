@@ -1271,3 +1271,27 @@ def node_hook_returns_all():
     z = x * y
     z.grad_fn.register_hook(lambda grad_inputs, grad_outputs: (grad_inputs[0].clamp(-1, 1), grad_inputs[1]))
     z.sum().backward()
+
+
+@raises(
+    "An activation memory budget was set in eager mode",
+    cause="The budget steers what the compiler's partitioner recomputes. Eager execution has no such step.",
+    fix="Set it inside of a function that ``torch.compile`` compiles; in eager mode use ``checkpoint``.",
+    see=("cookbook/07_compile/selective_checkpointing",),
+)
+def budget_in_eager_mode():
+    def loss(x):
+        with torch.autograd.graph.region_activation_memory_budget(0.5):
+            return x.sin().exp().sum()
+
+    loss(torch.randn(4, requires_grad=True)).backward()
+
+
+@mends(budget_in_eager_mode)
+def budget_in_compiled_code():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        with torch.autograd.graph.region_activation_memory_budget(0.5):
+            return x.sin().exp().sum()
+
+    loss(torch.randn(4, requires_grad=True)).backward()
