@@ -2065,3 +2065,27 @@ def cotangent_shape():
 def cotangent_same_shape():
     output, pullback = vjp(torch.sin, torch.randn(5, 3))
     pullback(torch.ones(3).expand_as(output))
+
+
+@raises(
+    "vmap warned that it runs an operation sample by sample",
+    warning=True,
+    cause="""The operation, which the text names, has no rule for batches. ``vmap`` calls it once for each sample: the
+    result is right, and slower.""",
+    fix="""Use an operation that has a rule: here ``scatter``, out of place. For an operator of your own, register one
+    with ``torch.library.register_vmap``.""",
+    see=("cookbook/05_higher_order/per_sample_gradients", "cookbook/06_beyond_autograd/custom_operator"),
+)
+def vmap_falls_back():
+    def permute(x, order):
+        return torch.zeros_like(x).scatter_(0, order, x)
+
+    vmap(permute, in_dims=(0, None))(torch.randn(5, 3), torch.tensor([2, 0, 1]))
+
+
+@mends(vmap_falls_back)
+def vmap_in_one_call():
+    def permute(x, order):
+        return torch.zeros_like(x).scatter(0, order, x)
+
+    vmap(permute, in_dims=(0, None))(torch.randn(5, 3), torch.tensor([2, 0, 1]))
