@@ -167,6 +167,8 @@ def newest(session: nox.Session) -> None:
     """Run the tests on the newest torch, by hand or nightly."""
     session.install(*nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test"))
     session.install("--upgrade", "torch", "-e", ".")
+    # Which messages are other ones; the tests fail on each.
+    session.run("python", "-m", "tests.errors", env=ONE_THREAD, success_codes=[0, 1])
     pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests", "-W", "default")
 
 

@@ -31,6 +31,7 @@ extensions = [
     "sphinxext.opengraph",
     "notfound.extension",
     "backlinks",
+    "error_index",
     "freshness",
     "gallery",
     "listings",

@@ -31,6 +31,7 @@ from autograd_cookbook.catalog import BY_NAME, RECIPES
 SURVIVORS = Path(__file__).with_name("survivors.json")
 GOAL = 0.98
 SECONDS = 120  # for the tests of one mutant; those that hang are noticed
+CHUNK = 20  # tests that run in one process without a change
 METHODS = ("backward", "jvp", "vmap")
 # These need a process or a compiler, and see nothing that the others do not.
 PASSED_OVER = ("test_copied_source_runs_alone", "test_badges_hold", "test_catalog_entry_is_consistent")
@@ -45,7 +46,7 @@ FORGETTABLE = ("mT", "mH", "T", "H", "real")
 
 @dataclass(frozen=True)
 class Mutant:
-    """One function of the package with one thing changed, or with nothing changed if there is no code."""
+    """One function of the package with one thing changed; without code it stands for tests of what is right."""
 
     module: str
     function: str
@@ -247,8 +248,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     """In place of running the tests once: run them on every mutant, as many at a time as there are processors."""
     chosen = session.config.getoption("--modules")
     mutants = all_mutants(chosen)
+    tests = {mutant: tests_for(mutant, session.items) for mutant in mutants}
     # Tests that fail on what is right would kill everything.
-    right = dict.fromkeys(Mutant(mutant.module, mutant.function, "unchanged", None) for mutant in mutants)
+    all_tests = list(dict.fromkeys(item for chosen_for in tests.values() for item in chosen_for))
+    right = {}
+    for first in range(0, len(all_tests), CHUNK):
+        part = all_tests[first : first + CHUNK]
+        right[Mutant(part[0].nodeid, part[-1].nodeid, "unchanged", None)] = part
     running: dict[int, Mutant] = {}
     survived: list[Mutant] = []
     failing: list[Mutant] = []
@@ -264,15 +270,16 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         elif os.WIFSIGNALED(status):  # it hung, or crashed: noticed, and worth a look
             print(f"ended by signal {os.WTERMSIG(status)}: {mutant}", flush=True)
 
-    for mutant in [*right, *mutants]:
-        tests = tests_for(mutant, session.items)
+    for number, (mutant, chosen_for) in enumerate((right | tests).items()):
+        if number % 200 == 0:
+            print(f"{number} of {len(right) + len(tests)} tried", flush=True)
         if len(running) >= (os.cpu_count() or 1):
             await_one()
-        running[start(mutant, tests)] = mutant
+        running[start(mutant, chosen_for)] = mutant
     while running:
         await_one()
     for mutant in failing:
-        print(f"tests fail without a change: {mutant}")
+        print(f"a test fails without a change, from {mutant.module} to {mutant.function}")
     verdict = judge([str(m) for m in mutants], sorted(str(m) for m in survived), not chosen)
     session.testsfailed = len(failing) + verdict
     return True

@@ -14,6 +14,7 @@ import pytest
 
 from autograd_cookbook.audit import command
 from autograd_cookbook.audit.checks import all_checks
+from autograd_cookbook.command import main
 
 FILE = '''
 import sys
@@ -129,7 +130,7 @@ def audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
     def run(name: str, inputs: str = "torch.randn(2)", *options: str) -> Outcome:
         target = name if ":" in name else f"work/functions.py:{name}"
-        status = command.main(["audit", target, "--inputs", inputs, *options])
+        status = main(["audit", target, "--inputs", inputs, *options])
         return Outcome(status, *capsys.readouterr())
 
     yield run
@@ -289,7 +290,7 @@ def test_on_a_terminal_progress_is_one_line_and_marks_have_colors(
 
 
 def test_list_names_every_check(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["audit", "--list"]) == 0
+    assert main(["audit", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(all_checks())
     for line, check in zip(lines, all_checks().values(), strict=True):
@@ -297,7 +298,7 @@ def test_list_names_every_check(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_shows_an_example_and_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["audit", "--help"]) == 0
+    assert main(["audit", "--help"]) == 0
     shown = capsys.readouterr().out
     assert 'python -m autograd_cookbook audit square.py:Square --inputs "torch.randn(4, 3), 2"' in shown
     options = "inputs reference gradient surrogate tolerance require skip only seed device timeout no-isolate json list"
@@ -345,7 +346,7 @@ def test_a_target_that_is_none(audit: Audit, target: str, words: list[str]) -> N
 
 
 def test_a_target_without_a_colon(capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = Outcome(command.main(["audit", "functions.py", "--inputs", "1"]), *capsys.readouterr())
+    outcome = Outcome(main(["audit", "functions.py", "--inputs", "1"]), *capsys.readouterr())
     assert "expected FILE.py:NAME or package.module:NAME, got 'functions.py'" in said(outcome)
 
 
@@ -432,7 +433,7 @@ def test_options_that_are_none(audit: Audit, options: str, words: list[str]) -> 
     ],
 )
 def test_arguments_that_are_missing(argv: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    line = said(Outcome(command.main(argv), *capsys.readouterr()))
+    line = said(Outcome(main(argv), *capsys.readouterr()))
     for word in words:
         assert word in line
 

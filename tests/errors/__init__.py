@@ -10,6 +10,7 @@ import inspect
 import linecache
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -17,6 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -140,6 +142,7 @@ def file_of(function: Callable[[], Any]) -> str:
     return "\n".join([*imports, "", "", body.strip(), ""]).lstrip()
 
 
+@cache
 def run(source: str, warning: bool = False) -> Raised | None:
     """Run a program in a process of its own, and say what it raised."""
     context = multiprocessing.get_context("fork")
@@ -186,5 +189,5 @@ def _run(source: str, warning: bool) -> Raised | None:
 
 
 def _anywhere(text: str) -> str:
-    """Without what is true of this machine alone."""
-    return text.replace(str(Path(torch.__file__).parents[1]), "site-packages")
+    """Without what is true of this machine or of this run alone."""
+    return re.sub(r"0x[0-9a-f]{6,}", "0x…", text.replace(str(Path(torch.__file__).parents[1]), "site-packages"))

@@ -2,10 +2,8 @@
 
 import argparse
 import contextlib
-import difflib
 import importlib
 import importlib.util
-import io
 import json
 import math
 import os
@@ -13,10 +11,10 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,26 +27,18 @@ from autograd_cookbook.audit.report import Report
 from autograd_cookbook.audit.runner import TIMEOUT, audit
 from autograd_cookbook.audit.state import seed_everything
 from autograd_cookbook.audit.subject import is_differentiable
+from autograd_cookbook.command import PROGRAM, UsageError, instead
 
-PROGRAM = "python -m autograd_cookbook"
 FORMS = "expected FILE.py:NAME or package.module:NAME"
 SLOW = 1.0
 COLORS = {"✗ error": 31, "! warning": 33}
+DESCRIPTION = "Find out what is wrong with a custom function, and how to mend it."
 EPILOG = f"""\
 example:
   {PROGRAM} audit square.py:Square --inputs "torch.randn(4, 3), 2"
 
 exit status: 0 if nothing was found, 1 if something was, 2 if the command cannot be understood.
 """
-
-
-class UsageError(Exception):
-    """What was given, and what was expected, in one line."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
 
 
 class _List(argparse.Action):
@@ -83,41 +73,9 @@ class _Progress:
         self.name = ""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # the marks, where the encoding has none
-    try:
-        try:
-            options, unknown = _parser().parse_known_args(argv)
-            if unknown:
-                known = [f"--{name.replace('_', '-')}" for name in vars(options) if name not in ("command", "target")]
-                raise UsageError(f"unknown argument {unknown[0]!r}{_instead(unknown[0].partition('=')[0], known)}")
-            status = _audit(options)
-        except SystemExit as finished:  # --help and --list
-            status = int(finished.code or 0)
-        sys.stdout.flush()
-    except UsageError as error:
-        print(f"{PROGRAM}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit of Python complains
-        return 141
-    return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog=PROGRAM, description="Custom gradients for PyTorch.")
-    command = parser.add_subparsers(metavar="COMMAND", dest="command", required=True).add_parser(
-        "audit",
-        help="find out what is wrong with a custom function, and how to mend it",
-        description="Find out what is wrong with a custom function, and how to mend it.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = command.add_argument
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Say what arguments there are."""
+    add = parser.add_argument
     add("target", metavar="FILE.py:NAME", help="what to audit: an autograd.Function, a module, an operator, a function")
     add("--inputs", metavar="EXPRESSION", required=True, help="the arguments of a call: 'torch.randn(4, 3), 2'")
     add("--reference", metavar="NAME", help="a composition to compare with, in FILE")
@@ -134,7 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="print the report as JSON")
     add("-v", "--verbose", action="store_true", help="say on stderr which check runs")
     add("--list", action=_List, nargs=0, help="print every check with its family and purpose")
-    return parser
 
 
 def _names(text: str) -> list[str]:
@@ -162,12 +119,13 @@ def _device(text: str) -> str:
     return text
 
 
-def _audit(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Audit, print the report; return the exit status."""
     for option, known in (("only", all_checks()), ("skip", all_checks()), ("require", capability_names())):
         for name in getattr(options, option):
             if name not in known:
                 kind = "capability" if option == "require" else "check"
-                raise UsageError(f"--{option}: unknown {kind} {name!r}{_instead(name, known)}")
+                raise UsageError(f"--{option}: unknown {kind} {name!r}{instead(name, known)}")
     place, _, name = options.target.rpartition(":")
     words = [*name.split("."), *([] if place.endswith(".py") else place.split("."))]
     if not all(map(str.isidentifier, words)):
@@ -230,7 +188,7 @@ def _imported(place: str) -> Iterator[ModuleType]:
         return
     file, path = Path(place), list(sys.path)
     if not file.is_file():
-        raise UsageError(f"no file {place!r}{_instead(file.name, (f.name for f in file.parent.glob('*.py')))}")
+        raise UsageError(f"no file {place!r}{instead(file.name, (f.name for f in file.parent.glob('*.py')))}")
     name = file.stem.replace(".", "_")
     if name in sys.modules:  # it may be called what a module of Python is called
         name = f"audited_{name}"
@@ -286,7 +244,7 @@ def _function(module: ModuleType, place: str, dotted: str, device: str | None) -
                 key=lambda name: getattr(vars(module).get(name), "__module__", "") != module.__name__,
             )
             where = place if value is module else getattr(value, "__name__", type(value).__name__)
-            raise UsageError(f"no {part!r} in {where}{_instead(part, known)}")
+            raise UsageError(f"no {part!r} in {where}{instead(part, known)}")
         value = getattr(value, part)
     if isinstance(value, type) and issubclass(value, torch.autograd.Function):
         return value.apply
@@ -310,7 +268,7 @@ def _inputs(expression: str, module: ModuleType, seed: int) -> tuple[tuple[Any, 
     seed_everything(seed)
 
     def hint(error: BaseException) -> str:
-        return _instead(str(error.name), scope) if isinstance(error, NameError) else ""
+        return instead(str(error.name), scope) if isinstance(error, NameError) else ""
 
     with _explained(f"--inputs {expression!r}", hint):
         value = eval(expression, scope)
@@ -319,11 +277,3 @@ def _inputs(expression: str, module: ModuleType, seed: int) -> tuple[tuple[Any, 
     if not lent or any(tensor.requires_grad for tensor in lent):
         return args, False
     return tree_map(lambda leaf: leaf.detach().requires_grad_() if is_differentiable(leaf) else leaf, args), True
-
-
-def _instead(name: str, known: Iterable[str]) -> str:
-    """What may have been meant, as the end of a message."""
-    known = [each for each in known if not each.startswith("_")]
-    if near := difflib.get_close_matches(name, known):
-        return f"; did you mean {' or '.join(near)}?"
-    return f"; there are {', '.join(known[:8])}{', …' if known[8:] else ''}" if known else ""
