@@ -129,7 +129,9 @@ def file_of(function: Callable[[], Any]) -> str:
     """The body of a function as a file that runs alone: with those imports of its module that it needs."""
     lines = textwrap.dedent(inspect.getsource(function)).splitlines()
     (definition,) = ast.parse("\n".join(lines)).body
-    body = textwrap.dedent("\n".join(lines[definition.body[0].lineno - 1 :]))
+    statement = definition.body[0]
+    first = min([statement, *getattr(statement, "decorator_list", [])], key=lambda node: node.lineno)
+    body = textwrap.dedent("\n".join(lines[first.lineno - 1 :]))
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     imports = []
     for node in ast.parse(Path(inspect.getfile(function)).read_text()).body:
