@@ -106,7 +106,8 @@ intersphinx_mapping = {
 # Whenever a page is read it is run: its cache does not know what the package's code was. See freshness.py.
 nb_execution_mode = "force"
 nb_execution_show_tb = True
-nb_execution_timeout = 120
+nb_execution_timeout = 300
+nb_merge_streams = True  # or what a cell prints is cut where its process paused
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 
 # KaTeX turns formulas into HTML in the build, with the Node.js that pip has installed. Its start over a Unix socket

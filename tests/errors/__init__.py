@@ -36,6 +36,12 @@ GROUPS = {
     "operators": "torch.library and custom operators",
 }
 SECONDS = 120.0
+SLOW_IMPORTS = (
+    "torch._dynamo",
+    "torch.export",
+    "torch._functorch.aot_autograd",
+    "torch.fx.experimental.symbolic_shapes",
+)
 FILE = "program.py"  # what tracebacks call a program
 
 
@@ -132,6 +138,7 @@ def file_of(function: Callable[[], Any]) -> str:
     statement = definition.body[0]
     first = min([statement, *getattr(statement, "decorator_list", [])], key=lambda node: node.lineno)
     body = textwrap.dedent("\n".join(lines[first.lineno - 1 :]))
+    body = re.sub(r"(\n [^\n]*)\n\n(?=\S)", r"\1\n\n\n", body)  # as is usual at the top level of a file
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     imports = []
     for node in ast.parse(Path(inspect.getfile(function)).read_text()).body:
@@ -145,6 +152,8 @@ def file_of(function: Callable[[], Any]) -> str:
 @cache
 def run(source: str, warning: bool = False) -> Raised | None:
     """Run a program in a process of its own, and say what it raised."""
+    for module in SLOW_IMPORTS:  # here once, instead of in each of the processes
+        importlib.import_module(module)
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(source, warning, theirs))

@@ -82,7 +82,8 @@ def loss_real():
 
 @raises(
     "The gradient given to backward has another shape than the output",
-    cause="The vector has one element for each element of the output. It is not broadcast.",
+    cause="The vector has one element for each element of the output. It is not broadcast. The function that "
+    "``torch.func.vjp`` returns says the same of its cotangents.",
     fix="Give a tensor of the shape of the output, such as ``torch.ones_like(y)``.",
     see=("guide/backward",),
 )
@@ -1634,7 +1635,8 @@ def floats_require_grad():
 
 @raises(
     "requires_grad_ was called on a tensor of integers",
-    cause="Only floating point and complex tensors have gradients, although the message does not mention complex ones.",
+    cause="Only floating point and complex tensors have gradients, although the message does not mention complex ones. "
+    "``torch.func.grad`` says the same of an argument of integers.",
     fix="Convert it first: ``x.float().requires_grad_()``.",
     see=("guide/graph",),
 )

@@ -349,33 +349,6 @@ def setup_context_by_keyword():
 
 
 @raises(
-    "The backward of a custom operator returned too many gradients",
-    cause="""It returns one gradient for each argument of the operator, in its order. The operator has one argument,
-    the backward returns two. The second gradient meets an internal argument of PyTorch, which is why the text says
-    that it was not a Variable.""",
-    fix="Return as many values as the operator has arguments, ``None`` for those that need none.",
-    see=("cookbook/06_beyond_autograd/custom_operator",),
-)
-def too_many_gradients():
-    @custom_op("cookbook::double", mutates_args=())
-    def double(x: Tensor) -> Tensor:
-        return 2 * x
-
-    double.register_autograd(lambda ctx, grad_output: (2 * grad_output, 2 * grad_output))
-    double(torch.randn(3, requires_grad=True)).sum().backward()
-
-
-@mends(too_many_gradients)
-def one_gradient():
-    @custom_op("cookbook::double", mutates_args=())
-    def double(x: Tensor) -> Tensor:
-        return 2 * x
-
-    double.register_autograd(lambda ctx, grad_output: 2 * grad_output)
-    double(torch.randn(3, requires_grad=True)).sum().backward()
-
-
-@raises(
     "The backward of an operator that takes a list of tensors returned loose gradients",
     cause="""The gradients come in the structure of the inputs: for an argument that is a list, a list of gradients.
     The counts in the text include an internal argument.""",

@@ -670,7 +670,7 @@ def inputs_unpacked():
     "Fewer saved tensors than backward unpacks",
     cause="``ctx.saved_tensors`` has as many elements as the last ``ctx.save_for_backward`` was given, here none. It "
     "is also empty inside ``forward``, where nothing has been packed yet, and a second call of ``save_for_backward`` "
-    "replaces the first.",
+    "replaces the first. A ``jvp`` finds there what ``save_for_forward`` was given.",
     fix="Save everything in one call, and unpack as many in ``backward``.",
     see=("guide/ctx",),
 )
@@ -1448,7 +1448,8 @@ def gradient_for_each():
 @raises(
     "backward returns a gradient for an argument that is no tensor",
     cause="An argument of ``forward`` that is a number, a string or a list of tensors takes no gradient. Positions "
-    "count from 1. Often the gradients are in the wrong order, or a learnable number was given by ``.item()``.",
+    "count from 1. Often the gradients are in the wrong order, or a learnable number was given by ``.item()``. "
+    "For a custom operator it means that its backward returns more gradients than the operator has arguments.",
     fix="Return ``None`` in its place, or give the argument as a tensor.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )

@@ -25,9 +25,11 @@ INDEX = Path(__file__).with_name("index.json")
 # An entry is taken for what was pasted if this share of its words is there, the rarer ones counting more.
 KNOWN = 0.8
 # Where the last exception or warning of a pasted text starts.
-HEADING = re.compile(r"^(?:\S*:\d+: )?(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning|Unsupported|Violation): ", re.M)
+HEADING = re.compile(
+    r"^(?:\S*:\d+: )?(?:(?:\w+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception|Warning|Unsupported)): ", re.MULTILINE
+)
 # A frame of a traceback, with the line of code and the carets below it.
-FRAME = re.compile(r'^[ \t]*File "[^\n]*", line \d+[^\n]*(?:\n[ \t]{4,}[^\n]*)*', re.M)
+FRAME = re.compile(r'^[ \t]*File "[^\n]*", line \d+[^\n]*(?:\n[ \t]{4,}[^\n]*)*', re.MULTILINE)
 # Other people's tensors have other types, and are elsewhere.
 DTYPES = (
     "float",
