@@ -17,6 +17,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import networkx as nx
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
@@ -80,8 +81,8 @@ class Line:
 
     @property
     def width(self) -> float:
-        # A path has no extent where there is nothing but blanks.
-        return TextPath((0, 0), self.text, prop=self.font).get_extents().width if self.text.strip() else 0
+        # From the control points: the exact extent of all curves would take longer than all of the rest.
+        return float(np.ptp(TextPath((0, 0), self.text, prop=self.font).vertices[:, 0]))
 
     @property
     def height(self) -> float:
@@ -109,28 +110,29 @@ def shape_of(tensor: Tensor) -> str:
 # --- Where it stands ---
 
 
-def rows_of(graph: nx.MultiDiGraph) -> tuple[list[list[Any]], nx.DiGraph]:
-    """Nodes by their longest distance from an output, and a graph in which each edge goes from a row to the next.
+def rows_of(graph: nx.MultiDiGraph) -> tuple[list[list[Any]], dict[tuple[Node, Node], list[Any]]]:
+    """Nodes by their longest distance from an output, and the way of each edge from row to row.
 
-    An edge that passes rows is cut by a stand-in, a tuple, in each of them.
+    Where an edge passes a row, it has a stand-in there, a tuple.
     """
     rows = [list(generation) for generation in nx.topological_generations(graph)]
     row = {node: i for i, nodes in enumerate(rows) for node in nodes}
-    short = nx.DiGraph()
-    short.add_nodes_from(graph)
+    routes = {}
     for tail, head in dict.fromkeys(graph.edges()):
         passed = [(tail, head, i) for i in range(row[tail] + 1, row[head])]
         for stand_in in passed:
             rows[stand_in[2]].append(stand_in)
-        nx.add_path(short, [tail, *passed, head])
-    return rows, short
+        routes[tail, head] = [tail, *passed, head]
+    return rows, routes
 
 
 def columns_of(
-    rows: Sequence[Sequence[Any]], graph: nx.DiGraph, width: Callable[[Any], float]
+    rows: Sequence[Sequence[Any]], routes: Iterable[Sequence[Any]], width: Callable[[Any], float]
 ) -> tuple[list[list[Any]], dict[Any, float]]:
     """The order in each row, and where each node is centered: near its neighbors, without touching any in its row."""
     rows, x = [list(row) for row in rows], {}
+    graph = nx.DiGraph(step for route in routes for step in itertools.pairwise(route))
+    graph.add_nodes_from(node for row in rows for node in row)
     for row in rows:
         x |= dict(zip(row, spread([0.0] * len(row), [width(node) for node in row]), strict=True))
     for sweep in range(SWEEPS):
@@ -190,8 +192,8 @@ def draw(
     width = {node: max(line.width for line in lines) + 2 * PADDING for node, lines in texts.items()}
     height = {node: sum(line.height for line in lines) + 2 * PADDING * 0.6 for node, lines in texts.items()}
 
-    rows, short = rows_of(graph)
-    rows, x = columns_of(rows, short, lambda node: width.get(node, 0))
+    rows, routes = rows_of(graph)
+    rows, x = columns_of(rows, routes.values(), lambda node: width.get(node, 0))
     y, below = {}, 0.0
     tallest = [max((height.get(node, 0) for node in row), default=0) for row in rows]
     for row, row_height in zip(rows, tallest, strict=True):
@@ -219,8 +221,8 @@ def draw(
     if title:
         axes.set_title(title)
 
-    for tail, head in dict.fromkeys(graph.edges()):
-        passed = [(x[node], y[node]) for node in nx.shortest_path(short, tail, head)[1:-1]]
+    for (tail, head), route in routes.items():
+        passed = [(x[node], y[node]) for node in route[1:-1]]
         count = graph.number_of_edges(tail, head)
         for i in range(count):
             shift = PARALLEL * (i - (count - 1) / 2)
