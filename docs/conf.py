@@ -31,6 +31,7 @@ extensions = [
     "sphinxext.opengraph",
     "notfound.extension",
     "backlinks",
+    "decision",
     "freshness",
     "gallery",
     "listings",
