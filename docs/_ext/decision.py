@@ -44,7 +44,7 @@ SLOW = Question(
         ),
         "It does not compile whole": No(
             "Graph breaks have causes, and most can be removed.",
-            "See where the graph breaks, and why.",
+            "see where the graph breaks, and why.",
             ("cookbook/07_compile/graph_breaks",),
         ),
         "Yes, and a profile says that this function is still the bottleneck": Yes(
@@ -59,7 +59,7 @@ MEMORY = Question(
     {
         "A composition of something that torch has": No(
             "`x * sigmoid(x)` keeps a tensor that `silu` does not keep. A custom function only undoes that.",
-            "The built-in; or `torch.compile`, which finds out what need not be kept.",
+            "the built-in; or `torch.compile`, which finds out what need not be kept.",
             ("cookbook/04_memory/selective_saving",),
         ),
         "The activations of whole layers": No(
@@ -101,12 +101,12 @@ NUMERICS = Question(
     {
         "In a softmax, a log-sum-exp or a cross-entropy": No(
             "Torch's own are stable, compositions of `exp` and `log` are not.",
-            "The built-in that takes logits. The recipes are for its gaps, such as rows that are fully masked.",
+            "the built-in that takes logits. The recipes are for its gaps, such as rows that are fully masked.",
             ("cookbook/03_stability/cross_entropy", "cookbook/01_first_steps/reductions"),
         ),
         "At elements that `torch.where` throws away": No(
             "Zero times infinity is NaN, also in backward.",
-            "A second `where`, on the input.",
+            "a second `where`, on the input.",
             ("cookbook/03_stability/safe_functions",),
         ),
         "In a root, a quotient or a logarithm at 0": Yes(
@@ -202,7 +202,7 @@ HIGHER = Question(
         ),
         "With respect to complex numbers": No(
             "Autograd knows them.",
-            "The composition. Only a custom backward has to mind the conjugate.",
+            "the composition. Only a custom backward has to mind the conjugate.",
             ("cookbook/05_higher_order/complex_numbers",),
         ),
         "The second, of a custom function that exists": Yes(
@@ -212,14 +212,14 @@ HIGHER = Question(
 )
 
 TREE = Question(
-    "Where does the wish come from?",
+    "What brings you here?",
     {
         "Torch lacks the function, but its operations can compose it": Question(
             "What is wrong with the composition?",
             {
                 "Nothing": No(
                     "Autograd differentiates it, to any order, and nobody has to verify that.",
-                    "A Python function, or a module.",
+                    "a Python function, or a module.",
                 ),
                 "It is slow": SLOW,
                 "It takes too much memory": MEMORY,
@@ -232,7 +232,7 @@ TREE = Question(
             {
                 "Nothing, a wrapper would be neater": No(
                     "A wrapper runs slower and saves no byte, as measured below.",
-                    "A Python function that calls the built-in.",
+                    "a Python function that calls the built-in.",
                 ),
                 "The speed": SLOW,
                 "The memory": MEMORY,
@@ -279,8 +279,7 @@ class DecisionDirective(SphinxDirective):
             question = nodes.paragraph("", "", *self.parse_inline(node.text)[0], classes=["decision-question"])
             return [question, *(self.answer(a, n, name, i) for i, (a, n) in enumerate(node.answers.items()))]
         text = f"**Yes.** {node.reason}" if isinstance(node, Yes) else f"**No.** {node.reason} Instead: {node.instead}"
-        if node.pages:
-            text += "\n\n→ " + ", ".join(f"{{doc}}`/{page}`" for page in node.pages)
+        text += "\n" + "".join(f"\n- {{doc}}`/{page}`" for page in node.pages)
         kind = "yes" if isinstance(node, Yes) else "no"
         return [nodes.container("", *self.parse_text_to_nodes(text), is_div=True, classes=[f"decision-{kind}"])]
 
