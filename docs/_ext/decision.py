@@ -38,7 +38,7 @@ SLOW = Question(
     "Has it been compiled?",
     {
         "Not yet": No(
-            "A function of one's own does not make the same arithmetic faster. The compiler does.",
+            "A function of one's own does not make the same arithmetic faster. The compiler can.",
             "`torch.compile` of the composition.",
             ("cookbook/07_compile/torch_compile",),
         ),
