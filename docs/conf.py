@@ -1,5 +1,6 @@
 """Sphinx configuration. What needs more than a setting lives in ``_ext``."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ extensions = [
     "sphinxext.opengraph",
     "notfound.extension",
     "backlinks",
+    "decision",
     "error_index",
     "freshness",
     "gallery",
@@ -102,6 +104,8 @@ intersphinx_mapping = {
 }
 
 # --- Executed pages and math ---------------------------------------------------------------------------------------
+
+os.environ["KINETO_LOG_LEVEL"] = "99"  # or pages show what the profiler, which counts bytes, says of itself
 
 # Whenever a page is read it is run: its cache does not know what the package's code was. See freshness.py.
 nb_execution_mode = "force"
