@@ -4,18 +4,18 @@ import itertools
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 
-pytest.importorskip("matplotlib", reason="what draws the figures is not installed")
-nx = pytest.importorskip("networkx")
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
+import graph_picture
+from graph_picture import COLUMN_GAP, accumulator, columns_of, draw, kind, rows_of, spread, walk
+from matplotlib import pyplot as plt
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "_ext"))
-import graph_picture  # noqa: E402
-from graph_picture import COLUMN_GAP, accumulator, columns_of, draw, kind, rows_of, spread, walk  # noqa: E402
-from matplotlib import pyplot as plt  # noqa: E402
+pytestmark = pytest.mark.site  # it needs what the site is built with
 
 
 @pytest.fixture(autouse=True)

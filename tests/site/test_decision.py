@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "docs" / "_ext"))
 
 from decision import TREE, No, Question, Yes, leaves  # noqa: E402
 
+pytestmark = pytest.mark.site  # it needs what the site is built with
 LEAVES = dict(leaves())
 
 
