@@ -1,0 +1,31 @@
+"""The guide is whole: every page is listed, introduced, and says what it rests on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+GUIDE = Path(__file__).parents[1] / "docs" / "guide"
+INDEX = (GUIDE / "index.md").read_text()
+PAGES = sorted(path.stem for path in GUIDE.glob("*.md") if path.stem != "index")
+TREES = re.findall(r"```{toctree}\n(.*?)```", INDEX, flags=re.DOTALL)
+LISTED = [line for tree in TREES for line in tree.splitlines() if line and not line.startswith(":")]
+
+
+def test_the_parts_are_captioned_and_list_every_page_once() -> None:
+    captions = re.findall(r":caption: (.*)", INDEX)
+    assert captions == re.findall(r"^## (.*)", INDEX, flags=re.MULTILINE)
+    assert len(captions) == len(TREES)
+    assert sorted(LISTED) == sorted([*PAGES, "../glossary"])
+
+
+def test_a_line_says_what_each_page_is_good_for_in_the_order_of_the_contents() -> None:
+    assert re.findall(r"^- {doc}`([\w./]+)`: \S", INDEX, flags=re.MULTILINE) == LISTED
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_names_its_sources_at_the_end(page: str) -> None:
+    text = (GUIDE / f"{page}.md").read_text()
+    sources = text.rpartition("\n## ")[2]
+    assert sources.startswith("Sources\n"), f"the last section of {page} is not its sources"
+    assert re.search(r"https://|{external\+", sources), f"{page} links to no source"
