@@ -29,3 +29,22 @@ def test_a_page_names_its_sources_at_the_end(page: str) -> None:
     sources = text.rpartition("\n## ")[2]
     assert sources.startswith("Sources\n"), f"the last section of {page} is not its sources"
     assert re.search(r"https://|{external\+", sources), f"{page} links to no source"
+
+
+GLOSSARY = (GUIDE.parent / "glossary.md").read_text().partition("```{glossary}\n")[2].partition("```")[0]
+ENTRIES = [block.partition("\n    ")[0].splitlines() for block in GLOSSARY.strip().split("\n\n")]
+
+
+def test_the_glossary_is_sorted_and_names_each_term_once() -> None:
+    assert len(ENTRIES) >= 70
+    first = [entry[0] for entry in ENTRIES]
+    assert first == sorted(first, key=str.lower)
+    terms = [term for entry in ENTRIES for term in entry]
+    assert len({term.lower() for term in terms}) == len(terms)
+
+
+def test_the_glossary_refers_to_terms_that_it_has() -> None:
+    terms = {term for entry in ENTRIES for term in entry}
+    used = re.findall(r"{term}`(?:[^`<]*<)?([^`>]+)>?`", " ".join(GLOSSARY.split()))
+    # As Sphinx does, a term is also found in another case.
+    assert {term.lower() for term in used} <= {term.lower() for term in terms}
