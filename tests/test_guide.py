@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from autograd_cookbook.audit.checks import all_checks
+
 GUIDE = Path(__file__).parents[1] / "docs" / "guide"
 INDEX = (GUIDE / "index.md").read_text()
 PAGES = sorted(path.stem for path in GUIDE.glob("*.md") if path.stem != "index")
@@ -48,3 +50,21 @@ def test_the_glossary_refers_to_terms_that_it_has() -> None:
     used = re.findall(r"{term}`(?:[^`<]*<)?([^`>]+)>?`", " ".join(GLOSSARY.split()))
     # As Sphinx does, a term is also found in another case.
     assert {term.lower() for term in used} <= {term.lower() for term in terms}
+
+
+def test_every_check_is_reached_from_the_red_flags_or_has_none() -> None:
+    text = (GUIDE / "checklist.md").read_text()
+    flags, _, rest = text.partition("\n## No flag\n")
+    none = rest.partition("\n## ")[0]
+    flagged, unflagged = ({*re.findall(r"{ref}`check-([\w-]+)`", part)} for part in (flags, none))
+    assert flagged | unflagged == {name.replace("_", "-") for name in all_checks()}
+    assert not flagged & unflagged
+
+
+def test_a_red_flag_names_the_check_that_is_run_on_it() -> None:
+    flags = (GUIDE / "checklist.md").read_text().partition("\n## No flag\n")[0]
+    for block in re.split(r"\n\*\*", flags)[1:]:
+        named = {name.replace("-", "_") for name in re.findall(r"{ref}`check-([\w-]+)`", block)}
+        run = {*re.findall(r'flag\(\s*"(\w+)"', block), *re.findall(r'only=\["(\w+)"', block)}
+        assert run, block
+        assert run <= named, block
