@@ -68,3 +68,11 @@ def test_a_red_flag_names_the_check_that_is_run_on_it() -> None:
         run = {*re.findall(r'flag\(\s*"(\w+)"', block), *re.findall(r'only=\["(\w+)"', block)}
         assert run, block
         assert run <= named, block
+
+
+def test_each_false_statement_is_refuted_by_a_run() -> None:
+    text = (GUIDE / "statements.md").read_text()
+    statements = re.split(r"\n### ", text.partition("\n## Sources\n")[0])[1:]
+    assert len(statements) >= 20
+    assert all("{code-cell} python" in statement for statement in statements)
+    assert len({statement.splitlines()[0] for statement in statements}) == len(statements)
