@@ -149,9 +149,10 @@ def browser(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure bytes and time of all recipes, or of those named, into benchmarks/results."""
+    """Measure bytes and time of all recipes, or of those named, and of checking them, into benchmarks/results."""
     install(session)
     session.run("python", "benchmarks/costs.py", *session.posargs, env=ONE_THREAD)
+    session.run("python", "benchmarks/checking.py", *session.posargs, env=ONE_THREAD)
 
 
 @nox.session(default=False)

@@ -60,3 +60,16 @@ def test_what_it_says_to_win_it_wins(recipe: Recipe) -> None:
 
 def test_nothing_is_stored_about_recipes_that_are_gone() -> None:
     assert set(stored()) == {recipe.name for recipe in COSTLY}
+
+
+def test_every_recipe_was_checked_and_timed() -> None:
+    rows = json.loads((costs.RESULTS.parent / "checking.json").read_text())
+    assert set(rows) == {recipe.name for recipe in RECIPES if recipe.calls}, (
+        "run python benchmarks/checking.py with the names of those that are missing"
+    )
+    for name, row in rows.items():
+        for key in ("date", "device", "threads", "torch", "python"):
+            assert row["on"][key], f"the results of {name} do not say their {key}"
+        assert set(row["seconds"]) == set(row["verdict"]) == {"gradcheck", "fast mode", "gradgradcheck", "audit"}
+        assert all(seconds > 0 for seconds in row["seconds"].values()), name
+        assert row["verdict"]["audit"] == "passes", f"the audit had something to say against {name}"
