@@ -14,6 +14,8 @@ from torch.autograd.gradcheck import GradcheckError
 
 from autograd_cookbook.audit import audit
 
+# The pages by what a reader meets; the others of their folder are by what the audit checks.
+GROUPS = ("wrong_numbers", "crashes", "waste", "transformed")
 WIDTH = 100
 LABELED_TITLE = re.compile(r"^\(pitfall-(?P<name>[a-z0-9-]+)\)=\n## (?P<title>.+)$", re.MULTILINE)
 
