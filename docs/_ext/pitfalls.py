@@ -23,6 +23,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 from torch import Tensor
+from verdicts import GROUPS, Pitfall, pitfalls_of
 
 import autograd_cookbook.audit
 from autograd_cookbook.audit import Report, audit
@@ -36,6 +37,7 @@ from tests.audit import corpus  # noqa: E402
 from tests.audit.corpus import Specimen  # noqa: E402
 
 CHECKS = all_checks()
+PAGES = ROOT / "docs" / "pitfalls"
 
 
 # --- A specimen ---
@@ -127,17 +129,35 @@ def parsed(directive: SphinxDirective, text: str) -> list[nodes.Node]:
     return document.children
 
 
-def to_section(check: str, label: nodes.Node, docname: str) -> nodes.Node:
+def link_to(kind: str, target: str, label: nodes.Node, docname: str) -> nodes.Node:
     return addnodes.pending_xref(
         "",
         label,
         refdomain="std",
-        reftype="ref",
-        reftarget=f"check-{check}".replace("_", "-"),
+        reftype=kind,
+        reftarget=target,
         refexplicit=True,
         refwarn=True,
         refdoc=docname,
     )
+
+
+def to_section(check: str, docname: str) -> nodes.Node:
+    return link_to("ref", f"check-{check}".replace("_", "-"), nodes.literal(check, check), docname)
+
+
+def to_page(stem: str, docname: str) -> nodes.Node:
+    title = next(line for line in (PAGES / f"{stem}.md").read_text().splitlines() if line.startswith("# "))
+    return link_to("doc", f"/pitfalls/{stem}", nodes.inline("", title.removeprefix("# ")), docname)
+
+
+def to_pitfall(pitfall: Pitfall, docname: str) -> nodes.Node:
+    return link_to("ref", pitfall.label, nodes.inline(pitfall.title, pitfall.title), docname)
+
+
+def met_as(check: str) -> list[Pitfall]:
+    """The pitfalls whose sections link a check."""
+    return [p for group in GROUPS for p in pitfalls_of(PAGES / f"{group}.md") if check in p.checks]
 
 
 class ChecksDirective(SphinxDirective):
@@ -168,6 +188,7 @@ class ChecksDirective(SphinxDirective):
             section += paragraph
         section += parsed(self, rest)
         section += self.listing(check)
+        section += self.backlinks(check)
 
         codes = code_of(broken), code_of(mended)
         # Names apart: what differs is what was mended.
@@ -208,10 +229,19 @@ class ChecksDirective(SphinxDirective):
             capability = nodes.literal(check.capability, check.capability)
             sentence += [nodes.Text("In a report, this is the capability "), capability, nodes.Text(". ")]
         if check.needs:
-            needed = to_section(check.needs, nodes.literal(check.needs, check.needs), self.env.docname)
+            needed = to_section(check.needs, self.env.docname)
             sentence += [nodes.Text("It is skipped where "), needed, nodes.Text(" has found something.")]
         if sentence.children:
             yield sentence
+
+    def backlinks(self, check: Check) -> Iterator[nodes.Node]:
+        """The programs in which a reader meets it."""
+        for group in GROUPS:
+            self.env.note_dependency(str(PAGES / f"{group}.md"))
+        if met := met_as(check.name):
+            links = [to_pitfall(pitfall, self.env.docname) for pitfall in met]
+            parts = [node for link in links for node in (nodes.Text("; "), link)][1:]
+            yield nodes.paragraph("", "", nodes.Text("Met as: "), *parts, nodes.Text("."), classes=["pitfall-met"])
 
     def depend_on(self, *things: Any) -> None:
         """Have the page read again when the code that it shows, or that it runs, has changed."""
@@ -229,28 +259,35 @@ class CheckIndexDirective(SphinxDirective):
         return [self.section(family) for family in FAMILIES]
 
     def section(self, family: str) -> nodes.section:
-        page = Path(self.env.srcdir, "pitfalls", f"{family}.md")
-        self.env.note_dependency(str(page))
-        title = next(line for line in page.read_text().splitlines() if line.startswith("# ")).removeprefix("# ")
-        link = addnodes.pending_xref(
-            "",
-            nodes.inline(title, title),
-            refdomain="std",
-            reftype="doc",
-            reftarget=f"/pitfalls/{family}",
-            refexplicit=True,
-            refwarn=True,
-            refdoc=self.env.docname,
-        )
+        self.env.note_dependency(str(PAGES / f"{family}.md"))
+        link = to_page(family, self.env.docname)
         section = nodes.section("", nodes.title("", "", link), ids=[f"family-{family}"], names=[f"family-{family}"])
         self.state.document.note_explicit_target(section, section)
         entries = nodes.definition_list(classes=["check-index"])
         for check in CHECKS.values():
             if check.family == family:
                 self.env.note_dependency(inspect.getfile(check.function))
-                term = to_section(check.name, nodes.literal(check.name, check.name), self.env.docname)
+                term = to_section(check.name, self.env.docname)
                 definition = nodes.definition("", *parsed(self, check.purpose))
                 entries += nodes.definition_list_item("", nodes.term("", "", term), definition)
+        section += entries
+        return section
+
+
+class PitfallIndexDirective(SphinxDirective):
+    """``{pitfall-index}``: the pages by what a reader meets, with their sections."""
+
+    def run(self) -> list[nodes.Node]:
+        return [self.section(group) for group in GROUPS]
+
+    def section(self, group: str) -> nodes.section:
+        page = PAGES / f"{group}.md"
+        self.env.note_dependency(str(page))
+        title = nodes.title("", "", to_page(group, self.env.docname))
+        section = nodes.section("", title, ids=[f"group-{group}".replace("_", "-")])
+        entries = nodes.bullet_list(classes=["pitfall-index"])
+        for pitfall in pitfalls_of(page):
+            entries += nodes.list_item("", nodes.paragraph("", "", to_pitfall(pitfall, self.env.docname)))
         section += entries
         return section
 
@@ -258,4 +295,5 @@ class CheckIndexDirective(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("checks", ChecksDirective)
     app.add_directive("check-index", CheckIndexDirective)
+    app.add_directive("pitfall-index", PitfallIndexDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
