@@ -58,6 +58,9 @@ nitpick_ignore = [
     ("py:class", "torch.utils._python_dispatch.TorchDispatchMode"),
     ("py:class", "torch.utils.hooks.RemovableHandle"),
     ("py:class", "Module"),
+    # Arguments of the command line's own functions.
+    ("py:class", "argparse.ArgumentParser"),
+    ("py:class", "argparse.Namespace"),
     # Not in the documentation of torch.
     ("py:exc", "torch._dynamo.exc.TorchDynamoException"),
     ("py:exc", "torch.linalg.LinAlgError"),

@@ -81,7 +81,7 @@ class ErrorsDirective(SphinxDirective):
         """To a page, by its title, or to a check of the audit."""
         prefix, _, name = target.rpartition(":")
         if prefix == "check":
-            return to_section(name, nodes.literal(name, name), self.env.docname)
+            return to_section(name, nodes.literal(name, name))
         return addnodes.pending_xref(
             "",
             nodes.inline("", ""),

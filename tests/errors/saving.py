@@ -623,34 +623,6 @@ def recomputation_in_same_dtype():
 
 
 @raises(
-    "The recomputation differed, and debug=True told where",
-    cause="""The same mismatch as without ``debug``: forward and recomputation saved different tensors. With
-    ``debug=True`` the text lists the operations of both runs, each with its stack. The cause is the first line that
-    differs.""",
-    fix="Compare the two lists, and make the function do the same in both runs.",
-    see=("cookbook/04_memory/checkpointing", "check:checkpoint"),
-)
-def recomputation_debugged():
-    calls = []
-
-    def block(x):
-        calls.append(x)
-        return x.sin().exp() if len(calls) == 1 else x.sin()
-
-    x = torch.randn(4, requires_grad=True)
-    checkpoint(block, x, use_reentrant=False, debug=True).sum().backward()
-
-
-@mends(recomputation_debugged)
-def recomputation_equal_debugged():
-    def block(x):
-        return x.sin().exp()
-
-    x = torch.randn(4, requires_grad=True)
-    checkpoint(block, x, use_reentrant=False, debug=True).sum().backward()
-
-
-@raises(
     "checkpoint was given debug=True and a context_fn",
     cause="``debug=True`` records the operations with contexts of its own, and there is one place for contexts.",
     fix="Debug without ``context_fn``, then put it back.",
