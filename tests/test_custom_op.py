@@ -237,6 +237,23 @@ def test_vmap_over_signals_with_coefficients_of_their_own() -> None:
     torch.testing.assert_close(coefficients_inside.transpose(0, 1), expected, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.parametrize("shape", [(6,), (3, 6), (2, 3, 6)])
+def test_backward_itself_sums_over_the_signals_that_share_coefficients(shape) -> None:
+    """Not the engine, which would do it without a word. A batch of coefficients keeps its own dimension."""
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    a = torch.tensor([-0.5, 0.2], dtype=torch.float64, requires_grad=True)
+    y = recursive_filter(x, a)
+    assert [g.shape for g in y.grad_fn.apply(torch.randn_like(y))] == [x.shape, a.shape]
+    batch = torch.stack([a, a / 2, -a]).detach().requires_grad_()
+    signals = x.expand(3, *shape)
+    y = recursive_filter_op(signals, batch)
+    weights = torch.randn_like(y)
+    assert [g.shape for g in y.grad_fn.apply(weights)[:2]] == [signals.shape, batch.shape]
+    (found,) = torch.autograd.grad(y, batch, weights)
+    each = [torch.autograd.grad(recursive_filter(x, b), b, w)[0] for b, w in zip(batch.unbind(), weights, strict=True)]
+    torch.testing.assert_close(found, torch.stack(each), rtol=1e-12, atol=1e-13)
+
+
 def test_it_keeps_its_output_and_nothing_else() -> None:
     x, a = example(torch.float32)
     assert saved_bytes(recursive_filter, x, a) == x.nbytes

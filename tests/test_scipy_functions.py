@@ -161,6 +161,28 @@ def test_a_hessian_of_each_matrix_in_a_batch() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_a_mapped_solve_has_the_gradients_of_each_in_both_modes() -> None:
+    """Where the graph is recorded outside of the map, so that backward and jvp meet the whole batch."""
+    indices, _, _ = system(4)
+    values = torch.randn(2, 12, dtype=torch.float64)[:, : indices.shape[1]]
+    values[:, :4] += 4
+    values.requires_grad_()
+    batch = torch.randn(2, 4, 3, dtype=torch.float64)
+    mapped = torch.func.vmap(lambda v, b: sparse_solve(indices, v, b))
+    each = [sparse_solve(indices, v, b) for v, b in zip(values, batch, strict=True)]
+    weights = torch.randn(2, 4, 3, dtype=torch.float64)
+    (found,) = torch.autograd.grad(mapped(values, batch), values, weights)
+    (expected,) = torch.autograd.grad(torch.stack(each), values, weights)
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-12)
+    direction = torch.randn_like(values)
+    _, found = torch.func.jvp(lambda v: mapped(v, batch), (values.detach(),), (direction,))
+    expected = [
+        torch.func.jvp(lambda v, b=b: sparse_solve(indices, v, b), (v,), (d,))[1]
+        for v, b, d in zip(values.detach(), batch, direction, strict=True)
+    ]
+    torch.testing.assert_close(found, torch.stack(expected), rtol=1e-11, atol=1e-12)
+
+
 def test_only_stored_places_have_a_gradient() -> None:
     """So a value that is stored and 0 gets one, and what is not stored would have changed the solution, too."""
     indices, values = torch.tensor([[0, 1, 0], [0, 1, 1]]), torch.tensor([2.0, 4.0, 0.0], requires_grad=True)
