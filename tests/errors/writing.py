@@ -1773,30 +1773,21 @@ def differentiable_twice():
 
 
 @raises(
-    "backward converts to NumPy while a second order is recorded",
-    cause="Under ``create_graph=True`` the saved tensors and the incoming gradient require grad in ``backward``, as "
-    "anywhere else: a tensor of the graph does not become an array, since its history would be lost.",
-    fix="Decorate ``backward`` with ``@once_differentiable``, or write it in operations of torch.",
-    see=("cookbook/06_beyond_autograd/scipy_functions", "guide/higher_order", "check:second_order"),
+    "NumPy was called on a tensor that requires grad",
+    cause="An array has no history, so the gradient would be lost. It also comes from inside of ``backward``, where "
+    "saved tensors and the incoming gradient require grad under ``create_graph=True``.",
+    fix="Put the code into the ``forward`` of a Function, where tensors require no grad, and write its ``backward``. "
+    "Where no gradient is wanted: ``x.detach().numpy()``. In a ``backward``: ``@once_differentiable``.",
+    see=("cookbook/06_beyond_autograd/scipy_functions", "guide/decision", "check:second_order"),
 )
-def numpy_in_backward():
-    class Cube(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.from_numpy(x.numpy() ** 3)
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            (x,) = ctx.saved_tensors
-            return grad_output * torch.from_numpy(3 * x.numpy() ** 2)
-
-    x = torch.randn(3, requires_grad=True)
-    torch.autograd.grad(Cube.apply(x).sum(), x, create_graph=True)
+def numpy_on_parameter():
+    weight = torch.nn.Parameter(torch.randn(8))
+    cubes = torch.from_numpy(weight.numpy() ** 3)
+    cubes.sum().backward()
 
 
-@mends(numpy_in_backward)
-def numpy_once_differentiable():
+@mends(numpy_on_parameter)
+def numpy_in_function():
     class Cube(Function):
         @staticmethod
         def forward(ctx, x):
@@ -1809,8 +1800,8 @@ def numpy_once_differentiable():
             (x,) = ctx.saved_tensors
             return grad_output * torch.from_numpy(3 * x.numpy() ** 2)
 
-    x = torch.randn(3, requires_grad=True)
-    torch.autograd.grad(Cube.apply(x).sum(), x, create_graph=True)
+    weight = torch.nn.Parameter(torch.randn(8))
+    Cube.apply(weight).sum().backward()
 
 
 @raises(
