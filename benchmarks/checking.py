@@ -3,9 +3,6 @@
 ``python benchmarks/checking.py`` checks all of them, ``python benchmarks/checking.py relu tanh`` these two again.
 """
 
-import datetime
-import json
-import platform
 import resource
 import sys
 import time
@@ -16,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from costs import processor
+from costs import store
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
@@ -104,23 +101,6 @@ def measure(recipe: Recipe) -> dict[str, Any]:
     return row
 
 
-def store(rows: dict[str, Any]) -> None:
-    """Put rows beside those of other recipes, with what they were measured on; the file is whole or not there."""
-    place = {
-        "date": datetime.date.today().isoformat(),
-        "device": processor(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__.partition("+")[0],
-        "python": platform.python_version(),
-    }
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    known |= {name: {"on": place} | row for name, row in rows.items()}
-    known = {recipe.name: known[recipe.name] for recipe in CHECKED if recipe.name in known}
-    partial = RESULTS.with_suffix(".partial")
-    partial.write_text(json.dumps(known, indent=1) + "\n")
-    partial.replace(RESULTS)
-
-
 def main(names: list[str]) -> None:
     """Measure, print, store."""
     if unknown := set(names) - BY_NAME.keys():
@@ -130,7 +110,7 @@ def main(names: list[str]) -> None:
         torch.manual_seed(0)
         row = measure(recipe)
         print(recipe.name, row, flush=True)
-        store({recipe.name: row})
+        store({recipe.name: row}, RESULTS, [recipe.name for recipe in CHECKED])
 
 
 if __name__ == "__main__":

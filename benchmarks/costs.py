@@ -99,7 +99,7 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def store(rows: dict[str, Any]) -> None:
+def store(rows: dict[str, dict[str, Any]], path: Path, order: list[str]) -> None:
     """Put rows beside those of other recipes, with what they were measured on; the file is whole or not there."""
     place = {
         "date": datetime.date.today().isoformat(),
@@ -108,24 +108,25 @@ def store(rows: dict[str, Any]) -> None:
         "torch": torch.__version__.partition("+")[0],
         "python": platform.python_version(),
     }
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    known |= {name: {"on": place, "contenders": contenders} for name, contenders in rows.items()}
-    known = {recipe.name: known[recipe.name] for recipe in RECIPES if recipe.cost and recipe.name in known}
-    RESULTS.parent.mkdir(exist_ok=True)
-    partial = RESULTS.with_suffix(".partial")
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known |= {name: {"on": place} | row for name, row in rows.items()}
+    known = {name: known[name] for name in order if name in known}
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(known, indent=1) + "\n")
-    partial.replace(RESULTS)
+    partial.replace(path)
 
 
 def main(names: list[str]) -> None:
     """Measure, print, store."""
-    if unknown := set(names) - {recipe.name for recipe in RECIPES if recipe.cost}:
+    order = [recipe.name for recipe in RECIPES if recipe.cost]
+    if unknown := set(names) - set(order):
         raise SystemExit(f"no recipe with a cost: {', '.join(sorted(unknown))}")
-    for recipe in [BY_NAME[name] for name in names] or [recipe for recipe in RECIPES if recipe.cost]:
+    for recipe in [BY_NAME[name] for name in names or order]:
         torch.manual_seed(0)
         rows = measure(recipe)
         print(recipe.name, *(f"{name}: {row}" for name, row in rows.items()), sep="\n  ", flush=True)
-        store({recipe.name: rows})
+        store({recipe.name: {"contenders": rows}}, RESULTS, order)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from docutils import nodes
-from pitfalls import box, changed_lines, parsed, to_section
+from pitfalls import box, changed_lines, link_to, parsed, to_section
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -81,7 +81,7 @@ class ErrorsDirective(SphinxDirective):
         """To a page, by its title, or to a check of the audit."""
         prefix, _, name = target.rpartition(":")
         if prefix == "check":
-            return to_section(name, nodes.literal(name, name))
+            return to_section(name, self.env.docname)
         return addnodes.pending_xref(
             "",
             nodes.inline("", ""),
@@ -144,16 +144,7 @@ class ErrorListDirective(SphinxDirective):
             items = nodes.definition_list(classes=["check-index"])
             for entry in entries():
                 if entry.group == group:
-                    term = addnodes.pending_xref(
-                        "",
-                        nodes.inline(entry.title, entry.title),
-                        refdomain="std",
-                        reftype="ref",
-                        reftarget=anchor(entry.name),
-                        refexplicit=True,
-                        refwarn=True,
-                        refdoc=self.env.docname,
-                    )
+                    term = link_to("ref", anchor(entry.name), nodes.inline("", entry.title), self.env.docname)
                     quoted = nodes.literal(said(entry), said(entry))
                     definition = nodes.definition("", nodes.paragraph("", "", quoted))
                     items += nodes.definition_list_item("", nodes.term("", "", term), definition)
