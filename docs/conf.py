@@ -136,7 +136,7 @@ html_css_files = ["cookbook.css"]
 html_js_files = [("cookbook.js", {"defer": "defer"})]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
-html_search_scorer = "_ext/search_scorer.js"
+html_search_scorer = str(HERE / "_ext" / "search_scorer.js")
 html_sidebars = {"index": [], "capabilities": [], "costs": [], "colophon": [], "coverage": [], "search": []}
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
