@@ -137,8 +137,12 @@ import json, sys, traceback
 import torch
 from torch.autograd import gradcheck
 
+from autograd_cookbook.catalog import RECIPES
+from tests.support import at, copies, leaves, places
+
+# Of two operators with one name the first is dead, so the package's come first; then it cannot be imported.
+sys.modules |= dict.fromkeys([name for name in sys.modules if name.split(".")[0] == "autograd_cookbook"])
 sources, results, copied = json.load(sys.stdin), {}, {}
-sys.modules["autograd_cookbook"] = None
 for name, source in sources.items():
     copied[name] = {"__name__": "copied"}
     try:
@@ -147,10 +151,6 @@ for name, source in sources.items():
         exec(compile(source, file.name, "exec"), copied[name])
     except Exception:
         results[name] = traceback.format_exc()
-del sys.modules["autograd_cookbook"]
-
-from autograd_cookbook.catalog import RECIPES
-from tests.support import at, copies, leaves, places
 
 for recipe in RECIPES:
     try:

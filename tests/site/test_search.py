@@ -17,7 +17,8 @@ PITFALLS = [(group, pitfall) for group in GROUPS for pitfall in pitfalls_of(PAGE
 @pytest.mark.parametrize(("group", "pitfall"), PITFALLS, ids=[pitfall.name for _, pitfall in PITFALLS])
 def test_a_title_leads_to_its_section(group: str, pitfall: Pitfall, page: Page, base: str) -> None:
     page.goto(f"{base}search.html?q={quote_plus(pitfall.title)}")
-    expect(page.locator("#search-results .search-summary")).to_have_text(re.compile("found"))
+    # The hits are shown in their order, each when its page was fetched for an excerpt; the summary is the last.
+    expect(page.locator("#search-results .search-summary")).to_have_text(re.compile("found"), timeout=60_000)
     links = page.locator("#search-results li a").evaluate_all("links => links.map(link => [link.innerText, link.href])")
     hits = [
         href
