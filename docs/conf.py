@@ -10,13 +10,13 @@ import sphinxcontrib.katex
 import autograd_cookbook
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_ext"))
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]  # pages show functions and programs of the tests
 
 project = "Autograd Cookbook"
 author = "The Autograd Cookbook authors"
 copyright = "2026, " + author
 version = release = autograd_cookbook.__version__
-html_baseurl = "https://autograd-cookbook.github.io/autograd-cookbook/"
+html_baseurl = autograd_cookbook.SITE
 repository = "https://github.com/autograd-cookbook/autograd-cookbook"
 
 extensions = [

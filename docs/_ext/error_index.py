@@ -6,29 +6,21 @@ the index says that they do.
 
 import inspect
 import json
-import sys
 from pathlib import Path
 
 from docutils import nodes
-from pitfalls import box, changed_lines, link_to, parsed, to_section
-from sphinx import addnodes
+from pitfalls import box, changed_lines, parsed
+from recipe import link, to_check
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from tests import errors
+from tests.errors import Program
 
 import autograd_cookbook.errors
 from autograd_cookbook.errors import FRAME, HEADING, KNOWN, VARIABLE, Entry, entries
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests import errors  # noqa: E402
-from tests.errors import Program  # noqa: E402
-
 PAGE = "errors/index"
-
-
-def anchor(name: str) -> str:
-    return "error-" + name.replace("_", "-")
 
 
 class ErrorsDirective(SphinxDirective):
@@ -51,8 +43,7 @@ class ErrorsDirective(SphinxDirective):
         raised = errors.run(program.source, program.warning)
         if raised is None or entry is None or (raised.kind, raised.message) != (entry.kind, entry.message):
             raise self.error(f"{program.name} raises {raised}, the index says {entry}: python -m tests.errors --update")
-        name = anchor(program.name)
-        section = nodes.section("", ids=[name], names=[name], classes=["error-entry"])
+        section = nodes.section("", ids=[entry.anchor], names=[entry.anchor], classes=["error-entry"])
         self.state.document.note_explicit_target(section, section)
         section += nodes.title(program.title, program.title)
         message = f"{raised.kind}: {raised.message}".rstrip()
@@ -81,17 +72,8 @@ class ErrorsDirective(SphinxDirective):
         """To a page, by its title, or to a check of the audit."""
         prefix, _, name = target.rpartition(":")
         if prefix == "check":
-            return to_section(name, self.env.docname)
-        return addnodes.pending_xref(
-            "",
-            nodes.inline("", ""),
-            refdomain="std",
-            reftype="doc",
-            reftarget=f"/{target}",
-            refexplicit=False,
-            refwarn=True,
-            refdoc=self.env.docname,
-        )
+            return to_check(name, self.env.docname)
+        return link(f"/{target}", None, "std", "doc", self.env.docname)
 
 
 class ErrorSearchDirective(SphinxDirective):
@@ -106,7 +88,7 @@ class ErrorSearchDirective(SphinxDirective):
             "heading": HEADING.pattern,
             "frame": FRAME.pattern,
             "entries": [
-                {"title": e.title, "url": f"{e.group}.html#{anchor(e.name)}", "said": said(e), "words": e.words}
+                {"title": e.title, "url": f"{e.group}.html#{e.anchor}", "said": said(e), "words": e.words}
                 for e in entries()
             ],
         }
@@ -144,7 +126,7 @@ class ErrorListDirective(SphinxDirective):
             items = nodes.definition_list(classes=["check-index"])
             for entry in entries():
                 if entry.group == group:
-                    term = link_to("ref", anchor(entry.name), nodes.inline("", entry.title), self.env.docname)
+                    term = link(entry.anchor, nodes.inline("", entry.title), "std", "ref", self.env.docname)
                     quoted = nodes.literal(said(entry), said(entry))
                     definition = nodes.definition("", nodes.paragraph("", "", quoted))
                     items += nodes.definition_list_item("", nodes.term("", "", term), definition)

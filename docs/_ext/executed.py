@@ -6,9 +6,7 @@ of a script. Cells that the reader does not see count for nothing, nor do empty 
 """
 
 import ast
-import inspect
 import re
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,9 +114,7 @@ def of_checks(family: str) -> Iterator[str]:
     corpus.load()
     for check in all_checks().values():
         if check.family == family:
-            (broken,) = (s for s in corpus.BROKEN.values() if s.shown and s.checks[0] == check.name)
-            (mended,) = (s for s in corpus.RIGHT.values() if s.mends == broken.name)
-            yield from (without_docstring(specimen.thing) for specimen in (broken, mended))
+            yield from (specimen.code for specimen in corpus.shown_for(check.name))
 
 
 def of_errors(group: str) -> Iterator[str]:
@@ -132,16 +128,6 @@ def of_errors(group: str) -> Iterator[str]:
 
 
 DIRECTIVES: dict[str, Callable[[str], Iterator[str]]] = {"checks": of_checks, "errors": of_errors, "recipe": of_recipe}
-
-
-def without_docstring(thing: object) -> str:
-    """The source of a class or function of the corpus, without what is not shown: docstring and decorator."""
-    source = textwrap.dedent(inspect.getsource(thing))
-    (definition,) = ast.parse(source).body
-    lines = source.splitlines()
-    if ast.get_docstring(definition):
-        del lines[definition.body[0].lineno - 1 : definition.body[0].end_lineno]
-    return "\n".join(lines[definition.lineno - 1 :])
 
 
 # --- Scripts of the gallery ---
@@ -219,7 +205,5 @@ def insert_table(app: "Sphinx", docname: str, source: list[str]) -> None:
 
 
 def setup(app: "Sphinx") -> dict[str, bool]:
-    if str(ROOT) not in sys.path:
-        sys.path.insert(0, str(ROOT))  # the corpus and the programs of the error index are there
     app.connect("source-read", insert_table)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -4,12 +4,9 @@ The functions are those of the tests, ``tests/audit/corpus``; what the audit say
 asked while the page is read.
 """
 
-import ast
 import difflib
 import inspect
 import re
-import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +16,11 @@ from docutils import nodes
 from docutils.parsers.rst import Parser
 from docutils.utils import new_document
 from freshness import imports_of
-from sphinx import addnodes
+from recipe import link, to_check
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
+from tests.audit import corpus
+from tests.audit.corpus import Specimen
 from torch import Tensor
 from verdicts import GROUPS, Pitfall, pitfalls_of
 
@@ -31,41 +30,12 @@ from autograd_cookbook.audit.checks import FAMILIES, Check, all_checks
 from autograd_cookbook.audit.report import MARKS, Finding
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
-
-from tests.audit import corpus  # noqa: E402
-from tests.audit.corpus import Specimen  # noqa: E402
 
 CHECKS = all_checks()
 PAGES = ROOT / "docs" / "pitfalls"
 
 
 # --- A specimen ---
-
-
-def code_of(specimen: Specimen) -> str:
-    """Its source as a reader would write it: without decorator and docstring, with the helpers that it calls."""
-    module = inspect.getmodule(specimen.thing)
-    source = textwrap.dedent(inspect.getsource(specimen.thing))
-    names = {node.id for node in ast.walk(ast.parse(source).body[0]) if isinstance(node, ast.Name)}
-    helpers = [
-        helper
-        for name, helper in vars(module).items()
-        if name in names and name.startswith("_") and getattr(helper, "__module__", None) == module.__name__
-    ]
-    return "\n\n".join(map(bare, [*helpers, specimen.thing]))
-
-
-def bare(thing: Any) -> str:
-    """The source of a class or function without docstring, and without the decorator that registers it."""
-    lines = textwrap.dedent(inspect.getsource(thing)).splitlines()
-    (definition,) = ast.parse("\n".join(lines)).body
-    kept = [d.lineno for d in definition.decorator_list if not ast.unparse(d).startswith(("broken(", "right("))]
-    if ast.get_docstring(definition):
-        doc = definition.body[0]
-        blank = not lines[doc.end_lineno].strip()
-        del lines[doc.lineno - 1 : doc.end_lineno + blank]
-    return "\n".join(lines[min([definition.lineno, *kept]) - 1 :]) + "\n"
 
 
 def changed_lines(code: str, other: str) -> list[int]:
@@ -95,13 +65,6 @@ def described(value: Any) -> str:
     return getattr(value, "__name__", None) or repr(value)
 
 
-def pair_of(check: str) -> tuple[Specimen, Specimen]:
-    """The broken function that is shown for a check, and its mended version."""
-    (broken,) = (s for s in corpus.BROKEN.values() if s.shown and s.checks[0] == check)
-    (mended,) = (s for s in corpus.RIGHT.values() if s.mends == broken.name)
-    return broken, mended
-
-
 # --- Nodes ---
 
 
@@ -129,30 +92,13 @@ def parsed(directive: SphinxDirective, text: str) -> list[nodes.Node]:
     return document.children
 
 
-def link_to(kind: str, target: str, label: nodes.Node, docname: str) -> nodes.Node:
-    return addnodes.pending_xref(
-        "",
-        label,
-        refdomain="std",
-        reftype=kind,
-        reftarget=target,
-        refexplicit=True,
-        refwarn=True,
-        refdoc=docname,
-    )
-
-
-def to_section(check: str, docname: str) -> nodes.Node:
-    return link_to("ref", f"check-{check}".replace("_", "-"), nodes.literal(check, check), docname)
-
-
 def to_page(stem: str, docname: str) -> nodes.Node:
     title = next(line for line in (PAGES / f"{stem}.md").read_text().splitlines() if line.startswith("# "))
-    return link_to("doc", f"/pitfalls/{stem}", nodes.inline("", title.removeprefix("# ")), docname)
+    return link(f"/pitfalls/{stem}", nodes.inline("", title.removeprefix("# ")), "std", "doc", docname)
 
 
 def to_pitfall(pitfall: Pitfall, docname: str) -> nodes.Node:
-    return link_to("ref", pitfall.label, nodes.inline(pitfall.title, pitfall.title), docname)
+    return link(pitfall.label, nodes.inline(pitfall.title, pitfall.title), "std", "ref", docname)
 
 
 def met_as(check: str) -> list[Pitfall]:
@@ -174,7 +120,7 @@ class ChecksDirective(SphinxDirective):
 
     def section(self, check: Check) -> nodes.section:
         try:
-            broken, mended = pair_of(check.name)
+            broken, mended = corpus.shown_for(check.name)
         except ValueError:
             raise self.error(f"the corpus does not show one broken and one mended function for {check.name}") from None
         self.depend_on(check.function, broken.thing, mended.thing)
@@ -190,7 +136,7 @@ class ChecksDirective(SphinxDirective):
         section += self.listing(check)
         section += self.backlinks(check)
 
-        codes = code_of(broken), code_of(mended)
+        codes = broken.code, mended.code
         # Names apart: what differs is what was mended.
         plain = [c.replace(s.name, "_") for c, s in zip(codes, (broken, mended), strict=True)]
         report, given = audited(broken, check.name)
@@ -217,8 +163,8 @@ class ChecksDirective(SphinxDirective):
         if specimen.source and kind == "broken":
             repository, _, number = specimen.source.partition("#")
             address = f"https://github.com/{repository}/issues/{number}"
-            link = nodes.reference(specimen.source, specimen.source, refuri=address)
-            caption += [nodes.Text(" Modeled on "), link, nodes.Text(".")]
+            issue = nodes.reference(specimen.source, specimen.source, refuri=address)
+            caption += [nodes.Text(" Modeled on "), issue, nodes.Text(".")]
         block = nodes.literal_block(code, code, language="python", highlight_args={"hl_lines": marked})
         return box(caption, block, *printed, classes=["specimen", f"specimen-{kind}"])
 
@@ -229,7 +175,7 @@ class ChecksDirective(SphinxDirective):
             capability = nodes.literal(check.capability, check.capability)
             sentence += [nodes.Text("In a report, this is the capability "), capability, nodes.Text(". ")]
         if check.needs:
-            needed = to_section(check.needs, self.env.docname)
+            needed = to_check(check.needs, self.env.docname)
             sentence += [nodes.Text("It is skipped where "), needed, nodes.Text(" has found something.")]
         if sentence.children:
             yield sentence
@@ -240,7 +186,7 @@ class ChecksDirective(SphinxDirective):
             self.env.note_dependency(str(PAGES / f"{group}.md"))
         if met := met_as(check.name):
             links = [to_pitfall(pitfall, self.env.docname) for pitfall in met]
-            parts = [node for link in links for node in (nodes.Text("; "), link)][1:]
+            parts = [node for each in links for node in (nodes.Text("; "), each)][1:]
             yield nodes.paragraph("", "", nodes.Text("Met as: "), *parts, nodes.Text("."), classes=["pitfall-met"])
 
     def depend_on(self, *things: Any) -> None:
@@ -260,14 +206,14 @@ class CheckIndexDirective(SphinxDirective):
 
     def section(self, family: str) -> nodes.section:
         self.env.note_dependency(str(PAGES / f"{family}.md"))
-        link = to_page(family, self.env.docname)
-        section = nodes.section("", nodes.title("", "", link), ids=[f"family-{family}"], names=[f"family-{family}"])
+        title = nodes.title("", "", to_page(family, self.env.docname))
+        section = nodes.section("", title, ids=[f"family-{family}"], names=[f"family-{family}"])
         self.state.document.note_explicit_target(section, section)
         entries = nodes.definition_list(classes=["check-index"])
         for check in CHECKS.values():
             if check.family == family:
                 self.env.note_dependency(inspect.getfile(check.function))
-                term = to_section(check.name, self.env.docname)
+                term = to_check(check.name, self.env.docname)
                 definition = nodes.definition("", *parsed(self, check.purpose))
                 entries += nodes.definition_list_item("", nodes.term("", "", term), definition)
         section += entries

@@ -94,10 +94,10 @@ def depart_folded(translator: HTML5Translator, node: Folded) -> None:
     translator.body.append("</details>")
 
 
-def link(target: str, label: nodes.Node, domain: str, role: str, docname: str) -> nodes.Node:
-    return addnodes.pending_xref(
-        "", label, refdomain=domain, reftype=role, reftarget=target, refexplicit=True, refwarn=True, refdoc=docname
-    )
+def link(target: str, label: nodes.Node | None, domain: str, role: str, docname: str) -> nodes.Node:
+    """A link with a label, or with the title of what it leads to."""
+    options = {"refdomain": domain, "reftype": role, "refexplicit": label is not None, "refdoc": docname}
+    return addnodes.pending_xref("", label or nodes.inline(), reftarget=target, refwarn=True, **options)
 
 
 def to_check(name: str, docname: str) -> nodes.Node:

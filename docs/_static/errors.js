@@ -21,13 +21,13 @@ index.entries.forEach((entry) => {
   entry.features.forEach((feature) => counts.set(feature, (counts.get(feature) ?? 0) + 1));
 });
 const sum = (found) => found.reduce((total, f) => total + Math.log(1 + index.entries.length / counts.get(f)), 0);
+index.entries.forEach((entry) => (entry.total = sum([...entry.features])));
 
 const ranked = (text) => {
   const there = features(words(text));
   const ranking = index.entries.map((entry) => {
     const matched = sum([...entry.features].filter((feature) => there.has(feature)));
-    const total = sum([...entry.features]);
-    return { entry, share: matched / total, score: (matched * matched) / total };
+    return { entry, share: matched / entry.total, score: (matched * matched) / entry.total };
   });
   return ranking.sort((a, b) => b.score - a.score).slice(0, 3);
 };

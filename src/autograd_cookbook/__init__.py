@@ -11,3 +11,4 @@ if TYPE_CHECKING:
     from autograd_cookbook.audit import audit as audit
 
 __version__ = "0.1.0"
+SITE = "https://autograd-cookbook.github.io/autograd-cookbook/"

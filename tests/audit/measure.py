@@ -6,7 +6,6 @@
 import contextlib
 import multiprocessing
 import os
-import signal
 import statistics
 import sys
 import time
@@ -25,6 +24,7 @@ from torch.utils._pytree import tree_map
 from autograd_cookbook.audit import audit
 from autograd_cookbook.audit.checks import all_checks
 from autograd_cookbook.audit.checks.execution import BUILT_IN
+from tests.alone import alone
 from tests.audit import corpus
 
 WORKERS = 2
@@ -186,32 +186,21 @@ def _shown(error: BaseException) -> str:
 
 def _alone(work: Callable[[], str | None]) -> tuple[str | None, float]:
     """What a tool says, and its seconds, in a process of its own: it may hang, crash, or change torch for good."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(work, theirs))
-    process.start()
-    theirs.close()
+
+    def timed() -> tuple[str | None, float]:
+        start = time.perf_counter()
+        try:
+            said = work()
+        except Exception as error:
+            said = _shown(error)
+        return said, time.perf_counter() - start
+
     try:
-        if not ours.poll(TIMEOUT):
-            return "does not come back", TIMEOUT
-        return ours.recv()
+        return alone(timed, TIMEOUT)
+    except TimeoutError:
+        return "does not come back", TIMEOUT
     except EOFError:
         return "the process dies", 0.0
-    finally:
-        if process.is_alive():
-            os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        ours.close()
-
-
-def _child(work: Callable[[], str | None], connection: Any) -> None:
-    start = time.perf_counter()
-    try:
-        said = work()
-    except Exception as error:
-        said = _shown(error)
-    connection.send((said, time.perf_counter() - start))
-    os._exit(0)
 
 
 # --- from rows to what is shown ---

@@ -8,10 +8,8 @@ import ast
 import importlib
 import inspect
 import linecache
-import multiprocessing
 import os
 import re
-import signal
 import sys
 import textwrap
 import traceback
@@ -24,6 +22,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
+from tests.alone import alone
 
 # The modules, in the order of the site, with the titles of their pages.
 GROUPS = {
@@ -140,13 +140,19 @@ def file_of(function: Callable[[], Any]) -> str:
     body = textwrap.dedent("\n".join(lines[first.lineno - 1 :]))
     body = re.sub(r"(\n [^\n]*)\n\n(?=\S)", r"\1\n\n\n", body)  # as is usual at the top level of a file
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-    imports = []
-    for node in ast.parse(Path(inspect.getfile(function)).read_text()).body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            kept = [a for a in node.names if (a.asname or a.name.partition(".")[0]) in used]
-            if kept and getattr(node, "module", None) != __name__:
-                imports.append(ast.unparse(type(node)(**{**vars(node), "names": kept})))
+    imports = [
+        ast.unparse(type(node)(**{**vars(node), "names": kept}))
+        for node in imports_of(Path(inspect.getfile(function)))
+        if (kept := [a for a in node.names if (a.asname or a.name.partition(".")[0]) in used])
+    ]
     return "\n".join([*imports, "", "", body.strip(), ""]).lstrip()
+
+
+@cache
+def imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """The imports of a module of programs, but for what registers them."""
+    found = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return [node for node in found if getattr(node, "module", None) != __name__]
 
 
 @cache
@@ -154,33 +160,18 @@ def run(source: str, warning: bool = False) -> Raised | None:
     """Run a program in a process of its own, and say what it raised."""
     for module in SLOW_IMPORTS:  # here once, instead of in each of the processes
         importlib.import_module(module)
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(source, warning, theirs))
-    process.start()
-    theirs.close()
     try:
-        if not ours.poll(SECONDS):
-            raise TimeoutError(f"the program does not end within {SECONDS:.0f} s:\n{source}")
-        return ours.recv()
+        return alone(lambda: _run(source, warning), SECONDS)
+    except TimeoutError:
+        raise TimeoutError(f"the program does not end within {SECONDS:.0f} s:\n{source}") from None
     except EOFError:
         raise RuntimeError(f"the program ends its process:\n{source}") from None
-    finally:
-        if process.is_alive():
-            os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        ours.close()
-
-
-def _child(source: str, warning: bool, connection: Any) -> None:
-    quiet = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(quiet, 1)
-    os.dup2(quiet, 2)
-    connection.send(_run(source, warning))
-    os._exit(0)
 
 
 def _run(source: str, warning: bool) -> Raised | None:
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
     sys.modules["program"] = module = ModuleType("program")
     module.__file__ = FILE
     # Tracebacks show its lines, and the compiler reads them.

@@ -1183,7 +1183,7 @@ def kernel_callable():
     "A kernel was registered for an unknown device",
     cause="""``torch.library.impl`` and ``register_kernel`` take types of devices: ``"cpu"``, ``"cuda"`` and those that
     the text lists. ``"gpu"`` is none.""",
-    fix='Use ``"cuda"``, also for ROCm.',
+    fix='Use ``"cuda"``, or another one that is listed.',
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def kernel_for_unknown_device():

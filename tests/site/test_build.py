@@ -50,7 +50,8 @@ class Project:
         shutil.copytree(ROOT / "docs/inventories", root / "docs/inventories")
         shutil.copytree(ROOT / "tests/audit", root / "tests/audit")  # the corpus, which pages on pitfalls show
         shutil.copytree(ROOT / "tests/errors", root / "tests/errors")  # and the programs of the error index
-        shutil.copy(ROOT / "tests/__init__.py", root / "tests/__init__.py")
+        for file in ("tests/__init__.py", "tests/alone.py"):
+            shutil.copy(ROOT / file, root / file)
         shutil.copy(ROOT / "docs/conf.py", root / "docs/conf.py")
         shutil.copy(ROOT / "constraints.txt", root / "constraints.txt")
         (root / "docs/index.md").write_text("# Start\n\n```{toctree}\ncookbook/index\n```\n")

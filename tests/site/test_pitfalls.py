@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from docs._ext.verdicts import GROUPS, pitfalls_of
 
-from autograd_cookbook.audit.checks import SITE as ADDRESS
+from autograd_cookbook import SITE as ADDRESS
 from autograd_cookbook.audit.checks import all_checks
 
 from .conftest import SITE

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-SITE = "https://autograd-cookbook.github.io/autograd-cookbook/"
+from autograd_cookbook import SITE
+
 INDEX = Path(__file__).with_name("index.json")
 
 # An entry is taken for what was pasted if this share of its words is there, the rarer ones counting more.
@@ -85,7 +86,12 @@ class Entry:
     @property
     def url(self) -> str:
         """The section that shows the program, broken and mended."""
-        return f"{SITE}errors/{self.group}.html#error-{self.name.replace('_', '-')}"
+        return f"{SITE}errors/{self.group}.html#{self.anchor}"
+
+    @property
+    def anchor(self) -> str:
+        """Where that section is on its page."""
+        return f"error-{self.name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,11 @@ The audit is tested and measured against them. A broken one names the check that
 a check on the site is ``shown``, and a right one that ``mends`` it stands beside it.
 """
 
+import ast
 import importlib
 import inspect
 import pkgutil
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,11 +49,36 @@ class Specimen:
         return inspect.cleandoc(self.thing.__doc__)
 
     @property
+    def code(self) -> str:
+        """Its source as a reader would write it: without decorator and docstring, with the helpers that it calls."""
+        module = inspect.getmodule(self.thing)
+        source = textwrap.dedent(inspect.getsource(self.thing))
+        names = {node.id for node in ast.walk(ast.parse(source).body[0]) if isinstance(node, ast.Name)}
+        helpers = [
+            helper
+            for name, helper in vars(module).items()
+            if name in names and name.startswith("_") and getattr(helper, "__module__", None) == module.__name__
+        ]
+        return "\n\n".join(map(_bare, [*helpers, self.thing]))
+
+    @property
     def function(self) -> Callable[..., Any]:
         """What is given to the audit: a class's apply, a fresh module, or the callable itself."""
         if isinstance(self.thing, type):
             return self.thing.apply if issubclass(self.thing, Function) else self.thing()
         return self.thing
+
+
+def _bare(thing: Any) -> str:
+    """The source of a class or function without docstring, and without the decorator that registers it."""
+    lines = textwrap.dedent(inspect.getsource(thing)).splitlines()
+    (definition,) = ast.parse("\n".join(lines)).body
+    kept = [d.lineno for d in definition.decorator_list if not ast.unparse(d).startswith(("broken(", "right("))]
+    if ast.get_docstring(definition):
+        doc = definition.body[0]
+        blank = not lines[doc.end_lineno].strip()
+        del lines[doc.lineno - 1 : doc.end_lineno + blank]
+    return "\n".join(lines[min([definition.lineno, *kept]) - 1 :]) + "\n"
 
 
 BROKEN: dict[str, Specimen] = {}
@@ -91,3 +118,10 @@ def load() -> None:
     """Import every module of the corpus, which fills ``BROKEN`` and ``RIGHT``."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
+
+
+def shown_for(check: str) -> tuple[Specimen, Specimen]:
+    """The broken function that the site shows for a check, and its mended version."""
+    (broken,) = (s for s in BROKEN.values() if s.shown and s.checks[0] == check)
+    (mended,) = (s for s in RIGHT.values() if s.mends == broken.name)
+    return broken, mended

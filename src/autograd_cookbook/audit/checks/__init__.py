@@ -9,10 +9,10 @@ import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from autograd_cookbook import SITE
 from autograd_cookbook.audit.report import Finding, Severity
 from autograd_cookbook.audit.subject import Subject
 
-SITE = "https://autograd-cookbook.github.io/autograd-cookbook/"
 # In the order in which they run: what others rest upon comes first, what takes long comes last.
 FAMILIES = (
     "execution",
