@@ -38,7 +38,8 @@ def pytest(session: nox.Session, *args: str) -> None:
 def build_site(session: nox.Session, *options: str) -> None:
     """Run every example and page that has changed, or whose code has; warnings are errors."""
     session.run(
-        *("python", "-m", "sphinx", "-nW", "--keep-going", "-b", "html", *options, "docs", str(SITE)), env=ONE_THREAD
+        *("python", "-m", "sphinx", "-nW", "--keep-going", "-j", "2", "-b", "html", *options, "docs", str(SITE)),
+        env=ONE_THREAD,
     )
 
 
@@ -66,7 +67,7 @@ def serve(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test all recipes and tools, in a few minutes."""
+    """Test all recipes and tools, in a quarter of an hour on two processors."""
     install(session, "test")
     pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests")
 
@@ -149,10 +150,12 @@ def browser(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure bytes and time of all recipes, or of those named, and of checking them, into benchmarks/results."""
-    install(session)
+    """Measure the recipes, or those named, and without a name what the audit finds, into benchmarks/results."""
+    install(session, "test")
     session.run("python", "benchmarks/costs.py", *session.posargs, env=ONE_THREAD)
     session.run("python", "benchmarks/checking.py", *session.posargs, env=ONE_THREAD)
+    if not session.posargs:
+        session.run("python", "-m", "benchmarks.findings", env=ONE_THREAD)
 
 
 @nox.session(default=False)

@@ -33,8 +33,8 @@ see in a table what each of the two can do and what only both together can.
 # .. recipe:: recursive_filter
 #
 # The same gradient is registered twice, by intent: with the operator, for graphs that have been exported, and as a
-# ``Function`` around it, for ``torch.func``. In your copy, put a namespace of your own before the ``::``: an operator is
-# known by its name alone.
+# ``Function`` around it, for ``torch.func``. In your copy, put a namespace of your own before the ``::``, since an
+# operator is known by its name alone.
 
 # sphinx_gallery_tags = ["black box", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1

@@ -1,9 +1,13 @@
-"""What the audit finds in the corpus, beside torch's own gradcheck, gradgradcheck and opcheck.
+"""What the audit finds in the corpus, beside torch's own checks, into ``results/findings.json``.
 
-``python -m tests.audit.measure`` prints the tables. The page on what the audit finds shows the same.
+``python -m benchmarks.findings`` measures the whole corpus, for some minutes, and prints the tables of the page on what
+the audit finds; ``python -m benchmarks.findings TanhEquilibrium`` measures this function again.
 """
 
 import contextlib
+import hashlib
+import inspect
+import json
 import multiprocessing
 import os
 import statistics
@@ -13,10 +17,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.costs import store
+from tests.alone import alone
+from tests.audit import corpus
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -24,9 +32,8 @@ from torch.utils._pytree import tree_map
 from autograd_cookbook.audit import audit
 from autograd_cookbook.audit.checks import all_checks
 from autograd_cookbook.audit.checks.execution import BUILT_IN
-from tests.alone import alone
-from tests.audit import corpus
 
+RESULTS = Path(__file__).parent / "results" / "findings.json"
 WORKERS = 2
 TIMEOUT = 30.0  # for each tool on one function, and for each check of the audit
 
@@ -49,6 +56,7 @@ class Row:
         crash: what the audit itself raised, if it did.
         torch_seconds: of gradcheck and gradgradcheck.
         audit_seconds: of the audit, None if that included the compiler.
+        digest: of its source, to see what was changed since.
     """
 
     name: str
@@ -64,16 +72,28 @@ class Row:
     crash: str
     torch_seconds: float
     audit_seconds: float | None
+    digest: str
 
 
-def run(names: Sequence[str] | None = None) -> list[Row]:
-    """Measure the corpus, or the specimens of these names, in worker processes: a row for each."""
-    corpus.load()
+def stored() -> tuple[list[Row], list[dict[str, Any]]]:
+    """What was measured last, and the versions and machines it was measured with: one, unless in several runs."""
+    known = json.loads(RESULTS.read_text()).values()
+    places = [json.loads(place) for place in dict.fromkeys(json.dumps(row.pop("on")) for row in known)]
+    return [Row(**row | {"audit": tuple(row["audit"])}) for row in known], places
+
+
+def digest(specimen: corpus.Specimen) -> str:
+    """Of what is registered, with its sample, and of the helpers that it calls."""
+    source = inspect.getsource(specimen.thing) + specimen.code
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+def run(names: Sequence[str]) -> list[Row]:
+    """Measure the specimens of these names in worker processes: a row for each."""
     with _threads(1), _silent_warnings():
         _warm_up()
-        chosen = list(corpus.BROKEN | corpus.RIGHT) if names is None else list(names)
         with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("fork"), _be_quiet) as pool:
-            return list(pool.map(_measured, chosen))
+            return list(pool.map(_measured, names))
 
 
 @contextlib.contextmanager
@@ -139,6 +159,7 @@ def _measured(name: str) -> Row:
         crash=crash,
         torch_seconds=first[1] + second[1],
         audit_seconds=None if compiles else seconds,
+        digest=digest(specimen),
     )
 
 
@@ -259,9 +280,14 @@ def failures(rows: Sequence[Row]) -> dict[str, list[str]]:
     }
 
 
-def main() -> int:
-    """Measure and print everything; the exit status is 1 if the audit is wrong anywhere."""
-    rows = run(sys.argv[1:] or None)
+def main(names: list[str]) -> int:
+    """Measure, store, print; the exit status is 1 if the audit is wrong anywhere."""
+    corpus.load()
+    order = list(corpus.BROKEN | corpus.RIGHT)
+    if unknown := set(names) - set(order):
+        raise SystemExit(f"no function of the corpus: {', '.join(sorted(unknown))}")
+    rows = run(names or order)
+    store({row.name: asdict(row) for row in rows}, RESULTS, order)
     print(f"{'':16}{'functions':>10}{'gradcheck':>10}{'+gradgrad':>10}{'opcheck':>10}{'audit':>7}")
     for line in (*by_family(rows), *by_others(rows), false_alarms(rows)):
         opcheck = f"{line['opcheck']}/{line['operators']}" if line["operators"] else "-"
@@ -270,10 +296,10 @@ def main() -> int:
             f"{opcheck:>10}{line['audit']:>7}"
         )
     print("\nmedian seconds:", {name: round(value, 3) for name, value in seconds(rows).items()})
-    for what, names in failures(rows).items():
-        print(f"{what}: {', '.join(names) or 'none'}")
+    for what, wrong in failures(rows).items():
+        print(f"{what}: {', '.join(wrong) or 'none'}")
     return 1 if any(failures(rows).values()) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
