@@ -170,3 +170,8 @@ ogp_image = html_baseurl + "_static/screenshot.png"
 ogp_image_alt = "A recipe with its source, a copy button, and badges that say what it can do"
 ogp_social_cards = {"enable": False}  # one picture for all pages, and no fonts to fetch
 notfound_urls_prefix = "/autograd-cookbook/"
+
+
+def setup(app):
+    # Pages may be read side by side, which runs them. One process writes them: its KaTeX server has one connection.
+    app.connect("builder-inited", lambda app: setattr(app.builder, "allow_parallel", False))
