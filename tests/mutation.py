@@ -12,6 +12,7 @@ import functools
 import inspect
 import json
 import os
+import resource
 import signal
 import sys
 import textwrap
@@ -30,7 +31,8 @@ from autograd_cookbook.catalog import BY_NAME, RECIPES
 
 SURVIVORS = Path(__file__).with_name("survivors.json")
 GOAL = 0.98
-SECONDS = 120  # for the tests of one mutant; those that hang are noticed
+SECONDS = 120  # of a processor for the tests of one mutant: those that loop are noticed
+PATIENCE = 1200  # seconds, for those that wait for ever
 CHUNK = 20  # tests that run in one process without a change
 METHODS = ("backward", "jvp", "vmap")
 # These need a process or a compiler, and see nothing that the others do not.
@@ -221,7 +223,9 @@ def start(mutant: Mutant, items: list[pytest.Item]) -> int:
     """Try a mutant in a process of its own, which exits with 0 if it survives; return the process."""
     if pid := os.fork():
         return pid
-    signal.alarm(SECONDS)  # its default action ends the process
+    # The default action of either signal ends the process.
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, resource.RLIM_INFINITY))
+    signal.alarm(PATIENCE)
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
