@@ -10,7 +10,8 @@ from tests.errors import mends, raises
 @raises(
     "save_for_backward was given a number",
     cause="``ctx.save_for_backward`` keeps tensors, and ``None`` in the place of one; nothing else.",
-    fix="Numbers, shapes, flags and strings become attributes: ``ctx.exponent = exponent``.",
+    fix="Numbers, shapes, flags and strings become attributes: ``ctx.exponent = exponent``. Tensors in a list are "
+    "unpacked: ``ctx.save_for_backward(*tensors)``.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def number_saved():
@@ -164,7 +165,7 @@ def backward_alone():
     "An instance of a Function was called",
     cause="A Function is not instantiated: its methods are static, and ``apply`` is a method of the class. Calling an "
     "instance always raises this, with static methods too.",
-    fix="Call ``ScaledTanh.apply(x)``. In a module, wrap it in a function or in ``nn.Module.forward``.",
+    fix="Call ``ScaledTanh.apply(x)``. To make a layer of it, call ``apply`` in the ``forward`` of an ``nn.Module``.",
     see=("cookbook/01_first_steps/template", "cookbook/01_first_steps/module"),
 )
 def instance_called():
@@ -367,8 +368,8 @@ def ctx_once():
     "apply got more arguments than forward takes (with setup_context)",
     cause="In the form with ``setup_context``, ``apply`` first binds its arguments to ``forward``'s signature; there "
     "are more of them than parameters.",
-    fix="Give ``apply`` just what ``forward`` takes, or add the parameter, and ``None`` for it in what ``backward`` "
-    "returns.",
+    fix="Give ``apply`` just what ``forward`` takes, or add the parameter. ``backward`` then returns one more value: "
+    "the gradient of the parameter, or ``None`` where it is no tensor.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def argument_too_many():
@@ -413,10 +414,10 @@ def argument_single():
 @raises(
     "A keyword-only or unknown argument was given to apply",
     cause="``apply`` turns keywords into positions by the names of ``forward``'s positional parameters. A "
-    "keyword-only parameter, one that falls into ``**kwargs``, and one hidden by a decorator such as ``custom_fwd`` "
-    "are not among them.",
+    "keyword-only parameter and one that falls into ``**kwargs`` are not among them; nor, without ``setup_context``, "
+    "is one hidden by a decorator such as ``custom_fwd``.",
     fix="Make the parameter an ordinary one, before any ``*``, and give it by position under a decorator. "
-    "``backward`` returns ``None`` for it.",
+    "``backward`` returns one more value: the gradient of the parameter, or ``None`` where it is no tensor.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def keyword_only():
@@ -669,8 +670,8 @@ def inputs_unpacked():
 @raises(
     "Fewer saved tensors than backward unpacks",
     cause="``ctx.saved_tensors`` has as many elements as the last ``ctx.save_for_backward`` was given, here none. It "
-    "is also empty inside ``forward``, where nothing has been packed yet, and a second call of ``save_for_backward`` "
-    "replaces the first. A ``jvp`` finds there what ``save_for_forward`` was given.",
+    "is also empty inside ``forward`` and ``setup_context``, where nothing has been packed yet, and a second call of "
+    "``save_for_backward`` replaces the first. A ``jvp`` finds there what ``save_for_forward`` was given.",
     fix="Save everything in one call, and unpack as many in ``backward``.",
     see=("guide/ctx",),
 )
@@ -712,7 +713,8 @@ def both_saved():
     "backward reads an attribute that forward did not put on ctx",
     cause="``ctx`` is an instance of a class that PyTorch makes of the Function, with ``Backward`` after its name. It "
     "has only the attributes that ``forward`` or ``setup_context`` set.",
-    fix="Set it in ``forward``: ``ctx.exponent = exponent``.",
+    fix="Set it in ``forward`` or ``setup_context``: ``ctx.exponent = exponent``. Tensors go through "
+    "``ctx.save_for_backward``.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def attribute_not_set():
@@ -751,8 +753,9 @@ def attribute_set():
 
 @raises(
     "ctx.saved_tensors was assigned",
-    cause="``ctx.saved_tensors`` can only be read; tensors get there through ``ctx.save_for_backward``.",
-    fix="Call ``ctx.save_for_backward(x)``.",
+    cause="``ctx.saved_tensors`` can only be read; tensors get there through ``ctx.save_for_backward``. ``metadata``, "
+    "``next_functions`` and ``requires_grad`` of ``ctx`` cannot be assigned either.",
+    fix="Call ``ctx.save_for_backward(x)``, and choose other names for what is yours.",
     see=("guide/ctx",),
 )
 def saved_tensors_assigned():
@@ -792,8 +795,9 @@ def saved_by_call():
     "The attribute to_save of ctx was overwritten",
     cause="``ctx.save_for_backward`` keeps its arguments in ``ctx.to_save`` until ``forward`` ends, and an attribute "
     "of one's own of that name takes their place. It has to be a tuple.",
-    fix="Choose another name. ``to_save``, ``saved_for_forward``, ``dirty_tensors``, ``non_differentiable``, "
-    "``materialize_grads``, ``needs_input_grad`` and ``saved_tensors`` are PyTorch's.",
+    fix="Give tensors to ``ctx.save_for_backward``, and choose another name for anything else. ``to_save``, "
+    "``saved_for_forward``, ``dirty_tensors``, ``non_differentiable``, ``materialize_grads``, ``needs_input_grad``, "
+    "``saved_tensors``, ``metadata``, ``name``, ``next_functions`` and ``requires_grad`` are PyTorch's.",
     see=("guide/ctx", "guide/api"),
 )
 def to_save_overwritten():
@@ -1074,8 +1078,8 @@ def copy_marked_dirty():
 
 @raises(
     "A tensor marked dirty is not among the outputs",
-    cause="Who changes an input in place has to return it: only through an output can autograd make the Function the "
-    "origin of the new value.",
+    cause="A Function that changes an input in place has to return it: only through an output can autograd make the "
+    "Function the origin of the new value.",
     fix="Return the input, besides the other results. Do not mark what was not changed.",
     see=("guide/ctx", "cookbook/04_memory/in_place"),
 )
@@ -1155,8 +1159,9 @@ def dirty_argument():
 @raises(
     "A Function that changes a view in place returns two tensors",
     cause="After a change of a view, autograd rewrites the history of its base, and can do so only for a Function "
-    "with a single output.",
-    fix="Clone the view before, or split the Function in two: one that changes the tensor, one that computes the rest.",
+    "with a single output. A number among the outputs counts.",
+    fix="Split the Function in two: one that changes the tensor, one that computes the rest. Or clone the view before; "
+    "then the change stays in the clone, and the base keeps its values.",
     see=("guide/ctx", "cookbook/04_memory/in_place"),
 )
 def dirty_view_two_outputs():
@@ -1176,20 +1181,20 @@ def dirty_view_two_outputs():
 
 
 @mends(dirty_view_two_outputs)
-def dirty_copy_two_outputs():
-    class ScaleAndSumInPlace(Function):
+def dirty_view_single_output():
+    class ScaleInPlace(Function):
         @staticmethod
         def forward(ctx, x):
             x.mul_(2)
             ctx.mark_dirty(x)
-            return x, x.sum()
+            return x
 
         @staticmethod
-        def backward(ctx, grad_x, grad_sum):
-            return 2 * (grad_x + grad_sum)
+        def backward(ctx, grad_x):
+            return 2 * grad_x
 
     rows = torch.randn(2, 3, requires_grad=True).clone()
-    _, total = ScaleAndSumInPlace.apply(rows[0].clone())
+    total = ScaleInPlace.apply(rows[0]).sum()
     total.backward()
 
 
@@ -1249,8 +1254,8 @@ def materialize_number():
 
         @staticmethod
         def backward(ctx, grad_a, grad_b):
-            parts = [2 * grad_a if grad_a is not None else 0, 3 * grad_b if grad_b is not None else 0]
-            return sum(parts)
+            parts = [factor * grad for factor, grad in ((2, grad_a), (3, grad_b)) if grad is not None]
+            return sum(parts) if parts else None
 
     x = torch.randn(3, requires_grad=True)
     Split.apply(x)
@@ -1266,8 +1271,8 @@ def materialize_bool():
 
         @staticmethod
         def backward(ctx, grad_a, grad_b):
-            parts = [2 * grad_a if grad_a is not None else 0, 3 * grad_b if grad_b is not None else 0]
-            return sum(parts)
+            parts = [factor * grad for factor, grad in ((2, grad_a), (3, grad_b)) if grad is not None]
+            return sum(parts) if parts else None
 
     x = torch.randn(3, requires_grad=True)
     a, _ = Split.apply(x)
@@ -1277,8 +1282,8 @@ def materialize_bool():
 @raises(
     "backward calculates with the None of an output that was not used",
     cause="After ``ctx.set_materialize_grads(False)`` the gradient of an output that nothing used is ``None``, not a "
-    "tensor of zeros.",
-    fix="Ask for ``None`` before calculating, or leave ``set_materialize_grads`` at its default.",
+    "tensor of zeros. That of an output that is no tensor is always ``None``.",
+    fix="Check for ``None`` before calculating, or leave ``set_materialize_grads`` at its default.",
     see=("guide/ctx", "cookbook/01_first_steps/several_outputs", "check:unused_outputs", "check:undefined_gradient"),
 )
 def none_multiplied():
@@ -1410,7 +1415,7 @@ def base_of_view_not_changed():
     "backward returns too few gradients, or too many",
     cause="``backward`` returns one value for each argument of ``forward`` but ``ctx``, in their order, ``None`` for "
     "those that are no tensors. Trailing ``None`` may be too many; nothing may be missing. A list counts as a single "
-    "value.",
+    "value. For a custom operator both counts in the message are one too high.",
     fix="Return a tuple with one element for each argument.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )
@@ -1449,8 +1454,10 @@ def gradient_for_each():
     "backward returns a gradient for an argument that is no tensor",
     cause="An argument of ``forward`` that is a number, a string or a list of tensors takes no gradient. Positions "
     "count from 1. Often the gradients are in the wrong order, or a learnable number was given by ``.item()``. "
-    "For a custom operator it means that its backward returns more gradients than the operator has arguments.",
-    fix="Return ``None`` in its place, or give the argument as a tensor.",
+    "For a custom operator it can also mean that its backward returns more gradients than the operator has "
+    "arguments.",
+    fix="Return the gradients in the order of the arguments, with ``None`` for those that are no tensors. What is to "
+    "be learned is given as a tensor.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )
 def gradient_for_number():
@@ -1493,7 +1500,7 @@ def gradient_for_tensor():
     cause="The gradient at this index (from 0) has neither the shape of the input nor one that can be summed to it. A "
     "gradient that only has extra or expanded dimensions, as after broadcasting, is summed without a word. A "
     "transposed matrix and the gradients of two inputs in each other's place are the usual reasons.",
-    fix="Return a gradient of the shape of the input.",
+    fix="Return a gradient of the shape of the input. A ``reshape`` at the end would only hide a wrong formula.",
     see=("cookbook/01_first_steps/matmul", "cookbook/01_first_steps/broadcasting", "check:returned"),
 )
 def gradient_of_other_shape():
@@ -1573,10 +1580,11 @@ def gradient_on_same_device():
 
 
 @raises(
-    "The gradient of a sparse input has another sparse layout",
-    cause="A sparse input takes a gradient in its own layout, or a dense one. The engine does not convert between "
-    "sparse layouts.",
-    fix="Return the layout of the input: ``grad.to_sparse(layout=x.layout)``.",
+    "A gradient has a compressed sparse layout, and its input another layout",
+    cause="An input, sparse or not, takes a gradient in its own layout, a dense one, or one in COO, which "
+    "``to_sparse()`` makes. CSR and the other compressed layouts fit only an input of the same layout: the engine does "
+    "not convert them.",
+    fix="Return the layout of the input, ``grad.to_sparse(layout=x.layout)``, or a dense gradient.",
     see=("guide/backward", "check:returned"),
 )
 def gradient_of_other_layout():
@@ -1648,7 +1656,7 @@ def gradient_is_tensor():
 @raises(
     "A real input got a complex gradient",
     cause="The gradient of a real tensor is real. The engine converts between real dtypes, but drops no imaginary "
-    "part. A backward that passes through complex numbers has to do it.",
+    "part. A backward that passes through complex numbers has to drop it itself.",
     fix="Return the real part: ``grad.real``.",
     see=("cookbook/05_higher_order/complex_numbers", "check:complex128"),
 )
@@ -1731,8 +1739,9 @@ def grad_outputs_taken():
     "A once_differentiable backward was differentiated",
     cause="``@once_differentiable`` runs ``backward`` without recording it, and makes a later ``backward()`` through "
     "its result raise. That is so only when the gradient that arrived required grad itself, and only for "
-    "``backward()``: ``torch.autograd.grad`` says that the input was not used, or, where another path leads to the "
-    "input, silently leaves this one out.",
+    "``backward()`` without ``inputs``. Elsewhere second derivatives can be silently wrong: ``torch.autograd.grad`` "
+    "says that the input was not used, but where another path leads to the input, it leaves this one out. Nested "
+    "``torch.func.grad`` and ``torch.autograd.functional.hessian`` take it for zero.",
     fix="Write ``backward`` in differentiable operations on saved inputs and outputs, and remove the decorator.",
     see=("guide/higher_order", "cookbook/05_higher_order/double_backward", "check:second_order"),
 )
@@ -1774,10 +1783,11 @@ def differentiable_twice():
 
 @raises(
     "NumPy was called on a tensor that requires grad",
-    cause="An array has no history, so the gradient would be lost. It also comes from inside of ``backward``, where "
-    "saved tensors and the incoming gradient require grad under ``create_graph=True``.",
-    fix="Put the code into the ``forward`` of a Function, where tensors require no grad, and write its ``backward``. "
-    "Where no gradient is wanted: ``x.detach().numpy()``. In a ``backward``: ``@once_differentiable``.",
+    cause="An array has no history, so the gradient would be lost. It also comes from inside of ``backward`` under "
+    "``create_graph=True``, where what is done with saved tensors and the incoming gradient is recorded.",
+    fix="Put the code into the ``forward`` of a Function, where nothing is recorded, and write its ``backward``. "
+    "Where no gradient is wanted: ``x.detach().numpy()``. In a ``backward``, where no second derivative is wanted: "
+    "``@once_differentiable``.",
     see=("cookbook/06_beyond_autograd/scipy_functions", "guide/decision", "check:second_order"),
 )
 def numpy_on_parameter():
@@ -1806,8 +1816,8 @@ def numpy_in_function():
 
 @raises(
     "backward changes in place a gradient that is expanded",
-    cause="The gradient of ``sum()`` and ``expand`` is one number seen at all places, so that it cannot be written "
-    "to. Where it can be written to, the change is worse: it alters a gradient that others may still use.",
+    cause="``sum`` passes an expanded gradient back, in which one number is seen at many places, so that it cannot be "
+    "written to. Where it can be written to, the change is worse: it alters a gradient that others may still use.",
     fix="Calculate out of place: ``grad_output * 2``.",
     see=("check:grad_output_unchanged", "check:grad_output_layouts"),
 )
@@ -1964,8 +1974,10 @@ def clearing_bool():
 @raises(
     "Saved tensors that clear themselves were read twice",
     cause="With the class attribute ``clear_saved_tensors_on_access = True``, the first reading of "
-    "``ctx.saved_tensors`` hands the tensors over and lets go of them.",
-    fix="Read ``ctx.saved_tensors`` once, into local names.",
+    "``ctx.saved_tensors`` hands the tensors over and lets go of them. A second ``backward`` through the node reads "
+    "them a second time, ``retain_graph=True`` or not.",
+    fix="Read ``ctx.saved_tensors`` once, into local names. Where the graph is needed twice, leave the attribute at "
+    "``False``.",
     see=("guide/api", "guide/ctx"),
 )
 def cleared_read_twice():
