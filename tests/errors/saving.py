@@ -25,12 +25,12 @@ from tests.errors import mends, raises
     "A pack hook changed the tensor that it was given",
     cause="""The hook receives the very tensor that the graph uses, and PyTorch compares the tensor's version before
     and after the hook. Here ``clamp_`` would change the values that the forward still computes with.""",
-    fix="Work out of place in the hook: return a new tensor, here ``tensor.clamp(-1, 1)``.",
+    fix="Work out of place in the hook: return a new tensor, here ``tensor.clamp(-65504, 65504)``.",
     see=("cookbook/04_memory/saved_tensor_hooks",),
 )
 def pack_in_place():
     def pack(tensor):
-        return tensor.clamp_(-1, 1).half()
+        return tensor.clamp_(-65504, 65504).half()  # the largest number of float16
 
     def unpack(packed):
         return packed.float()
@@ -43,7 +43,7 @@ def pack_in_place():
 @mends(pack_in_place)
 def pack_out_of_place():
     def pack(tensor):
-        return tensor.clamp(-1, 1).half()
+        return tensor.clamp(-65504, 65504).half()  # the largest number of float16
 
     def unpack(packed):
         return packed.float()
@@ -262,9 +262,9 @@ def mutation_context_once():
 
 @raises(
     "backward ran after the context that allows mutation had ended",
-    cause="""``allow_mutation_on_saved_tensors`` keeps the copies of changed tensors until it ends. The backward then
-    finds neither the original nor its copy.""",
-    fix="Run ``backward`` inside the context.",
+    cause="""``allow_mutation_on_saved_tensors`` keeps what was saved, and copies of what was changed since, until it
+    ends. A backward after that finds neither, even where nothing was changed.""",
+    fix="Run ``backward`` inside the same context as the forward.",
     see=("cookbook/04_memory/in_place",),
 )
 def mutation_context_left():
@@ -291,8 +291,8 @@ def mutation_context_kept():
     warning=True,
     cause="""The hooks of a tensor are not pickled with it. What ``torch.load`` gives back, here or in another process,
     has none.""",
-    fix="""Save ``tensor.detach()`` and register the hook again after loading, or mark the function with
-    ``torch.utils.hooks.unserializable_hook`` to say that the loss is meant.""",
+    fix="""Save ``tensor.detach()``; after loading, call ``requires_grad_()`` and register the hook again. Or mark the
+    function with ``torch.utils.hooks.unserializable_hook`` to say that the loss is meant.""",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
 def hooked_tensor_saved():
@@ -316,9 +316,10 @@ def hooked_tensor_saved_detached():
 
 @raises(
     "The output of a module with a backward hook was changed in place",
-    cause="""A full backward hook passes inputs and outputs of the module through a Function that returns views.
-    Changing such a view in place would bypass the hook. ``nn.ReLU(inplace=True)`` after the module does that.""",
-    fix="Change out of place what comes out of the hooked module: here ``nn.ReLU()``.",
+    cause="""A full backward hook, or pre-hook, passes inputs and outputs of the module through a Function that
+    returns views. Changing such a view in place would bypass the hook. ``nn.ReLU(inplace=True)`` after the module does
+    that, and so does one that has the hook itself.""",
+    fix="Change out of place what goes into the hooked module and what comes out of it: here ``nn.ReLU()``.",
     see=("cookbook/02_changing_the_gradient/hooks", "cookbook/04_memory/in_place"),
 )
 def hooked_module_then_in_place():
@@ -404,7 +405,8 @@ def checkpoint_sequential_specified():
     "No input of a reentrant checkpoint needs a gradient",
     warning=True,
     cause="""The reentrant implementation is a Function of the inputs: if none of them requires a gradient, its output
-    does not either, and the parameters inside get no gradient. Typical for the first layers, which see the data.""",
+    does not either, and the parameters inside get no gradient. Typical for the first layers, which see the data.
+    A tensor inside a list or a dict does not count as an input.""",
     fix="Use ``use_reentrant=False``, which does not depend on the inputs.",
     see=("cookbook/04_memory/checkpointing", "check:checkpoint"),
 )
@@ -624,7 +626,8 @@ def recomputation_in_same_dtype():
 
 @raises(
     "checkpoint was given debug=True and a context_fn",
-    cause="``debug=True`` records the operations with contexts of its own, and there is one place for contexts.",
+    cause="``debug=True`` records the operations with contexts of its own, and there is one place for contexts. "
+    "``set_checkpoint_debug_enabled(True)`` does the same for every checkpoint.",
     fix="Debug without ``context_fn``, then put it back.",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
@@ -813,7 +816,8 @@ def selective_equal_operations():
 @raises(
     "backward ran twice through a selective checkpoint",
     cause="""A kept result is handed to the recomputation once and then dropped, to free its memory.
-    ``retain_graph=True`` does not keep it.""",
+    ``retain_graph=True`` does not keep it. Two outputs of one checkpoint with a backward for each are such a case,
+    too.""",
     fix="Add the losses and call ``backward`` once, or use a checkpoint without a policy there.",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
@@ -936,7 +940,8 @@ def hooked_module_returns_tuple():
 @raises(
     "An activation memory budget was set in eager mode",
     cause="The budget steers what the compiler's partitioner recomputes. Eager execution has no such step.",
-    fix="Set it inside of a function that ``torch.compile`` compiles; in eager mode use ``checkpoint``.",
+    fix="Set it inside of a function that ``torch.compile`` compiles, around all that it computes; in eager mode use "
+    "``checkpoint``.",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
 def budget_in_eager_mode():
