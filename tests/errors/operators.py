@@ -29,8 +29,8 @@ def annotation():
 
 @raises(
     "A custom operator does not say what it returns",
-    cause="""The return type is part of the schema: ``Tensor``, a tuple of tensors, a list, a number, or ``None`` for
-    an operator that only writes to its arguments.""",
+    cause="""The return type is part of the schema: ``Tensor``, ``list[Tensor]``, a number, a tuple of these, or
+    ``None`` for an operator that only writes to its arguments.""",
     fix="Annotate it: ``-> Tensor``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -49,8 +49,9 @@ def return_annotation():
 
 @raises(
     "A parameter of a custom operator has a type that schemas do not know",
-    cause="""A schema has tensors, numbers, strings, dtypes, devices, and lists or optional values of these; the text
-    lists them. A ``dict`` is not among them, nor a bare ``list``.""",
+    cause="""A schema has tensors, numbers, strings, dtypes and devices, optional ones of these, and lists of tensors or
+    numbers; the text lists them. A ``dict`` is not among them, nor a ``tuple``, a bare ``list``, or a list of
+    strings.""",
     fix="Pass what the operator needs as separate arguments, or as a list with its element type: ``list[int]``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -69,7 +70,8 @@ def supported_parameter():
 
 @raises(
     "A custom operator returns a type that schemas do not know",
-    cause="An operator returns tensors, lists of tensors, or numbers. A ``dict`` has no place in a schema.",
+    cause="""An operator returns tensors, lists of tensors, numbers, or a tuple of these. A ``dict`` has no place in a
+    schema.""",
     fix="Return a tuple, and build the dictionary in a Python function around the operator.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -204,7 +206,8 @@ def schema_agrees():
 
 @raises(
     "The name of an operator has no namespace",
-    cause="An operator is called ``namespace::name``. The namespace is yours, usually the name of the package.",
+    cause="""An operator is called ``namespace::name``. The namespace is yours, usually the name of the package.
+    ``custom_op`` says of such a name only that there are not enough values to unpack.""",
     fix='Put the namespace in front: ``"cookbook::cube"``.',
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -241,7 +244,8 @@ def device_argument():
     "backward met a custom operator without a formula for it",
     cause="""An operator is opaque to autograd. Unless ``register_autograd`` gave it a backward, differentiating
     through it fails; calling it does not.""",
-    fix="Register the backward with ``register_autograd``, or call the operator on detached tensors.",
+    fix="""Register the backward with ``register_autograd``. Where no gradient is to flow, call the operator on detached
+    tensors.""",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def backward_without_formula():
@@ -274,8 +278,9 @@ def backward_with_formula():
 @raises(
     "setup_context of a custom operator has parameters of other names",
     cause="""``register_autograd`` calls ``setup_context`` by keyword, so its parameters must be called ``ctx``,
-    ``inputs`` and ``output``. For the ``setup_context`` of a Function any names do.""",
-    fix="Use these three names.",
+    ``inputs`` and ``output``. If the operator has arguments behind a ``*``, there is a fourth:
+    ``keyword_only_inputs``. For the ``setup_context`` of a Function any names do.""",
+    fix="Use these names.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def setup_context_names():
@@ -380,7 +385,9 @@ def list_gradients_nested():
     "A backward was registered for an operator that changes its argument",
     cause="""Autograd formulas are for functional operators: those that return new tensors and write to none of their
     arguments.""",
-    fix="Register it for an operator that returns a new tensor; keep the in-place one for code without gradients.",
+    fix="""Register it for an operator that returns a new tensor, and keep the in-place one for tensors without
+    gradients. On a tensor with gradients an operator that returns nothing goes unnoticed, and the gradients can be
+    silently wrong.""",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def autograd_of_mutating():
@@ -403,7 +410,7 @@ def autograd_of_functional():
 @raises(
     "A custom operator has a tensor by keyword only",
     cause="""Autograd formulas are not supported for a tensor behind the ``*`` of the signature, so ``custom_op``
-    refuses it at once.""",
+    refuses it at once. Only the outputs of an operator with ``torch.Tag.out`` stand there.""",
     fix="Make the tensor an ordinary argument. Numbers and flags may stay behind the ``*``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -440,9 +447,10 @@ def positional_tensor_of_library():
 
 @raises(
     "A custom operator returned its argument",
-    cause="""An operator that is declared functional returns new memory. What it returns must be neither an argument,
-    nor a view of one, nor two outputs that share memory: the compiler relies on that.""",
-    fix="Return a copy: ``x.clone()``.",
+    cause="""An operator returns new memory, even if it writes to its arguments. What it returns must be neither an
+    argument, nor a view of one, nor two outputs that share memory: the compiler relies on that.""",
+    fix="""Return a copy: ``x.clone()``. An operator that returns the argument it writes to needs the tag
+    ``torch.Tag.inplace``.""",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def output_is_input():
@@ -466,7 +474,8 @@ def output_is_new():
     "opcheck found that a custom operator changes an argument",
     cause="""``mutates_args=()`` says that no argument is written to, and the kernel writes to one. Nothing checks this
     in an ordinary call; compiled code may be wrong.""",
-    fix="Name the argument in ``mutates_args``, or work on a copy.",
+    fix="""Work on a copy. Name the argument in ``mutates_args`` if the change is meant; such an operator cannot have a
+    backward.""",
     see=("cookbook/06_beyond_autograd/custom_operator", "check:opcheck", "check:inputs_unchanged"),
 )
 def undeclared_mutation():
@@ -542,8 +551,8 @@ def fake_of_same_shape():
 @raises(
     "opcheck found an operator without a backward",
     cause="""The operator was made with ``define`` and ``impl``, and no backward was registered. Its output still
-    claims to require a gradient. The text is the same if the kernel of a device calls a Function: such a kernel runs
-    below autograd.""",
+    claims to require a gradient. The text is the same if the kernel of a device calls a Function: eager mode finds
+    its backward, and compiled code loses it.""",
     fix="Register the plain computation for the device, and the backward with ``torch.library.register_autograd``.",
     see=("cookbook/06_beyond_autograd/custom_operator", "check:opcheck"),
 )
@@ -754,9 +763,10 @@ def dynamic_shape_on_fake():
 @raises(
     "backward went through an operator that has no backward at all",
     warning=True,
-    cause="""The operator was made with ``define`` and ``impl`` and has no autograd kernel. Autograd then takes it as
-    it is, and warns in ``backward`` that the gradients may be wrong. An operator made with ``custom_op`` raises
-    instead.""",
+    cause="""The operator was made with ``define`` and ``impl`` and has no autograd kernel. In eager mode autograd
+    records the PyTorch operations inside of the kernel, if it has any. Through a kernel without them, as in NumPy, and
+    in compiled code no gradient flows: the inputs get ``None``, and this is only a warning. An operator made with
+    ``custom_op`` raises instead.""",
     fix="Register the backward with ``torch.library.register_autograd``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -808,7 +818,8 @@ def defined_by_custom_op():
 
 @raises(
     "A schema was written without parentheses",
-    cause="A schema is the arguments in parentheses, an arrow, and the returns; the name is passed separately.",
+    cause="""A schema is the arguments in parentheses, an arrow between spaces, and the returns; the name is passed
+    separately.""",
     fix='Write ``"(Tensor x) -> Tensor"``.',
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -839,8 +850,8 @@ def schema_known_type():
 
 @raises(
     "An operator was called that was never defined",
-    cause="""The namespace exists, and nothing of this name was registered in it in this process: the module or library
-    that does so was not imported, or the name is misspelled.""",
+    cause="""Nothing of this name was registered in the namespace in this process: the module or library that does so
+    was not imported, or the name or the namespace is misspelled.""",
     fix="Import the module, or load the library with ``torch.ops.load_library``, before the call.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -951,7 +962,8 @@ def argument_count():
 
 @raises(
     "A custom operator returned one tensor where two are declared",
-    cause="The declared return is ``tuple[Tensor, Tensor]``, and the function returned one tensor.",
+    cause="""The declared return is ``tuple[Tensor, Tensor]``, and the function returned one tensor, or a tuple of one.
+    Other lengths are not checked: the call returns them as they are, or the process ends.""",
     fix="Return as many tensors as are declared.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -998,7 +1010,7 @@ def returns_tensor():
 @raises(
     "A kernel returned something where nothing is declared",
     cause="The schema ends in ``-> ()``. The lambda returns what ``mul_`` returns.",
-    fix="Write a function that returns nothing, or declare the return.",
+    fix="Write a function that returns nothing, or declare that the argument is returned: ``-> Tensor(a!)``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def returns_something():
@@ -1125,7 +1137,8 @@ def define_in_own_namespace():
 @raises(
     "A kernel for an operator of another namespace was registered in a library",
     cause="A library adds kernels to operators of its own namespace. ``aten`` is another.",
-    fix='Open a library for that namespace: ``Library("aten", "IMPL")``.',
+    fix="""Define an operator of your own. ``Library("aten", "IMPL")`` replaces the kernel of PyTorch, in the whole
+    process, and leaves its backward as it was.""",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def implement_in_other_namespace():
@@ -1266,7 +1279,8 @@ def python_kernel_called():
 
 @raises(
     "A library with operators was not found",
-    cause="The path is wrong, or a library that it depends on is missing; the error above it says which.",
+    cause="""The path is wrong, a library that it depends on is missing, or it was built for another version of PyTorch.
+    The error above it says which.""",
     fix="Pass the full path of the compiled library, here after asking whether it exists.",
     see=("cookbook/06_beyond_autograd/cuda_extension",),
 )
@@ -1305,7 +1319,7 @@ def inplace_tag_right():
 @raises(
     "An operator tagged as an out= variant has no such argument",
     cause="``torch.Tag.out`` promises keyword-only tensors that are written to and returned. This operator has none.",
-    fix="Take ``*, out: Tensor``, and name it in ``mutates_args``.",
+    fix="Take ``*, out: Tensor``, name it in ``mutates_args``, and return it.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def out_tag():
