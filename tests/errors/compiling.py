@@ -891,8 +891,9 @@ def compiled_required_before():
 @raises(
     "A new leaf was returned from compiled code",
     cause="""A tensor made inside got ``requires_grad_()`` and is returned. Compiling would drop that mark, so the
-    compiler refuses.""",
-    fix="Return the tensor, and call ``requires_grad_()`` on it outside.",
+    compiler refuses. The text is the same for a result that is computed from such a tensor.""",
+    fix="""Return the tensor, and call ``requires_grad_()`` on it outside. If a result is computed from it, make the
+    tensor outside, and pass it in.""",
     see=("cookbook/07_compile/graph_breaks",),
 )
 def compiled_leaf_returned():
@@ -940,7 +941,7 @@ def compiled_asks_requires_grad():
 @raises(
     "retain_grad was called in compiled code",
     cause="The backward of a compiled graph is one function, and its intermediate tensors have no ``.grad``.",
-    fix="Return the intermediate tensor's gradient by ``torch.func``, or keep that part in eager mode.",
+    fix="Return this gradient too, computed with ``torch.func``, or leave out ``fullgraph=True``.",
     see=("cookbook/07_compile/graph_breaks",),
 )
 def compiled_retain_grad():
@@ -954,11 +955,11 @@ def compiled_retain_grad():
 
 
 @mends(compiled_retain_grad)
-def compiled_retain_outside():
+def compiled_hidden_gradient():
     @torch.compile(backend="aot_eager", fullgraph=True)
     def loss(x):
-        hidden = x.sin()
-        return hidden.square().sum(), 2 * hidden
+        hidden_grad, value = torch.func.grad_and_value(lambda hidden: hidden.square().sum())(x.sin())
+        return value, hidden_grad
 
     loss(torch.randn(3, requires_grad=True))
 
@@ -966,8 +967,9 @@ def compiled_retain_outside():
 @raises(
     "A module with a backward hook was compiled",
     cause="Backward hooks of modules are traced only together with compiled autograd.",
-    fix="""Remove the hook before compiling, hook the output tensor inside of ``forward``, or allow graph breaks by
-    leaving out ``fullgraph=True``.""",
+    fix="""Remove the hook before compiling, or allow graph breaks by leaving out ``fullgraph=True``. A hook that only
+    reads ``grad_output`` can be put on the output tensor inside of ``forward``. A change made there also changes the
+    gradients of the parameters.""",
     see=("cookbook/07_compile/graph_breaks", "cookbook/02_changing_the_gradient/hooks"),
 )
 def compiled_module_hook():
@@ -986,8 +988,8 @@ def compiled_module():
 
 @raises(
     "The handle of a hook was returned from compiled code",
-    cause="""What compiled code returns is rebuilt after the graph has run. The handle of a hook that was registered
-    inside has nothing to be rebuilt from.""",
+    cause="""What compiled code returns is rebuilt after the graph has run. The handle of a hook on a tensor that was
+    made inside has nothing to be rebuilt from. The text names the kind of what was returned.""",
     fix="Return tensors only, or register the hook outside.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/02_changing_the_gradient/hooks"),
 )
@@ -1013,7 +1015,7 @@ def compiled_hook():
 @raises(
     "Saved-tensor hooks were entered in compiled code",
     cause="""PyTorch marks the context managers ``saved_tensors_hooks``, ``save_on_cpu`` and ``detect_anomaly`` as not
-    to be traced.""",
+    to be traced, and other functions with them. The text names the one that was called.""",
     fix="Enter the context around the call of the compiled function.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/04_memory/saved_tensor_hooks", "check:saved_tensor_hooks"),
 )
@@ -1037,8 +1039,9 @@ def compiled_inside_save_on_cpu():
 
 
 @raises(
-    "A pointer was read in compiled code",
-    cause="While compiling, tensors have no memory. A kernel that is called with ``x.data_ptr()`` cannot be recorded.",
+    "A pointer was passed to an operation in compiled code",
+    cause="""While compiling, tensors have no memory, so a call with ``x.data_ptr()`` cannot be recorded. The text is
+    the same for other arguments that a graph cannot hold, such as a ``torch.Generator``.""",
     fix="Wrap the kernel as an operator with ``torch.library.custom_op``.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
 )
@@ -1101,8 +1104,8 @@ def compiled_with_break():
 @raises(
     "A custom operator without a fake kernel was compiled",
     cause="""The compiler runs operators on fake tensors to learn the shape and dtype of their results. This operator
-    has nothing to run on them. Errors of a fake kernel appear in the same frame of text, with another exception in the
-    middle.""",
+    has nothing to run on them. Errors of a fake kernel, and of operations on tensors of the wrong shapes, appear in the
+    same frame of text, with another exception in the middle.""",
     fix="Register a fake kernel: ``cube.register_fake(torch.empty_like)``.",
     see=("cookbook/06_beyond_autograd/custom_operator", "check:opcheck"),
 )
@@ -1136,7 +1139,7 @@ def compiled_with_fake():
 @raises(
     "A compiled Function returned a gradient of the wrong shape",
     cause="""The backward of a Function is run while compiling, to record it. The text holds the same exception as in
-    eager mode, behind the name of the backend.""",
+    eager mode, behind the name of the backend, and calls every Function ``ApplyTemplate``.""",
     fix="Mend the shape, here by not reducing it: each input's gradient has its input's shape.",
     see=("cookbook/07_compile/torch_compile", "check:first_order"),
 )
@@ -1204,11 +1207,11 @@ def compiled_force():
 
 @raises(
     "A function was compiled too often",
-    cause="""Each new value of a Python number that reaches the graph compiles the function again, up to
-    ``torch._dynamo.config.recompile_limit``, 8 by default. With ``fullgraph=True`` the next one is an error; without,
-    the rest runs in eager mode. The log names what changed.""",
-    fix="""Pass the changing number as a tensor, or let it be dynamic: without ``dynamic=False`` integers become
-    symbols at their second value.""",
+    cause="""A function is compiled again if something has changed that the graph was compiled for: here each new value
+    of a Python number, up to ``torch._dynamo.config.recompile_limit``, 8 by default. With ``fullgraph=True`` the next
+    one is an error; without, the rest runs in eager mode. The log names what changed.""",
+    fix="""Pass the changing number as a tensor, or let it be dynamic: without ``dynamic=False`` numbers become symbols
+    at their second value. Keep constant whatever else the log names.""",
     see=("cookbook/07_compile/recompiling",),
 )
 def recompile_limit():
@@ -1233,7 +1236,7 @@ def recompile_never():
 @raises(
     "torch.compile was given an unknown backend",
     cause="The name is not among the registered backends.",
-    fix='Use one that ``torch._dynamo.list_backends()`` names, such as ``"aot_eager"`` for debugging.',
+    fix='Use one that ``torch._dynamo.list_backends(None)`` names, such as ``"aot_eager"`` for debugging.',
     see=("cookbook/07_compile/torch_compile", "check:compile"),
 )
 def unknown_backend():
@@ -1272,7 +1275,7 @@ def mode_and_options():
 
 @mends(mode_and_options)
 def options_only():
-    torch.compile(torch.sin, options={"max_autotune": True})
+    torch.compile(torch.sin, options=torch._inductor.list_mode_options("max-autotune"))
 
 
 @raises(
@@ -1439,7 +1442,8 @@ def autocast_bfloat16():
     "autocast was asked for CUDA on a machine without it",
     warning=True,
     cause="Without CUDA the context switches itself off, and only warns: everything runs in full precision.",
-    fix="Take the type from the tensors: ``torch.autocast(x.device.type)``.",
+    fix="""Take the type from the tensors: ``torch.autocast(x.device.type)``. On the CPU this computes in
+    ``bfloat16``.""",
     see=("cookbook/07_compile/mixed_precision",),
 )
 def autocast_without_cuda():
@@ -1458,7 +1462,7 @@ def autocast_of_device():
 @raises(
     "The backward of a Function met two dtypes under autocast",
     cause="""Autocast was on in ``forward``: the product came out in ``bfloat16``, while the saved matrices are
-    ``float32``. It is off in ``backward``, so the operation there gets both.""",
+    ``float32``. ``backward`` was called outside of autocast, so the operation there gets both.""",
     fix="""Decorate with ``custom_fwd`` and ``custom_bwd``, which bring the state of ``forward`` back in ``backward``;
     or convert there.""",
     see=("cookbook/07_compile/mixed_precision", "check:autocast"),
@@ -1612,7 +1616,8 @@ def export_argument_tuple():
 @raises(
     "A module with an if on a tensor was exported",
     cause="The exported graph has one path for all values, and which one the ``if`` takes depends on them.",
-    fix="Choose with ``torch.where``, or with ``torch.cond``.",
+    fix="""Choose with ``torch.where``, or with ``torch.cond``. ``torch.where`` computes both sides: if one has an
+    infinite derivative, the gradient is NaN, even where the other is chosen.""",
     see=("cookbook/07_compile/export",),
 )
 def export_branch():
@@ -1717,7 +1722,7 @@ def export_dynamic():
 
 @raises(
     "dynamic_shapes has another structure than the arguments",
-    cause="It has one entry for each argument of ``forward``, in its order.",
+    cause="It has one entry for each argument of ``forward``: a tuple in its order, or a dictionary by name.",
     fix="Give one entry for each; ``None`` is that of an argument without dynamic dimensions.",
     see=("cookbook/07_compile/export",),
 )
