@@ -15,8 +15,10 @@ from tests.errors import mends, raises
     "Nothing in the graph of the loss requires grad",
     cause="The tensor that backward starts from was not recorded: no input requires grad, or it was computed under "
     "``no_grad`` or ``inference_mode``, from detached tensors, through integers, inside the forward of a Function, or "
-    "by a Function that got its tensors in a list or marked its output as not differentiable.",
-    fix="Print ``requires_grad`` along the way from the parameters to the loss; the first ``False`` is the place.",
+    "by a Function that got its tensors in a list or marked its output as not differentiable. Or it is a gradient that "
+    "was computed without ``create_graph=True``.",
+    fix="Print ``requires_grad`` along the way from the parameters to the loss; the first ``False`` is the place. For "
+    "a gradient of a gradient, give ``create_graph=True`` to the first.",
     see=("guide/graph", "guide/grad_modes"),
 )
 def nothing_requires_grad():
@@ -104,8 +106,7 @@ def vector_of_same_shape():
 
 @raises(
     "A complex output was given a real gradient, or the other way round",
-    cause="Where output or gradient is complex, their dtypes have to be equal. Between real dtypes, the engine "
-    "converts.",
+    cause="Output and gradient are both complex or both real. Between precisions, the engine converts.",
     fix="Give a gradient of the output's dtype: ``torch.ones_like(y)``.",
     see=("cookbook/05_higher_order/complex_numbers",),
 )
@@ -143,8 +144,9 @@ def vector_is_tensor():
 
 
 @raises(
-    "Not as many gradients as outputs",
-    cause="``torch.autograd.backward`` and ``torch.autograd.grad`` take one gradient for each output, or none at all.",
+    "Fewer gradients than outputs",
+    cause="``torch.autograd.backward`` and ``torch.autograd.grad`` take one gradient for each output, or none at all. "
+    "Too many are not noticed: those at the end are ignored.",
     fix="Give as many, with ``None`` for outputs of one element.",
     see=("guide/backward",),
 )
@@ -163,8 +165,8 @@ def vectors_for_all():
 
 @raises(
     "The gradient given to backward is on another device",
-    cause="The vector is not moved to the device of the output. Here it is the device ``meta``, which every machine "
-    "has.",
+    cause="The vector is not moved to the device of the output, unless it has no dimensions. Here it is the device "
+    "``meta``, which every machine has.",
     fix="Make it there: ``torch.ones_like(y)``.",
     see=("guide/backward",),
 )
@@ -210,8 +212,10 @@ def backward_of_sum():
     "A result that backward needs was changed in place",
     cause="The operation that the message names saved its own output (as ``exp``, ``tanh``, ``sigmoid`` and ``sqrt`` "
     "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
-    "message names the operation that made that input.",
-    fix="Change a copy: ``y = y + 1`` in place of ``y += 1``. Or change it before it is used.",
+    "message names the last recorded operation that wrote to that input: often the in-place operation itself. "
+    "``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
+    fix="Change a copy: ``y = y + 1`` in place of ``y += 1``. An input can also be changed before it is used. Run "
+    "backward before ``optimizer.step()``.",
     see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
 )
 def result_changed():
@@ -492,8 +496,8 @@ def no_grad_tensor_saved():
 @raises(
     "A tensor made in inference mode was changed in place outside",
     cause="An inference tensor can be changed in inference mode only. Here it is a ``.grad``: backward ran in "
-    "inference mode, and the next backward adds to it. A buffer of a model that was made or changed there is the "
-    "other usual case.",
+    "inference mode, and the next backward adds to it. A buffer of a model that was made or replaced there is "
+    "the other usual case; one that was changed in place there stays a normal tensor.",
     fix="Run backward outside of inference mode. Make state under ``torch.no_grad()``, or ``clone`` it outside.",
     see=("guide/grad_modes", "guide/training"),
 )
@@ -555,8 +559,9 @@ def clone_version():
 
 @raises(
     "torch.autograd.grad was asked for an input that the output does not depend on",
-    cause="No path leads from the output to the tensor at this index (from 0): it was not used, only a copy or a view "
-    "made before or after was, it was detached on the way, or a Function returned ``None`` for it.",
+    cause="No path leads from the output to the tensor at this index (from 0): it was not used, it is a copy or a view "
+    "of the tensor that was, it was changed in place after its use, it was detached on the way, or a Function returned "
+    "``None`` for it.",
     fix="Check which tensor goes into the computation. If it may be unused, ``allow_unused=True`` gives ``None``, and "
     "``materialize_grads=True`` zeros.",
     see=("guide/backward",),
@@ -690,8 +695,9 @@ def inputs_dict_backward():
 @raises(
     "The inputs of torch.autograd.grad are in a mapping that is not a dict",
     cause="``inputs`` may be a ``dict`` whose values are tensors. Other mappings are refused, ``OrderedDict`` among "
-    "them, such as a ``state_dict``.",
-    fix="Give ``dict(inputs)``, or a list of the values.",
+    "them, and so a ``state_dict``.",
+    fix="Give ``dict(inputs)``, or a list of the values. The tensors of a ``state_dict`` are detached: give "
+    "``dict(model.named_parameters())`` in its place.",
     see=("guide/backward", "cookbook/05_higher_order/maml"),
 )
 def inputs_ordered_grad():
@@ -925,7 +931,8 @@ def edge_of_result():
 @raises(
     "A gradient of another shape was assigned to .grad",
     cause="``.grad`` has the shape of its tensor. It is neither broadcast nor reshaped.",
-    fix="Assign a tensor of the same shape, such as ``grad.expand_as(weight).clone()``.",
+    fix="Assign a tensor of the same shape. Where all rows have the same gradient, as here, that is "
+    "``grad.expand_as(weight).clone()``.",
     see=("guide/backward",),
 )
 def grad_of_other_shape():
@@ -1033,7 +1040,7 @@ def grad_dtype_in_time():
 @raises(
     "grad_dtype was set on a tensor that is not a leaf",
     cause="Only leaves accumulate gradients, so that only they have a dtype for them.",
-    fix="Set it on the leaf.",
+    fix="Set it on the leaf that the result comes from.",
     see=("guide/backward",),
 )
 def grad_dtype_of_result():
@@ -1045,8 +1052,9 @@ def grad_dtype_of_result():
 @mends(grad_dtype_of_result)
 def grad_dtype_of_leaf():
     weight = torch.randn(3, requires_grad=True)
-    half = weight.bfloat16().detach().requires_grad_()
-    half.grad_dtype = torch.float32
+    weight.grad_dtype = torch.float32
+    half = weight.bfloat16()
+    half.square().sum().backward()
 
 
 @raises(
@@ -1373,9 +1381,9 @@ def multi_hook_mode_any():
 
 
 @raises(
-    "A backward hook of a module returned one gradient where there are more, or a tensor",
-    cause="A full backward hook returns one gradient for each input of the module that is a tensor, in a tuple. Of a "
-    "lone tensor, the rows are counted.",
+    "A backward hook of a module returned too few gradients, too many, or a lone tensor",
+    cause="A full backward hook returns a tuple with one gradient for each positional argument of the module, and "
+    "``None`` for one that is not a tensor. Of a lone tensor, the rows are counted.",
     fix="Return a tuple of the length of ``grad_input``: ``(grad,)``.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
@@ -1397,8 +1405,10 @@ def module_hook_returned_tuple():
 @raises(
     "A full backward hook of a module whose input does not require grad",
     cause="The hook runs, but the gradient with respect to the input is not computed, and ``grad_input`` holds "
-    "``None``. It is so for the first layer of a network.",
-    fix="Expected for a first layer, if the hook reads only ``grad_output``. Otherwise let the input require grad.",
+    "``None``. It is so for the first layer of a network. Arguments given by keyword are not seen: ``layer(input=x)`` "
+    "gives the same warning, whatever ``x`` requires.",
+    fix="Expected for a first layer, if the hook reads only ``grad_output``. Otherwise let the input require grad, and "
+    "give it by position.",
     see=("cookbook/02_changing_the_gradient/hooks",),
     warning=True,
 )
@@ -1555,7 +1565,7 @@ def only_inputs_left_out():
 
 @raises(
     "A tensor that requires grad was turned into a Python number",
-    cause="``float(x)``, ``int(x)`` and functions of ``math`` cut the tensor from the graph. ``.item()`` does the "
+    cause="``float(x)`` and functions of ``math`` cut the tensor from the graph. ``.item()`` and ``int(x)`` do the "
     "same without a word.",
     fix="Use the function of torch, or write ``x.detach()`` to say that no gradient is wanted.",
     see=("guide/graph",),
@@ -1672,7 +1682,8 @@ def flag_is_bool():
     "A result of an operation was deep-copied",
     cause="A copy of a tensor with a history would have to copy the graph. Often it is a result that a module keeps "
     "as an attribute, and the module is what is copied.",
-    fix="Store ``hidden.detach()`` on the module, or copy ``hidden.detach()``.",
+    fix="Store ``hidden.detach()`` on the module, or copy ``hidden.detach()``. In place of the old "
+    "``nn.utils.weight_norm``, which keeps such a result, use ``nn.utils.parametrizations.weight_norm``.",
     see=("guide/graph", "check:module_copies"),
 )
 def result_copied():
@@ -1728,8 +1739,9 @@ def out_left_out():
 
 @raises(
     "A tensor that requires grad was resized",
-    cause="``resize_`` changes the tensor in place in a way that has no gradient.",
-    fix="Use ``reshape``, ``nn.functional.pad`` or slices, or resize under ``torch.no_grad()`` before it is used.",
+    cause="``resize_`` changes the tensor in place in a way that has no gradient. It is refused under "
+    "``torch.no_grad()``, too.",
+    fix="Use ``reshape``, ``nn.functional.pad`` or slices, or resize before ``requires_grad_()``.",
     see=("guide/graph",),
 )
 def parameter_resized():
