@@ -268,7 +268,7 @@ def jvp_right():
 @raises(
     "jvp is wrong for complex inputs",
     cause="With complex inputs ``gradcheck`` moves the imaginary and the real part one after the other, in this "
-    "order. A ``jvp`` does not conjugate, other than backward.",
+    "order. A ``jvp`` does not conjugate, unlike backward.",
     fix="For a holomorphic function return ``derivative * tangent``.",
     see=("cookbook/05_higher_order/complex_numbers", "cookbook/05_higher_order/forward_mode"),
 )
@@ -356,8 +356,8 @@ def fast_right():
     cause="Each element of the Jacobian is within the tolerances, but the errors add up in the one number that fast "
     "mode compares, while the values cancel. So it may see a small systematic error that slow mode lets pass, as "
     "here, or nothing but rounding.",
-    fix="Run slow mode with tighter tolerances (``rtol=1e-5``). If it passes, use ``fast_mode=False``; if not, the "
-    "gradient is wrong.",
+    fix="Run slow mode with tighter tolerances (``rtol=1e-5``). If it passes, use ``fast_mode=False``; if not, try "
+    "``eps=1e-4``, too: a difference that stays is a wrong gradient, one that goes is rounding.",
     see=("guide/gradcheck", "guide/cost_of_checking", "check:digits"),
 )
 def fast_wrong_slow_right():
@@ -435,8 +435,9 @@ def backward_fixed():
 @raises(
     "backward does not multiply by grad_output",
     cause="For a gradient of zeros, backward gave something else than zeros. The Jacobian was right, since each of "
-    "its rows is made with a single 1: here there is but one output, and ``grad_output`` was 1.",
-    fix="Multiply the derivative by ``grad_output``.",
+    "its columns is made with a single 1: here there is but one output, and ``grad_output`` was 1. ``nan`` is not zero "
+    "either: a backward that divides by the norm of ``grad_output`` gives the same message.",
+    fix="Multiply the derivative by ``grad_output``. Clamp a norm before dividing by it.",
     see=("guide/backward", "check:linear_in_grad_output"),
 )
 def grad_output_ignored():
@@ -568,8 +569,8 @@ def undefined_taken_for_none():
 
 @raises(
     "gradcheck warns before it fails at gradients that are undefined",
-    cause="Of the two failures with undefined gradients, this warning tells how to switch off the check. ``None`` "
-    "reaches a backward only after ``set_materialize_grads(False)``.",
+    cause="It comes before either of the two failures with undefined gradients, and tells how to switch off the "
+    "check. ``None`` reaches a backward only after ``set_materialize_grads(False)``.",
     fix="Handle ``None`` in backward. ``check_undefined_grad=False`` only hides the failure.",
     see=("guide/ctx", "guide/gradcheck", "check:undefined_gradient"),
     warning=True,
@@ -664,7 +665,8 @@ def tangent_zero():
     "The tangent of a real output is complex",
     cause="With ``check_grad_dtypes=True``, output and tangent have to be both real or both complex. Precisions are "
     "not compared.",
-    fix="Return the real part from ``jvp``.",
+    fix="Return the real part from ``jvp``. Where the output is complex and the tangent real, make the tangent "
+    "complex.",
     see=("cookbook/05_higher_order/complex_numbers", "cookbook/05_higher_order/forward_mode"),
 )
 def tangent_complex():
@@ -707,7 +709,7 @@ def tangent_real():
 @raises(
     "The gradient of a dense input is sparse",
     cause="The engine accepts a sparse gradient for a dense input, as ``nn.Embedding(sparse=True)`` gives it. "
-    "``gradcheck`` does not, with ``masked=True`` neither.",
+    "``gradcheck`` does not, not even with ``masked=True``.",
     fix="Check the function with ``to_dense()`` in backward, and return the sparse gradient in production if it is "
     "meant.",
     see=("guide/gradcheck", "check:returned"),
@@ -1133,7 +1135,8 @@ def output_is_tensor():
 @raises(
     "Forward mode was checked with an input for oneDNN",
     cause="``gradcheck`` makes no tangents in the opaque layout of oneDNN.",
-    fix="Convert inside of the function, and give a dense input.",
+    fix="Check backward only, or a function of dense tensors without oneDNN. Converting inside of the function does "
+    "not help: ``to_mkldnn`` has no forward mode.",
     see=("guide/gradcheck",),
 )
 def forward_mkldnn():
@@ -1143,17 +1146,17 @@ def forward_mkldnn():
 
 
 @mends(forward_mkldnn)
-def forward_strided():
-    x = torch.randn(2, 3).requires_grad_()
+def backward_mkldnn():
+    x = torch.randn(2, 3).to_mkldnn().requires_grad_()
     tolerances = {"eps": 1e-2, "atol": 1e-1}
-    gradcheck(lambda x: 2 * x, (x,), check_forward_ad=True, **tolerances)
+    gradcheck(lambda x: x.to_dense(), (x,), **tolerances)
 
 
 @raises(
     "get_numerical_jacobian was called",
     cause="It is a part of the inside of ``gradcheck`` that is to disappear.",
     fix="Use ``torch.func.jacrev`` or ``jacfwd`` for a Jacobian, and write central differences by hand for a "
-    "numerical one.",
+    "numerical one. The first two put outputs before inputs, which is the transpose of what this function gives.",
     see=("guide/gradcheck", "guide/debugging"),
     warning=True,
 )
@@ -1172,7 +1175,8 @@ def differences_by_hand():
 @raises(
     "get_analytical_jacobian was called",
     cause="It is a part of the inside of ``gradcheck`` that is to disappear.",
-    fix="Use ``torch.autograd.functional.jacobian``, or ``torch.func.jacrev``.",
+    fix="Use ``torch.autograd.functional.jacobian``, or ``torch.func.jacrev``. Both put outputs before inputs, which "
+    "is the transpose of what this function gives.",
     see=("guide/gradcheck", "guide/debugging"),
     warning=True,
 )
