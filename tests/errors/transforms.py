@@ -25,9 +25,16 @@ from tests.errors import mends, raises
     "A Function without setup_context was used under torch.func",
     cause="""``grad``, ``vjp``, ``jvp``, ``jacrev``, ``jacfwd``, ``hessian`` and ``vmap`` call ``forward`` and the
     filling of ``ctx`` at different levels, so the two must be separate. This Function has the older form, a
-    ``forward`` that takes ``ctx``. ``torch.utils.checkpoint`` with ``use_reentrant=True`` is one, too.""",
-    fix="Take ``ctx`` out of ``forward``, and fill it in ``setup_context(ctx, inputs, output)``.",
-    see=("cookbook/01_first_steps/template", "guide/ctx", "check:func_grad"),
+    ``forward`` that takes ``ctx``. ``torch.utils.checkpoint`` with ``use_reentrant=True`` is one, too, and so is the
+    gradient of an operator of ``torch.library.custom_op``.""",
+    fix="""Take ``ctx`` out of ``forward``, and fill it in ``setup_context(ctx, inputs, output)``. Put a Function of
+    this form around an operator. Leave checkpoints out: those of ``use_reentrant=False`` are refused as well.""",
+    see=(
+        "cookbook/01_first_steps/template",
+        "guide/ctx",
+        "cookbook/06_beyond_autograd/custom_operator",
+        "check:func_grad",
+    ),
 )
 def no_setup_context():
     class Cube(Function):
@@ -68,7 +75,7 @@ def with_setup_context():
 @raises(
     "vmap met a Function that has no rule for it",
     cause="""``vmap`` cannot look into a Function. It needs to be told what the Function does to a batch, or that its
-    methods are made of operations that ``vmap`` can batch.""",
+    methods are made of operations that ``vmap`` can batch. ``jacfwd`` and ``hessian`` use ``vmap``, too.""",
     fix="""Set ``generate_vmap_rule = True`` if ``forward``, ``setup_context``, ``backward`` and ``jvp`` use only
     PyTorch operations that ``vmap`` supports; otherwise write a ``vmap`` staticmethod.""",
     see=("cookbook/05_higher_order/per_sample_gradients", "check:vmap"),
@@ -243,8 +250,11 @@ def vmap_rule_dims_match():
 @raises(
     "A random operation ran under vmap without a decision about randomness",
     cause="""``vmap`` does not know whether the samples of the batch are to share one random draw or have one each, and
-    its default ``randomness="error"`` refuses both. Dropout is such an operation.""",
-    fix='Pass ``randomness="different"``, or ``"same"`` for one draw for all.',
+    its default ``randomness="error"`` refuses both. Dropout is such an operation. ``jacfwd`` and ``hessian`` use
+    ``vmap``, too.""",
+    fix="""Pass ``randomness="different"``, or ``"same"`` for one draw for all. In ``jacfwd`` only ``"same"`` is right:
+    with ``"different"`` each direction has a draw of its own. ``hessian`` does not take the argument: write
+    ``jacfwd(jacrev(f), randomness="same")``.""",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
 def random_under_vmap():
@@ -281,8 +291,9 @@ def known_randomness():
     "An if on a tensor ran under vmap",
     cause="""``if`` asks one tensor for one truth value, and under ``vmap`` the tensor stands for a whole batch, whose
     samples may differ. ``while``, ``bool(...)``, ``and`` and ``assert`` on tensors ask the same.""",
-    fix="Compute both branches and choose with ``torch.where``.",
-    see=("cookbook/05_higher_order/per_sample_gradients", "check:vmap"),
+    fix="""Compute both branches and choose with ``torch.where``. Both need a finite derivative for every sample: where
+    the one that was not chosen has an infinite one, the gradient is NaN.""",
+    see=("cookbook/05_higher_order/per_sample_gradients", "guide/nonfinite", "check:vmap"),
 )
 def branch_under_vmap():
     def relu(x):
@@ -305,7 +316,9 @@ def where_under_vmap():
     "A tensor was made a Python number under vmap",
     cause="""``item()`` gives one number, and under ``vmap`` the tensor holds one for each sample. ``float(x)``,
     ``int(x)`` and ``range(x)`` come to the same.""",
-    fix="Keep the value as a tensor: PyTorch's functions take tensors without dimensions where they take numbers.",
+    fix="""Keep the value as a tensor without dimensions. If it is to be a constant for gradients, as a number is, use
+    ``x.norm().detach()``. Arguments that have to be numbers end here, too: write ``x + scale * y`` for
+    ``torch.add(x, y, alpha=scale)``.""",
     see=("cookbook/05_higher_order/per_sample_gradients", "check:vmap"),
 )
 def item_under_vmap():
@@ -325,8 +338,10 @@ def tensor_under_vmap():
 
 @raises(
     "A tensor was indexed with a mask under vmap",
-    cause="The samples of a batch have one shape. Indexing with a mask would give each sample a shape of its own.",
-    fix="Keep the shape and mask the values: ``torch.where(mask, x, 0)``.",
+    cause="""The samples of a batch have one shape. Indexing with a mask would give each sample a shape of its own.
+    Assignment, ``x[mask] = 0``, gets the same text.""",
+    fix="""Keep the shape and mask the values: ``torch.where(mask, x, 0)``. The mean of what was selected is then the
+    sum divided by ``mask.sum()``.""",
     see=("cookbook/04_memory/masks", "check:vmap"),
 )
 def mask_indexing_under_vmap():
@@ -502,9 +517,9 @@ def in_dim_none():
 
 @raises(
     "A function with keyword arguments only was mapped",
-    cause="""``vmap`` maps positional arguments by ``in_dims``, and keyword arguments over dimension 0. It wants at
-    least one positional argument.""",
-    fix="Pass a batched tensor by position.",
+    cause="""``vmap`` maps positional arguments only, and wants at least one. Keyword arguments are not mapped: each
+    sample gets the whole tensor.""",
+    fix="Pass every batched tensor by position.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
 def vmap_without_positional():
@@ -519,8 +534,9 @@ def vmap_with_positional():
 @raises(
     "A mapped function returned something that is no tensor",
     cause="""``vmap`` adds the batch dimension to what the function returns, which a number, a string or a list of
-    Python floats cannot have.""",
-    fix="Return tensors only; what is the same for all samples is computed outside.",
+    Python floats cannot have. ``None``, of a forgotten ``return``, cannot either.""",
+    fix="""Return tensors only. What is the same for all samples is computed outside, or gets ``None`` in ``out_dims``:
+    ``out_dims=(0, None)``.""",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
 def mapped_returns_number():
@@ -614,10 +630,11 @@ def tensor_returned():
 
 
 @raises(
-    "torch.func.grad was taken of a function that returns several numbers",
+    "torch.func.grad was taken of a function that returns a tensor with dimensions",
     cause="""A gradient is that of one number, so the function must return a tensor without dimensions. This returns a
-    vector.""",
-    fix="Reduce to a scalar, or use ``jacrev`` for all derivatives, ``vjp`` for a combination of them.",
+    vector. One element in a tensor of shape ``(1,)`` is refused as well.""",
+    fix="""Reduce to a scalar (``squeeze()`` for one element), or use ``jacrev`` for all derivatives, ``vjp`` for a
+    combination of them.""",
     see=("guide/backward",),
 )
 def grad_of_vector():
@@ -631,8 +648,9 @@ def jacobian_of_vector():
 
 @raises(
     "torch.func.grad was taken of a function that returns a tuple",
-    cause="The function must return the tensor to differentiate. Other outputs are allowed only when announced.",
-    fix="Return only the loss, or ``(loss, rest)`` together with ``has_aux=True``.",
+    cause="""The function must return the tensor to differentiate. Other outputs are allowed only when announced. The
+    text is the same for a number, as from ``loss.item()``, and for ``None``, of a forgotten ``return``.""",
+    fix="Return only the loss, as a tensor, or ``(loss, rest)`` together with ``has_aux=True``.",
     see=("guide/backward",),
 )
 def grad_of_tuple():
@@ -652,8 +670,9 @@ def grad_with_aux():
 
 @raises(
     "has_aux=True was passed for a function that returns one thing",
-    cause="With ``has_aux=True`` the function returns the pair ``(output, aux)``. Here it returns the loss alone.",
-    fix="Leave ``has_aux`` out, or return the pair.",
+    cause="""With ``has_aux=True`` the function returns the pair ``(output, aux)``. Here it returns the loss alone.
+    Three outputs, or a list, are no pair either.""",
+    fix="Leave ``has_aux`` out, or return the pair: ``loss, (a, b)``.",
     see=("guide/backward",),
 )
 def aux_missing():
@@ -731,9 +750,10 @@ def grad_of_scalar_tensor():
 
 @raises(
     "A function under torch.func changed a tensor from outside",
-    cause="""The function would write the value of one level of differentiation into a tensor that lives outside of it.
-    Here a running total is updated in place.""",
-    fix="Return the new value, with ``has_aux=True``, and update outside.",
+    cause="""A tensor that lives outside of the function may not be changed in place under ``grad``, ``vjp`` or ``jvp``,
+    not even by a number. Here it is a running total; batch norm in training mode counts its batches so.""",
+    fix="""Return the new value, with ``has_aux=True``, and update outside. For batch norm, call
+    ``torch.func.replace_all_batch_norm_modules_`` or ``model.eval()``.""",
     see=("check:func_grad",),
 )
 def captured_tensor_mutated():
@@ -784,8 +804,9 @@ def grad_inside():
     "The memory of a tensor was read under torch.func",
     cause="""Inside of a transform a tensor is a wrapper that has no memory of its own. ``numpy()``, ``data_ptr()`` and
     kernels that read from the pointer need one.""",
-    fix="""Put the foreign code into the ``forward`` of a Function with ``setup_context``: ``torch.func`` calls it with
-    plain tensors.""",
+    fix="""Put the foreign code into the ``forward`` of a Function with ``setup_context``: ``grad``, ``vjp`` and
+    ``jacrev`` call it with plain tensors. For ``vmap`` write a ``vmap`` staticmethod, too. With ``generate_vmap_rule``,
+    ``forward`` would get a wrapper again.""",
     see=("cookbook/06_beyond_autograd/scipy_functions", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def numpy_inside():
@@ -822,8 +843,9 @@ def numpy_in_function():
     "x.data was assigned inside of a function under torch.func",
     cause="""``x.data = ...`` swaps what the tensor holds, behind the back of the wrapper that ``torch.func`` made
     around it.""",
-    fix="Compute a new tensor instead.",
-    see=("check:func_grad",),
+    fix="""Compute a new tensor instead. ``.data`` hides the change from the gradient; to keep it so, add the
+    change detached. ``x.clamp(-1, 1)`` alone has the gradient of ``clamp``, which is zero outside of the bounds.""",
+    see=("cookbook/02_changing_the_gradient/straight_through", "check:func_grad"),
 )
 def data_assigned_inside():
     def loss(x):
@@ -836,7 +858,8 @@ def data_assigned_inside():
 @mends(data_assigned_inside)
 def clamped_inside():
     def loss(x):
-        return x.clamp(-1, 1).square().sum()
+        x = x + (x.clamp(-1, 1) - x).detach()
+        return x.square().sum()
 
     grad(loss)(torch.randn(3))
 
@@ -1049,7 +1072,7 @@ def with_jvp():
 @raises(
     "The jvp of a Function returned too many tangents",
     cause="""``jvp`` returns one tangent for each *output* of ``forward``, where ``backward`` returns one gradient for
-    each input. Here it returns one for each input.""",
+    each input. Here it returns one for each input. The text is the same for too few.""",
     fix="Add up what comes from the inputs: one tangent for the one output.",
     see=("cookbook/05_higher_order/forward_mode", "guide/directions"),
 )
@@ -1096,9 +1119,10 @@ def jvp_one():
 
 @raises(
     "The jvp of a Function that returns a view returned a new tensor",
-    cause="""The output of ``forward`` is a view of its input, and then the tangent of the output must be a view of the
-    tangent of the input: a later change in place has to reach both.""",
-    fix="Make the same view of the tangent, ``tangent.flatten()``, or let ``forward`` return a copy.",
+    cause="""The output of ``forward`` is a view of its input, or the input itself. Then the tangent of the output must
+    be a view of the tangent of the input: a later change in place has to reach both.""",
+    fix="""Make the same view of the tangent, ``tangent.view(-1)``, or let ``forward`` return a copy. Where ``forward``
+    returns the input, return ``tangent.view_as(tangent)``.""",
     see=("cookbook/05_higher_order/forward_mode",),
 )
 def jvp_not_a_view():
@@ -1302,8 +1326,8 @@ def forward_mode_result():
     "Forward mode met an operation of PyTorch that has no formula for it",
     cause="""Not every operation that has a backward has a forward derivative, too. The text names the one that has
     none: here the loss of connectionist temporal classification.""",
-    fix="""Use reverse mode (``jacrev`` for ``jacfwd``, ``jacrev(jacrev(f))`` for ``hessian``), or wrap the operation
-    in a Function with a ``jvp``.""",
+    fix="""Use reverse mode: ``jacrev`` for ``jacfwd``, and ``jacrev(jacrev(f))`` for ``hessian``, if the backward of
+    the operation has a derivative. Or wrap the operation in a Function with a ``jvp``.""",
     see=("cookbook/05_higher_order/forward_mode", "guide/directions"),
 )
 def no_forward_formula():
@@ -1543,7 +1567,8 @@ def added_to_batched():
     "nonzero or unique was called under vmap",
     cause="""The samples of a batch have one shape, and these operations would give each sample an output of its own
     length. The text names the operation.""",
-    fix="Keep the shape: ``torch.where`` with three arguments for masks, ``argsort`` or ``topk`` for positions.",
+    fix="""Keep the shape: ``torch.where`` with three arguments for masks, ``argmax``, ``argsort`` or ``topk`` for
+    positions. ``argmax`` of a mask is 0 also where nothing is true.""",
     see=("check:vmap",),
 )
 def nonzero_under_vmap():
@@ -1761,9 +1786,9 @@ def vjp_returns_tensor():
 
 @raises(
     "The jvp of a Function returned a number",
-    cause="""A tangent is a tensor like the output, or ``None`` for one that does not change. Here the derivative is
-    constant, and was returned as a Python float.""",
-    fix="Multiply the incoming tangent by it.",
+    cause="""A tangent is a tensor like the output, or ``None`` for an output without a derivative, such as integers.
+    Here the derivative is constant, and was returned as a Python float.""",
+    fix="Multiply the incoming tangent by it. For an output that does not change, return a tensor of zeros.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
 def jvp_number():
@@ -1889,7 +1914,7 @@ def linearize_same_structure():
 @raises(
     "functional_call got different values for tied parameters",
     cause="""Two names of the module stand for one parameter. Two different tensors were given for them, so it is not
-    clear which one to use.""",
+    clear which one to use. Copies count as different, even of equal values; ``model.state_dict()`` has both names.""",
     fix="Give one of the names only; the other follows. With ``tie_weights=False`` they are treated as two.",
     see=("cookbook/05_higher_order/maml",),
 )
@@ -1927,8 +1952,8 @@ def parameters_as_dict():
 
 @raises(
     "functional_call got a name that the module does not have",
-    cause="""With ``strict=True`` each name must be one of the module. Without it a wrong name is ignored, and the
-    module's own tensor is used.""",
+    cause="""With ``strict=True`` each name must be one of the module. Without it a misspelled parameter is ignored, and
+    the module's own tensor is used.""",
     fix="Take the names from ``model.named_parameters()``.",
     see=("cookbook/05_higher_order/maml",),
 )
