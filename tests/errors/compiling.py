@@ -165,11 +165,13 @@ def compiled_branch():
     class ClippedSum(Function):
         @staticmethod
         def forward(ctx, x):
+            ctx.save_for_backward(x)
             return x if x.sum() > 0 else x * 0
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output
+            (x,) = ctx.saved_tensors
+            return torch.where(x.sum() > 0, grad_output, 0)
 
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -183,11 +185,13 @@ def compiled_where():
     class ClippedSum(Function):
         @staticmethod
         def forward(ctx, x):
+            ctx.save_for_backward(x)
             return torch.where(x.sum() > 0, x, 0)
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output
+            (x,) = ctx.saved_tensors
+            return torch.where(x.sum() > 0, grad_output, 0)
 
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -200,7 +204,8 @@ def compiled_where():
     "A Function that prints was compiled",
     cause="""``print`` cannot be part of a graph. ``fullgraph=True`` forbids to break the graph there; the text is the
     same outside of a Function.""",
-    fix="Take it out. To watch values in compiled code, use a hook on the tensor, or run without ``torch.compile``.",
+    fix="""Take it out. To watch gradients, put a hook on the input or the output, outside of the compiled code, or run
+    without ``torch.compile``. A hook on an intermediate tensor is compiled, and may not print either.""",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
 def compiled_print():
@@ -242,7 +247,8 @@ def compiled_silent():
 @raises(
     "A Function that turns a tensor into a number was compiled",
     cause="""``item()`` takes a value out of the graph that is known only when the graph runs. The compiler carries it
-    as a symbol, and loses it at the boundary of the Function.""",
+    as a symbol, and loses it at the boundary of the Function. ``float(x)``, ``int(x)`` and ``tolist()`` of integers do
+    the same.""",
     fix="Keep the value as a tensor.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
@@ -255,7 +261,7 @@ def compiled_item():
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output / ctx.scale
+            return grad_output / ctx.scale  # the scale is taken as a constant
 
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -274,7 +280,7 @@ def compiled_scale():
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output / ctx.scale
+            return grad_output / ctx.scale  # the scale is taken as a constant
 
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -326,8 +332,8 @@ def compiled_no_list():
 
 @raises(
     "A Function that calls Python's math on a tensor was compiled",
-    cause="""``math.erf`` needs a Python number, so the tensor's value would have to be known while compiling.
-    ``int(x)`` as a size, and ``range(x)``, do as well.""",
+    cause="""``math.erf`` needs a Python number, so the tensor's value would have to be known while compiling. An ``if``
+    on ``x.item()`` ends in nearly the same text.""",
     fix="Use PyTorch's function: ``torch.erf``.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
@@ -337,11 +343,12 @@ def compiled_math():
     class Scale(Function):
         @staticmethod
         def forward(ctx, x):
-            return x * math.erf(x.max())
+            ctx.scale = math.erf(x.max())
+            return x * ctx.scale
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output
+            return grad_output * ctx.scale  # the scale is taken as a constant
 
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -355,11 +362,12 @@ def compiled_torch_erf():
     class Scale(Function):
         @staticmethod
         def forward(ctx, x):
-            return x * torch.erf(x.max())
+            ctx.scale = torch.erf(x.max())
+            return x * ctx.scale
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output
+            return grad_output * ctx.scale  # the scale is taken as a constant
 
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -457,7 +465,8 @@ def compiled_no_warning():
     "A Function whose backward appends to a list was compiled",
     cause="""The backward of a Function is recorded as a graph of its own. What it changes outside, here a Python list,
     cannot be part of it.""",
-    fix="Return what is to be kept, or collect it with a hook on the tensor outside.",
+    fix="""Collect it with a hook outside of the compiled code. The gradient that ``backward`` gets is that of the
+    Function's output.""",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
 def compiled_side_effect():
@@ -492,19 +501,20 @@ def compiled_no_side_effect():
             return 2 * grad_output
 
     @torch.compile(backend="eager", fullgraph=True)
-    def loss(x):
-        return Watched.apply(x).sum()
+    def watched(x):
+        return Watched.apply(x)
 
     norms = []
-    x = torch.randn(3, requires_grad=True)
-    x.register_hook(lambda grad: norms.append(grad.norm()))
-    loss(x).backward()
+    y = watched(torch.randn(3, requires_grad=True))
+    y.register_hook(lambda grad: norms.append(grad.norm()))
+    y.sum().backward()
 
 
 @raises(
-    "A Function that counts its calls on its class was compiled",
-    cause="Inside of a Function the compiler does not trace an assignment to the Function's own class.",
-    fix="Count outside, in the function that calls ``apply``.",
+    "A Function that computes with an attribute of its class was compiled",
+    cause="""The compiler does not know the type of what it finds on the Function's own class, and cannot compute with
+    it. Here calls are counted on the class; a constant there, as in ``Scale.factor * x``, ends the same.""",
+    fix="Count outside, in the code that calls ``apply``. Pass a constant as an argument.",
     see=("cookbook/07_compile/graph_breaks", "check:global_settings"),
 )
 def compiled_class_counter():
@@ -529,9 +539,9 @@ def compiled_class_counter():
 
 @mends(compiled_class_counter)
 def compiled_uncounted():
-    class Counted(Function):
-        calls = 0
+    calls = 0
 
+    class Counted(Function):
         @staticmethod
         def forward(ctx, x):
             return 2 * x
@@ -545,12 +555,13 @@ def compiled_uncounted():
         return Counted.apply(x).sum()
 
     loss(torch.randn(3, requires_grad=True))
+    calls += 1
 
 
 @raises(
     "A Function that updates a tensor on its class was compiled",
     cause="The compiler does not know the type of what it finds on the Function's own class, and so not its methods.",
-    fix="Pass the tensor as an argument, and mark it dirty, or return the new value.",
+    fix="Pass the tensor as an argument, and return the new value, marked with ``ctx.mark_non_differentiable``.",
     see=("cookbook/07_compile/graph_breaks", "check:global_settings"),
 )
 def compiled_class_buffer():
@@ -576,27 +587,29 @@ def compiled_class_buffer():
 @mends(compiled_class_buffer)
 def compiled_no_buffer():
     class Averaged(Function):
-        mean = torch.zeros(3)
+        @staticmethod
+        def forward(ctx, x, mean):
+            new_mean = mean + x
+            ctx.mark_non_differentiable(new_mean)
+            return 2 * x, new_mean
 
         @staticmethod
-        def forward(ctx, x):
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            return 2 * grad_output
+        def backward(ctx, grad_output, _):
+            return 2 * grad_output, None
 
     @torch.compile(backend="eager", fullgraph=True)
-    def loss(x):
-        return Averaged.apply(x).sum()
+    def loss(x, mean):
+        y, new_mean = Averaged.apply(x, mean)
+        return y.sum(), new_mean
 
-    loss(torch.randn(3, requires_grad=True))
+    loss(torch.randn(3, requires_grad=True), torch.zeros(3))
 
 
 @raises(
     "A Function with a keyword-only argument was compiled",
-    cause="The compiler passes arguments by position, and this ``forward`` has one behind a ``*``.",
-    fix="Make it an ordinary argument.",
+    cause="""``apply`` hands arguments on by position, and this ``forward`` has one behind a ``*``. Without the compiler
+    it is a ``TypeError``.""",
+    fix="Make it an ordinary argument. ``backward`` then returns ``None`` for it.",
     see=("cookbook/07_compile/torch_compile", "check:compile"),
 )
 def compiled_keyword_only():
@@ -638,8 +651,9 @@ def compiled_keyword():
 
 @raises(
     "A Function that changes its input and returns something else was compiled",
-    cause="What ``mark_dirty`` names must be returned as well. In eager mode forgetting it goes unnoticed.",
-    fix="Return the changed tensor.",
+    cause="""What ``mark_dirty`` names must be returned as well, in eager mode too. For the compiler it must be the very
+    object: ``return x.add_(1)``, which eager mode accepts, gets this text.""",
+    fix="Return the changed tensor by its name: ``x.add_(1)``, then ``return x``.",
     see=("cookbook/07_compile/torch_compile", "cookbook/04_memory/in_place"),
 )
 def compiled_dirty_lost():
@@ -692,8 +706,9 @@ def compiled_dirty_without_grad():
     class AddOne(Function):
         @staticmethod
         def forward(ctx, x):
+            x.add_(1)
             ctx.mark_dirty(x)
-            return x.add_(1)
+            return x
 
         @staticmethod
         def backward(ctx, grad_output):
@@ -711,8 +726,9 @@ def compiled_dirty_with_grad():
     class AddOne(Function):
         @staticmethod
         def forward(ctx, x):
+            x.add_(1)
             ctx.mark_dirty(x)
-            return x.add_(1)
+            return x
 
         @staticmethod
         def backward(ctx, grad_output):
@@ -775,7 +791,7 @@ def compiled_matrix():
 @raises(
     "A Function with class methods was compiled",
     cause="""``forward`` and ``backward`` are static methods. In eager mode a class method gets along; the compiler
-    calls it with one argument too few.""",
+    passes it the class a second time.""",
     fix="Use ``@staticmethod``, without ``cls``.",
     see=("cookbook/07_compile/torch_compile", "check:compile"),
 )
