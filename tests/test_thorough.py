@@ -1,5 +1,7 @@
 """The whole catalog under the strictest settings; minutes, not seconds. Run by ``nox -s gradcheck``."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -18,7 +20,9 @@ from tests.support import (
 
 pytestmark = pytest.mark.slow
 
-TIGHT = {"atol": 1e-6, "rtol": 1e-5}
+TIGHT = {"atol": 1e-6, "rtol": 1e-5, "nondet_tol": 1e-13}  # the last bit of an exponential may differ between runs
+# Not defined at all numbers: their samples are shrunk toward zero, which leaves none of their domains.
+WITH_DOMAIN = {"xlogy", "safe_sqrt", "lambert_w", "logdet", "bisect"}
 EXACT = [recipe for recipe in RECIPES if recipe.gradient == "exact"]
 
 
@@ -26,11 +30,14 @@ def each(recipes: list[Recipe]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in recipes])
 
 
-def moved(seed: int):
+def moved(recipe: Recipe, seed: int) -> Callable[[Tensor], Tensor]:
     """A change of values, the same in every run: each sample is tried at other points than its own."""
     generator = torch.Generator().manual_seed(seed)
+    factor = 0.7 + 0.3 * torch.rand((), generator=generator, dtype=torch.float64).item()
 
     def change(tensor: Tensor) -> Tensor:
+        if recipe.name in WITH_DOMAIN:
+            return factor * tensor
         return tensor + torch.randn(tensor.shape, generator=generator, dtype=torch.float64).to(tensor.dtype)
 
     return change
@@ -40,7 +47,7 @@ def moved(seed: int):
 @pytest.mark.parametrize("seed", range(3))
 def test_first_and_second_order_at_other_points(recipe: Recipe, seed: int) -> None:
     for sample in recipe.calls:
-        args = copies(sample.args, moved(seed))
+        args = copies(sample.args, moved(recipe, seed))
         function, inputs = at(places(args), recipe.function, args), leaves(args)
         assert gradcheck(function, inputs, **TIGHT), sample.name
         if "second_order" in recipe.promises:
