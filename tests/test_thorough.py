@@ -55,6 +55,7 @@ def test_first_and_second_order_at_other_points(recipe: Recipe, seed: int) -> No
 
 
 @each([recipe for recipe in RECIPES if "compile" in recipe.promises])
+@pytest.mark.filterwarnings("ignore:Torchinductor does not support code generation for complex")  # they run as they are
 def test_inductor_compiles_it_whole(recipe: Recipe) -> None:
     torch._dynamo.reset()
     args = recipe.calls[0].args
