@@ -218,13 +218,15 @@ def reference_points(subject: Subject) -> Iterator[Finding]:
     """At special points and infinities, values and gradients equal those of the reference.
 
     Only with ``reference=``: where differences cannot be taken, as at infinity, a second implementation decides. Where
-    the reference itself gives NaN, or overflows, nothing is asked.
+    the reference itself gives NaN, or overflows, nothing is asked, nor at infinite complex numbers: which parts of
+    their products are NaN is another matter in each of torch's kernels.
     """
     if subject.reference is None or subject.gradient == "approximate":
         return
     infinite = {name: (lambda t, x=x: torch.full_like(t, x)) for name, x in BOUNDLESS.items()}
     mixed = {f"one {name}": (lambda t, x=x: _with_one(t, x)) for name, x in BOUNDLESS.items()}
-    for name, make in (POINTS | infinite | mixed).items():
+    complex_leaf = any(subject.base[s].is_complex() for s in subject.leaves)
+    for name, make in (POINTS if complex_leaf else POINTS | infinite | mixed).items():
         values = [make(v) if s in subject.leaves else v.clone() for s, v in enumerate(subject.base)]
         try:
             theirs = subject.vjp([v.clone() for v in values], function=subject.reference)
