@@ -107,7 +107,7 @@ def recursive_filter(input: Tensor, coefficients: Tensor) -> Tensor:
 
     Args:
         input: ``(..., n)``, floating or complex; float16 and bfloat16 are computed in float32. Before its start the
-            output is 0.
+            output is 0. All that follows an infinite one is NaN.
         coefficients: ``(p,)`` with p of 1 or more, of the same dtype and device. With a pole on or outside of the unit
             circle the output grows without bound.
 

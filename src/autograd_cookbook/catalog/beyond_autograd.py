@@ -122,11 +122,12 @@ def _recursive_filter() -> Iterator[Sample]:
 
 
 def _step_by_step(input: Tensor, coefficients: Tensor) -> Tensor:
-    """The recursion as it is written down."""
+    """The recursion as it is written down; SciPy, too, multiplies earlier inputs by zero, which shows at infinity."""
     steps: list[Tensor] = []
-    for value in input.unbind(-1):
+    for t, value in enumerate(input.unbind(-1)):
         past = zip(coefficients, reversed(steps), strict=False)
-        steps.append(value - sum((a * y for a, y in past), 0 * coefficients.sum()))
+        zeros = 0 * coefficients.sum() + 0 * input[..., max(t - len(coefficients), 0) : t].sum(-1)
+        steps.append(value - sum((a * y for a, y in past), zeros))
     return torch.stack(steps, -1) if steps else input + 0 * coefficients.sum()
 
 
