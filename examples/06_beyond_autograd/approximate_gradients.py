@@ -113,19 +113,22 @@ assert best < 1e-9
 assert float(cosines[-1].min()) > 0.95
 
 # %%
-# Now use. A ball is thrown through the air; a NumPy simulator returns where it is after each tenth of a second.
-# Which speed, angle and drag explain what was seen?
+# Now use. A ball is thrown through the air; a simulator in plain Python returns where it is after each tenth of a
+# second. Which speed, angle and drag explain what was seen?
 
 
 def flight(parameters):
-    speed, angle, drag = parameters.numpy()
-    place, velocity, path = np.zeros(2), speed * np.array([np.cos(angle), np.sin(angle)]), []
+    speed, angle, drag = parameters.tolist()
+    x = y = 0.0
+    across, up = speed * math.cos(angle), speed * math.sin(angle)
+    path = []
     for step in range(200):
-        velocity = velocity + 0.01 * (np.array([0, -9.81]) - drag * np.linalg.norm(velocity) * velocity)
-        place = place + 0.01 * velocity
+        kept = 1 - 0.01 * drag * math.hypot(across, up)
+        across, up = kept * across, kept * up - 0.01 * 9.81
+        x, y = x + 0.01 * across, y + 0.01 * up
         if step % 10 == 9:
-            path.append(place)
-    return torch.as_tensor(np.stack(path))
+            path.append((x, y))
+    return torch.tensor(path, dtype=torch.float64)
 
 
 true = torch.tensor([14.0, 0.9, 0.04], dtype=torch.float64)
@@ -152,7 +155,7 @@ figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
 for (name, values), style in zip(curves.items(), ("-", "--"), strict=True):
     axis.semilogy(values, style, label=name)
 axis.set(xlabel="step of the optimizer", ylabel="squared error of the path")
-axis.set_title("Fitting a simulator written in NumPy: the noisy gradient descends, too, and more slowly")
+axis.set_title("Fitting a simulator in plain Python: the noisy gradient descends, too, and more slowly")
 axis.legend()
 plt.show()
 assert curves["finite differences"][-1] < 1e-3
