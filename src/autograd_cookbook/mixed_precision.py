@@ -40,7 +40,7 @@ class CosineSimilarityFunction(Function):
         units, lengths = zip(*(direction(t, ctx.dim, ctx.eps, exact) for t in tensors), strict=True)
         cosine = (units[0] * units[1]).sum(ctx.dim).reshape(lengths[0].shape)
         grad = grad_output.to(exact).reshape(cosine.shape)
-        grads: list[Tensor | None] = [None, None]
+        grads = [None, None]
         for k, (unit, length, towards) in enumerate(zip(units, lengths, reversed(units), strict=True)):
             if ctx.needs_input_grad[k]:
                 # For nearly parallel vectors this is a difference of nearly equal numbers: in half precision, noise.
