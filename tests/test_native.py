@@ -199,7 +199,8 @@ def test_rows_whose_squares_overflow_are_normalized_all_the_same(
 ) -> None:
     if python:
         monkeypatch.setattr(native.RMS_NORM, "kernels", {})
-    x = torch.tensor([[1.0, -0.5, 0.25, 1.0], [1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
+    # All that is large is negative.
+    x = torch.tensor([[-1.0, -0.5, -0.25, -1.0], [1.0, 2.0, 3.0, 4.0]], dtype=torch.float64)
     x = (x * torch.tensor([[size], [1.0]], dtype=torch.float64)).to(device, dtype).requires_grad_()
     weight = torch.tensor([1.0, 2.0, 1.0, 2.0], dtype=dtype, device=device, requires_grad=True)
     y, grad_input, grad_weight = gradients(lambda *args: native.fused_rms_norm(*args, 0.0), (x, weight))

@@ -5,8 +5,8 @@ Each entry was really raised, by a program that the site shows; ``index.json`` i
 >>> found = explain("TypeError: save_for_backward can only save variables, but argument 3 is of type str")
 >>> found.known
 True
->>> print(found.entries[0].fix)
-Numbers, shapes, flags and strings become attributes: ``ctx.exponent = exponent``.
+>>> print(found.entries[0].cause)
+``ctx.save_for_backward`` keeps tensors, and ``None`` in the place of one; nothing else.
 """
 
 import itertools
