@@ -2,8 +2,9 @@
 
 A *mutant* is a backward, a ``jvp``, a ``vmap`` rule or a helper that one of these calls, with one thing changed: an
 operator, a constant, a comparison, a term dropped, operands swapped, a transpose or a conjugate forgotten. For each,
-the tests of its module and of its recipes run in a process of their own until one fails. A mutant that no test fails
-on has *survived*; those that must (they compute the same) are listed in ``survivors.json``, each with its reason.
+the tests of its module and of its recipes run in a process of their own until one fails, those first that have found
+other mutants of the same function. A mutant that no test fails on has *survived*; those that must (they compute the
+same) are listed in ``survivors.json``, each with its reason.
 """
 
 import ast
@@ -11,11 +12,13 @@ import copy
 import functools
 import inspect
 import json
+import mmap
 import os
 import resource
 import signal
 import sys
 import textwrap
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -219,10 +222,14 @@ def tests_for(mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
     return sorted((item for item in items if rank(item) is not None), key=rank)
 
 
-def start(mutant: Mutant, items: list[pytest.Item]) -> int:
-    """Try a mutant in a process of its own, which exits with 0 if it survives; return the process."""
+def start(mutant: Mutant, items: list[pytest.Item]) -> tuple[int, mmap.mmap]:
+    """Try a mutant in a process of its own, which exits with 0 if it survives and with 1 if a test fails.
+
+    Returns the process, and where it will have left the number of that test.
+    """
+    place = mmap.mmap(-1, 4)
     if pid := os.fork():
-        return pid
+        return pid, place
     # The default action of either signal ends the process.
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, resource.RLIM_INFINITY))
     signal.alarm(PATIENCE)
@@ -234,12 +241,13 @@ def start(mutant: Mutant, items: list[pytest.Item]) -> int:
     try:
         mutant.install()
         os.environ["MUTANT"] = str(mutant)
-        for item in items:
+        for number, item in enumerate(items):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)  # with the warnings that the test allows
             if item.session.testsfailed:
+                place[:] = number.to_bytes(len(place), "big")
                 os._exit(1)
     except BaseException:  # a mutant that cannot even be installed, or ends the test run, is noticed
-        os._exit(1)
+        os._exit(2)
     os._exit(0)
 
 
@@ -259,13 +267,16 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     for first in range(0, len(all_tests), CHUNK):
         part = all_tests[first : first + CHUNK]
         right[Mutant(part[0].nodeid, part[-1].nodeid, "unchanged", None)] = part
-    running: dict[int, Mutant] = {}
+    running: dict[int, tuple[Mutant, list[pytest.Item], mmap.mmap]] = {}
+    killers: dict[tuple[str, str], Counter[pytest.Item]] = defaultdict(Counter)
     survived: list[Mutant] = []
     failing: list[Mutant] = []
 
     def await_one() -> None:
         pid, status = os.wait()
-        mutant = running.pop(pid)
+        mutant, order, place = running.pop(pid)
+        if os.waitstatus_to_exitcode(status) == 1:
+            killers[mutant.module, mutant.function][order[int.from_bytes(place[:], "big")]] += 1
         if mutant.code is None:
             failing.extend([mutant] * (status != 0))
         elif status == 0:
@@ -279,7 +290,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
             print(f"{number} of {len(right) + len(tests)} tried", flush=True)
         if len(running) >= (os.cpu_count() or 1):
             await_one()
-        running[start(mutant, chosen_for)] = mutant
+        # The sort is stable: those that have found nothing yet keep their order.
+        order = sorted(chosen_for, key=killers[mutant.module, mutant.function].__getitem__, reverse=True)
+        pid, place = start(mutant, order)
+        running[pid] = mutant, order, place
     while running:
         await_one()
     for mutant in failing:

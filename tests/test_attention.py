@@ -191,7 +191,7 @@ def test_under_autocast_it_runs_in_the_lower_dtype_as_torch_does() -> None:
 
 @pytest.mark.parametrize("in_dims", [(0, 0, 0), (0, None, 0), (1, 0, None), (None, None, 0)])
 def test_vmap_over_any_of_the_three(in_dims) -> None:
-    shapes = [(5, 4) if d is None else (3, 5, 4) if d == 0 else (5, 3, 4) for d in in_dims]
+    shapes = [(2, 5, 4) if d is None else (3, 2, 5, 4) if d == 0 else (2, 3, 5, 4) for d in in_dims]
     tensors = [t.detach() for t in problem(*shapes)]
 
     def both(function):

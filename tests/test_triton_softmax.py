@@ -138,6 +138,17 @@ def test_second_and_third_derivative(device) -> None:
 
 
 @each_device
+def test_each_second_derivative_alone(device) -> None:
+    x, upstream = sample(2, 3, device=device), sample(2, 3, device=device).detach().sin().requires_grad_()
+
+    def second(softmax):
+        (first,) = torch.autograd.grad(softmax(x, -1), x, upstream, create_graph=True)
+        return [torch.autograd.grad(first.square().sum(), t, retain_graph=True)[0] for t in (x, upstream)]
+
+    expect_close(second(triton_softmax), second(torch.softmax), 1e-12)
+
+
+@each_device
 def test_jacobians_by_vmap(device) -> None:
     x = sample(2, 4, device=device).detach()
     jacobian = torch.func.vmap(torch.func.jacrev(triton_softmax))(x)

@@ -70,7 +70,7 @@ def attend_gradients(
     causal: bool,
     scale: float,
     size: int,
-    needed: tuple[bool, bool, bool],
+    needed: tuple[bool, ...],
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients that are needed, each tile of probabilities computed again from the log-sum-exp of its rows."""
     exact = logsumexp.dtype
@@ -167,7 +167,7 @@ def attend_curvature(
 def folded(info: Any, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
     """The arguments of a call under vmap with the mapped dimension made part of the batch."""
     return [
-        (a.unsqueeze(0).expand(info.batch_size, *a.shape) if dim is None else a.movedim(dim, 0)).flatten(0, 1)
+        (a.expand(info.batch_size, *a.shape) if dim is None else a.movedim(dim, 0)).flatten(0, 1)
         if isinstance(a, Tensor)
         else a
         for a, dim in zip(args, in_dims, strict=True)
@@ -200,7 +200,7 @@ class AttentionFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        options = ctx.causal, ctx.scale, ctx.size, tuple(ctx.needs_input_grad[:3])
+        options = ctx.causal, ctx.scale, ctx.size, ctx.needs_input_grad
         return *AttentionGradient.apply(grad_output, *ctx.saved_tensors, *options), None, None, None
 
     @staticmethod
@@ -222,7 +222,7 @@ class AttentionGradient(Function):
         causal: bool,
         scale: float,
         size: int,
-        needed: tuple[bool, bool, bool],
+        needed: tuple[bool, ...],
     ) -> tuple[Tensor | None, ...]:
         return attend_gradients(grad_output, query, key, value, output, logsumexp, causal, scale, size, needed)
 

@@ -38,7 +38,7 @@ class CosineSimilarityFunction(Function):
         # Again from the arguments: saved float32 vectors would cost four times the bytes of one argument, and would
         # be constants to a second derivative.
         units, lengths = zip(*(direction(t, ctx.dim, ctx.eps, exact) for t in tensors), strict=True)
-        cosine = (units[0] * units[1]).sum(ctx.dim).reshape(lengths[0].shape)
+        cosine = torch.mul(*units).sum(ctx.dim, keepdim=True)
         grad = grad_output.to(exact).reshape(cosine.shape)
         grads = [None, None]
         for k, (unit, length, towards) in enumerate(zip(units, lengths, reversed(units), strict=True)):

@@ -33,8 +33,7 @@ class NaNGradientFunction(Function):
 
 def reciprocal(tensor: Tensor, limit: Tensor) -> Tensor:
     """1/x, and 0 where x is no larger than the limit."""
-    small = tensor.abs() <= limit
-    return torch.where(small, 0.0, 1 / torch.where(small, 1.0, tensor))
+    return 1 / tensor.masked_fill(tensor.abs() <= limit, torch.inf)
 
 
 def noise(values: Tensor, gap: float | None) -> Tensor:
