@@ -277,6 +277,17 @@ def test_opcheck(built, operator, shape) -> None:
         assert set(torch.library.opcheck(op.default, args).values()) == {"SUCCESS"}
 
 
+def test_the_bare_operator_has_no_gradient_and_zero_for_torch_func(built) -> None:
+    """What the page of pitfalls says about kernels in C++ on torch 2.13; the functions above are there for that."""
+    x, beta = sample(SWISH)
+    with pytest.warns(UserWarning, match="an autograd kernel was not registered"):
+        OPS.swish_forward(x, beta).sum().backward()
+    assert x.grad is None
+    with pytest.warns(UserWarning, match="an autograd kernel was not registered"):
+        gradient = torch.func.grad(lambda x: OPS.swish_forward(x, beta.detach()).sum())(x.detach())
+    assert not gradient.any()
+
+
 @each_operator
 def test_only_the_arguments_are_kept(built, operator) -> None:
     assert saved_bytes(operator.function, *sample(operator)) == 0

@@ -22,6 +22,7 @@ MISTAKES = [
     "tensor-on-ctx",
     "tensor-on-ctx-freed-late",
     "data",
+    "operator-that-writes",
     "wrong-number-of-gradients",
     "gradient-for-a-non-tensor",
     "gradient-too-small-for-its-input",
@@ -45,6 +46,7 @@ MISTAKES = [
     "saved-tensors-read-twice-under-checkpoint",
     "reference-cycles",
     "data-dependent-control-flow-under-compile",
+    "operator-without-an-autograd-kernel",
     "identity-that-returns-its-input",
     "two-functions-debugged-at-once",
 ]

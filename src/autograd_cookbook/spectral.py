@@ -40,7 +40,7 @@ def noise(values: Tensor, gap: float | None) -> Tensor:
     """The distance at which eigenvalues or singular values count as equal, with two dimensions of size 1."""
     if gap is None:
         gap = 10 * values.shape[-1] * torch.finfo(values.dtype).eps
-    return gap * torch.linalg.vector_norm(values, dim=-1, keepdim=True).unsqueeze(-1)
+    return gap * torch.linalg.vector_norm(values, dim=-1)[..., None, None]
 
 
 def phase(vectors: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class EighFunction(Function):
         limit = noise(values, ctx.gap)
         difference = values.unsqueeze(-2) - values.unsqueeze(-1)
         pairs = (difference.abs() <= limit).sum((-2, -1), keepdim=True) > values.shape[-1]
-        values = NaNGradientFunction.apply(values, pairs.squeeze(-1))
+        values = NaNGradientFunction.apply(values, pairs[..., 0])
         vectors = NaNGradientFunction.apply(vectors, pairs)
 
         turn = vectors.mH @ grad_vectors
@@ -142,7 +142,7 @@ class SvdFunction(Function):
         close = (s.unsqueeze(-2) - s.unsqueeze(-1)).abs() <= limit
         zero = s.unsqueeze(-1) <= limit
         flag = (close.sum((-2, -1), keepdim=True) > s.shape[-1]) | zero.any(-2, keepdim=True)
-        s = NaNGradientFunction.apply(s, flag.squeeze(-1))
+        s = NaNGradientFunction.apply(s, flag[..., 0])
         u, vh = NaNGradientFunction.apply(u, flag), NaNGradientFunction.apply(vh, flag)
 
         left, right = u.mH @ grad_u, vh @ grad_vh.mH
@@ -152,7 +152,7 @@ class SvdFunction(Function):
         difference, total = s.unsqueeze(-2) - s.unsqueeze(-1), s.unsqueeze(-2) + s.unsqueeze(-1)
         inner = (left + right) / 2 * reciprocal(difference, limit) + (left - right) / 2 * reciprocal(total, limit)
         grad_input = u @ (inner + torch.diag_embed(grad_s)) @ vh
-        inverse = reciprocal(s, limit.squeeze(-1))
+        inverse = reciprocal(s, limit[..., 0])
         if u.shape[-2] > s.shape[-1]:
             grad_input = grad_input + (grad_u - u @ (u.mH @ grad_u)) * inverse.unsqueeze(-2) @ vh
         if vh.shape[-1] > s.shape[-1]:
@@ -249,7 +249,7 @@ def divided_differences(
     simpson = (slope.unsqueeze(-2) + 4 * middle + slope.unsqueeze(-1)) / 6
     straight = (simpson - middle).abs() <= torch.finfo(values.dtype).eps ** 0.5 * middle.abs()
     value = function(values)
-    quotient = (value.unsqueeze(-1) - value.unsqueeze(-2)) / torch.where(straight, 1.0, b - a)
+    quotient = (value.unsqueeze(-1) - value.unsqueeze(-2)) / (b - a).masked_fill(straight, torch.inf)
     return torch.where(straight, simpson, quotient)
 
 
