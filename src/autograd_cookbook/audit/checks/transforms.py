@@ -155,8 +155,10 @@ def func_grad(subject: Subject) -> Iterator[Finding]:
         yield finding(
             "error",
             f"by torch.func, {what}",
-            "Something is tracked outside of the arguments, or the function asks whether an input requires grad.",
-            "Compute from the arguments alone, and ask ctx.needs_input_grad in backward.",
+            "Something is tracked outside of the arguments, the function asks whether an input requires grad, or an "
+            "operator that it calls has no autograd kernel.",
+            "Compute from the arguments alone, ask ctx.needs_input_grad in backward, and call such an operator in "
+            "a Function.",
         )
 
 
