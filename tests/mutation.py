@@ -199,9 +199,10 @@ def sources() -> dict[str, str]:
     return {recipe.name: recipe.source for recipe in RECIPES}
 
 
-def install_by_name(module: str, name: str) -> None:
+def install_from_environment() -> None:
     """For processes that a test starts: they import the package afresh."""
-    next(mutant for mutant in all_mutants([module]) if str(mutant) == name).install()
+    module, function, source = json.loads(os.environ["MUTANT"])
+    Mutant(module, function, "of the environment", ast.parse(source).body[0]).install()
 
 
 def tests_for(mutant: Mutant, items: list[pytest.Item]) -> list[pytest.Item]:
@@ -240,7 +241,8 @@ def start(mutant: Mutant, items: list[pytest.Item]) -> tuple[int, mmap.mmap]:
         items[0].config.pluginmanager.unregister(name="terminalreporter")
     try:
         mutant.install()
-        os.environ["MUTANT"] = str(mutant)
+        if mutant.code is not None:
+            os.environ["MUTANT"] = json.dumps([mutant.module, mutant.function, ast.unparse(mutant.code)])
         for number, item in enumerate(items):
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)  # with the warnings that the test allows
             if item.session.testsfailed:

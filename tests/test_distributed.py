@@ -55,10 +55,10 @@ def check(function: Callable[[], None]) -> Callable[[], None]:
 
 def run_checks() -> dict[str, str | None]:
     """What became of each check in this rank: None, or why it failed. After a failure the ranks are out of step."""
-    if "MUTANT" in os.environ:  # see tests/mutation.py
-        from tests.mutation import install_by_name
+    if "MUTANT" in os.environ:
+        from tests.mutation import install_from_environment
 
-        install_by_name("distributed", os.environ["MUTANT"])
+        install_from_environment()
     results: dict[str, str | None] = {}
     warnings.simplefilter("error")
     for name, function in CHECKS.items():
