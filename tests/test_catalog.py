@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from docs._ext import digests, results
+from docs._ext.pages import PLACES
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from autograd_cookbook import catalog
-from autograd_cookbook.audit import audit
+from autograd_cookbook.auditing import audit
 from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe, Sample
 from tests.support import (
     at,
@@ -30,7 +31,6 @@ from tests.support import (
 # Much tighter than gradcheck's own rtol of 1e-3, under which a factor of 0.999 goes unseen. What is computed again
 # for a second backward, from outputs to inputs and back, is rounded once more.
 TIGHT = {"atol": 1e-6, "rtol": 1e-5, "nondet_tol": 1e-13}
-KEPT = ("capabilities", "saved_bytes", "checks", "findings", "notes")
 EXAMPLES = Path(__file__).parents[1] / "examples"
 EXACT = [recipe for recipe in RECIPES if recipe.gradient == "exact"]
 COMPARABLE = [recipe for recipe in RECIPES if recipe.gradient != "approximate"]
@@ -84,12 +84,13 @@ def test_an_estimate_is_within_its_tolerance(recipe: Recipe, sample: Sample) -> 
 @each_sample(COMPARABLE)
 def test_keeps_dtype_and_shape_of_the_built_in(recipe: Recipe, sample: Sample) -> None:
     # There is no complex bfloat16, and complex numbers of two halves can hardly do anything in torch.
+    can = results.measured(recipe, "verified")["capabilities"]
     halves = (
         () if any(is_differentiable(a) and a.is_complex() for a in sample.args) else (torch.float16, torch.bfloat16)
     )
     for dtype in (*halves, torch.float32, torch.float64):
         args = sample.to(dtype).args
-        if catalog.verified()["recipes"][recipe.name]["capabilities"].get(str(dtype)[6:]) == "no":
+        if can.get(str(dtype)[6:]) == "no":
             continue  # refused, says the badge
         ours, theirs = (gradients(f, copies(args)) for f in (recipe.function, recipe.reference))
         assert [(t.dtype, t.shape, t.device) for t in ours] == [(t.dtype, t.shape, t.device) for t in theirs]
@@ -185,7 +186,7 @@ def failures_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-AUTOCAST = [name for name, found in catalog.verified()["recipes"].items() if found["capabilities"]["autocast"] == "yes"]
+AUTOCAST = [name for name, row in results.rows("verified").items() if row["capabilities"]["autocast"] == "yes"]
 
 
 @each_sample([recipe for recipe in RECIPES if recipe.name in AUTOCAST])
@@ -231,10 +232,8 @@ def test_copied_source_runs_alone(recipe: Recipe, failures_alone: dict[str, str]
 @each_recipe()
 def test_catalog_entry_is_consistent(recipe: Recipe) -> None:
     assert recipe.function.__name__ == recipe.exports[0]
-    assert (EXAMPLES / f"{recipe.page}.py").is_file(), f"{recipe.name}: no example {recipe.page}.py"
-    assert f".. recipe:: {recipe.name}\n" in (EXAMPLES / f"{recipe.page}.py").read_text(), (
-        f"{recipe.page}.py does not show recipe {recipe.name}"
-    )
+    script = EXAMPLES / f"{PLACES[recipe.page]}.py"
+    assert f".. recipe:: {recipe.name}\n" in script.read_text(), f"{script.name} does not show recipe {recipe.name}"
     assert recipe.function.__doc__, f"{recipe.name} has no docstring"
     assert (recipe.reference is not None) == bool(recipe.calls)
     assert (recipe.tolerance is not None) == (recipe.gradient == "approximate")
@@ -254,24 +253,12 @@ def test_a_recipe_for_complex_numbers_has_a_complex_sample(recipe: Recipe) -> No
 @each_recipe()
 def test_it_has_tests_of_its_own(recipe: Recipe) -> None:
     """Beyond those that all recipes share: where its edge cases are, and its bad inputs."""
-    module = recipe.module.removeprefix("autograd_cookbook.").partition(".")[0]
-    tests = Path(__file__).with_name(f"test_{module}.py")
+    tests = Path(__file__).parent / "recipes" / f"test_{recipe.page}.py"
     assert re.search(rf"\b{recipe.name}\b", tests.read_text()), f"{tests.name} does not test {recipe.name}"
 
 
 def test_recipe_names_are_unique() -> None:
     assert len(BY_NAME) == len(RECIPES)
-
-
-@pytest.mark.parametrize("topic", catalog.TOPICS)
-def test_no_topic_is_open(topic: str) -> None:
-    assert any(topic in recipe.topics for recipe in RECIPES), f"no recipe for {topic}, {catalog.TOPICS[topic]}"
-
-
-@each_recipe()
-def test_it_has_a_topic(recipe: Recipe) -> None:
-    assert recipe.topics
-    assert set(recipe.topics) <= set(catalog.TOPICS), f"{recipe.name}: unknown topics in {recipe.topics}"
 
 
 @pytest.mark.slow
@@ -282,24 +269,13 @@ def test_audit_finds_nothing(recipe: Recipe, sample: Sample) -> None:
 
 
 @each_recipe([recipe for recipe in RECIPES if recipe.calls])
-def test_badges_hold(recipe: Recipe, request: pytest.FixtureRequest) -> None:
+def test_badges_hold(recipe: Recipe) -> None:
     """A fresh audit says what the site says, and that the recipe can do what it promises."""
-    report = audit(recipe.function, recipe.calls[0].args, require=recipe.promises, **recipe.audit_options)
-    report.raise_for_findings()
-    found = {key: value for key, value in report.to_dict().items() if key in KEPT}
-    record = catalog.verified()
-    if request.config.getoption("--update-verified"):
-        stored = {"torch": torch.__version__.partition("+")[0], "recipes": {}}
-        stored["recipes"] = {r.name: record["recipes"][r.name] for r in RECIPES if r.name in record["recipes"]}
-        stored["recipes"][recipe.name] = found
-        catalog.VERIFIED.write_text(json.dumps(stored, indent=1) + "\n")
-    elif record["torch"] != torch.__version__.partition("+")[0]:
-        pytest.skip(f"badges were verified on torch {record['torch']}, this is {torch.__version__}")
-    else:
-        stored = record["recipes"].get(recipe.name)
-        for result in (stored, found):  # the numbers in a message may differ from machine to machine
-            result["findings"] = [(f["severity"], f["check"]) for f in result["findings"]]
-        stored, found = ({k: v for k, v in result.items() if k != "notes"} for result in (stored, found))
-        assert json.dumps(stored) == json.dumps(found), (
-            f"the site has another audit of {recipe.name}; see CONTRIBUTING.md"
-        )
+    now = results.verify(recipe)
+    if torch.__version__.partition("+")[0] != digests.torch():
+        pytest.skip(f"the badges were verified on torch {digests.torch()}, this is {torch.__version__}")
+    stored = results.measured(recipe, "verified")
+    for row in (now, stored):  # the numbers in a text may differ from machine to machine
+        row["findings"] = [check for check, _ in row["findings"]]
+    changed = {key: (stored[key], now[key]) for key in now if key != "notes" and stored[key] != now[key]}
+    assert not changed, f"stored and now: {changed}; if it has to be so, run nox -s refresh -- {recipe.name}"

@@ -47,8 +47,8 @@ from torch import nn
 from torch.autograd import Function, gradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.arguments import affine, pinball_loss, scaled_tanh
-from autograd_cookbook.audit import saved_bytes
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.arguments import affine, pinball_loss, scaled_tanh
 
 # %%
 # See it work

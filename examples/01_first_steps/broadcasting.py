@@ -44,8 +44,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function, gradcheck
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.broadcasting import bias_add, multiply, sum_to_shape
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.broadcasting import bias_add, multiply, sum_to_shape
 
 # %%
 # See it work

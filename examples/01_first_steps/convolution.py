@@ -45,8 +45,8 @@ import torch
 from torch.autograd import Function, gradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.convolution import conv2d
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.convolution import conv2d
 
 # %%
 # See it work

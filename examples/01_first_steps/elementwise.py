@@ -2,8 +2,8 @@ r"""
 Element-wise functions: keep the input, the output or a mask
 ============================================================
 
-You will choose what an element-wise function saves, and see eight functions each of which saves the least that its
-gradient needs.
+You will choose what an element-wise function saves, and see functions each of which saves the least that its gradient
+needs.
 """
 
 # %%
@@ -57,9 +57,9 @@ import matplotlib.pyplot as plt
 import torch
 from torch.nn import functional as F
 
-from autograd_cookbook.activations import elu, gelu, mish, selu
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.elementwise import clamp, power, quadratic, relu, square
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.elementwise import clamp, elu, gelu, mish, power, quadratic, selu, square
+from autograd_cookbook.recipes.template import relu
 
 # %%
 # See it work
@@ -83,7 +83,7 @@ hidden = torch.randn(1000, requires_grad=True)
 kept = {name: saved_bytes(lambda x, f=function: f(x + 0), hidden) / 1000 for name, function in functions.items()}
 
 figure, axes = plt.subplots(3, 3, figsize=(7, 5.4), layout="constrained", sharex=True)
-figure.suptitle("Nine functions (solid) with their slopes (dashed), and the bytes that they keep")
+figure.suptitle("Functions (solid) with their slopes (dashed), and the bytes that they keep")
 for axis, (name, function) in zip(axes.flat, functions.items(), strict=True):
     x = torch.linspace(-3, 3, 241, dtype=torch.float64).requires_grad_()
     y = function(x)

@@ -49,8 +49,8 @@ from sklearn.datasets import load_digits
 from torch.autograd import Function, gradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import peak_bytes, saved_bytes
-from autograd_cookbook.matmul import masked_linear, matmul
+from autograd_cookbook.auditing import peak_bytes, saved_bytes
+from autograd_cookbook.recipes.matmul import masked_linear, matmul
 
 # %%
 # See it work

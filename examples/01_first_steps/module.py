@@ -43,8 +43,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from autograd_cookbook.activations import Swish, parametric_swish
-from autograd_cookbook.losses import SmoothL1Loss
+from autograd_cookbook.recipes.module import SmoothL1Loss, Swish, parametric_swish
 
 # %%
 # See it work

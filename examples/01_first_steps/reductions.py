@@ -58,9 +58,9 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from autograd_cookbook import reductions
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.reductions import amax, logsumexp, norm, var
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes import reductions
+from autograd_cookbook.recipes.reductions import amax, logsumexp, norm, var
 
 # %%
 # See it work

@@ -43,8 +43,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from autograd_cookbook.audit import peak_bytes, saved_bytes
-from autograd_cookbook.outputs import max_with_index, split_sign
+from autograd_cookbook.auditing import peak_bytes, saved_bytes
+from autograd_cookbook.recipes.several_outputs import max_with_index, split_sign
 
 # %%
 # See it work

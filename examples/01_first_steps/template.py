@@ -56,9 +56,8 @@ import torch
 from torch import nn
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.elementwise import relu, sigmoid, tanh
-from autograd_cookbook.linear import Linear, linear
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.template import Linear, linear, relu, sigmoid, tanh
 
 # %%
 # See it work

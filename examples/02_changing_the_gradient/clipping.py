@@ -53,9 +53,9 @@ from sklearn.datasets import load_diabetes
 from torch import nn
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import peak_bytes
-from autograd_cookbook.clipping import clip_gradient_norm, clip_gradient_value, clipped_linear
-from autograd_cookbook.hooks import clip_gradient
+from autograd_cookbook.auditing import peak_bytes
+from autograd_cookbook.recipes.clipping import clip_gradient_norm, clip_gradient_value, clipped_linear
+from autograd_cookbook.recipes.hooks import clip_gradient
 
 print("torch", torch.__version__)
 

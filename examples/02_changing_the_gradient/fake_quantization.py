@@ -50,8 +50,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import audit, held_bytes
-from autograd_cookbook.quantization import fake_quantize, initial_step, learned_step_size
+from autograd_cookbook.auditing import audit, held_bytes
+from autograd_cookbook.recipes.fake_quantization import fake_quantize, initial_step, learned_step_size
 
 # %%
 # See it work

@@ -46,8 +46,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from autograd_cookbook.audit import peak_bytes
-from autograd_cookbook.hooks import GradientLog, clip_gradient, saved_as, step_in_backward
+from autograd_cookbook.auditing import peak_bytes
+from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as, step_in_backward
 
 # %%
 # See it work

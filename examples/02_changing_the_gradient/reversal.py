@@ -55,8 +55,8 @@ from sklearn.datasets import make_moons
 from torch import nn
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import held_bytes
-from autograd_cookbook.reversal import reverse_gradient, stop_gradient
+from autograd_cookbook.auditing import held_bytes
+from autograd_cookbook.recipes.reversal import reverse_gradient, stop_gradient
 
 print("torch", torch.__version__)
 

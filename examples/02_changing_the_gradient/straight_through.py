@@ -52,8 +52,8 @@ from torch import nn
 from torch.autograd import Function, gradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import audit
-from autograd_cookbook.straight_through import binarize, round_ste, sign_ste
+from autograd_cookbook.auditing import audit
+from autograd_cookbook.recipes.straight_through import binarize, round_ste, sign_ste
 
 print("torch", torch.__version__)
 

@@ -38,8 +38,8 @@ import torch
 from torch import nn
 from torch.autograd import Function, gradcheck
 
-from autograd_cookbook.audit import audit, saved_bytes
-from autograd_cookbook.surrogate import spike
+from autograd_cookbook.auditing import audit, saved_bytes
+from autograd_cookbook.recipes.surrogate_gradients import spike
 
 # %%
 # See it work

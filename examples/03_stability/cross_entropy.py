@@ -50,8 +50,8 @@ from sklearn.datasets import load_wine
 from torch.autograd import Function, gradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import peak_bytes, saved_bytes
-from autograd_cookbook.cross_entropy import cross_entropy, softmax
+from autograd_cookbook.auditing import peak_bytes, saved_bytes
+from autograd_cookbook.recipes.cross_entropy import cross_entropy, softmax
 
 # %%
 # See it work

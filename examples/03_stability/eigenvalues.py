@@ -55,8 +55,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch.autograd import Function
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.spectral import eigh, matrix_function, svd
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.eigenvalues import eigh, matrix_function, svd
 
 # %%
 # See it work

@@ -48,8 +48,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.safe import safe_divide, safe_sqrt, softplus, xlogy
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.safe_functions import safe_divide, safe_sqrt, softplus, xlogy
 
 # %%
 # See it work

@@ -48,8 +48,8 @@ from matplotlib.colors import LogNorm
 from sklearn.datasets import load_digits
 from torch.autograd import Function
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.entmax import Entmax15Function, entmax15, sparsemax
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.sparsemax import Entmax15Function, entmax15, sparsemax
 
 # %%
 # See it work

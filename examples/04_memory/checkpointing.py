@@ -47,8 +47,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from autograd_cookbook.audit import held_bytes, peak_bytes
-from autograd_cookbook.checkpointing import checkpoint, checkpoint_sequence
+from autograd_cookbook.auditing import held_bytes, peak_bytes
+from autograd_cookbook.recipes.checkpointing import checkpoint, checkpoint_sequence
 
 # %%
 # See it work

@@ -39,8 +39,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import held_bytes, peak_bytes
-from autograd_cookbook.constants import DistillationLossFunction, distillation_loss
+from autograd_cookbook.auditing import held_bytes, peak_bytes
+from autograd_cookbook.recipes.detaching import DistillationLossFunction, distillation_loss
 
 # %%
 # See it work

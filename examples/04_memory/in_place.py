@@ -41,8 +41,8 @@ import torch
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import audit, peak_bytes
-from autograd_cookbook.in_place import leaky_relu_
+from autograd_cookbook.auditing import audit, peak_bytes
+from autograd_cookbook.recipes.in_place import leaky_relu_
 
 # %%
 # See it work

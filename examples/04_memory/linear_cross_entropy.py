@@ -51,8 +51,8 @@ from torch.nn import LinearCrossEntropyOptions
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from autograd_cookbook.audit import held_bytes, peak_bytes
-from autograd_cookbook.linear_cross_entropy import linear_cross_entropy
+from autograd_cookbook.auditing import held_bytes, peak_bytes
+from autograd_cookbook.recipes.linear_cross_entropy import linear_cross_entropy
 
 # %%
 # See it work

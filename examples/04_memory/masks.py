@@ -45,8 +45,8 @@ from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import held_bytes, saved_bytes
-from autograd_cookbook.masks import linear_relu, pack_bits, packed_relu, seeded_dropout, unpack_bits
+from autograd_cookbook.auditing import held_bytes, saved_bytes
+from autograd_cookbook.recipes.masks import linear_relu, pack_bits, packed_relu, seeded_dropout, unpack_bits
 
 # %%
 # See it work

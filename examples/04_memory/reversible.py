@@ -44,9 +44,9 @@ import torch
 from torch import nn
 from torch.autograd import Function
 
-from autograd_cookbook.audit import peak_bytes
-from autograd_cookbook.checkpointing import checkpoint_sequence
-from autograd_cookbook.reversible import reversible_sequence
+from autograd_cookbook.auditing import peak_bytes
+from autograd_cookbook.recipes.checkpointing import checkpoint_sequence
+from autograd_cookbook.recipes.reversible import reversible_sequence
 
 # %%
 # See it work

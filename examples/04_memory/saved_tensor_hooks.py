@@ -49,9 +49,9 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import held_bytes
-from autograd_cookbook.hooks import saved_as
-from autograd_cookbook.offloading import compressed, offloaded
+from autograd_cookbook.auditing import held_bytes
+from autograd_cookbook.recipes.hooks import saved_as
+from autograd_cookbook.recipes.saved_tensor_hooks import compressed, offloaded
 
 # %%
 # See it work

@@ -48,8 +48,8 @@ import torch._functorch.config
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import held_bytes, saved_bytes
-from autograd_cookbook.selective import gelu_linear, rms_norm, swiglu_linear
+from autograd_cookbook.auditing import held_bytes, saved_bytes
+from autograd_cookbook.recipes.selective_saving import gelu_linear, rms_norm, swiglu_linear
 
 # %%
 # See it work

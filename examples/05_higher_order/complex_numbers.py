@@ -57,8 +57,8 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from autograd_cookbook import audit
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.complex_numbers import PolyvalFunction, abs_squared, phasor, polyval
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.complex_numbers import PolyvalFunction, abs_squared, phasor, polyval
 
 # %%
 # See it work

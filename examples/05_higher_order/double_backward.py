@@ -51,8 +51,8 @@ import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.autograd.function import once_differentiable
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.double_backward import LambertWFunction, lambert_w, logdet
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.double_backward import LambertWFunction, lambert_w, logdet
 
 # %%
 # See it work

@@ -45,8 +45,8 @@ import torch
 from torch.autograd import Function, forward_ad, gradcheck
 from torch.func import grad, jacfwd, jacrev, jvp
 
-from autograd_cookbook.audit import peak_bytes
-from autograd_cookbook.forward_mode import SymlogFunction, smooth_maximum, symlog
+from autograd_cookbook.auditing import peak_bytes
+from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximum, symlog
 
 # %%
 # See it work

@@ -49,7 +49,7 @@ from torch import nn
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.autograd.function import once_differentiable
 
-from autograd_cookbook.hessian import hessian, hvp, log_cosh
+from autograd_cookbook.recipes.hessian import hessian, hvp, log_cosh
 
 # %%
 # See it work

@@ -54,9 +54,9 @@ import torch
 from torch import nn
 from torch.autograd import Function, gradcheck
 
-from autograd_cookbook.audit import peak_bytes, saved_bytes
-from autograd_cookbook.explicit import explicit
-from autograd_cookbook.implicit import bisect, fixed_point, linear_solve, root
+from autograd_cookbook.auditing import peak_bytes, saved_bytes
+from autograd_cookbook.recipes._explicit import explicit
+from autograd_cookbook.recipes.implicit import bisect, fixed_point, linear_solve, root
 
 # %%
 # See it work

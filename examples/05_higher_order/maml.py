@@ -46,8 +46,8 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from autograd_cookbook.audit import peak_bytes
-from autograd_cookbook.inner_loop import inner_sgd
+from autograd_cookbook.auditing import peak_bytes
+from autograd_cookbook.recipes.maml import inner_sgd
 
 # %%
 # See it work

@@ -50,8 +50,8 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from autograd_cookbook.audit import peak_bytes, saved_bytes
-from autograd_cookbook.ode import odeint, odeint_adjoint
+from autograd_cookbook.auditing import peak_bytes, saved_bytes
+from autograd_cookbook.recipes.neural_ode import odeint, odeint_adjoint
 
 # %%
 # See it work

@@ -53,15 +53,15 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
 from autograd_cookbook import audit
-from autograd_cookbook.audit import peak_bytes
-from autograd_cookbook.elementwise import tanh
-from autograd_cookbook.forward_mode import symlog
-from autograd_cookbook.per_sample import (
+from autograd_cookbook.auditing import peak_bytes
+from autograd_cookbook.recipes.forward_mode import symlog
+from autograd_cookbook.recipes.per_sample_gradients import (
     IsotonicFunction,
     clipped_mean_gradient,
     isotonic_regression,
     per_sample_gradients,
 )
+from autograd_cookbook.recipes.template import tanh
 
 # %%
 # See it work

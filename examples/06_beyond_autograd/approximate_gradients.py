@@ -45,7 +45,7 @@ import numpy as np
 import torch
 from torch.autograd import gradcheck
 
-from autograd_cookbook.approximate import finite_difference, simultaneous_perturbation
+from autograd_cookbook.recipes.approximate_gradients import finite_difference, simultaneous_perturbation
 
 # %%
 # See it work

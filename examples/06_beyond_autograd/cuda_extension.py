@@ -30,8 +30,8 @@ an operation like any other.
 # ----------
 #
 # The file below carries its C++ and CUDA sources. It runs as it is, in Python; ``SWISH.build()`` compiles what the
-# machine has compilers for, once, and from then on the kernels are used; ``native.build()`` does so for all that this
-# package has. They are registered on torch's *stable ABI*: one binary for torch 2.11 and later.
+# machine has compilers for, once, and from then on the kernels are used; ``python -m autograd_cookbook build`` does so
+# for all that this package has. They are registered on torch's *stable ABI*: one binary for torch 2.11 and later.
 #
 # .. recipe:: swish
 #
@@ -49,14 +49,13 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from autograd_cookbook import native
-from autograd_cookbook.native import activation, swish
+from autograd_cookbook.recipes.cuda_extension import SWISH, composed, composed_gradients, swish
 
 try:
-    native.build()
+    SWISH.build()
 except FileNotFoundError as error:
     print(error)
-print(f"torch {torch.__version__}, running in {native.backend()}")
+print(f"torch {torch.__version__}, running in {SWISH.backend()}")
 
 # %%
 # See it work
@@ -87,7 +86,7 @@ print("gradgradcheck ", gradgradcheck(swish, (x, beta)))
 whole = torch.compile(swish, fullgraph=True, backend="aot_eager")
 assert torch.equal(whole(x, beta), swish(x, beta))
 print("torch.compile  takes it whole")
-if native.backend() == "C++":
+if SWISH.backend() == "C++":
     operator = torch.ops.autograd_cookbook.swish_forward.default
     print("opcheck       ", torch.library.opcheck(operator, (x.detach(), beta.detach())))
 
@@ -118,7 +117,7 @@ class TrustsLayout(Function):
             in_memory = grad_output.as_strided((1,), (1,)).expand(grad_output.numel()).view(input.shape)
         else:
             in_memory = grad_output.as_strided(input.shape, steps, 0)
-        return activation.composed_gradients(in_memory, input, beta)
+        return composed_gradients(in_memory, input, beta)
 
 
 print("gradcheck of the wrong one:", gradcheck(TrustsLayout.apply, (x, beta)))
@@ -152,8 +151,8 @@ def milliseconds(function):
     return min(times)
 
 
-composed = milliseconds(activation.composed)
-print(f"composed, eager: 1.0; this recipe, in {native.backend()}: {milliseconds(swish) / composed:.2f} times the time")
+eager = milliseconds(composed)
+print(f"composed, eager: 1.0; this recipe, in {SWISH.backend()}: {milliseconds(swish) / eager:.2f} times the time")
 
 # %%
 # On :doc:`/cookbook/07_compile/torch_compile` a compiled chain of this kind is many times faster than an eager one,

@@ -49,8 +49,8 @@ from torch import nn
 from torch.autograd import Function, forward_ad, gradcheck, gradgradcheck
 from torch.library import custom_op, opcheck
 
-from autograd_cookbook.audit import audit
-from autograd_cookbook.custom_op import (
+from autograd_cookbook.auditing import audit
+from autograd_cookbook.recipes.custom_operator import (
     filter_gradients,
     filtered,
     recursive_filter,
@@ -118,7 +118,7 @@ right.annotate("noise", (5, 0.09), va="bottom", fontsize=8, color="0.4")
 right.set(xlabel="step", ylabel="mean squared error")
 plt.show()
 print("largest error of a coefficient:", f"{float((learned - truth).abs().max()):.3f}")
-assert losses[-1] < 0.12
+assert (learned - truth).abs().max() < 0.05
 
 # %%
 # One gradient, three wrappers

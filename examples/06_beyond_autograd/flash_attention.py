@@ -60,8 +60,9 @@ import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.attention import attend, attention
-from autograd_cookbook.audit import held_bytes, peak_bytes
+from autograd_cookbook.auditing import held_bytes, peak_bytes
+from autograd_cookbook.recipes._attention import attend
+from autograd_cookbook.recipes.flash_attention import attention
 
 # %%
 # See it work

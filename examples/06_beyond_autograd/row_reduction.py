@@ -48,14 +48,13 @@ import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook import native
-from autograd_cookbook.native import fused_rms_norm
+from autograd_cookbook.recipes.row_reduction import RMS_NORM, fused_rms_norm
 
 try:
-    native.build()
+    RMS_NORM.build()
 except FileNotFoundError as error:
     print(error)
-print(f"torch {torch.__version__}, running in {native.backend()}")
+print(f"torch {torch.__version__}, running in {RMS_NORM.backend()}")
 
 # %%
 # See it work
@@ -113,7 +112,7 @@ for threads in (before + 1, before):
     torch.set_num_threads(threads)
     weight = torch.ones(101, requires_grad=True)
     grads.append(torch.autograd.grad(fused_rms_norm(many, weight).square().sum(), weight)[0])
-if native.backend() == "C++":
+if RMS_NORM.backend() == "C++":
     print("the same bits on other numbers of threads:", torch.equal(*grads))
 
 large = torch.tensor([1e30, 2e30, 2e30])
@@ -192,7 +191,7 @@ except RuntimeError as error:
 # then takes longer than the kernels, for all alike.
 #
 # The CUDA kernels are compiled on the machine that made these figures, and there was no GPU to run them on. Where
-# there is one, ``nox -s gpu`` tests them and ``python benchmarks/native.py`` measures their share of its bandwidth.
+# there is one, ``nox -s gpu`` tests them and ``nox -s bench -- native`` measures their share of its bandwidth.
 #
 # Neighbors
 # ---------

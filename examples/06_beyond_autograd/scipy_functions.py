@@ -59,8 +59,8 @@ from scipy import fft
 from scipy.sparse import csc_array, linalg
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.scipy_functions import dct, sparse_solve
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.scipy_functions import dct, sparse_solve
 
 print("torch", torch.__version__)
 

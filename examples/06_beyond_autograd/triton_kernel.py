@@ -55,8 +55,9 @@ import triton
 import triton.language as tl
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.triton_softmax import backend, triton_softmax
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes._triton import backend
+from autograd_cookbook.recipes.triton_kernel import triton_softmax
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 print(f"torch {torch.__version__}, triton {triton.__version__}, running in {backend(device)}")

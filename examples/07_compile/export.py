@@ -44,10 +44,10 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 
-from autograd_cookbook.audit import audit
-from autograd_cookbook.custom_op import recursive_filter
-from autograd_cookbook.exporting import export_with_gradients
-from autograd_cookbook.straight_through import round_ste
+from autograd_cookbook.auditing import audit
+from autograd_cookbook.recipes.custom_operator import recursive_filter
+from autograd_cookbook.recipes.export import export_with_gradients
+from autograd_cookbook.recipes.straight_through import round_ste
 
 print("torch", torch.__version__)
 

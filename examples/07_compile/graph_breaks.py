@@ -39,7 +39,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
-from autograd_cookbook.compilation import graph_breaks
+from autograd_cookbook.recipes.graph_breaks import graph_breaks
 
 print("torch", torch.__version__)
 torch._logging.set_logs(dynamo=logging.ERROR)  # what would be logged is printed below

@@ -47,8 +47,8 @@ from torch.amp import custom_bwd, custom_fwd
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import saved_bytes
-from autograd_cookbook.mixed_precision import cast_inputs, cosine_similarity
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.mixed_precision import cast_inputs, cosine_similarity
 
 print("torch", torch.__version__)
 

@@ -37,7 +37,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function
 
-from autograd_cookbook.compilation import compilations
+from autograd_cookbook.recipes.recompiling import compilations
 
 print("torch", torch.__version__)
 torch._logging.set_logs(dynamo=logging.ERROR)

@@ -42,9 +42,9 @@ from scipy import signal
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
-from autograd_cookbook.audit import held_bytes
-from autograd_cookbook.checkpoint_policy import save_only
-from autograd_cookbook.custom_op import filter_gradients, recursive_filter, save_for_filter
+from autograd_cookbook.auditing import held_bytes
+from autograd_cookbook.recipes.custom_operator import filter_gradients, recursive_filter, save_for_filter
+from autograd_cookbook.recipes.selective_checkpointing import save_only
 
 torch._logging.set_logs(dynamo=logging.ERROR)
 print("torch", torch.__version__)

@@ -12,7 +12,7 @@ last digits, and compute a loss across the processes.
 #
 # Data parallelism asks nothing of a custom function: it is given tensors and returns gradients. Read on if your
 # gradients differ from those of one process, or if a loss compares samples of different processes, as contrastive
-# losses do. That one needs :func:`~autograd_cookbook.distributed.all_gather`.
+# losses do. That one needs :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
 #
 # The gradient
 # ------------
@@ -42,7 +42,7 @@ last digits, and compute a loss across the processes.
 
 import matplotlib.pyplot as plt
 
-from autograd_cookbook.ranks import run_ranks
+from autograd_cookbook.recipes.data_parallel import run_ranks
 
 # %%
 # See it work
@@ -63,8 +63,8 @@ def models():
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    from autograd_cookbook.linear_cross_entropy import linear_cross_entropy
-    from autograd_cookbook.masks import linear_relu
+    from autograd_cookbook.recipes.linear_cross_entropy import linear_cross_entropy
+    from autograd_cookbook.recipes.masks import linear_relu
 
     rank, size = dist.get_rank(), dist.get_world_size()
     mesh = init_device_mesh("cpu", (size,))
@@ -186,7 +186,7 @@ def contrastive():
     from torch.nn import functional as F
     from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-    from autograd_cookbook.distributed import all_gather
+    from autograd_cookbook.recipes.data_parallel import all_gather
 
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.set_default_dtype(torch.float64)

@@ -67,7 +67,7 @@ single process.
 import matplotlib.pyplot as plt
 from matplotlib.patches import Rectangle
 
-from autograd_cookbook.ranks import run_ranks
+from autograd_cookbook.recipes.data_parallel import run_ranks
 
 # %%
 # See it work
@@ -120,8 +120,8 @@ def language_model(tokens, features, hidden, classes):
     import torch.distributed as dist
     from torch.nn import functional as F
 
-    from autograd_cookbook.audit import saved_bytes
-    from autograd_cookbook.distributed import (
+    from autograd_cookbook.auditing import saved_bytes
+    from autograd_cookbook.recipes.tensor_parallel import (
         column_parallel_linear,
         row_parallel_linear,
         vocab_parallel_cross_entropy,
@@ -182,7 +182,7 @@ def training():
     import torch.distributed as dist
     from torch.nn import functional as F
 
-    from autograd_cookbook.distributed import column_parallel_linear, gather_from_ranks, row_parallel_linear
+    from autograd_cookbook.recipes.tensor_parallel import column_parallel_linear, gather_from_ranks, row_parallel_linear
 
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)

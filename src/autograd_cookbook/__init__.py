@@ -1,14 +1,24 @@
 """Custom gradients for PyTorch: recipes to learn, copy and verify.
 
-Recipes live in one module per pattern and are imported from there, for example
-``from autograd_cookbook.linear import linear``; :mod:`autograd_cookbook.catalog` lists all of them.
+Recipes live in :mod:`autograd_cookbook.recipes`, in one module for each page of the cookbook, and are imported from
+there, for example ``from autograd_cookbook.recipes.template import linear``; :mod:`autograd_cookbook.catalog` lists all
+of them. :func:`autograd_cookbook.audit` tells whether a function of your own is right.
 """
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    # At run time the module itself is what one calls; a type checker is told of the function.
-    from autograd_cookbook.audit import audit as audit
+__all__ = ["SITE", "__version__", "audit"]
 
 __version__ = "0.1.0"
 SITE = "https://autograd-cookbook.github.io/autograd-cookbook/"
+
+if TYPE_CHECKING:
+    from autograd_cookbook.auditing import audit
+else:
+    # Loaded on first use: the command line and pytest's start do not wait for torch.
+    def __getattr__(name: str) -> object:
+        if name == "audit":
+            from autograd_cookbook.auditing import audit
+
+            return audit
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

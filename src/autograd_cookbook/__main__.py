@@ -2,7 +2,7 @@
 
 import sys
 
-from autograd_cookbook.command import main
+from autograd_cookbook.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

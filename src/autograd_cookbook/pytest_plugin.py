@@ -1,7 +1,7 @@
 """The ``audit`` fixture for pytest.
 
 Every pytest run in an environment with this package loads this module, so it imports torch only when the fixture is
-asked for; that is why it is not part of the audit package.
+asked for; that is why it is not part of :mod:`autograd_cookbook.auditing`.
 """
 
 import sys
@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from autograd_cookbook.audit import Report
+    from autograd_cookbook.auditing import Report
 
 
 @pytest.fixture
 def audit() -> "Callable[..., Report]":
     """Called as autograd_cookbook.audit is: returns the report, and fails the test with it if there are findings."""
-    from autograd_cookbook import audit as module
+    from autograd_cookbook import auditing
 
     def audit(fn: Callable[..., Any], inputs: Any, **options: Any) -> "Report":
         __tracebackhide__ = True
         try:
-            report = module.audit(fn, inputs, **options)
+            report = auditing.audit(fn, inputs, **options)
         except (TypeError, ValueError) as error:  # the call is wrong, and not what is inside of the audit
             raise error.with_traceback(None) from None
         if not report.ok:
-            raise module.AuditError(report)
+            raise auditing.AuditError(report)
         return report
 
     return audit
@@ -38,8 +38,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """The verdict comes first in the summary line, which has no room for the full name of the exception."""
     report = yield
-    module = sys.modules.get("autograd_cookbook.audit")
+    auditing = sys.modules.get("autograd_cookbook.auditing")
     crash = getattr(report.longrepr, "reprcrash", None)
-    if module and crash and call.excinfo and isinstance(call.excinfo.value, module.AuditError):
+    if auditing and crash and call.excinfo and isinstance(call.excinfo.value, auditing.AuditError):
         crash.message = str(call.excinfo.value)
     return report

@@ -1,60 +1,44 @@
 """The error index: what PyTorch says around custom gradients, why, and what to do, found by pasting the message.
 
-Each entry was really raised, by a program that the site shows; ``index.json`` is what these programs have said.
+Most entries were really raised, by a program that the site shows. ``index.json`` has the entries and the rules by which
+a pasted text is read; the site's search interprets the same file.
 
 >>> found = explain("TypeError: save_for_backward can only save variables, but argument 3 is of type str")
 >>> found.known
-True
->>> print(found.entries[0].cause)
-``ctx.save_for_backward`` keeps tensors, and ``None`` in the place of one; nothing else.
+'yes'
+>>> print(found.entries[0].title)
+save_for_backward was given a number
 """
 
-import itertools
 import json
-import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from autograd_cookbook import SITE
+from autograd_cookbook.errors.answering import Known, answer
+from autograd_cookbook.errors.matching import Matcher
+from autograd_cookbook.errors.paste import Frame
 
+__all__ = ["Entry", "Explanation", "Former", "entries", "explain"]
+
+# Where a message that is not in the index is reported.
+ISSUES = "https://github.com/autograd-cookbook/autograd-cookbook/issues/new"
 INDEX = Path(__file__).with_name("index.json")
+# For each entry that has one, the program that raises it and the mended one.
+PROGRAMS = Path(__file__).with_name("programs.json")
 
-# An entry is taken for what was pasted if this share of its words is there, the rarer ones counting more.
-KNOWN = 0.8
-# Where the last exception or warning of a pasted text starts.
-HEADING = re.compile(
-    r"^(?:\S*:\d+: )?(?:(?:\w+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception|Warning|Unsupported)): ", re.MULTILINE
-)
-# A frame of a traceback, with the line of code and the carets below it.
-FRAME = re.compile(r'^[ \t]*File "[^\n]*", line \d+[^\n]*(?:\n[ \t]{4,}[^\n]*)*', re.MULTILINE)
-# Other people's tensors have other types, and are elsewhere.
-DTYPES = (
-    "float",
-    "double",
-    "half",
-    "bfloat",
-    "complex",
-    "cfloat",
-    "cdouble",
-    "long",
-    "short",
-    "byte",
-    "char",
-    "int",
-    "bool",
-)
-VARIABLE = frozenset(
-    (
-        *("cpu", "cuda", "mps", "xpu", "meta"),
-        *DTYPES,
-        *(f"{dtype}tensor" for dtype in DTYPES),
-        *("str", "list", "tuple", "dict", "set", "none", "nonetype", "true", "false", "nan", "inf"),
-    )
-)
+
+@dataclass(frozen=True)
+class Former:
+    """What another release of torch said instead."""
+
+    torch: str
+    message: str
+    kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,11 +50,16 @@ class Entry:
         group: the page that it is on.
         title: what happened, in plain words.
         kind: the type of the exception or warning.
-        message: as it was raised.
-        words: the message without the names, numbers and types that are other ones in every program; ``*`` for a name.
+        message: as the newest torch raised it.
         cause: why PyTorch says this.
         fix: what to do.
         torch: the version that said so.
+        change: the one thing to change in the reader's code; by default how the fix begins.
+        line: how the lines of code look that it is about, as a regular expression; empty where the traceback says it.
+        tell: what is so in the reader's program if it is this one, and not another with the same message.
+        source: where it was seen, if no program raises it here.
+        see: pages that explain more, if no program has them.
+        former: what other releases said.
     """
 
     name: str
@@ -78,15 +67,25 @@ class Entry:
     title: str
     kind: str
     message: str
-    words: str
     cause: str
     fix: str
     torch: str
+    change: str = ""
+    line: str = ""
+    tell: str = ""
+    source: str = ""
+    see: tuple[str, ...] = ()
+    former: tuple[Former, ...] = ()
 
     @property
     def url(self) -> str:
         """The section that shows the program, broken and mended."""
         return f"{SITE}errors/{self.group}.html#{self.anchor}"
+
+    @property
+    def advice(self) -> tuple[str, str]:
+        """The one thing to change, and what else the fix says."""
+        return advice(self.change, self.fix)
 
     @property
     def anchor(self) -> str:
@@ -99,85 +98,81 @@ class Explanation:
     """What a pasted text is taken for.
 
     Args:
-        known: whether the first entry explains it; otherwise the entries are merely the nearest.
-        entries: the best first.
-        shares: of the words of each entry, how much is in the text.
+        known: "yes" if it is the first entry, "maybe" if it is one of them, "no" if these are merely the nearest.
+        entries: the best first, at most three, with the reader's own nodes and operators in their texts.
+        general: which part of PyTorch raised it, and what to try first; or that it is about something else.
+        message: what was explained, or could not be, with its type.
+        values: what the first entry's variables are in the message: ``{"node": ["MulBackward0"]}``.
+        place: the last line of the reader's own code in the traceback.
     """
 
-    known: bool
+    known: Known
     entries: tuple[Entry, ...]
-    shares: tuple[float, ...]
+    general: str
+    message: str
+    values: Mapping[str, Sequence[str]]
+    place: Frame | None
+
+
+@cache
+def matcher() -> Matcher:
+    """The index, read."""
+    return Matcher(json.loads(INDEX.read_text(encoding="utf-8")))
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
     """All of them, in the order of the site."""
-    return tuple(Entry(**entry) for entry in json.loads(INDEX.read_text(encoding="utf-8")))
+    return tuple(entry_of(stored) for stored in matcher().entries)
 
 
-def words(text: str, names: Iterable[str] = ()) -> list[str]:
-    """The words of a message that are the same for everybody; ``*`` for each that holds one of the names.
-
-    >>> words("Function PowBackward returned an invalid gradient at index 1 - got [3, 4]", ["Pow"])
-    ['function', '*', 'returned', 'an', 'invalid', 'gradient', 'at', 'index', 'got']
-    """
-    own = [name.lower() for name in names]
-    found = re.findall(r"[a-z_]{2,}|\*", FRAME.sub("", text).lower())
-    return ["*" if any(name in word for name in own) else word for word in found if word not in VARIABLE]
-
-
-def message_of(text: str) -> str:
-    """From the last exception or warning on, if there is one."""
-    headings = list(HEADING.finditer(text))
-    return text[headings[-1].end() :] if headings else text
+def entry_of(stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | None = None) -> Entry:
+    """An entry of the index; its texts name what the reader's message names."""
+    fields = {name: stored[name] for name in Entry.__dataclass_fields__ if name in stored and name != "former"}
+    for name in ("change", "cause", "fix", "tell"):
+        if name in fields:
+            fields[name] = filled(fields[name], values or {})
+    if "see" in fields:
+        fields["see"] = tuple(fields["see"])
+    return Entry(**fields, former=tuple(Former(**each) for each in stored.get("former", ())))
 
 
-def features(found: Sequence[str]) -> frozenset[str]:
-    """Words, and pairs of neighbors, which tell sentences from the same words in another order."""
-    pairs = {f"{a} {b}" for a, b in itertools.pairwise(found) if "*" not in (a, b)}
-    return frozenset({word for word in found if word != "*"} | pairs)
+def advice(change: str, fix: str) -> tuple[str, str]:
+    """The one thing to change, and what else there is to do; the first is how the fix begins, if it is not given."""
+    if change:
+        return change, fix
+    parts = re.split(r"(?<=[.;])\s+(?=[A-Z`])", fix, maxsplit=1)
+    return parts[0], "".join(parts[1:])
 
 
-def explain(text: str, count: int = 3) -> Explanation:
+def filled(text: str, values: Mapping[str, Sequence[str]]) -> str:
+    """With the reader's node, operator and so on in the place of ``{node}`` and ``{op}``."""
+    named = {"node": "the node", "op": "the operator", "type": "the type", "shape": "the shape", "device": "the device"}
+    return re.sub(r"\{(node|op|type|shape|device)\}", lambda m: (values.get(m[1]) or [named[m[1]]])[0], text)
+
+
+def explain(text: str) -> Explanation:
     """Find what a message means, pasted as it is, with the traceback or without.
 
-    Names of classes, shapes, types, devices and numbers may be other ones than in the index.
+    Names of classes, shapes, types, devices and numbers may be other ones than in the index, and so may the release of
+    torch.
 
     Args:
         text: what was printed.
-        count: how many entries to return.
 
     Raises:
-        ValueError: if there is no word in the text, or ``count`` is not positive.
+        ValueError: if there is no word in the text.
     """
-    if count < 1:
-        raise ValueError(f"expected count > 0, got {count}")
-    if not words(text):
+    if not re.search(r"[A-Za-z]{2}", text):
         raise ValueError(f"expected an error message, got {text.strip()[:40]!r}")
-    # A long traceback has many words; the message itself comes first.
-    for part in (message_of(text), text):
-        result = _ranked(words(part), count)
-        if result.known:
-            break
-    return result
-
-
-def _ranked(pasted: list[str], count: int) -> Explanation:
-    there = features(pasted)
-    ranking = []
-    for entry, weighed in weights().items():
-        total = sum(weighed.values())
-        matched = sum(weight for feature, weight in weighed.items() if feature in there)
-        # Of two entries that are there as a whole, the longer one says more.
-        ranking.append((matched * matched / total, matched / total, entry))
-    ranking.sort(key=lambda line: -line[0])
-    best = ranking[:count]
-    return Explanation(best[0][1] >= KNOWN, tuple(entry for *_, entry in best), tuple(share for _, share, _ in best))
-
-
-@cache
-def weights() -> dict[Entry, dict[str, float]]:
-    """The features of each entry; those that few entries have weigh more."""
-    of = {entry: features(entry.words.split()) for entry in entries()}
-    known = Counter(feature for found in of.values() for feature in found)
-    return {entry: {f: math.log(1 + len(of) / known[f]) for f in sorted(found)} for entry, found in of.items()}
+    reader = matcher()
+    found = answer(reader, text)
+    message = found.message
+    return Explanation(
+        known=found.known,
+        entries=tuple(entry_of(reader.entries[match.entry], match.values) for match in found.matches),
+        general=found.general,
+        message="" if message is None else f"{message.kind}: {message.text}" if message.kind else message.text,
+        values=found.matches[0].values if found.matches else {},
+        place=found.place,
+    )

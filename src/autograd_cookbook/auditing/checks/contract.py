@@ -1,0 +1,360 @@
+"""What torch asks of a backward: what it returns, and for whom, in all situations that callers and the engine make."""
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.observe import observing, same
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, weights_of
+from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
+
+
+@check()
+def returned(subject: Subject) -> Iterator[Finding]:
+    """What backward returns has the shapes and dtypes of the inputs, before the engine mends it.
+
+    The engine sums a gradient of a shape that expands from the input's, and casts one of another dtype, without a word.
+    Sometimes that is what was meant; often it hides a sum over the wrong dims, or a gradient rounded to float32.
+    """
+    with observing(subject.classes, saved=False) as record:
+        subject.vjp()
+    for call in record.backwards:
+        if call.inputs is None:
+            continue
+        name = call.cls.__name__
+        for i, (given, got) in enumerate(zip(call.inputs, call.returned, strict=False)):
+            if not isinstance(given, Tensor) or not isinstance(got, Tensor):
+                continue
+            if got.shape != given.shape:
+                yield finding(
+                    "warning",
+                    f"{name}.backward returns shape {list(got.shape)} for argument {i} of shape {list(given.shape)}; "
+                    "the engine sums it",
+                    "The input was broadcast in forward, and its gradient was not summed over the broadcast dims. The "
+                    "engine does that silently, and would do so too if the shape were wrong by mistake.",
+                    "Sum it yourself: grad.sum_to_size(input.shape).",
+                )
+            elif got.dtype is not given.dtype:
+                narrower = _digits(got) < _digits(given) or (given.is_complex() and not got.is_complex())
+                yield finding(
+                    "error" if narrower else "warning",
+                    f"{name}.backward returns {got.dtype} for argument {i} of {given.dtype}; the engine casts it",
+                    "Something in the backward has another dtype: a buffer created without dtype=, or a cast that was "
+                    "not undone." + (" Digits are lost on the way." if narrower else ""),
+                    "Create buffers with dtype=input.dtype, and cast back what was cast.",
+                )
+
+
+def _digits(tensor: Tensor) -> float:
+    return -torch.finfo(tensor.dtype).eps if is_differentiable(tensor) else -torch.inf
+
+
+@check()
+def subsets(subject: Subject) -> Iterator[Finding]:
+    """Whichever inputs require a gradient, those get the same gradients as when all do.
+
+    Freezing a layer is the caller's choice: a backward that assumes that every input needs its gradient crashes or
+    gives another number when one does not.
+    """
+    leaves = subject.leaves
+    if len(leaves) < 2:
+        return
+    sizes = range(1, len(leaves)) if len(leaves) <= 4 else (1, len(leaves) - 1)
+    expected = subject.expected
+    for size in sizes:
+        for chosen in itertools.combinations(leaves, size):
+            requires = [s in chosen for s in range(len(subject.slots))]
+            only = [g if r else None for g, r in zip(expected[1], requires, strict=True)]
+            run = lambda requires=requires: subject.vjp(requires=requires)  # noqa: E731
+            if found := _without_error(subject, chosen, deviation(subject, run, (expected[0], only))):
+                names = ", ".join(subject.slots[s].name for s in chosen)
+                yield finding(
+                    "error",
+                    f"if only {names} requires grad, {found.text}",
+                    *found.advice(
+                        "What is computed or saved depends on which inputs need gradients, in the wrong way.",
+                        "Ask ctx.needs_input_grad for each gradient apart, and save what each one needs.",
+                    ),
+                )
+                return
+
+
+def _without_error(subject: Subject, chosen: tuple[int, ...], found: Deviation | None) -> Deviation | None:
+    """Nothing, where the output rightly has no graph because it does not depend on the chosen inputs."""
+    if found and "no output requires grad" in found.text:
+        missing = all((g := subject.expected[1][s]) is None or not bool(torch.count_nonzero(g)) for s in chosen)
+        return None if missing else found
+    return found
+
+
+@check()
+def unused_outputs(subject: Subject) -> Iterator[Finding]:
+    """Outputs that nobody differentiates leave the gradient of the others right.
+
+    A loss may use one output of several. The backward then gets zeros for the others, or None if it asked for that with
+    ``set_materialize_grads(False)``.
+    """
+    if len(subject.active) < 2:
+        return
+
+    def using(kept: int, undefined: bool) -> tuple[list[Tensor], list[Tensor | None]]:
+        run = subject.run()
+        weights = weights_of([o for o in run.outputs if o.requires_grad])
+        others = (lambda w: None) if undefined else torch.zeros_like
+        return run.outputs, run.gradients([w if k == kept else others(w) for k, w in enumerate(weights)])
+
+    outputs, _ = subject.expected
+    for kept in range(len(subject.active)):
+        try:
+            expected = using(kept, undefined=False)
+        except (Exception, SystemExit):
+            return
+        if found := deviation(subject, functools.partial(using, kept, undefined=True), expected):
+            yield finding(
+                "error",
+                f"if only output {subject.active[kept]} of {len(outputs)} is used, {found.text}",
+                *found.advice(
+                    "The backward takes the gradient of every output for granted.",
+                    "Treat None as zero for each grad_output, or leave materialize_grads on.",
+                ),
+            )
+            return
+
+
+class _Drop(Function):
+    """Passes values on, and returns no gradient at all."""
+
+    @staticmethod
+    def forward(ctx: Any, input: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        return input.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> None:
+        return None
+
+
+@check()
+def undefined_gradient(subject: Subject) -> Iterator[Finding]:
+    """If nothing flows back into the outputs, nothing comes out: no crash, no number.
+
+    A node further down may return None for its input. The backward is run nevertheless, with zeros or, after
+    ``set_materialize_grads(False)``, with None.
+    """
+    run = subject.run()
+    dropped = [_Drop.apply(o) for o in run.outputs if o.requires_grad]
+    nothing = [None] * len(subject.slots)
+
+    for leaf in run.leaves:
+        if leaf is not None:
+            leaf.grad = None
+
+    def outcome() -> tuple[list[Tensor], list[Tensor | None]]:
+        torch.autograd.backward(dropped, weights_of(dropped))
+        return [], [None if leaf is None else leaf.grad for leaf in run.leaves]
+
+    if found := deviation(subject, outcome, ([], nothing)):
+        yield finding(
+            "error",
+            f"if the gradient of the output is undefined, {found.text}",
+            *found.advice(
+                "The backward returns something even for a grad_output of zeros or None.",
+                "Return None if grad_output is None.",
+            ),
+        )
+
+
+@check()
+def backward_twice(subject: Subject) -> Iterator[Finding]:
+    """A second backward through the same graph gives the same gradients as the first.
+
+    With ``retain_graph=True`` a caller may go back as often as they like; a Jacobian is made of many such backwards.
+    """
+    if subject.random and subject.gradient == "approximate":
+        return
+    run = subject.run()
+    first = [None if g is None else g.clone() for g in run.gradients(retain_graph=True)]
+
+    def again() -> tuple[list[Tensor], list[Tensor | None]]:
+        subject.rewind()
+        run.gradients(retain_graph=True)
+        return [], run.gradients()
+
+    if found := deviation(subject, again, ([], first)):
+        yield finding(
+            "error",
+            f"in a second backward through the same graph, {found.text}",
+            *found.advice(
+                "The first backward changed something that the second reads: a saved tensor, an attribute of ctx or of "
+                "the class, grad_output.",
+                "Compute out of place, and leave ctx as forward left it.",
+            ),
+        )
+
+
+@check()
+def independent_calls(subject: Subject) -> Iterator[Finding]:
+    """A call is not disturbed by other calls between its forward and its backward.
+
+    A layer is used twice in a network, a loss is evaluated on two batches: forwards of the second come before
+    backwards of the first. What is kept on the class, in a global or in a cache is then that of the other call.
+    """
+    hidden = [slot.hidden for slot in subject.slots]
+
+    def disturb(factor: float) -> Run | None:
+        """Another call, on other values; parameters are one object for both calls, and stay."""
+        values = [
+            factor * v.flip(tuple(range(v.dim()))) if is_differentiable(v) and not h else v
+            for v, h in zip(subject.copies(), hidden, strict=True)
+        ]
+        try:
+            return subject.run(values)
+        except (Exception, SystemExit):
+            return None  # outside of its domain
+
+    for factor in (-0.6, 0.6, 1.0):
+        run = subject.run()
+        disturbing = disturb(factor)
+
+        def interrupted(run: Run = run) -> Outcome:
+            return run.outputs, run.gradients()
+
+        found = deviation(subject, interrupted, subject.expected)
+        found = found or deviation(subject, subject.vjp, subject.expected)
+        del disturbing
+        if found:
+            yield finding(
+                "error",
+                f"with another call between forward and backward, {found.text}",
+                *found.advice(
+                    "Something is kept outside of ctx, on the class, in a global or a cache, where the other call "
+                    "overwrites it or is taken for this one.",
+                    "Keep everything that belongs to a call on its ctx.",
+                ),
+            )
+            return
+    plain = [s for s in subject.leaves if not hidden[s]]
+    run = subject.run()
+    active = [o for o in run.outputs if o.requires_grad]
+    try:
+        kept = torch.autograd.grad(active, run.leaves_of(plain), weights_of(active), allow_unused=True)
+    except (Exception, SystemExit):
+        return  # the check of torch.autograd.grad speaks of that
+    named = [(f"the gradient of {subject.describe(s)}", g) for s, g in zip(plain, kept, strict=True) if g is not None]
+    named += [(f"output {i}", run.outputs[i]) for i in subject.active]
+    before = [t.detach().clone() for _, t in named]
+    for factor in (-0.6, 0.6):
+        if other := disturb(factor):
+            with contextlib.suppress(Exception):
+                other.gradients()
+    for (name, tensor), contents in zip(named, before, strict=True):
+        if not same(tensor, contents):
+            yield finding(
+                "error",
+                f"{name} of a call changes when another call is made",
+                "The function returns a buffer that it keeps and uses again.",
+                "Return a tensor that belongs to the caller: allocate it in each call, or clone it.",
+            )
+            return
+
+
+@check()
+def same_tensor_twice(subject: Subject) -> Iterator[Finding]:
+    """One tensor passed for two arguments gets the sum of both gradients.
+
+    ``f(x, x)`` is a call like any other: a self-attention is one.
+    """
+    if subject.nonleaf or subject.gradient != "exact":
+        return
+    plain = [s for s in subject.leaves if not subject.slots[s].hidden]
+    for a, b in itertools.combinations(plain, 2):
+        if subject.base[a].shape != subject.base[b].shape or subject.base[a].dtype != subject.base[b].dtype:
+            continue
+        values = subject.copies()
+        values[b] = values[a].clone()
+        try:
+            _, apart = subject.vjp(values)
+        except (Exception, SystemExit):
+            continue
+        filled = [torch.zeros_like(subject.base[s]) if g is None else g for s, g in enumerate(apart)]
+        summed = filled[a] + filled[b]
+
+        def together(a: int = a, b: int = b) -> tuple[list[Tensor], list[Tensor | None]]:
+            leaf = subject.base[a].clone().requires_grad_()
+            tensors = subject.copies()
+            for s in subject.leaves:
+                tensors[s].requires_grad_()
+            tensors = [subject.slots[s].tensor if subject.slots[s].hidden else t for s, t in enumerate(tensors)]
+            tensors[a] = tensors[b] = leaf
+            subject.rewind()
+            raw = subject.function(*subject.arguments(tensors))
+            outputs = [o for o in torch.utils._pytree.tree_leaves(raw) if isinstance(o, Tensor) and o.requires_grad]
+            torch.autograd.backward(outputs, weights_of(outputs))
+            grads: list[Tensor | None] = [None] * len(subject.slots)
+            grads[a] = leaf.grad
+            return [], grads
+
+        expected: list[Tensor | None] = [None] * len(subject.slots)
+        expected[a] = summed
+        if summed.isfinite().all() and (found := deviation(subject, together, ([], expected), 1e-8)):
+            names = f"{subject.slots[a].name} and {subject.slots[b].name}"
+            yield finding(
+                "error",
+                f"with one tensor for {names}, {found.text}",
+                *found.advice(
+                    "The function tells its arguments apart by identity, or writes to one of them.",
+                    "Treat each argument on its own.",
+                ),
+            )
+            return
+
+
+@check()
+def grad_attribute(subject: Subject) -> Iterator[Finding]:
+    """``torch.autograd.grad`` returns what ``backward`` accumulates, and leaves ``.grad`` of the inputs alone.
+
+    The gradient belongs to who asked for it. A backward that writes to ``.grad`` itself counts twice, or reaches the
+    wrong one.
+    """
+    run = subject.run()
+    plain = [s for s in subject.leaves if not subject.slots[s].hidden]
+    if not plain:
+        return
+    active = [o for o in run.outputs if o.requires_grad]
+    leaves = run.leaves_of(plain)
+
+    def outcome() -> tuple[list[Tensor], list[Tensor | None]]:
+        found = torch.autograd.grad(active, leaves, weights_of(active), allow_unused=True)
+        grads: list[Tensor | None] = [None] * len(subject.slots)
+        for s, g in zip(plain, found, strict=True):
+            grads[s] = g
+        return [], grads
+
+    expected = [g if s in plain else None for s, g in enumerate(subject.expected[1])]
+    found = deviation(subject, outcome, ([], expected))
+    if found and found.error is not None and "checkpoint" in str(found.error).lower():
+        yield finding(
+            "info",
+            f"torch.autograd.grad is refused: {found.text}",
+            "Reentrant checkpointing works with backward() alone.",
+            "Use use_reentrant=False.",
+        )
+        return
+    written = [subject.describe(s) for s, leaf in zip(plain, leaves, strict=True) if leaf.grad is not None]
+    if found or written:
+        yield finding(
+            "error",
+            f"with torch.autograd.grad, {found.text}" if found else f"backward writes to .grad of {', '.join(written)}",
+            *(found or Deviation("")).advice(
+                "The backward accumulates into .grad by itself, or runs a backward of its own.",
+                "Return gradients, and use torch.autograd.grad inside of a backward.",
+            ),
+        )

@@ -1,0 +1,303 @@
+"""What a function may not do on the side: write to tensors of others, seed generators, turn global switches."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.diagnose import difference, first_line
+from autograd_cookbook.auditing.observe import Record, observing, same
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.state import preserved, random_states, restore, seed_everything, settings
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, weights_of
+
+
+@check()
+def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
+    """Forward writes to no input, except to one that it marks dirty and returns.
+
+    Whoever uses the tensor afterwards, the backward of another function among them, gets other numbers. Writes by way
+    of ``.data``, NumPy or a kernel leave no trace that autograd could notice.
+    """
+    with observing(subject.classes, saved=False) as record:
+        values = subject.copies()
+        before = [v.clone() for v in values]
+        run = subject.run(values)
+        after_forward = [same(p, b) for p, b in zip(run.passed, before, strict=True)]
+    for call in record.forwards:
+        for i in call.changed:
+            if i not in call.dirty:
+                yield finding(
+                    "error",
+                    f"{call.cls.__name__}.forward changes argument {i} and does not mark it dirty",
+                    "An in-place operation, a write to .data or to a NumPy view of the input.",
+                    "Work on a copy; or call ctx.mark_dirty on the input and return it.",
+                )
+                return
+    returned = {id(o) for o in run.outputs}
+    for s, unchanged in enumerate(after_forward):
+        dirty = id(run.passed[s]) in returned
+        buffer = subject.slots[s].hidden and not subject.slots[s].leaf
+        if not unchanged and not dirty and not buffer:
+            yield finding(
+                "error",
+                f"the function changes {subject.describe(s)}",
+                "An in-place operation, a write to .data or to a NumPy view of the input.",
+                "Work on a copy.",
+            )
+            return
+    for s, tensor in enumerate(run.passed):
+        if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
+            yield finding(
+                "error",
+                f"forward leaves a hook on {subject.describe(s)}, which belongs to the caller",
+                "register_hook was called on the input itself: the hook stays, and every call adds another one.",
+                "Register it on a tensor of the function's own, such as input.view_as(input), or write a Function.",
+            )
+            return
+    mid = [p.detach().clone() for p in run.passed]
+    outputs = [o.detach().clone() for o in run.outputs]
+    run.gradients()
+    for s, (p, b) in enumerate(zip(run.passed, mid, strict=True)):
+        if not same(p, b):
+            yield finding(
+                "error",
+                f"backward changes {subject.describe(s)}",
+                "backward uses a saved tensor as scratch memory; it shares its memory with the input.",
+                "Compute out of place.",
+            )
+            return
+    for i, (o, b) in enumerate(zip(run.outputs, outputs, strict=True)):
+        if not same(o, b):
+            yield finding(
+                "error",
+                f"backward changes output {i}",
+                "backward uses a saved output as scratch memory.",
+                "Compute out of place.",
+            )
+            return
+
+
+@check()
+def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
+    """Backward writes neither to grad_output nor to saved tensors.
+
+    grad_output may be the gradient of another branch, too, or what a hook has kept: ``grad_output.mul_(...)`` changes
+    it for them. A saved tensor that was changed makes the next backward wrong.
+    """
+    for layout in (torch.clone, lambda w: w.mT.contiguous().mT if w.dim() > 1 else w.clone()):
+        with observing(subject.classes) as record:
+            run = subject.run()
+            active = [o for o in run.outputs if o.requires_grad]
+            weights = [layout(w) for w in weights_of(active)]
+            before = [w.clone() for w in weights]
+            with contextlib.suppress(Exception):  # a layout that it cannot take is another check's
+                run.gradients(weights)
+        changed = [i for i, (w, b) in enumerate(zip(weights, before, strict=True)) if not same(w, b)]
+        for call in record.backwards:
+            name = call.cls.__name__
+            if call.changed_received:
+                changed.append(call.changed_received[0])
+            elif call.changed_saved:
+                yield finding(
+                    "error",
+                    f"{name}.backward changes saved tensor {call.changed_saved[0]}",
+                    "An in-place operation on a saved tensor, possibly through .data.",
+                    "Compute out of place.",
+                )
+                return
+        if changed:
+            yield finding(
+                "error",
+                f"backward changes grad_output {changed[0]}",
+                "An in-place operation on grad_output, which belongs to the engine and may be used elsewhere.",
+                "Compute out of place: grad_output * x, not grad_output.mul_(x).",
+            )
+            return
+
+
+@check()
+def global_random_state(subject: Subject) -> Iterator[Finding]:
+    """The global random generators are drawn from only if the result is random, and never set.
+
+    ``torch.manual_seed`` inside of a function makes every later dropout mask, shuffle and initialization of the program
+    the same. A function that replays random numbers in its backward must put the state back.
+    """
+    for phase in ("forward", "backward"):
+        after, moved = [], False
+        for seed in (11, 12):
+            subject.rewind()
+            if phase == "forward":
+                seed_everything(seed)
+                before = random_states()
+                subject.run(rewind=False)
+            else:
+                run = subject.run()
+                seed_everything(seed)
+                before = random_states()
+                run.gradients()
+            after.append(random_states())
+            moved = moved or before != after[-1]
+        for library in after[0]:
+            if after[0][library] == after[1][library]:
+                yield finding(
+                    "error",
+                    f"{phase} sets the global random state of {library}: after two different seeds it is the same",
+                    "A call of manual_seed or set_rng_state inside of the function, without putting the state back.",
+                    "Use a torch.Generator of your own, or torch.random.fork_rng around it.",
+                )
+                return
+        if moved and phase == "forward" and not subject.random:
+            yield finding(
+                "warning",
+                "forward draws from a global random generator, but its result is not random",
+                "Random numbers are drawn and thrown away, as by an initialization that is overwritten.",
+                "Do not draw, or use a generator of your own: every later draw of the program is another one now.",
+            )
+            return
+        if moved and phase == "backward" and subject.gradient == "exact" and not subject.random:
+            yield finding(
+                "warning",
+                "backward draws from a global random generator",
+                "The gradient is random, or random numbers are drawn and thrown away.",
+                "Draw in forward and save what was drawn; declare a random estimate with gradient='approximate'.",
+            )
+            return
+
+
+def _autocast() -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+@check()
+def global_settings(subject: Subject) -> Iterator[Finding]:
+    """Grad mode, default dtype and all other global switches are afterwards as they were.
+
+    A switch that is left turned changes code that has nothing to do with the function.
+    """
+    places: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]]
+    places = {"": torch.enable_grad, " under no_grad": torch.no_grad, " under autocast": _autocast}
+    for phase, (where, context) in itertools.product(("forward", "backward"), places.items()):
+        with preserved(), context():
+            before = settings()
+            with contextlib.suppress(Exception):  # whether it works there is the question of others
+                run = subject.run(requires=None if torch.is_grad_enabled() else [False] * len(subject.slots))
+                if phase == "backward":
+                    before = settings()
+                    run.gradients()
+            after = settings()
+            restore(before)
+        changed = [name for name in before if before[name] != after[name] and name != "warnings filters"]
+        # Filters are compared inside of the guard, which has installed none of its own.
+        if len(after["warnings filters"]) > len(before["warnings filters"]):
+            changed.append("warnings filters")
+        if changed:
+            yield finding(
+                "error",
+                f"{phase}{where} leaves {changed[0]} at {after[changed[0]]}, where it was {before[changed[0]]}"[:240],
+                "A global switch is set inside of the function and not set back.",
+                "Use the context manager (torch.no_grad, warnings.catch_warnings, ...), which sets it back whatever "
+                "happens.",
+            )
+            return
+
+
+@check()
+def later_writes(subject: Subject) -> Iterator[Finding]:
+    """If an input or the output is written to after forward, the backward is right or raises; it is never wrong.
+
+    Tensors that went through ``save_for_backward`` are watched by a version counter. Tensors on ctx, in a closure or
+    behind ``.data`` are not: an in-place operation of the caller then gives a wrong gradient without a word.
+    """
+    if subject.gradient == "approximate":
+        return
+    expected = subject.expected[1]
+
+    def gradients_after(written: int | None) -> list[Tensor | None] | None:
+        """The gradients, if one input, or else all outputs, are written to before the backward."""
+        run = subject.run(through=torch.clone)
+        targets = [o for o in run.outputs if o.requires_grad] if written is None else [run.passed[written]]
+        try:
+            with torch.no_grad():
+                for t in targets:
+                    t.mul_(1.5)
+            return run.gradients()
+        except (Exception, SystemExit):
+            return None  # refused, as it should be
+
+    tensors = [s for s, slot in enumerate(subject.slots) if not slot.hidden and is_differentiable(slot.tensor)]
+    for written in (*tensors, None):
+        grads = gradients_after(written)
+        if grads is None:
+            continue
+        what = "the outputs" if written is None else subject.describe(written)
+        for s in subject.leaves:
+            zero = torch.zeros_like(subject.base[s])
+            ours, theirs = (zero if g is None else g for g in (grads[s], expected[s]))
+            if problem := difference(ours, theirs, 1e-9):
+                yield finding(
+                    "error",
+                    f"after a later in-place operation on {what}, the gradient of {subject.describe(s)} is {problem}, "
+                    "and torch does not notice",
+                    "A tensor that the backward needs is kept on ctx, in a closure, or through .data or detach(), "
+                    "where no version is checked.",
+                    "Keep inputs and outputs with ctx.save_for_backward.",
+                )
+                return
+
+
+@check()
+def in_place_consumer(subject: Subject) -> Iterator[Finding]:
+    """The output can be written to by who comes next, as ``y += residual`` or ``relu_`` do.
+
+    torch refuses that for views that were made inside a custom function. Returning ``x.view_as(x)`` is the known
+    idiom of gradient reversal and costs that on purpose; returning the input itself, or a part of it, is mostly an
+    oversight.
+    """
+    if subject.nonleaf:
+        return
+    for i in subject.active:
+        with observing(subject.classes, saved=False) as record:
+            run = subject.run(through=torch.clone)
+        output = run.outputs[i]
+        try:
+            output.mul_(2.0)
+            grads = run.gradients()
+        except (Exception, SystemExit) as error:
+            if "is a view and is being modified inplace" in str(error) and subject.custom:
+                yield _refused_in_place(i, output, run.passed, record, error)
+            continue  # refused because the output was saved: as for torch's own sigmoid
+        if len(subject.active) > 1:
+            continue
+        for s in subject.leaves:
+            zero = torch.zeros_like(subject.base[s])
+            ours, theirs = (zero if g is None else g for g in (grads[s], subject.expected[1][s]))
+            if problem := difference(ours, theirs * 2, 1e-8):
+                yield finding(
+                    "error",
+                    f"if output {i} is doubled in place, the gradient of {subject.describe(s)} is {problem}",
+                    "The backward reads the output, or shares memory with it, without save_for_backward.",
+                    "Save the output with ctx.save_for_backward, so that torch notices; or return a copy.",
+                )
+                return
+
+
+def _refused_in_place(i: int, output: Tensor, passed: list[Tensor], record: Record, error: BaseException) -> Finding:
+    """What an output is a view of, and whether that may be on purpose."""
+    itself = any(
+        r is a for call in record.forwards for r in call.returned for a in call.inputs if isinstance(a, Tensor)
+    )
+    storage = output.untyped_storage().data_ptr()
+    of_input = any(p.numel() and p.untyped_storage().data_ptr() == storage for p in passed)
+    what = "the input itself" if itself else f"a view of {'the input' if of_input else 'a tensor made inside of it'}"
+    return finding(
+        "warning" if itself else "info",
+        f"output {i} cannot be written to in place: {first_line(error, 120)}",
+        f"forward returns {what}, and torch refuses in-place operations on views that come out of a custom function.",
+        "Return a tensor of its own: clone it, or give a buffer its final shape from the beginning. To share the "
+        "memory of the input on purpose, return input.view_as(input).",
+    )

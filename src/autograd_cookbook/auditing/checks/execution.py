@@ -1,0 +1,171 @@
+"""It runs on the given sample, in the same way every time, with a graph or without."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.observe import same
+from autograd_cookbook.auditing.report import Finding, Severity
+from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
+
+BUILT_IN = {"aten", "prims", "prim", "profiler", "debugprims", "inductor", "higher_order", "quantized", "mkldnn", "mkl"}
+
+
+class NoTensorError(TypeError):
+    """The function returned nothing that could be differentiated or even compared."""
+
+
+class _Operators(TorchDispatchMode):
+    """Collects the operators of others that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[Any, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace not in BUILT_IN:
+            self.found[func] = None
+        return func(*args, **(kwargs or {}))
+
+
+def prepare(subject: Subject) -> Finding | None:
+    """Find out how the function wants to be called; an error if it cannot be."""
+    try:
+        run = _first_run(subject)
+    except NoTensorError:
+        raise
+    except (Exception, SystemExit) as error:
+        cause, fix = explain(error)
+        return finding("error", f"forward raises on the given sample: {first_line(error)}", cause, fix)
+    subject.active = [i for i, o in enumerate(run.outputs) if o.requires_grad]
+    subject.in_place = any(not same(p, b) for p, b in zip(run.passed, subject.base, strict=True))
+    subject.classes = [c for c in functions_of(run.outputs) if c.__module__.partition(".")[0] != "torch"]
+    if not subject.active:
+        return finding(
+            "error",
+            "no output requires grad, though an input does",
+            "The output was computed under no_grad, detached, made by NumPy, or marked as non-differentiable; or "
+            "forward was called directly, and not by apply.",
+            "Call the class by its apply method, and keep what is to be differentiated attached.",
+        )
+    with _Operators() as operators:
+        subject.run()
+    subject.operators = list(operators.found)
+    try:
+        run.gradients()
+    except (Exception, SystemExit) as error:
+        cause, fix = explain(error)
+        return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
+    subject.random = not torch.equal(*(_results(subject, offset) for offset in (0, 1)))
+    return None
+
+
+def _results(subject: Subject, offset: int) -> Tensor:
+    """Outputs and gradients after seeding the generators in one way or another."""
+    subject.rewind(offset)
+    run = subject.run(rewind=False)
+    grads = [g for g in run.gradients() if g is not None]
+    return torch.nan_to_num(real([*(run.outputs[i] for i in subject.active), *grads]))
+
+
+def _first_run(subject: Subject) -> Run:
+    try:
+        run = subject.run()
+    except RuntimeError as error:
+        if "leaf Variable that requires grad" not in str(error):
+            raise
+        subject.nonleaf = True  # it works in place: nobody calls it on a leaf
+        run = subject.run()
+    if not run.outputs:
+        raise NoTensorError(f"expected a function that returns a tensor or several, got {type(run.raw).__name__}")
+    return run
+
+
+@check()
+def runs(subject: Subject) -> Iterator[Finding]:
+    """Forward and backward run on the sample, and finite inputs give finite numbers.
+
+    What raises on the very sample that it was given, or answers it with NaN, is broken whatever the reason; nothing
+    else can be said about it before that is mended.
+    """
+    outputs, _ = subject.vjp()
+    finite = all(v.isfinite().all() for v in subject.base if is_differentiable(v))
+    numbers = real([outputs[i] for i in subject.active])
+    if finite and not numbers.isfinite().all() and all(v.numel() for v in subject.base):
+        kind = "NaN" if numbers.isnan().any() else "infinite"
+        yield finding(
+            "error" if kind == "NaN" else "warning",
+            f"finite inputs give {int((~numbers.isfinite()).sum())} outputs of {numbers.numel()} that are {kind}",
+            "The sample lies outside of the function's domain, an intermediate overflows, or memory is never written.",
+            "Choose a sample inside of the domain; if it is, guard the formula.",
+        )
+
+
+@check()
+def repeatable(subject: Subject) -> Iterator[Finding]:
+    """The same call with the same random seed gives the same numbers.
+
+    A gradient that cannot be had twice cannot be checked, and a training run cannot be repeated.
+    A generator that the function draws from must be one of the global ones, or among its arguments.
+    """
+    first, grads = subject.vjp()
+    first = [o.clone() for o in first]
+    second, again = subject.vjp()
+    for i, (a, b) in enumerate(zip(first, second, strict=True)):
+        if what := difference(b, a, 1e-12):
+            yield finding(
+                "error",
+                f"output {i} of a second, identical call is {what}",
+                "The function remembers something from the call before, draws numbers from a generator of its own, or "
+                "reads memory that nobody wrote.",
+                "Keep no state between calls; take random numbers from a generator that the caller can seed.",
+            )
+            return
+    for slot, (grad, other) in enumerate(zip(grads, again, strict=True)):
+        if grad is not None and other is not None and (what := difference(other, grad, 1e-12)):
+            yield finding(
+                "error",
+                f"the gradient of {subject.describe(slot)} in a second, identical call is {what}",
+                "backward depends on something beside its inputs: state from the call before, unseeded random numbers, "
+                "or memory that nobody wrote.",
+                "Compute the gradient from grad_output and saved tensors alone.",
+            )
+            return
+
+
+@check()
+def without_grad(subject: Subject) -> Iterator[Finding]:
+    """Under no_grad, and with inputs that need no gradient, it returns the same values.
+
+    Every evaluation loop runs under ``torch.no_grad()``, and a frozen layer has inputs that require no gradient: the
+    values must not depend on whether somebody wants to differentiate them.
+    """
+    expected, _ = subject.expected
+    none = [False] * len(subject.slots)
+    for where, context in (
+        ("under torch.no_grad()", torch.no_grad),
+        ("where no input requires grad", torch.enable_grad),
+    ):
+        try:
+            with context():
+                run = subject.run(requires=none)
+        except (Exception, SystemExit) as error:
+            cause, fix = explain(error)
+            severity: Severity = "error" if subject.custom else "info"
+            yield finding(severity, f"forward raises {where}: {first_line(error)}", cause, fix)
+            continue
+        for i in subject.active:
+            what = difference(run.outputs[i], expected[i], 1e-12) if i < len(run.outputs) else "missing"
+            if what:
+                yield finding(
+                    "error",
+                    f"{where}, output {i} is {what}",
+                    "forward asks whether a gradient is needed, and computes something else if not.",
+                    "Let forward compute the same values in every mode.",
+                )
+                break

@@ -1,0 +1,428 @@
+"""The numbers: first and second derivatives, in both modes, against differences of the values."""
+
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
+from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.state import random_states
+from autograd_cookbook.auditing.subject import Refused, Run, Subject, Wrong, nodes_of, real, weights_of
+
+TOLERANCE = 0.05  # of approximate gradients, unless another is given
+SECONDS = 1.0  # for measuring how good they are
+
+
+def zeros_for_none(subject: Subject, grads: Sequence[Tensor | None], slots: Sequence[int]) -> list[Tensor]:
+    """The gradients of some slots, zero where there is none."""
+    return [torch.zeros_like(subject.base[s]) if (g := grads[s]) is None else g for s in slots]
+
+
+def output_weights(outputs: Sequence[Tensor], active: Sequence[int]) -> Tensor:
+    """The weights of :func:`weights_of` for all outputs as one real vector."""
+    return real(weights_of([outputs[i] for i in active]))
+
+
+def _unflatten(vector: Tensor, like: Tensor) -> Tensor:
+    if like.is_complex():
+        return torch.view_as_complex(vector.reshape(*like.shape, 2).contiguous()).to(like.dtype)
+    return vector.reshape(like.shape).to(like.dtype)
+
+
+@check(capability="first_order")
+def first_order(subject: Subject) -> Iterator[Finding]:
+    """The gradient is what the values say.
+
+    Exact gradients are compared with differences of the forward in float64, in which a factor of 0.9999 shows; at a
+    kink anything between the slopes of its two sides is accepted. A surrogate gradient is compared with the gradient
+    of the function that it declares, an approximate one with differences over many seeds.
+    """
+    outputs, grads = subject.expected
+    if subject.gradient == "surrogate":
+        yield from _as_declared(subject, outputs, grads)
+        return
+    if subject.gradient == "approximate":
+        yield from _quality(subject)
+        return
+    slots = subject.leaves
+    numeric = Derivative(subject.value, subject.base, slots, subject.dtype)
+    weights = output_weights(outputs, subject.active)
+    if not numeric.center.isfinite().all():
+        return  # the check of the values has said so
+    wrong = [s for s in slots if subject.custom or not subject.slots[s].hidden]
+    for slot in wrong:
+        single = Derivative(subject.value, subject.base, [slot], subject.dtype)
+        mismatch = single.compare(real(zeros_for_none(subject, grads, [slot])), weights)
+        if mismatch is None:
+            continue
+        subject.right = False
+        given = grads[slot]
+        missing = given is None
+        recognized = ""
+        if single.complete and given is not None:
+            expected = _unflatten(single.gradient(weights), subject.base[slot])
+            recognized = pattern(subject, slot, given, expected, outputs)
+        place = subject.describe(slot, mismatch.index)
+        actual = "missing (None)" if missing else f"{mismatch.actual:.6g}"
+        summary = (
+            f"the gradient of {place} is {actual}, but the values change by {mismatch.expected:.6g} "
+            f"({mismatch.count} of {mismatch.size} entries are off)"
+        )
+        yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+def _cause_of_wrong_gradient(
+    subject: Subject, slot: int, missing: bool, recognized: str, numeric: Derivative
+) -> tuple[str, str]:
+    hidden = subject.slots[slot].hidden
+    if missing and hidden:
+        return (
+            "A parameter or closure tensor that forward uses gets no gradient: autograd sees only what is passed to "
+            "apply as a tensor.",
+            "Pass it to apply as an argument of its own, and return its gradient.",
+        )
+    if missing and "[" in subject.slots[slot].name:
+        return (
+            "The tensor came inside of a list, tuple or dict: apply tracks only tensors that are arguments themselves.",
+            "Unpack the list: MyFunction.apply(*tensors).",
+        )
+    if missing:
+        return (
+            "backward returns None for an input that the values depend on, or forward detaches it.",
+            "Return its gradient.",
+        )
+    if subject.random and _draws_in_backward(subject):
+        return (
+            "forward is random, and backward draws random numbers, too: others than forward did.",
+            "Save what was drawn, or the state of the generator, and restore it in backward.",
+        )
+    if recognized:
+        return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and mend that term."
+    return (
+        "The formula of the backward is not the derivative of the forward; no simple pattern was recognized.",
+        "If the gradient is meant to be another than the derivative, declare it with surrogate= or "
+        "gradient='approximate'. Otherwise derive it again, one output at a time.",
+    )
+
+
+def _draws_in_backward(subject: Subject) -> bool:
+    run = subject.run()
+    before = random_states()
+    run.gradients()
+    return random_states() != before
+
+
+def _as_declared(subject: Subject, outputs: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Iterator[Finding]:
+    declared, expected = subject.vjp(function=subject.surrogate)
+    del declared
+    for slot in subject.leaves:
+        ours, theirs = (zeros_for_none(subject, g, [slot])[0] for g in (grads, expected))
+        if what := difference(ours, theirs, max(1e-7, 50 * torch.finfo(subject.dtype).eps)):
+            recognized = pattern(subject, slot, ours, theirs, outputs)
+            yield finding(
+                "error",
+                f"the gradient of {subject.describe(slot)} is {what}, which the declared surrogate has",
+                f"Compared with it, {recognized}." if recognized else "backward computes another function's gradient.",
+                "Correct the backward, or declare the surrogate that it implements.",
+            )
+
+
+def _quality(subject: Subject) -> Iterator[Finding]:
+    """Relative error, cosine similarity, bias and variance over seeds, judged by the tolerance."""
+    tolerance = TOLERANCE if subject.tolerance is None else subject.tolerance
+    slots = subject.leaves
+    outputs, _ = subject.expected
+    weights = output_weights(outputs, subject.active)
+    seeds = 64 if subject.random else 1
+
+    def value(values: list[Tensor]) -> Tensor:
+        total = torch.zeros(())
+        for k in range(seeds):
+            subject.rewind(k)
+            with torch.no_grad():
+                run = subject.run(values, [False] * len(subject.slots), rewind=False)
+            total = total + real([run.outputs[i] for i in subject.active])
+        return total / seeds
+
+    exact = Derivative(value, subject.base, slots, subject.dtype).gradient(weights)
+    samples = []
+    start = time.perf_counter()
+    for k in range(256):
+        if k > 16 and time.perf_counter() - start > SECONDS:
+            break
+        subject.rewind(k)
+        run = subject.run(rewind=False)
+        samples.append(real(zeros_for_none(subject, run.gradients(), slots)))
+        if k == 3 and all(torch.equal(s, samples[0]) for s in samples):
+            break  # no randomness in it
+    stacked = torch.stack(samples)
+    norm = float(exact.norm()) or 1.0
+    mean = stacked.mean(0)
+    spread = float(stacked.var(0, unbiased=len(samples) > 1).sum().sqrt()) if len(samples) > 4 else 0.0
+    bias, uncertainty = float((mean - exact).norm()) / norm, 3 * spread / len(samples) ** 0.5 / norm
+    single = float((stacked - exact).norm(dim=1).mean()) / norm
+    cosine = float(torch.nn.functional.cosine_similarity(mean, exact, dim=0))
+    subject.measured = (
+        f"approximate gradient over {len(samples)} seeds: relative error of one {single:.3g}, bias {bias:.3g} "
+        f"(± {uncertainty:.2g}), standard deviation {spread / norm:.3g}, cosine similarity of the mean {cosine:.4f}"
+    )
+    if not bias <= tolerance + uncertainty:
+        ratio = float(mean @ exact) / norm**2
+        yield finding(
+            "error",
+            f"the mean of {len(samples)} gradients is off by {bias:.3g} of the exact one's norm (cosine similarity "
+            f"{cosine:.4f}, uncertainty {uncertainty:.2g}); the tolerance is {tolerance:g}",
+            f"It is biased. Its component along the exact gradient is {ratio:.4g} times as long as it should be.",
+            "Correct the estimator (a lost factor, a step that is too large), or state the tolerance that it has.",
+        )
+
+
+@check(needs="first_order")
+def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
+    """The backward is linear in grad_output, and zero for zero.
+
+    Whatever the function, its vector-Jacobian product is linear: a backward that clips, thresholds or normalizes
+    grad_output is right only for the sizes that it was tried with. Zero times anything is zero, NaN it must not be.
+    """
+    if subject.gradient == "approximate":
+        return
+    _, base = subject.expected
+    for scale in (1e4, 1e-4, -1.0, 0.0):
+        _, grads = subject.vjp(change=functools.partial(torch.mul, other=scale))
+        for slot in subject.leaves:
+            ours, expected = (zeros_for_none(subject, g, [slot])[0] for g in (grads, base))
+            magnitudes = [float(g.abs().max()) for g in base if g is not None and g.numel()]
+            largest = abs(scale) * 1e-4 * max(magnitudes, default=0.0)
+            rtol = 1e-7 if subject.dtype is torch.float64 else 1e-3
+            if what := difference(ours, expected * scale, rtol, largest):
+                name = f"{scale:g} times the grad_output" if scale else "a grad_output of zeros"
+                yield finding(
+                    "error",
+                    f"for {name}, the gradient of {subject.describe(slot)} is {what}",
+                    "backward clips, normalizes or thresholds grad_output, or divides by it.",
+                    "Multiply by grad_output and do nothing else to it; to clip on purpose, declare it as "
+                    "gradient='approximate'.",
+                )
+                return
+
+
+def refuses_second_order(run: Run, leaves: Sequence[Tensor]) -> bool:
+    """Whether ``once_differentiable`` stands in the way: it puts a node named Error into the new graph.
+
+    The node raises only if the engine comes by; ``gradgradcheck`` sees no more than zeros.
+    """
+    active = [o for o in run.outputs if o.requires_grad]
+    weights = [w.requires_grad_() for w in weights_of(active)]
+    grads = torch.autograd.grad(active, leaves, weights, create_graph=True, allow_unused=True)
+    return any(n.name().rpartition("::")[2] == "Error" for n in nodes_of([g for g in grads if g is not None]))
+
+
+@check(capability="second_order")
+def second_order(subject: Subject) -> Iterator[Finding]:
+    """The gradient of the gradient is what differences of the gradient say, through input and grad_output.
+
+    A backward that detaches, that leaves torch, or that uses an intermediate which was saved, has a second derivative
+    that is silently wrong. ``once_differentiable`` says so to whoever asks, and counts as a capability that is not
+    there.
+    """
+    hidden = [s for s in subject.leaves if subject.slots[s].hidden]
+    slots = [s for s in subject.leaves if s not in hidden]
+    if not slots:
+        raise Refused("there is no input to differentiate twice")
+    run = subject.run()
+    try:
+        if refuses_second_order(run, run.leaves_of(slots)):
+            raise Refused(
+                "the backward is marked once_differentiable (mind that torch raises only where nothing else depends on "
+                "the input: in a sum with other terms, this part of a second derivative is left out without a word)"
+            )
+    except Refused:
+        raise
+    except (Exception, SystemExit) as error:
+        raise Refused(first_line(error)) from error
+    if subject.gradient == "approximate":
+        raise Refused("the gradient is an estimate")
+
+    n = len(subject.slots)
+    outputs, _ = subject.expected
+    grad_outputs = weights_of([outputs[i] for i in subject.active])
+
+    def gradient(values: Sequence[Tensor], graph: bool = False) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+        """First derivatives as a function of slots and grad_outputs."""
+        run = subject.run(values[:n])
+        weights = [w.detach().requires_grad_(graph) for w in values[n:]]
+        leaves = run.leaves_of(slots)
+        active = [o for o in run.outputs if o.requires_grad]
+        grads = torch.autograd.grad(active, leaves, weights, create_graph=graph, allow_unused=True)
+        filled = [torch.zeros_like(subject.base[s]) if g is None else g for s, g in zip(slots, grads, strict=True)]
+        return filled, leaves, weights
+
+    grads, leaves, weights = gradient([*subject.copies(), *grad_outputs], graph=True)
+    second = weights_of(grads)
+    used = [(g, u) for g, u in zip(grads, second, strict=True) if g.requires_grad]
+    again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
+    if used:
+        try:
+            again = torch.autograd.grad(
+                [g for g, _ in used], [*leaves, *weights], [u for _, u in used], allow_unused=True
+            )
+        except (Exception, SystemExit) as error:
+            raise Refused(first_line(error)) from error
+    where = [*slots, *range(n, n + len(weights))]
+    point = [*subject.base, *grad_outputs]
+    for k, (position, result) in enumerate(zip(where, again, strict=True)):
+        numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.dtype)
+        actual = torch.zeros_like(point[position]) if result is None else result
+        mismatch = numeric.compare(real([actual]), real(second))
+        if mismatch is None:
+            continue
+        name = subject.describe(position, mismatch.index) if position < n else f"grad_output {k - len(slots)}"
+        silent = not bool(torch.count_nonzero(actual))
+        yield finding(
+            "error",
+            f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
+            f"{mismatch.expected:.6g}",
+            "It is zero without a word: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
+            if silent
+            else "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate "
+            "that was saved, or a part that is detached.",
+            "Save inputs and outputs, and compute the rest from them in the backward; or mark the backward with "
+            "once_differentiable, so that it refuses.",
+        )
+        return
+
+
+@check(capability="forward_mode")
+def forward_mode(subject: Subject) -> Iterator[Finding]:
+    """Forward-mode tangents agree with differences of the values.
+
+    A ``jvp`` static method is a second derivation by hand, with mistakes of its own, and no backward ever runs it.
+    """
+    if subject.gradient == "approximate":
+        raise Refused("the gradient is an estimate")
+    slots = [s for s in subject.leaves if not subject.slots[s].hidden]
+    if not slots:
+        raise Refused("there is no input to differentiate")
+    generator = torch.Generator().manual_seed(1)
+    own = any(c.jvp is not torch.autograd.Function.jvp for c in subject.classes)
+    for k, chosen in enumerate([*([s] for s in slots), slots]):
+        directions = {s: _random_like(subject.base[s], generator) for s in chosen}
+        try:
+            primal, tangents = _dual(subject, directions)
+        except (Exception, SystemExit) as error:
+            if own and not isinstance(error, NotImplementedError) and k:
+                cause, fix = explain(error)
+                yield finding("error", f"forward mode raises for some inputs: {first_line(error)}", cause, fix)
+                return
+            raise Refused(first_line(error)) from error
+        actual = real([torch.zeros_like(p) if t is None else t for p, t in zip(primal, tangents, strict=True)])
+        if subject.gradient == "surrogate":
+            theirs = _dual(subject, directions, subject.surrogate)[1]
+            expected = real([torch.zeros_like(p) if t is None else t for p, t in zip(primal, theirs, strict=True)])
+            wrong = not torch.allclose(actual, expected, rtol=1e-6, atol=1e-8)
+        else:
+            flat = torch.zeros(sum(map(len, map(_as_real, (subject.base[s] for s in slots)))), dtype=torch.float64)
+            numeric = Derivative(subject.value, subject.base, slots, subject.dtype)
+            flat = torch.cat(
+                [
+                    _as_real(directions[s]) if s in directions else _as_real(torch.zeros_like(subject.base[s]))
+                    for s in slots
+                ]
+            )
+            expected = numeric.slope(flat, numeric.steps()[0])[0]
+            scale = float(expected.abs().max()) if expected.numel() else 0.0
+            wrong = any(
+                numeric.judge(float(actual[j]), flat, torch.eye(len(actual), dtype=torch.float64)[j], 1e-5, scale)
+                is not None
+                for j in (~torch.isclose(actual, expected, rtol=1e-5, atol=1e-7 * scale)).nonzero().flatten()[:64]
+            )
+        if not wrong:
+            continue
+        names = " and ".join(subject.describe(s) for s in chosen)
+        if all(t is None for t in tangents) and not own:
+            yield finding(
+                "info",
+                f"forward mode gives no tangent for {names}, and no error either: torch.func.jvp turns that into zeros",
+                "Operators made by torch.library have no rule for forward mode, and torch does not complain.",
+                "Do not use forward mode on it.",
+            )
+        else:
+            worst = int(torch.nan_to_num((actual - expected).abs(), nan=torch.inf).argmax())
+            yield finding(
+                "error",
+                f"for tangents of {names}, forward mode gives {float(actual[worst]):.6g} in place of "
+                f"{float(expected[worst]):.6g} (element {worst} of the outputs)",
+                "The jvp static method is not the derivative of forward: a tangent is left out, or a factor is wrong.",
+                "Derive jvp anew: the sum over inputs of derivative times tangent, where a tangent may be None.",
+            )
+        raise Wrong
+
+
+def _as_real(tensor: Tensor) -> Tensor:
+    return real([tensor])
+
+
+def _random_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype).to(tensor.device)
+
+
+def _dual(
+    subject: Subject, directions: dict[int, Tensor], function: Callable[..., Any] | None = None
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Outputs and tangents, by dual numbers."""
+    with forward_ad.dual_level():
+        values = [
+            forward_ad.make_dual(v, directions[s]) if s in directions else v for s, v in enumerate(subject.copies())
+        ]
+        subject.rewind()
+        if subject.nonleaf:
+            values = [v.clone() if s in subject.leaves else v for s, v in enumerate(values)]
+        raw = (subject.function if function is None else function)(*subject.arguments(values))
+        outputs = [o for o in torch.utils._pytree.tree_leaves(raw) if isinstance(o, Tensor)]
+        pairs = [forward_ad.unpack_dual(outputs[i]) for i in subject.active]
+        return [p.primal.detach() for p in pairs], [None if p.tangent is None else p.tangent.detach() for p in pairs]
+
+
+@check()
+def reference(subject: Subject) -> Iterator[Finding]:
+    """Values and gradients equal those of the reference that was given.
+
+    Differences cannot say whether the forward computes the right function: only a second implementation can.
+    """
+    if subject.reference is None:
+        return
+    run = subject.run(function=subject.reference)
+    outputs, grads = subject.expected
+    for k, i in enumerate(subject.active):
+        theirs = run.outputs[i] if i < len(run.outputs) else None
+        what = "missing in the reference" if theirs is None else difference(outputs[i], theirs.detach(), 1e-9)
+        if what:
+            yield finding(
+                "error",
+                f"output {i} is {what}, which the reference gives",
+                "The forward computes another function, or the same one less accurately.",
+                "Correct the forward, or the reference.",
+            )
+            return
+        del k
+    if subject.gradient == "approximate":
+        return
+    expected = run.gradients()
+    for slot in subject.leaves:
+        ours, theirs = (zeros_for_none(subject, g, [slot])[0] for g in (grads, expected))
+        if what := difference(ours, theirs, 1e-7):
+            recognized = pattern(subject, slot, ours, theirs, outputs)
+            yield finding(
+                "error",
+                f"the gradient of {subject.describe(slot)} is {what}, which the reference gives",
+                f"Compared with it, {recognized}." if recognized else "The formula differs from that of the reference.",
+                "Derive the formula again.",
+            )
+            return

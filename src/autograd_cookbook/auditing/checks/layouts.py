@@ -1,0 +1,503 @@
+"""Memory and shape: strided, expanded, offset, empty, small and large tensors."""
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.gradients import output_weights, zeros_for_none
+from autograd_cookbook.auditing.diagnose import explain, first_line
+from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, real
+from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, Outcome, deviation
+
+CONTIGUITY = (
+    "The code reads memory in order, as if the tensor were contiguous: a raw pointer, view, as_strided, or a NumPy "
+    "array made from the storage."
+)
+
+
+def _applies(name: str, tensors: Sequence[Tensor]) -> bool:
+    if name == "channels-last":
+        return any(t.dim() == 4 for t in tensors)
+    if name == "lazily conjugated":
+        return any(t.is_complex() for t in tensors)
+    if name == "a slice of longer rows":
+        return any(t.dim() > 1 for t in tensors)
+    if name == "transposed in the last two dims":
+        return any(t.dim() > 2 for t in tensors)
+    return True
+
+
+def _blamable(subject: Subject, found: Deviation) -> bool:
+    """Whether it is the function's fault: torch's own operations refuse some layouts, too."""
+    return found.error is None or subject.custom
+
+
+@check(capability="non_contiguous")
+def input_layouts(subject: Subject) -> Iterator[Finding]:
+    """Inputs that are strided, transposed, offset or expanded give the same numbers as contiguous ones.
+
+    A slice, a transpose or a broadcast is a tensor like any other, with other strides. Kernels and NumPy code that
+    take memory as it comes read the wrong elements, most of the time without a word.
+    """
+    for name, layout in LAYOUTS.items():
+        if not _applies(name, subject.base):
+            continue
+        if subject.random:  # the order in memory is the order in which random numbers are drawn
+            yield from (problems := list(_right_in(subject, name, layout)))
+            if problems:
+                return
+            continue
+        found = deviation(subject, functools.partial(subject.vjp, through=layout), subject.expected)
+        if found and _blamable(subject, found):
+            yield finding(
+                "error",
+                f"if the inputs are {name}, {found.text}",
+                *found.advice(CONTIGUITY, "Call contiguous() on each input in forward, or honor its strides."),
+            )
+            return
+    if subject.nonleaf or subject.random:
+        return  # written to in place: torch itself refuses that for expanded tensors
+    for slot in subject.leaves:
+        for d in range(subject.base[slot].dim()):
+            if subject.slots[slot].hidden or subject.base[slot].shape[d] < 2:
+                continue
+            try:
+                dense = _expanded(subject, slot, d, lambda t: t.clone(memory_format=torch.contiguous_format))
+            except (Exception, SystemExit):
+                continue
+            if _singular(dense, subject.expected):
+                continue
+            found = deviation(subject, functools.partial(_expanded, subject, slot, d, lambda t: t), dense)
+            if found and _blamable(subject, found):
+                yield finding(
+                    "error",
+                    f"with {subject.describe(slot)} expanded along dim {d}, {found.text}",
+                    *found.advice(CONTIGUITY, "Call contiguous() on each input in forward, or honor its strides."),
+                )
+                return
+
+
+def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -> Iterator[Finding]:
+    """Whether the gradient in a layout is the derivative of the values in that layout, along a random direction."""
+    slots = [s for s in subject.leaves if not subject.slots[s].hidden]
+    if subject.gradient != "exact" or not slots or not subject.right:
+        return
+    try:
+        outputs, grads = subject.vjp(through=layout)
+    except (Exception, SystemExit) as error:
+        yield finding("error", f"if the inputs are {name}, it raises {first_line(error)}", *explain(error))
+        return
+
+    def value(values: list[Tensor]) -> Tensor:
+        with torch.no_grad():
+            run = subject.run(values, [False] * len(subject.slots), through=layout)
+        return real([run.outputs[i] for i in subject.active])
+
+    numeric = Derivative(value, subject.base, slots, subject.dtype)
+    gradient = real(zeros_for_none(subject, grads, slots))
+    if numeric.compare(gradient, output_weights(outputs, subject.active)) is not None:
+        yield finding(
+            "error",
+            f"if the inputs are {name}, the gradient is not that of the values",
+            CONTIGUITY,
+            "Call contiguous() on each input in forward, or honor its strides.",
+        )
+
+
+def _singular(outcome: Outcome, usual: Outcome) -> bool:
+    """Whether rounding decides what comes out, as of the inverse of a square matrix with equal rows."""
+    largest, typical = (
+        max(
+            (float(t.detach().abs().max()) for t in (*outputs, *grads) if is_differentiable(t) and t.numel()),
+            default=0.0,
+        )
+        for outputs, grads in (outcome, usual)
+    )
+    return not largest < 1e6 * max(typical, 1.0)
+
+
+def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Tensor]) -> Outcome:
+    """One input repeated along a dim, with strides of zero or, by ``change``, with memory of its own."""
+    shape = subject.base[slot].shape
+    seen = [0]
+    order = [i for i, s in enumerate(subject.slots) if not s.hidden]
+
+    def through(tensor: Tensor) -> Tensor:
+        index = order[seen[0]]
+        seen[0] += 1
+        return change(tensor.narrow(d, 0, 1).expand(shape)) if index == slot else tensor
+
+    return subject.vjp(through=through)
+
+
+@check(capability="non_contiguous")
+def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
+    """A grad_output that is strided, transposed, offset or expanded gives the same gradients as a contiguous one.
+
+    The engine chooses the layout: behind ``.sum()`` stands a grad_output that is one number with strides of zero,
+    behind ``.mT`` a transposed one. gradcheck tries contiguous ones alone.
+    """
+    for name, layout in LAYOUTS.items():
+        if not _applies(name, subject.expected[0]):
+            continue
+        run = functools.partial(subject.vjp, change=layout)
+        if (found := deviation(subject, run, subject.expected)) and _blamable(subject, found):
+            yield finding(
+                "error",
+                f"if grad_output is {name}, {found.text}",
+                *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
+            )
+            return
+
+    def spread(weights: Tensor, dim: int | None) -> Tensor:
+        if dim is None:
+            return weights.reshape(-1)[:1].reshape([1] * weights.dim()).expand(weights.shape)
+        return (
+            weights.narrow(dim, 0, 1).expand(weights.shape) if dim < weights.dim() and weights.shape[dim] else weights
+        )
+
+    def filled(weights: Tensor, dim: int | None) -> Tensor:
+        return spread(weights, dim).clone(memory_format=torch.contiguous_format)
+
+    depth = max(o.dim() for o in subject.expected[0])
+    for dim in (None, *range(depth)):
+        try:
+            dense = subject.vjp(change=functools.partial(filled, dim=dim))
+        except (Exception, SystemExit):
+            continue
+        dense = (dense[0], [None if g is None else g.clone() for g in dense[1]])
+        expanded = functools.partial(subject.vjp, change=functools.partial(spread, dim=dim))
+        if found := deviation(subject, expanded, dense):
+            where = "everywhere, as behind sum()" if dim is None else f"along dim {dim}"
+            yield finding(
+                "error",
+                f"if grad_output is expanded {where}, {found.text}",
+                *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
+            )
+            return
+
+
+@check()
+def given_layout(subject: Subject) -> Iterator[Finding]:
+    """The sample as it was given, in its own layout and storage, gives the same numbers as a copy of it."""
+    given = [s.tensor for s in subject.slots]
+    if all(t.is_contiguous() for t in given):
+        return
+
+    def as_given() -> Outcome:
+        values = [
+            g.detach().to(b.dtype).as_strided(g.size(), g.stride()) if g.dtype == b.dtype else b.clone()
+            for g, b in zip(given, subject.base, strict=True)
+        ]
+        values = [v.clone() if s.hidden else _like(v) for v, s in zip(values, subject.slots, strict=True)]
+        return subject.vjp(values)
+
+    if found := deviation(subject, as_given, subject.expected):
+        yield finding(
+            "error",
+            f"with the inputs in the layout that they have, {found.text}",
+            *found.advice(CONTIGUITY, "Call contiguous() on each input in forward, or honor its strides."),
+        )
+
+
+def _like(tensor: Tensor) -> Tensor:
+    """A copy with the same strides, on a storage of its own."""
+    room = tensor.new_empty_strided(tensor.size(), tensor.stride())
+    if 0 in tensor.stride():
+        return tensor
+    return room.copy_(tensor)
+
+
+# --- sizes ---
+
+
+def _resized(tensor: Tensor, dim: int, size: int, generator: torch.Generator | None) -> Tensor:
+    """A tensor of another size, with numbers like those that it has: repeated, and moved a little if they may be."""
+    if tensor.shape[dim] == 0:
+        return tensor
+    pick = torch.arange(size) % tensor.shape[dim]
+    result = tensor.index_select(dim, pick.to(tensor.device))
+    if generator is not None and size > tensor.shape[dim]:
+        wiggle = torch.rand(result.shape, generator=generator, dtype=torch.float64).to(result)
+        result = result * (1 + 0.1 * wiggle)
+    return result
+
+
+def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]:
+    """The sample with one of its sizes changed, wherever that size occurs, or in one place alone.
+
+    Only as far as a call on it does not take too long.
+    """
+    places = [
+        (i, d, n)
+        for i, slot in enumerate(subject.slots)
+        if not slot.hidden
+        for d, n in enumerate(subject.base[i].shape)
+    ]
+    groups: list[list[tuple[int, int]]] = []
+    for n in dict.fromkeys(n for _, _, n in places):
+        same = [(i, d) for i, d, m in places if m == n]
+        first = [(i, d) for i, d in same if d == 0]
+        # An index or a target follows the sizes of others.
+        alone = [(i, d) for i, d in same if subject.slots[i].leaf]
+        for group in (same, first, *([p] for p in alone)):
+            if group and group not in groups:
+                groups.append(group)
+
+    def resized(group: list[tuple[int, int]], size: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        values = subject.copies()
+        for i, d in group:
+            values[i] = _resized(values[i], d, size, generator if subject.slots[i].leaf else None)
+        return values
+
+    for group in groups:
+        shapes = [list(v.shape) for v in subject.base]
+        for i, d in group:
+            shapes[i][d] = size
+        if not subject.affordable(sum(math.prod(shape) for shape in shapes)):
+            continue
+
+        def seconds(size: int, group: list[tuple[int, int]] = group) -> float:
+            return _seconds(subject, resized(group, size))
+
+        if not _quick(size, seconds):
+            continue
+        yield ", ".join(f"dim {d} of {subject.slots[i].name}" for i, d in group), resized(group, size)
+
+
+def _quick(size: int, seconds: Callable[[int], float]) -> bool:
+    """Whether a call at a size is likely to be quick: a loop over pairs, or a matrix for them, grows steeply."""
+    ladder = [1, *(p for p in PROBES if p < size), size]
+    before = 0.0
+    for last, this, following in zip(ladder, ladder[1:], ladder[2:], strict=False):
+        now = seconds(this)
+        steepness = math.log(now / before) / math.log(this / last) if now > 1e-3 and before > 1e-5 else 2.0
+        if now * (following / this) ** max(2.0, steepness) > 1.0:
+            return False
+        before = now
+    return True
+
+
+def _seconds(subject: Subject, values: list[Tensor]) -> float:
+    """How much longer forward takes on these values than on the sample; 0 if it refuses them."""
+    times = []
+    for tensors in (subject.base, values):
+        runs: list[float] = []
+        while len(runs) < 3 and sum(runs) < 0.05:  # the quickest of three, but for what takes long anyway
+            start = time.perf_counter()
+            with torch.no_grad(), contextlib.suppress(Exception):
+                subject.run([t.clone() for t in tensors], [False] * len(subject.slots))
+            runs.append(time.perf_counter() - start)
+        times.append(min(runs))
+    return max(0.0, times[1] - times[0])
+
+
+PROBES = (10, 33, 100)  # sizes that tell how long the next one takes
+PATIENCE = 0.3  # seconds for one forward at another size
+ELEMENTS = 300_000  # of an output, beyond which nothing is learned that takes so long
+
+
+def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
+    """The outputs for these values, or None if forward refuses them or takes too long."""
+    start = time.perf_counter()
+    try:
+        with torch.no_grad():
+            outputs = subject.run(values, [False] * len(subject.slots)).outputs
+    except (Exception, SystemExit):
+        return None
+    return outputs if time.perf_counter() - start < PATIENCE else None
+
+
+@check(capability="empty")
+def empty(subject: Subject) -> Iterator[Finding]:
+    """An empty batch that forward accepts has a gradient, too.
+
+    The last batch of a filtered data set, or an expert that no token went to, is empty. If forward takes it, backward
+    must return gradients of the right shapes: empty for the batch, zero for the weights.
+    """
+    tried = False
+    for where, values in resizings(subject, 0):
+        outputs = accepted(subject, [v.clone() for v in values])
+        if outputs is None or max(subject.active) >= len(outputs):
+            continue
+        if not all(is_differentiable(outputs[i]) for i in subject.active):
+            continue
+        tried = True
+        numbers = real([outputs[i] for i in subject.active])
+        try:
+            run = subject.run([v.clone() for v in values])
+            grads = run.gradients()
+        except (Exception, SystemExit) as error:
+            if not subject.custom:
+                continue
+            yield finding(
+                "error",
+                f"with {where} empty, forward runs but backward raises {first_line(error)}",
+                *explain(error, "Handle a size of zero, or refuse it in forward."),
+            )
+            return
+        if not numbers.isfinite().all():
+            continue  # the mean of nothing: whatever comes back is as good
+        for slot in subject.leaves:
+            grad = grads[slot]
+            if grad is None or grad.numel() == 0:
+                continue
+            expected = torch.zeros_like(grad)
+            if numbers.numel() and subject.gradient != "exact":
+                continue
+            if numbers.numel():
+                numeric = Derivative(subject.value, values, [slot], subject.dtype)
+                weights = output_weights(outputs, subject.active)
+                wrong = numeric.compare(real([grad]), weights) is not None
+            else:
+                wrong = bool(torch.count_nonzero(grad)) or not grad.isfinite().all()
+            if wrong:
+                yield finding(
+                    "error",
+                    f"with {where} empty, the gradient of {subject.describe(slot)} is {grad.reshape(-1)[0]:.6g} and "
+                    f"not {expected.reshape(-1)[0]:g}",
+                    "The mean of nothing was taken, or the memory of the gradient was allocated and, with nothing to "
+                    "loop over, never written.",
+                    "Allocate it with zeros, and handle a size of zero.",
+                )
+                return
+    if not tried:
+        yield from ()
+
+
+SIZES = (1, 2, 7, 17, 33, 65, 129, 257, 1025)
+SECONDS = 1.5
+
+
+@check(needs="first_order")
+def sizes(subject: Subject) -> Iterator[Finding]:
+    """Other sizes than the sample's, from 1 to 1025, give right gradients as well.
+
+    A kernel works in tiles and forgets the rest; ``squeeze`` drops a batch of one; a buffer fits the batch that it was
+    written for. Derivatives along random directions show it at any size.
+    """
+    if subject.gradient == "approximate":
+        return
+    start = time.perf_counter()
+    for size in SIZES:
+        done = 0
+        for where, values in resizings(subject, size):
+            if done == 3 or time.perf_counter() - start > SECONDS:
+                continue
+            outputs = accepted(subject, [v.clone() for v in values])
+            if outputs is None or max(subject.active) >= len(outputs):
+                continue
+            if not all(is_differentiable(outputs[i]) for i in subject.active):
+                continue
+            numbers = real([outputs[i] for i in subject.active])
+            if not numbers.isfinite().all() or not 0 < numbers.numel() < ELEMENTS:
+                continue
+            done += 1
+            label = f"with size {size} in {where}"
+            problems = list(_right_at(subject, values, label))
+            if problems and not list(_right_at(subject, _gentle(subject, values), label)):
+                continue  # it is the larger numbers, as where an iteration does not converge, and not the size
+            yield from problems
+            if problems:
+                return
+
+
+def _gentle(subject: Subject, values: list[Tensor]) -> list[Tensor]:
+    """Smaller numbers, so that sums over more of them are no larger than in the sample."""
+    growth = max(v.numel() / max(1, b.numel()) for v, b in zip(values, subject.base, strict=True))
+    return [
+        0.5 * v / growth if slot.leaf and not slot.hidden else v for v, slot in zip(values, subject.slots, strict=True)
+    ]
+
+
+def _right_at(subject: Subject, values: list[Tensor], label: str) -> Iterator[Finding]:
+    """Whether the gradient is right along a few random directions."""
+    try:
+        run = subject.run([v.clone() for v in values])
+        grads = run.gradients()
+    except (Exception, SystemExit) as error:
+        if subject.custom:
+            yield finding("error", f"{label}, forward runs but backward raises {first_line(error)}", *explain(error))
+        return
+    slots = [s for s in subject.leaves if not subject.slots[s].hidden]
+    filled = real([torch.zeros_like(values[s]) if (g := grads[s]) is None else g for s in slots])
+    weights = output_weights(run.outputs, subject.active)
+    if subject.gradient == "surrogate":
+        declared = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()
+        theirs = real([torch.zeros_like(values[s]) if (g := declared[s]) is None else g for s in slots])
+        if not torch.allclose(filled, theirs, rtol=1e-6, atol=1e-8):
+            yield finding(
+                "error",
+                f"{label}, the gradient is not that of the declared surrogate",
+                "The backward depends on the size of its input.",
+                "Look for a hard-coded size, a squeeze, or a loop over tiles that leaves a rest.",
+            )
+        return
+    numeric = Derivative(subject.value, values, slots, subject.dtype)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        direction = torch.randn(numeric.n, generator=generator, dtype=torch.float64)
+        claimed = float(filled @ direction)
+        slope, err, noise = numeric.slope(direction, numeric.steps()[0] * 0.1)
+        expected = float(weights @ slope)
+        allowed = 1e-5 * abs(expected) + float(weights.abs() @ (err + noise)) + 1e-9
+        if abs(claimed - expected) <= allowed:
+            return
+        judged = numeric.judge(claimed, direction, weights, 1e-5, abs(expected))
+        if judged is None:
+            return
+        expected = judged
+    yield finding(
+        "error",
+        f"{label}, the slope along a random direction is {claimed:.6g}, but the values change by {expected:.6g}",
+        "The backward is right only for some sizes: a loop over tiles that leaves a rest, a hard-coded size, a squeeze "
+        "that drops a dim of size one, a factor that depends on the size.",
+        "Handle the rest of the last tile; name the dims that squeeze may drop; divide by the size that there is.",
+    )
+
+
+@contextlib.contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """Have torch fill fresh memory with NaN, as it can for the sake of determinism."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic: Any = torch.utils.deterministic  # makes a property of its switch, which no type checker sees
+    fill = deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        deterministic.fill_uninitialized_memory = fill
+
+
+@check()
+def unwritten_memory(subject: Subject) -> Iterator[Finding]:
+    """Memory that nobody writes to is not part of a result.
+
+    ``torch.empty`` mostly returns zeros in a small test, and old numbers in a long run. Here all fresh memory is filled
+    with NaN.
+    """
+
+    def outcome() -> Outcome:
+        with poisoned_memory():
+            return subject.vjp()
+
+    found = deviation(subject, outcome, subject.expected)
+    if found and found.error is None:
+        yield finding(
+            "error",
+            f"with fresh memory filled with NaN, {found.text}",
+            "A buffer from torch.empty is returned, or added to, where nothing was written.",
+            "Use torch.zeros, or write every element.",
+        )

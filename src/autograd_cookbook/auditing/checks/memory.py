@@ -1,0 +1,421 @@
+"""What a function keeps, for how long, and what it computes in vain."""
+
+import gc
+import itertools
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.observe import observing, same
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, nodes_of
+
+
+def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """Tensors in an attribute, and in lists, dicts, objects and closures that it leads to."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif depth < 3:
+        if isinstance(value, dict):
+            for key, child in value.items():
+                yield from _tensors_in(child, f"{name}[{key!r}]", depth + 1)
+        elif isinstance(value, list | tuple | set):
+            for i, child in enumerate(value):
+                yield from _tensors_in(child, f"{name}[{i}]", depth + 1)
+        elif callable(value) and getattr(value, "__closure__", None):
+            for cell in value.__closure__:
+                yield from _tensors_in(cell.cell_contents, f"{name} (closure)", depth + 1)
+        elif type(value).__module__ == "types" or hasattr(value, "__dataclass_fields__"):
+            yield from _tensors_in(vars(value), name, depth + 1)
+
+
+@check()
+def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
+    """Tensors are saved by save_for_backward, not as attributes of ctx.
+
+    An attribute escapes the version check (a later in-place write gives a wrong gradient silently), saved-tensor hooks
+    and checkpointing do not see it, and it is freed late; an output kept that way is a reference cycle. The state of a
+    random generator, which is a tensor only by accident, may stay there.
+    """
+    run = subject.run()
+    state_size = torch.get_rng_state().numel()
+    parameters = {id(s.tensor) for s in subject.slots if s.hidden}
+    for node in nodes_of(run.outputs):
+        if getattr(node, "_forward_cls", None) not in subject.classes:
+            continue
+        for name, tensor in _tensors_in(dict(vars(node)), "ctx"):
+            is_state = tensor.dtype is torch.uint8 and tensor.numel() == state_size
+            if is_state or id(tensor) in parameters:
+                continue
+            attribute = name.replace("ctx['", "ctx.", 1).replace("']", "", 1)
+            what = "the output" if any(tensor is o for o in run.outputs) else f"a tensor of shape {list(tensor.shape)}"
+            yield finding(
+                "warning",
+                f"{node._forward_cls.__name__} keeps {what} as {attribute}",
+                "A tensor on ctx has no version check, is not seen by saved-tensor hooks, and lives as long as the "
+                "graph" + (", which it keeps alive itself: a reference cycle." if what == "the output" else "."),
+                "Pass it to ctx.save_for_backward and read it from ctx.saved_tensors.",
+            )
+            break
+
+
+@check()
+def freed_at_once(subject: Subject) -> Iterator[Finding]:
+    """Nothing outlives the graph: no reference cycle, no global that keeps growing.
+
+    Tensors should be freed when the last reference to the result goes, not whenever the garbage collector comes by:
+    on a GPU that is an out-of-memory error. What is still there after collection is a leak.
+    """
+    for _ in range(2):  # caches and lazily created constants are filled by now
+        subject.vjp()
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        for with_backward in (True, False):
+            run = subject.run()
+            watched = [weakref.ref(o) for o in run.outputs]
+            nodes = [weakref.ref(n) for n in nodes_of(run.outputs) if hasattr(n, "_forward_cls")]
+            watched += [weakref.ref(t) for t, s in zip(run.passed, subject.slots, strict=True) if not s.hidden]
+            if with_backward:
+                run.gradients()
+            del run
+            when = "after backward" if with_backward else "if backward never runs"
+            if any(w() is not None for w in (*watched, *nodes)):
+                gc.collect()
+                forever = any(w() is not None for w in (*watched, *nodes))
+                yield finding(
+                    "warning",
+                    f"{when}, tensors or graph of a call are kept alive "
+                    + ("for good" if forever else "until the garbage collector comes by"),
+                    "A global list, dict or class attribute holds them."
+                    if forever
+                    else "A reference cycle: ctx refers to its output, or to something that refers to ctx.",
+                    "Keep nothing of a call outside of ctx; save outputs with save_for_backward.",
+                )
+                return
+    finally:
+        if enabled:
+            gc.enable()
+    growth = _growth(subject)
+    if growth > 0:
+        yield finding(
+            "warning",
+            f"every call leaves {growth} bytes behind",
+            "A global list, dict or class attribute collects tensors, or a cache has no limit.",
+            "Keep nothing of a call outside of ctx, and limit caches.",
+        )
+
+
+def _dense(value: Any) -> list[Tensor]:
+    leaves = torch.utils._pytree.tree_leaves(value)
+    return [t for t in leaves if isinstance(t, Tensor) and t.layout is torch.strided]
+
+
+class _Storages(TorchDispatchMode):
+    """Weak references to all memory that operations allocate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {t.untyped_storage()._cdata for t in _dense((args, kwargs))}
+        for t in _dense(result):
+            storage = t.untyped_storage()
+            if storage._cdata not in given:  # a view allocates nothing
+                self.seen[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        return result
+
+    def alive(self) -> int:
+        """Bytes that have not been freed."""
+        return sum(size for reference, size in self.seen.values() if not reference.expired())
+
+
+def _growth(subject: Subject, calls: int = 5) -> int:
+    """Bytes that each call leaves behind for good; 0 if not all do, as when a cache is filled once."""
+    left = []
+    for _ in range(calls):
+        with _Storages() as storages:
+            subject.vjp()
+        left.append(storages)
+    for slot in subject.slots:
+        slot.tensor.grad = None
+    gc.collect()
+    return min(storages.alive() for storages in left[1:])
+
+
+# --- saved tensors ---
+
+
+class _Saved:
+    """The tensors that custom functions save, by the order in which autograd packs them away."""
+
+    def __init__(self, subject: Subject, change: dict[int, Any]) -> None:
+        self.tensors: dict[int, Tensor] = {}
+        self.subject, self.change = subject, change
+
+    def run(self) -> list[Tensor | None]:
+        number = itertools.count()
+        with observing(self.subject.classes, saved=False) as record:
+
+            def unpack(packed: tuple[int, Tensor]) -> Tensor:
+                k, tensor = packed
+                if not record.inside:
+                    return tensor
+                self.tensors[k] = tensor
+                change = self.change.get(k)
+                return tensor if change is None else change(tensor)
+
+            with saved_tensors_hooks(lambda t: (next(number), t), unpack):
+                # Everything requires grad: what is saved for the gradient of a frozen input is not saved in vain.
+                wanted = [
+                    s.leaf or (is_differentiable(s.tensor) and not s.hidden and not self.subject.in_place)
+                    for s in self.subject.slots
+                ]
+                run = self.subject.run(requires=wanted)
+                grads = run.gradients()
+                return [None if g is None else g.clone() for g in grads]
+
+
+def _disturbances(tensor: Tensor) -> list[Any]:
+    if tensor.dtype is torch.bool:
+        return [torch.logical_not]
+    if is_differentiable(tensor):
+        return [lambda t: torch.full_like(t, torch.nan), lambda t: -3 * t - 1]
+    return [lambda t: t.flip(0) if t.dim() else t + 1, torch.zeros_like]
+
+
+@check()
+def unused_saved(subject: Subject) -> Iterator[Finding]:
+    """Every saved tensor has an influence on the gradient.
+
+    What is saved stays in memory from forward to backward. A tensor that can be replaced by NaN without anybody
+    noticing need not be saved; for its shape or dtype, save those.
+    """
+    if subject.gradient == "approximate" or not subject.classes:
+        return
+    if any(v.numel() == 0 for v in (*subject.base, *subject.expected[0])):
+        return  # nothing has an influence on nothing
+    plain = _Saved(subject, {})
+    try:
+        expected = plain.run()
+    except Exception:
+        return  # it has no gradient for something that is frozen here, and says so
+    for k, tensor in plain.tensors.items():
+        if tensor.numel() == 0:
+            continue
+        used = False
+        for change in _disturbances(tensor):
+            try:
+                found = _Saved(subject, {k: change}).run()
+            except (Exception, SystemExit):
+                used = True
+                break
+            used = any(
+                a is not b if a is None or b is None else not same(a, b) for a, b in zip(found, expected, strict=True)
+            )
+            if used:
+                break
+        if not used and not same(_disturbances(tensor)[0](tensor), tensor):
+            yield finding(
+                "warning",
+                f"saved tensor {k} (shape {list(tensor.shape)}, {tensor.numel() * tensor.element_size()} bytes here) "
+                "has no influence on any gradient",
+                "It is saved for a formula that no longer needs it, or for its shape alone.",
+                "Do not save it; keep a shape or dtype as an attribute of ctx.",
+            )
+            return
+
+
+@check()
+def saved_copies(subject: Subject) -> Iterator[Finding]:
+    """No saved tensor is a copy of an input, an output or another saved tensor.
+
+    The input is there anyway: saving it costs nothing, saving ``input.clone()`` or ``input.float()`` costs its size.
+    """
+    if subject.nonleaf or not subject.classes:
+        return
+    mine: list[Tensor] = []
+    with observing(subject.classes, saved=False) as record:
+
+        def unpack(tensor: Tensor) -> Tensor:
+            if record.inside:
+                mine.append(tensor)
+            return tensor
+
+        with saved_tensors_hooks(lambda t: t, unpack):
+            run = subject.run()
+            run.gradients()
+    given = [a for call in record.forwards for a in call.inputs if isinstance(a, Tensor)]
+    storages = {t.untyped_storage().data_ptr() for t in (*run.passed, *run.outputs, *given)}
+    known = [(slot.name, p) for slot, p in zip(subject.slots, run.passed, strict=True)]
+    known += [(f"output {i}", o) for i, o in enumerate(run.outputs)]
+    for tensor in mine:
+        if tensor.numel() < 2 or tensor.untyped_storage().data_ptr() in storages:
+            continue
+        for name, other in known:
+            if is_differentiable(other) and (how := _copied(tensor.detach(), other.detach())):
+                yield finding(
+                    "warning",
+                    f"a {how} of {name} is saved ({tensor.numel() * tensor.element_size()} bytes here)",
+                    "A clone, a cast or a contiguous() that copied is saved in place of the tensor itself.",
+                    "Save the input or output itself: it costs nothing more.",
+                )
+                return
+
+
+def _copied(tensor: Tensor, other: Tensor) -> str | None:
+    """How one tensor is a copy of another, if it is."""
+    if tensor.numel() != other.numel() or tensor.dim() != other.dim() or tensor.dim() > 4 or not tensor.any():
+        return None
+    for order in itertools.permutations(range(tensor.dim())):
+        if same(tensor, other.permute(order)):
+            return "copy" if order == tuple(range(tensor.dim())) else "transposed copy"
+    return None
+
+
+# --- work in vain ---
+
+HEAVY = frozenset(
+    [
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "mv",
+        "addmv",
+        "dot",
+        "matmul",
+        "linear",
+        "einsum",
+        "tensordot",
+        "convolution",
+        "convolution_backward",
+        "mkldnn_convolution",
+        "_linalg_solve_ex",
+        "linalg_inv_ex",
+        "_linalg_svd",
+        "_linalg_eigh",
+        "linalg_cholesky_ex",
+        "cholesky_solve",
+        "linalg_solve_triangular",
+        "linalg_lu_factor_ex",
+        "linalg_qr",
+        "_fft_r2c",
+        "_fft_c2c",
+        "_fft_c2r",
+        "_cdist_forward",
+        "_cdist_backward",
+        "_scaled_dot_product_flash_attention_for_cpu",
+    ]
+)
+MANY = 25  # so many cheap operations are no longer one pass over the elements
+
+
+class _Operations(TorchDispatchMode):
+    """Which operation made which tensor out of which others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: dict[int, tuple[str, list[int]]] = {}
+        self.kept: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        inputs = [t for t in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        self.kept.append((inputs, result))
+        name = func.overloadpacket.__name__
+        for t in torch.utils._pytree.tree_leaves(result):
+            if isinstance(t, Tensor):
+                parents = [id(i) for i in inputs if i is not t]
+                if id(t) in self.made:  # written to in place: what it was made of before counts, too
+                    parents += self.made[id(t)][1]
+                self.made[id(t)] = (name, parents)
+        return result
+
+    def behind(self, tensor: Tensor) -> set[int]:
+        """The tensors that were made on the way to one."""
+        pending, found = [id(tensor)], set()
+        while pending:
+            t = pending.pop()
+            if t in self.made and t not in found:
+                found.add(t)
+                pending += self.made[t][1]
+        return found
+
+
+@check()
+def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
+    """No gradient that costs more than an element-wise pass is computed for an input that needs none.
+
+    Half of the work in training a linear layer is the gradient of its input: for the first layer, and for all below a
+    frozen one, nobody needs it. ``ctx.needs_input_grad`` says so.
+    """
+    leaves = [s for s in subject.leaves if not subject.slots[s].hidden]
+    for frozen in leaves:
+        requires = [s in subject.leaves and s != frozen for s in range(len(subject.slots))]
+        if not any(requires):
+            continue
+        try:
+            with observing(subject.classes, saved=False) as record:
+                run = subject.run(requires=requires)
+                operations = _Operations()
+                with operations:
+                    run.gradients()
+        except (Exception, SystemExit):
+            continue  # the check on subsets speaks of that
+        for call in record.backwards:
+            if call.inputs is None:
+                continue
+            pairs = list(zip(call.ctx.needs_input_grad, call.returned, strict=False))
+            needed: set[int] = set()
+            for wanted, grad in pairs:
+                if wanted and isinstance(grad, Tensor):
+                    needed |= operations.behind(grad)
+            for i, (wanted, grad) in enumerate(pairs):
+                if wanted or not isinstance(grad, Tensor):
+                    continue
+                names = [operations.made[t][0] for t in operations.behind(grad) - needed]
+                heavy = [n for n in names if n in HEAVY]
+                if heavy or len(names) > MANY:
+                    yield finding(
+                        "warning",
+                        f"{call.cls.__name__}.backward computes the gradient of argument {i}, which needs none, by "
+                        + (f"{heavy[0]}" if heavy else f"{len(names)} operations"),
+                        "Every gradient is computed, whether or not it is asked for.",
+                        f"Compute it only if ctx.needs_input_grad[{i}], and return None otherwise.",
+                    )
+                    return
+
+
+def saved_beyond_inputs(subject: Subject) -> int:
+    """Bytes that autograd keeps for the backward beyond arguments and parameters, each storage "
+    ""
+    "once.
+    """
+    held = {slot.tensor.untyped_storage().data_ptr() for slot in subject.slots if slot.hidden}
+    saved: dict[int, tuple[int, Tensor]] = {}
+    packed: list[Tensor] = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        packed.append(tensor)
+        return tensor
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        run = subject.run()
+    held |= {p.untyped_storage().data_ptr() for p in run.passed}
+    kept = [t for n in nodes_of(run.outputs) for _, t in _tensors_in(dict(getattr(n, "__dict__", {})), "ctx")]
+    for tensor in (*packed, *kept):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in held:
+            saved[storage.data_ptr()] = (storage.nbytes(), tensor)
+    return sum(size for size, _ in saved.values())

@@ -1,0 +1,269 @@
+"""Special points: zeros, ties, kinks, large numbers and infinities, where formulas divide by zero or overflow."""
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.gradients import zeros_for_none
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.observe import observing
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
+
+Change = Callable[[Tensor], Tensor]
+
+
+def _one_zero(tensor: Tensor) -> Tensor:
+    result = tensor.clone()
+    if result.numel():
+        result.view(-1)[result.numel() // 2] = 0
+    return result
+
+
+def _first_row_zero(tensor: Tensor) -> Tensor:
+    result = tensor.clone()
+    if result.dim() > 1 and result.shape[0]:
+        result[0] = 0
+    return result
+
+
+def _ties(tensor: Tensor) -> Tensor:
+    return (
+        tensor.reshape(-1)[:1].expand(tensor.numel()).reshape(tensor.shape).clone()
+        if tensor.numel()
+        else tensor.clone()
+    )
+
+
+def _some_ties(tensor: Tensor) -> Tensor:
+    result = tensor.clone()
+    if result.numel() > 1:
+        flat = result.view(-1)
+        flat[::2] = flat[0].clone()
+    return result
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.round() if not tensor.is_complex() else tensor.clone()
+
+
+def _times(factor: float) -> Change:
+    return lambda t: t * factor
+
+
+def _alternating(size: float) -> Change:
+    """Numbers of one size and both signs."""
+
+    def point(tensor: Tensor) -> Tensor:
+        signs = 1 - 2 * (torch.arange(tensor.numel()) % 2)
+        return (signs * size + tensor.detach().cpu().reshape(-1) * 0.01).reshape(tensor.shape).to(tensor)
+
+    return point
+
+
+POINTS: dict[str, Change] = {
+    "all zeros": torch.zeros_like,
+    "one zero": _one_zero,
+    "a row of zeros": _first_row_zero,
+    "all equal": _ties,
+    "some equal": _some_ties,
+    "whole numbers": _whole,
+    "all ones": torch.ones_like,
+    "the negated sample": _times(-1.0),
+    "small numbers": _times(1e-4),
+    "numbers near ±40": _alternating(40.0),
+    "numbers near ±800": _alternating(800.0),
+    "the sample times 1000": _times(1e3),
+}
+STRUCTURED = ("one zero", "a row of zeros", "all equal", "some equal", "whole numbers", "all ones")
+LARGE = ("numbers near ±40", "numbers near ±800", "the sample times 1000")
+BUDGET = 0.03  # seconds for the derivatives at one of them
+SECONDS = 2.5  # for all of them
+BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
+
+
+@check(needs="first_order")
+def special_points(subject: Subject) -> Iterator[Finding]:
+    """At zeros, ties, kinks and large numbers the gradient is finite and right wherever the values are.
+
+    Judged by differences from both sides: at a kink anything in between will do, where the slope grows without bound
+    anything but NaN, outside of the domain anything at all. A NaN that torch's own operations make is not held against
+    the function.
+    """
+    if subject.gradient == "approximate":
+        return
+    leaves = subject.leaves
+    groups = [leaves] if len(leaves) == 1 else [leaves, *([s] for s in leaves)]
+    start = time.perf_counter()
+    for name, make in POINTS.items():
+        for group in groups:
+            if time.perf_counter() - start > SECONDS:
+                return
+            values = [make(v) if s in group else v.clone() for s, v in enumerate(subject.base)]
+            where = name if len(group) == len(leaves) else f"{name} in {subject.describe(group[0])}"
+            problems = list(_at(subject, values, where))
+            if problems and name in STRUCTURED and list(_at(subject, _ruffled(values, group), where)):
+                continue  # it is as bad without the zeros or ties: an iteration that does not converge there, maybe
+            yield from problems
+            if problems:
+                return
+
+
+def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
+    """The same numbers, each a little larger or smaller: without zeros, ties and whole numbers."""
+    generator = torch.Generator().manual_seed(0)
+    result = [v.clone() for v in values]
+    for s in group:
+        noise = torch.rand(values[s].shape, generator=generator, dtype=torch.float64).to(values[s])
+        result[s] = values[s] * (0.7 + 0.5 * noise) + 0.1 * (noise - 0.4) * values[s].abs().mean()
+    return result
+
+
+def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]:
+    try:
+        with torch.no_grad():
+            outputs = subject.run([v.clone() for v in values], [False] * len(subject.slots)).outputs
+    except (Exception, SystemExit):
+        return  # refused
+    if max(subject.active) >= len(outputs):
+        return
+    chosen = [outputs[i] for i in subject.active]
+    if not all(is_differentiable(o) for o in chosen) or not real(chosen).isfinite().all():
+        return
+    with observing(subject.classes, saved=False) as record:
+        try:
+            run = subject.run([v.clone() for v in values])
+            grads = run.gradients()
+        except (Exception, SystemExit) as error:
+            if subject.custom and "no output requires grad" not in str(error):
+                yield finding(
+                    "error", f"at {where}, forward runs but backward raises {first_line(error)}", *explain(error)
+                )
+            return
+    blamed = not subject.classes or any(
+        isinstance(g, Tensor) and not torch.isfinite(g).all()
+        for call in record.backwards
+        for g in call.returned
+        if isinstance(g, Tensor) and all(r is None or torch.isfinite(r).all() for r in call.received)
+    )
+    weights = real(weights_of(chosen))
+    for slot in subject.leaves:
+        grad = zeros_for_none(subject, grads, [slot])[0]
+        if grad.shape != values[slot].shape:
+            continue
+        odd = not grad.isfinite().all()
+        if odd and not (blamed and subject.custom):
+            continue  # torch's own
+        if subject.gradient == "surrogate":
+            theirs = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()[slot]
+            theirs = torch.zeros_like(grad) if theirs is None else theirs
+            what = difference(grad, theirs, 1e-6) if theirs.isfinite().all() else None
+            detail = f"{what}, which the declared surrogate has" if what else ""
+        else:
+            numeric = Derivative(subject.value, values, [slot], subject.dtype, budget=BUDGET, lenient=True)
+            floor = 0.0
+            if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
+                floor = (
+                    1e-4
+                    * float(weights.abs() @ numeric.center.abs())
+                    / max(1.0, float(values[slot].abs().max()) if values[slot].numel() else 1.0)
+                )
+            mismatch = numeric.compare(real([grad]), weights, 1e-3, floor)
+            if mismatch:
+                detail = (
+                    f"{mismatch.actual:.6g} in entry {mismatch.index}, but the values change by {mismatch.expected:.6g}"
+                )
+            else:
+                detail = _together(numeric, real([grad]), weights)
+        if detail:
+            yield finding(
+                "error",
+                f"at {where}, the gradient of {subject.describe(slot)} is {detail}",
+                "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is "
+                "not finite at this point, though the derivative is."
+                if odd
+                else "The formula misses a case: what happens at zeros, ties or kinks, or a branch that is taken "
+                "there.",
+                "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such "
+                "factor."
+                if odd
+                else "Treat this case in backward as forward does.",
+            )
+            return
+
+
+def _together(numeric: Derivative, gradient: Tensor, weights: Tensor) -> str:
+    """What is wrong with the slope if all entries move together; empty if nothing is.
+
+    Where two numbers tie, either may have the gradient, or both a half; if both have all of it, this shows it.
+    """
+    claimed = float(gradient.sum())
+    ones = torch.ones_like(gradient)
+    best, error, noise = numeric.slope(ones, numeric.steps()[0])
+    value, scale = float(weights @ best), float(gradient.abs().sum())
+    if abs(claimed - value) <= 1e-3 * abs(value) + float(weights.abs() @ (error + noise)):
+        return ""
+    expected = numeric.judge(claimed, ones, weights, 1e-3, scale if math.isfinite(scale) else 0.0)
+    if expected is None:
+        return ""
+    return f"{claimed:.6g} in sum, but if all entries move together the values change by {expected:.6g}"
+
+
+@check()
+def reference_points(subject: Subject) -> Iterator[Finding]:
+    """At special points and infinities, values and gradients equal those of the reference.
+
+    Only with ``reference=``: where differences cannot be taken, as at infinity, a second implementation decides. Where
+    the reference itself gives NaN, or overflows, nothing is asked, nor at infinite complex numbers: which parts of
+    their products are NaN is another matter in each of torch's kernels.
+    """
+    if subject.reference is None or subject.gradient == "approximate":
+        return
+    infinite = {name: functools.partial(torch.full_like, fill_value=x) for name, x in BOUNDLESS.items()}
+    mixed = {f"one {name}": functools.partial(_with_one, number=x) for name, x in BOUNDLESS.items()}
+    complex_leaf = any(subject.base[s].is_complex() for s in subject.leaves)
+    for name, make in (POINTS if complex_leaf else POINTS | infinite | mixed).items():
+        values = [make(v) if s in subject.leaves else v.clone() for s, v in enumerate(subject.base)]
+        try:
+            theirs = subject.vjp([v.clone() for v in values], function=subject.reference)
+            theirs = ([o.clone() for o in theirs[0]], [None if g is None else g.clone() for g in theirs[1]])
+        except (Exception, SystemExit):
+            continue
+        try:
+            ours = subject.vjp([v.clone() for v in values])
+        except (Exception, SystemExit) as error:
+            yield finding(
+                "error", f"at {name}, it raises {first_line(error)}, and the reference does not", *explain(error)
+            )
+            return
+        pairs = [(f"output {i}", ours[0][i], theirs[0][i]) for i in subject.active if i < len(theirs[0])]
+        if "infinity" in name or subject.gradient == "surrogate":
+            pairs += [
+                (f"the gradient of {subject.describe(s)}", ours_of, theirs_of)
+                for s in subject.leaves
+                if (ours_of := ours[1][s]) is not None and (theirs_of := theirs[1][s]) is not None
+            ]
+        for label, a, e in pairs:
+            known = ~torch.isnan(real([e])) if "infinity" in name else real([e]).isfinite()
+            what = difference(torch.where(known, real([a]), 0.0), torch.where(known, real([e]), 0.0), 1e-6)
+            if what:
+                yield finding(
+                    "error",
+                    f"at {name}, {label} is {what}, which the reference gives",
+                    "The formula overflows, divides zero by zero, or misses the case.",
+                    "Compute a safe form of it where the plain one is not finite.",
+                )
+                return
+
+
+def _with_one(tensor: Tensor, number: float) -> Tensor:
+    result = tensor.clone()
+    if result.numel():
+        result.view(-1)[0] = number
+    return result

@@ -1,0 +1,410 @@
+"""Other dtypes than float64: kept, accurate, and without overflow on the way."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.layouts import ELEMENTS, accepted, resizings
+from autograd_cookbook.auditing.diagnose import difference, first_line
+from autograd_cookbook.auditing.report import Finding, Severity
+from autograd_cookbook.auditing.subject import Refused, Subject, is_differentiable, real
+from autograd_cookbook.auditing.variation import Outcome
+
+# Relative to the largest entry; gross errors are meant, not the last digits.
+TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+SECONDS = 1.0  # for long samples
+# What can certainly be held.
+LIMIT = {torch.float32: 1e30, torch.float16: 3e4, torch.bfloat16: 3e4}
+
+
+@contextlib.contextmanager
+def _in(subject: Subject, dtype: torch.dtype) -> Iterator[None]:
+    """Parameters, buffers and closure tensors in another dtype while inside."""
+    kept = [t.data for t in subject.carried]
+    subject.cast_carried(subject.dtype, dtype)
+    try:
+        yield
+    finally:
+        for tensor, data in zip(subject.carried, kept, strict=True):
+            tensor.data, tensor.grad = data, None
+
+
+def _converted(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    wanted = {True: dtype if dtype is torch.bfloat16 else dtype.to_complex(), False: dtype}
+    return [
+        v.to(wanted[v.is_complex()]) if is_differentiable(v) and v.dtype.to_real() is subject.dtype else v.clone()
+        for v in values
+    ]
+
+
+def _in_both(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[Outcome, Outcome]:
+    """Outcome in a dtype, and in float64 on the same rounded numbers."""
+    rounded = _converted(subject, values, dtype)
+    with _in(subject, dtype):
+        low = subject.vjp([r.clone() for r in rounded])
+        low = ([o.clone() for o in low[0]], [None if g is None else g.clone() for g in low[1]])
+    exact = [r.to(v.dtype) for r, v in zip(rounded, values, strict=True)]
+    return low, subject.vjp(exact)
+
+
+def _dtype(dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+
+    def holds(subject: Subject) -> Iterator[Finding]:
+        if subject.dtype is not torch.float64 and dtype is not subject.dtype:
+            raise Refused("the function takes float32 alone")
+        if dtype is torch.bfloat16 and any(v.is_complex() for v in subject.base):
+            raise Refused("torch has no complex numbers of bfloat16")
+        try:
+            low, exact = _in_both(subject, subject.copies(), dtype)
+        except (Exception, SystemExit) as error:
+            raise Refused(first_line(error)) from error
+        yield from _kept(subject, low, dtype, name)
+        if subject.random:
+            return  # another dtype draws other random numbers
+        yield from _accurate(subject, low, exact, dtype, name)
+        yield from _at_length(subject, dtype, name)
+
+    holds.__name__ = name
+    holds.__qualname__ = name
+    check(capability=name)(holds)
+    holds.__doc__ = f"""In {name} it keeps the dtype, and agrees with float64 as far as {name} can.
+
+    Compared with float64 on the same rounded inputs, on the sample and on a long one: a sum that is accumulated in low
+    precision, or an intermediate that overflows, shows there."""
+
+
+def _kept(subject: Subject, low: Outcome, dtype: torch.dtype, name: str) -> Iterator[Finding]:
+    largest = max((subject.base[s].numel() for s in subject.leaves), default=0)
+    for i in subject.active:
+        output = low[0][i]
+        if output.dtype.to_real() is dtype or not is_differentiable(output):
+            continue
+        narrower = torch.finfo(output.dtype).eps > torch.finfo(dtype).eps
+        elementwise = output.numel() >= largest
+        severity: Severity = "error" if narrower else "warning" if elementwise and subject.custom else "info"
+        yield finding(
+            severity,
+            f"for {name} inputs, output {i} is {output.dtype}",
+            "A buffer was created without dtype=, or a cast inside of forward is not undone.",
+            "Create buffers with dtype=input.dtype, and cast the result back.",
+        )
+        return
+
+
+def _named(subject: Subject, outcome: Outcome) -> dict[str, Tensor]:
+    """Outputs and gradients by what they are called."""
+    named = {f"output {i}": outcome[0][i] for i in subject.active}
+    return named | {
+        f"the gradient of {subject.describe(s)}": g for s in subject.leaves if (g := outcome[1][s]) is not None
+    }
+
+
+def _largest(tensors: Iterable[Tensor]) -> float:
+    return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
+
+
+def _unseen(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:
+    """Gradients below these are lost in the rounding of the outputs, as that of a saturated sigmoid is."""
+    rounding = 100 * torch.finfo(dtype).eps * _largest(exact[0][i] for i in subject.active)
+    return {
+        f"the gradient of {subject.describe(s)}": rounding / max(1.0, _largest([values[s]])) for s in subject.leaves
+    }
+
+
+def _conditioning(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:
+    """How far the results move, relative to their norm, if the inputs are off by rounding: so far may any method be."""
+    eps, wanted = torch.finfo(dtype).eps, _named(subject, exact)
+    moves = dict.fromkeys(wanted, 0.0)
+    for error in (lambda v: torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v), torch.ones_like):
+        moved = [v * (1 + eps * error(v)) if is_differentiable(v) else v.clone() for v in values]
+        try:
+            results = _named(subject, subject.vjp(moved))
+        except (Exception, SystemExit):
+            return dict.fromkeys(wanted, math.inf)  # at the edge of the domain
+        for label, e in wanted.items():
+            if label in results and results[label].shape == e.shape:
+                moves[label] = max(moves[label], _off(results[label], e))
+    return moves
+
+
+def _off(actual: Tensor, exact: Tensor) -> float:
+    """Distance relative to the norm of what is exact."""
+    a, e = real([actual]), real([exact])
+    return float((a - e).norm() / (e.norm() + 1e-300))
+
+
+def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype, name: str) -> Iterator[Finding]:
+    moves, unseen = _conditioning(subject, subject.base, exact, dtype), _unseen(subject, subject.base, exact, dtype)
+    found, wanted = _named(subject, low), _named(subject, exact)
+    for label in [name for name in found if math.isfinite(moves.get(name, math.inf))]:
+        a, e = found[label], wanted[label]
+        tolerance = TOLERANCES[dtype] + 30 * moves[label]
+        if what := difference(a.to(e.dtype), e, tolerance, unseen.get(label, 0.0) / tolerance):
+            infinite = any(_overflows(subject, subject.copies(), dtype))
+            yield finding(
+                "error" if subject.custom else "info",
+                f"in {name}, {label} is {what}, which float64 gives on the same numbers",
+                f"An intermediate overflows: {name} ends at {torch.finfo(dtype).max:.4g}."
+                if infinite
+                else "Digits are lost: a difference of large numbers, a sum in low precision, or a cast on the way.",
+                "Compute that part in float32, or rearrange the formula.",
+            )
+            return
+
+
+def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Finding]:
+    """Numbers up to 20, whose exponentials overflow, and rows of 3000, whose sums stop growing in low precision.
+
+    Of numbers above 256, whose squares no float16 holds, only the backward is judged: it must not overflow where
+    forward does not.
+    """
+    if not subject.custom:
+        return
+    changes = LARGE | SMALL if dtype is torch.float32 else LARGE
+    variants = [("the sample" + label, subject.copies(), change) for label, change in changes.items()]
+    variants += [
+        (f"3000 as {where}{label}", values, change)
+        for where, values in resizings(subject, 3000)
+        for label, change in LONG.items()
+    ]
+    start = time.perf_counter()
+    for where, values, change in variants:
+        if time.perf_counter() - start > SECONDS:
+            break
+        changed = [
+            change(v) if is_differentiable(v) and not s.hidden else v.clone()
+            for v, s in zip(values, subject.slots, strict=True)
+        ]
+        outputs = accepted(subject, [v.clone() for v in changed])
+        if outputs is None or sum(o.numel() for o in outputs) > ELEMENTS:
+            continue
+        try:
+            low, exact = _in_both(subject, changed, dtype)
+        except (Exception, SystemExit):
+            continue
+        judge = _lost if "300 to" in where else _gross
+        problems = list(judge(subject, changed, low, exact, dtype, name, where))
+        yield from problems
+        if problems:
+            return
+
+
+def _up_to(size: float) -> Callable[[Tensor], Tensor]:
+    def change(tensor: Tensor) -> Tensor:
+        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
+        return tensor * (size / largest) if largest else tensor.clone()
+
+    return change
+
+
+def _above_256(tensor: Tensor) -> Tensor:
+    return tensor.sgn() * 300 + _up_to(50.0)(tensor)
+
+
+LONG: dict[str, Callable[[Tensor], Tensor]] = {"": torch.clone, " and positive numbers": torch.abs}
+SMALL = {" and numbers below 2e-8": _up_to(2e-8)}
+LARGE = LONG | {" and numbers up to 20": _up_to(20.0), " and numbers of 300 to 350": _above_256}
+
+
+def _gross(
+    subject: Subject, values: list[Tensor], low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
+) -> Iterator[Finding]:
+    """Results that are not finite, or off by far more than the dtype is coarse."""
+    found = _named(subject, low)
+    for label, e in _named(subject, exact).items():
+        if label not in found or not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LIMIT[dtype]):
+            return  # not to be had in this dtype
+        off = _off(found[label], e)
+        if not found[label].isfinite().all():
+            kind = "NaN" if found[label].isnan().any() else "infinite"
+            what = f"{kind} where float64 gives {float(e.abs().max()):.4g} at most"
+        elif "up to" not in where and float(real([e]).norm()) > 1e-3 and off > 0.25:
+            largest = float((found[label] - e).abs().max())
+            if largest < _unseen(subject, values, exact, dtype).get(label, 0.0):
+                continue
+            if off < 30 * _conditioning(subject, values, exact, dtype)[label]:
+                continue  # so ill-conditioned that nothing better can be had
+            what = f"off by {off:.2g} of its norm"
+        else:
+            continue
+        overflows = any(_overflows(subject, values, dtype))
+        yield finding(
+            "error",
+            f"in {name}, with {where}, {label} is {what}",
+            f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in float16."
+            if overflows
+            else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
+            if "below" in where
+            else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
+            "its terms, adding one more changes nothing.",
+            "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
+            if overflows
+            else "Use a form without the difference, such as expm1 and log1p."
+            if "below" in where
+            else "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
+        )
+        return
+
+
+def _lost(
+    subject: Subject, values: list[Tensor], low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
+) -> Iterator[Finding]:
+    """Where the outputs are right, a gradient that is not even roughly so."""
+    found = _named(subject, low)
+    for label, e in _named(subject, exact).items():
+        if label not in found:
+            continue
+        if label.startswith("output"):
+            if difference(found[label].to(e.dtype), e, TOLERANCES[dtype]):
+                return
+            continue
+        largest = float(e.abs().max()) if e.numel() else 0.0
+        off = _off(found[label], e)
+        if not 1e-3 < largest < LIMIT[dtype] or off < 0.5:
+            continue
+        forward, backward = _overflows(subject, values, dtype)
+        if backward and not forward:
+            yield finding(
+                "error",
+                f"in {name}, with {where}, the outputs are right, but {label} is "
+                f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
+                f"In the backward, {backward} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward does.",
+                "Compute that part of the backward in float32, too.",
+            )
+            return
+
+
+class _Overflows(TorchDispatchMode):
+    """Notes the first operation whose result is infinite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for t in tree_leaves(result):
+            if not self.first and is_differentiable(t) and t.isinf().any():
+                self.first = func.overloadpacket.__name__
+        return result
+
+
+def _overflows(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[str, str]:
+    """The first operation that overflows in forward, and in backward; empty where there is none."""
+    with _in(subject, dtype):
+        with _Overflows() as forward:
+            run = subject.run(_converted(subject, values, dtype))
+        with _Overflows() as backward:
+            run.gradients()
+    return forward.first, backward.first
+
+
+for _each in TOLERANCES:
+    _dtype(_each)
+
+
+@check()
+def output_dtype(subject: Subject) -> Iterator[Finding]:
+    """In float64, the output is float64.
+
+    A function that computes in float32 whatever it is given takes nine digits from those who asked for them, and
+    gradcheck hardly notices.
+    """
+    outputs, _ = subject.expected
+    for i in subject.active:
+        if torch.finfo(outputs[i].dtype).eps > torch.finfo(subject.dtype).eps:
+            yield finding(
+                "error",
+                f"for {subject.dtype} inputs, output {i} is {outputs[i].dtype}",
+                "A cast (.float(), .half()) or a buffer without dtype= inside of forward.",
+                "Cast the result back with .to(input.dtype).",
+            )
+            return
+
+
+@check(needs="first_order")
+def digits(subject: Subject) -> Iterator[Finding]:
+    """Values and gradients of float64 inputs have the digits of float64.
+
+    A cast to float32 on the way costs nine of sixteen digits, though dtypes look right at both ends. It shows when the
+    inputs move by a billionth: smooth numbers move along, numbers with fewer digits stay or jump.
+    """
+    if subject.dtype is not torch.float64 or subject.gradient == "approximate":
+        return
+
+    def everything(values: list[Tensor]) -> dict[str, Tensor]:
+        return {name: real([t]) for name, t in _named(subject, subject.vjp(values)).items()}
+
+    center, unseen = everything(subject.copies()), _unseen(subject, subject.base, subject.expected, subject.dtype)
+    suspects = set(center)
+    for seed in (1, 2):
+        generator = torch.Generator().manual_seed(seed)
+        directions = {
+            s: torch.randn(subject.base[s].shape, generator=generator, dtype=torch.float64) * subject.base[s].abs()
+            for s in subject.leaves
+        }
+        slopes = []
+        for h in (1e-4, 1e-5, 1e-9):
+            moved = [v + h * directions[s].to(v) if s in directions else v for s, v in enumerate(subject.copies())]
+            slopes.append({name: (v - center[name]) / h for name, v in everything(moved).items()})
+        for name in list(suspects):
+            rough, coarse, fine = (slope[name] for slope in slopes)
+            # What is smooth, and moves by far more than rounding in float64 does.
+            clear = ((rough - coarse).abs() < 0.1 * coarse.abs()) & (coarse.abs() > 1e-5 * center[name].abs())
+            clear &= coarse.abs() * 1e-9 > unseen.get(name, 0.0)
+            off = ((fine - coarse).abs() / coarse.abs())[clear]
+            if not off.numel() or float(off.median()) < 0.5:
+                suspects.remove(name)
+    for name in center:
+        if name in suspects:
+            yield finding(
+                "error",
+                f"{name} does not move when the inputs move by a billionth, or jumps: it has the digits of float32",
+                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end.",
+                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, "
+                "torch.float32).",
+            )
+            return
+
+
+@check(capability="autocast")
+def autocast(subject: Subject) -> Iterator[Finding]:
+    """Under autocast to bfloat16, value and gradient stay what they are, up to rounding.
+
+    Inside of forward, autocast is on; inside of backward it is off unless ``torch.amp.custom_bwd`` says otherwise.
+    Saved float32 tensors then meet bfloat16 gradients.
+    """
+    if subject.dtype is not torch.float64:
+        raise Refused("the function takes float32 alone")
+    exact = subject.vjp(_converted(subject, subject.copies(), subject.dtype))
+    try:
+        with _in(subject, torch.float32):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                run = subject.run(_converted(subject, subject.copies(), torch.float32))
+            low = run.outputs, run.gradients()
+            found = {name: t.detach().clone() for name, t in _named(subject, low).items()}
+    except (Exception, SystemExit) as error:
+        raise Refused(first_line(error)) from error
+    if subject.random:
+        return
+    unseen, wanted = _unseen(subject, subject.base, exact, torch.bfloat16), _named(subject, exact)
+    for label in [name for name in found if name in wanted]:
+        a, e = found[label], wanted[label]
+        if what := difference(a.to(e.dtype), e, 0.15, unseen.get(label, 0.0) / 0.15):
+            yield finding(
+                "error" if subject.custom else "info",
+                f"under autocast, {label} is {what}, which it is without",
+                "Part of the computation runs in bfloat16 in forward and not in backward, or loses too many digits "
+                "there.",
+                "Decorate forward with torch.amp.custom_fwd and backward with torch.amp.custom_bwd.",
+            )
+            return

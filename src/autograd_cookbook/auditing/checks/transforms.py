@@ -1,0 +1,381 @@
+"""What is built upon functions: checkpoints, hooks, torch.func, vmap, custom operators, the compiler."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.checkpoint import checkpoint as torch_checkpoint
+
+from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.execution import BUILT_IN
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line, known
+from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, is_differentiable, real, weights_of
+from autograd_cookbook.auditing.variation import Outcome, deviation
+
+# What a failed test of opcheck means, where its message does not say.
+OPCHECK = {
+    "test_schema": (
+        "The operator writes to an argument, or returns one, against its declaration.",
+        "Declare it in mutates_args, or work on a copy.",
+    ),
+    "test_faketensor": (
+        "The fake kernel promises another shape, dtype or device than the real one has.",
+        "Let register_fake return an empty tensor like the real result.",
+    ),
+}
+
+
+def _clone(value: Any) -> Any:
+    return value.clone() if is_differentiable(value) else value
+
+
+@check(capability="checkpoint")
+def checkpoint(subject: Subject) -> Iterator[Finding]:
+    """Value and gradients survive ``torch.utils.checkpoint``.
+
+    Whoever trains a large model checkpoints it as a whole: forward runs again when backward needs it, and each saved
+    tensor is handed out once.
+    """
+    if subject.generators and subject.random:
+        raise Refused("it draws from a generator of its own, and checkpointing restores the global ones alone")
+    for reentrant in (False, True):
+
+        def outcome(reentrant: bool = reentrant) -> Outcome:
+            def inner(*args: Any) -> Any:  # what works in place must not do so on what the checkpoint keeps
+                return subject.function(*(tree_map(_clone, args) if subject.in_place else args))
+
+            def checkpointed(*args: Any) -> Any:
+                return torch_checkpoint(inner, *args, use_reentrant=reentrant)
+
+            return subject.vjp(function=checkpointed)
+
+        found = deviation(subject, outcome, subject.expected)
+        if found is None:
+            continue
+        if reentrant and (found.error is not None or any(s.hidden for s in subject.slots)):
+            continue  # the old kind refuses much, and looks only at tensors that are arguments
+        if found.error is not None and not subject.custom:
+            raise Refused(found.text)
+        yield finding(
+            "error",
+            f"under torch.utils.checkpoint, {found.text}",
+            *found.advice(
+                "Forward runs twice and does not do the same both times, or the backward does not use what the second "
+                "run saved: a tensor on ctx, state between calls.",
+                "Keep no state between calls, and save tensors with save_for_backward.",
+            ),
+        )
+        return
+
+
+@check(capability="saved_tensor_hooks")
+def saved_tensor_hooks(subject: Subject) -> Iterator[Finding]:
+    """Saved tensors may be packed away and come back as copies.
+
+    ``torch.autograd.graph.save_on_cpu`` and compression hand the backward another tensor with the same contents.
+    """
+
+    def outcome() -> Outcome:
+        with saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+            return subject.vjp()
+
+    found = deviation(subject, outcome, subject.expected)
+    if found is None:
+        return
+    if found.error is not None and not subject.custom:
+        raise Refused(found.text)
+    yield finding(
+        "error",
+        f"with hooks on saved tensors, {found.text}",
+        *found.advice(
+            "The backward relies on getting the very object that was saved.",
+            "Use the contents of saved tensors alone.",
+        ),
+    )
+
+
+def _arguments(subject: Subject) -> list[int]:
+    places = [s for s in subject.leaves if not subject.slots[s].hidden]
+    if not places:
+        raise Refused("no input can be differentiated, only parameters")
+    return places
+
+
+def _at(subject: Subject, where: list[int], base: list[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+    """The function of the tensors in some slots alone, returning its differentiable outputs."""
+
+    def inner(*values: Tensor) -> tuple[Tensor, ...]:
+        tensors = [subject.slots[s].tensor if subject.slots[s].hidden else v for s, v in enumerate(base)]
+        for s, value in zip(where, values, strict=True):
+            tensors[s] = value.clone() if subject.nonleaf else value
+        raw = subject.function(*subject.arguments(tensors))
+        outputs = [o for o in tree_leaves(raw) if isinstance(o, Tensor)]
+        return tuple(outputs[i] for i in subject.active)
+
+    return inner
+
+
+def _vjp(subject: Subject, where: list[int], base: list[Tensor]) -> Callable[..., tuple[Tensor, ...]]:
+    """Outputs and gradients by ``torch.func``."""
+
+    def inner(*values: Tensor) -> tuple[Tensor, ...]:
+        function = _at(subject, where, base)
+        outputs, pull_back = torch.func.vjp(function, *values)  # type: ignore[misc]  # torch's type allows for has_aux
+        return (*outputs, *pull_back(tuple(weights_of(outputs))))
+
+    return inner
+
+
+def _expected(subject: Subject, where: list[int], values: list[Tensor] | None = None) -> list[Tensor]:
+    outputs, grads = subject.expected if values is None else subject.vjp(values)
+    filled = [torch.zeros_like(subject.base[s]) if (g := grads[s]) is None else g.clone() for s in where]
+    return [*(outputs[i].clone() for i in subject.active), *filled]
+
+
+def _first_difference(actual: Sequence[Tensor], expected: list[Tensor], names: list[str], rtol: float) -> str | None:
+    for a, e, name in zip(actual, expected, names, strict=True):
+        if what := difference(a.detach(), e, rtol):
+            return f"{name} is {what}"
+    return None
+
+
+def _names(subject: Subject, where: list[int]) -> list[str]:
+    return [*(f"output {i}" for i in subject.active), *(f"the gradient of {subject.describe(s)}" for s in where)]
+
+
+def _rtol(subject: Subject) -> float:
+    return max(1e-9, 20 * torch.finfo(subject.dtype).eps)
+
+
+@check(capability="func_grad")
+def func_grad(subject: Subject) -> Iterator[Finding]:
+    """``torch.func.vjp`` returns the same values and gradients as ``backward``.
+
+    It needs the modern style: forward without ctx, and setup_context.
+    """
+    where = _arguments(subject)
+    subject.rewind()
+    try:
+        actual = _vjp(subject, where, subject.copies())(*(subject.base[s].clone() for s in where))
+    except (Exception, SystemExit) as error:
+        raise Refused(first_line(error)) from error
+    if what := _first_difference(actual, _expected(subject, where), _names(subject, where), _rtol(subject)):
+        yield finding(
+            "error",
+            f"by torch.func, {what}",
+            "Something is tracked outside of the arguments, the function asks whether an input requires grad, or an "
+            "operator that it calls has no autograd kernel.",
+            "Compute from the arguments alone, ask ctx.needs_input_grad in backward, and call such an operator in "
+            "a Function.",
+        )
+
+
+@check(capability="vmap")
+def vmap(subject: Subject) -> Iterator[Finding]:
+    """Mapping value and gradient over a new dimension equals a loop over it, whichever inputs have it and where.
+
+    A rule for vmap is a second implementation. It must heed ``in_dims``: which inputs are batched, and along which dim.
+    """
+    where = _arguments(subject)
+    factors = (1.0, 0.9, 1.1)
+    kinds = {"value and gradient": _vjp, "value": _at}
+    refusal: BaseException | None = None
+    variants = [dict.fromkeys(where, 0), dict.fromkeys(where, -1), dict.fromkeys(where, 1)]
+    if len(where) > 1:
+        variants += [{s: 0} for s in where]
+        variants += [{s: dims[k % 2] for k, s in enumerate(where)} for dims in ((0, -1), (-1, 0))]
+    for number, batched in enumerate(variants):
+        if any(dim and subject.base[s].dim() < 1 for s, dim in batched.items()):
+            continue
+        looped = []
+        for f in factors:
+            values = subject.copies()
+            for s in batched:
+                values[s] = values[s] * f
+            looped.append(_expected(subject, where, values))
+        expected = [torch.stack(column) for column in zip(*looped, strict=True)]
+        stacked = [
+            torch.stack([subject.base[s] * f for f in factors], batched[s]) if s in batched else subject.base[s]
+            for s in where
+        ]
+        in_dims = tuple(batched.get(s) for s in where)
+        mapped = None
+        for kind, function in list(kinds.items()):
+            subject.rewind()
+            try:
+                mapped = torch.func.vmap(function(subject, where, subject.copies()), in_dims=in_dims)(*stacked)
+                break
+            except (Exception, SystemExit) as error:
+                if not number:
+                    del kinds[kind]  # it cannot be had for the plainest case: nobody relies on it
+                    refusal = refusal or error
+                elif subject.custom:
+                    yield finding(
+                        "error",
+                        f"vmap of the {kind} works for all inputs batched along dim 0, but with in_dims={in_dims} it "
+                        f"raises {first_line(error)}",
+                        "The rule for vmap takes it for granted which inputs are batched, and where.",
+                        "Heed in_dims: None is an input without the dimension; move the others to the front.",
+                    )
+                    return
+        if mapped is None:
+            break
+        names = _names(subject, where)[: len(mapped)]
+        if what := _first_difference(mapped, expected[: len(mapped)], names, _rtol(subject) * 10):
+            yield finding(
+                "error",
+                f"mapped by vmap with in_dims={in_dims}, {what}",
+                "The rule for vmap does not do what a loop does: it ignores in_dims, an input that is not batched, or "
+                "the dim of its result; or forward mixes up the elements of the batch.",
+                "Set generate_vmap_rule = True in place of a rule by hand, or move each batched dim to the front and "
+                "return out_dims for it.",
+            )
+            return
+    if refusal is not None:
+        also = "values can be mapped, gradients cannot: " if kinds else ""
+        raise Refused(also + first_line(refusal)) from refusal
+
+
+@check(capability="batched_grad")
+def batched_grad(subject: Subject) -> Iterator[Finding]:
+    """Many backwards in one, by ``is_grads_batched=True``, equal a loop of them.
+
+    Jacobians are computed that way; the backward runs under vmap.
+    """
+    run = subject.run()
+    active = [o for o in run.outputs if o.requires_grad]
+    leaves = [leaf for leaf in run.leaves if leaf is not None]
+    weights = [torch.stack([w, w.neg(), w**2]) for w in weights_of(active)]
+    options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    subject.rewind()
+    try:
+        loop = [torch.autograd.grad(active, leaves, [w[i] for w in weights], **options) for i in range(3)]
+        subject.rewind()
+        batched = torch.autograd.grad(active, leaves, weights, is_grads_batched=True, **options)
+    except (Exception, SystemExit) as error:
+        raise Refused(first_line(error)) from error
+    names = [f"the gradient of {subject.describe(s)}" for s in subject.leaves]
+    expected = [torch.stack(column) for column in zip(*loop, strict=True)]
+    # torch gives a gradient that is None in every run as one plain zero.
+    filled = [b.expand(e.shape) if b.dim() < e.dim() else b for b, e in zip(batched, expected, strict=True)]
+    if what := _first_difference(filled, expected, names, _rtol(subject)):
+        yield finding(
+            "error",
+            f"with gradients in a batch, {what}",
+            "The backward leaves torch, or changes what it saved, so that the backwards of the loop are not alike.",
+            "Compute in torch operations, out of place, with dims counted from the end.",
+        )
+
+
+@check(capability="complex128", needs="first_order")
+def complex128(subject: Subject) -> Iterator[Finding]:
+    """Complex inputs are refused, or their gradient is right.
+
+    torch's convention: grad_input is grad_output times the conjugate of the derivative. A formula for real numbers
+    lacks that conjugate; it should refuse complex input. For a function that is given real samples this is no more than
+    information.
+    """
+    if any(subject.base[s].is_complex() for s in subject.leaves):
+        return  # the other checks were about nothing else
+    if subject.gradient != "exact" or subject.dtype is not torch.float64 or any(s.hidden for s in subject.slots):
+        raise Refused("made for real numbers")
+    generator = torch.Generator().manual_seed(0)
+
+    def complexify(v: Tensor) -> Tensor:
+        return torch.complex(v, torch.randn(v.shape, generator=generator, dtype=v.dtype).to(v.device))
+
+    values = [complexify(v) if v.dtype is torch.float64 else v.clone() for v in subject.base]
+    try:
+        run = subject.run([v.clone() for v in values])
+        grads = run.gradients()
+        if any(not g.is_complex() for g in grads if g is not None):
+            raise Refused("the gradient of a complex input is real")
+        weights = real(weights_of([run.outputs[i] for i in subject.active]))
+        numeric = [Derivative(subject.value, values, [s]) for s in subject.leaves]
+    except (Exception, SystemExit) as error:
+        raise Refused(first_line(error)) from error
+    for s, derivative in zip(subject.leaves, numeric, strict=True):
+        grad = torch.zeros_like(values[s]) if (g := grads[s]) is None else g
+        if derivative.center.isfinite().all() and derivative.compare(real([grad]), weights) is not None:
+            yield finding(
+                "info",
+                f"complex inputs are accepted, and the gradient of {subject.describe(s)} is wrong for them",
+                "The formula is that for real numbers; torch multiplies grad_output by the conjugate of the "
+                "derivative.",
+                "Take the conjugate (input.conj()), or refuse complex input in forward.",
+            )
+            raise Wrong
+
+
+@check()
+def opcheck(subject: Subject) -> Iterator[Finding]:
+    """Operators made with ``torch.library`` pass ``torch.library.opcheck``.
+
+    It tests registration, schema and fake kernel. It does not see a wrong formula: it differentiates the sum of the
+    output, and compares the eager backward with the traced one, not with the truth. The other checks are for that.
+    """
+    samples: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+
+    class Collect(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func.namespace not in BUILT_IN:
+                # Copies: the operator may write to what it is given.
+                samples.setdefault(func, tree_map(_clone, (args, kwargs or {})))
+            return func(*args, **(kwargs or {}))
+
+    with Collect():
+        subject.run()
+    for operator, (args, kwargs) in samples.items():
+        fresh = tuple(
+            a.detach().clone().requires_grad_(is_differentiable(a)) if isinstance(a, Tensor) else a for a in args
+        )
+        results = torch.library.opcheck(operator, fresh, kwargs, raise_exception=False)
+        for test, outcome in results.items():
+            if isinstance(outcome, BaseException):
+                cause, fix = known(outcome) or OPCHECK.get(test) or explain(outcome)
+                yield finding("error", f"{operator}: opcheck's {test} fails: {first_line(outcome)}", cause, fix)
+
+
+@check(capability="compile")
+def compile(subject: Subject) -> Iterator[Finding]:
+    """``torch.compile(fullgraph=True)`` takes the function whole, and values and gradients stay the same.
+
+    A graph break, or code that the compiler cannot trace, is a capability that is not there. Another number is an
+    error.
+    """
+    torch._dynamo.reset()
+
+    def compiled(**options: Any) -> Outcome:
+        return subject.vjp(function=torch.compile(subject.function, backend="aot_eager", **options))
+
+    try:
+        if subject.random:
+            raise Refused("random numbers are drawn in another order")
+        refusal = None
+        try:
+            outcome = compiled(fullgraph=True)
+        except (Exception, SystemExit) as error:
+            refusal = error
+            torch._dynamo.reset()
+            try:
+                outcome = compiled()
+            except (Exception, SystemExit):
+                raise Refused(first_line(error)) from error
+        found = deviation(subject, lambda: outcome, subject.expected, 1e-7)
+        if found:
+            yield finding(
+                "error",
+                f"compiled, {found.text}",
+                "The compiler traces other code than runs in eager mode: a fake kernel that promises something else, a "
+                "mutation that is not declared, state or a data-dependent branch that was burned in.",
+                "Compare with TORCH_LOGS=aot_graphs; make the function free of side effects.",
+            )
+        elif refusal is not None:
+            raise Refused(first_line(refusal)) from refusal
+    finally:
+        torch._dynamo.reset()

@@ -1,0 +1,176 @@
+"""From a symptom to its likely cause: patterns in wrong numbers; exceptions are looked up in the error index."""
+
+import math
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook import errors
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
+
+# What torch raises where the audit gave another dtype, or left a tensor out, which the message does not say.
+CHANGED: tuple[tuple[str, str, str], ...] = (
+    (
+        r"expected scalar type|to have (?:the )?same dtype|must have the same dtype",
+        "Tensors of two dtypes meet: one of them was created or cast without regard to the input's.",
+        "Create tensors with dtype=input.dtype, and cast back what was cast.",
+    ),
+    (
+        r"'NoneType' object|unsupported operand type\(s\).*NoneType|got NoneType|not NoneType",
+        "None arrived where a tensor was expected: an optional argument, a tensor that is saved only for some inputs, "
+        "or with set_materialize_grads(False) the gradient of an output that nothing used.",
+        "Handle None before computing with it.",
+    ),
+)
+# All other messages are in the error index. Where several entries have one, it is this entry in an audit, which runs a
+# function by itself, without a loop, a model or an optimizer around it.
+ALONE: dict[str, str] = {
+    "backward through the graph a second time": "backward_again",
+    "does not require grad and does not have a grad_fn": "nothing_requires_grad",
+    "has been modified by an inplace operation": "input_changed",
+    "Can't call numpy() on Tensor that requires grad": "numpy_on_parameter",
+    "\" not implemented for '": "no_kernel_for_dtype",
+}
+LOOK = "Run the call of the summary under a debugger, or print the traceback."
+
+
+def first_line(error: BaseException, limit: int = 240) -> str:
+    """Type and message of an exception, cut short."""
+    lines = str(error).strip().splitlines() or [""]
+    text = f"{type(error).__name__}: {lines[0]}".removesuffix(": ")
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def known(error: BaseException) -> tuple[str, str] | None:
+    """Cause and fix of an exception with a known cause; None if the code may have raised it itself."""
+    text = f"{type(error).__name__}: {error}"
+    for pattern, cause, fix in CHANGED:
+        if re.search(pattern, text):
+            return cause, fix
+    found = errors.explain("".join(traceback.format_exception(error)))
+    names = {name for message, name in ALONE.items() if message in text}
+    fitting = found.entries[:1] if found.known == "yes" else [e for e in errors.entries() if e.name in names]
+    return next(((e.cause.replace("``", ""), e.fix.replace("``", "")) for e in fitting), None)
+
+
+def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:
+    """Cause and fix of an exception that came out of a function; ``fix`` is for one of which no more is known."""
+    return known(error) or (f"The code, or an operation in it, raises {first_line(error)}.", fix)
+
+
+def factor(ratio: float, subject: Subject, slot: int) -> str:
+    """What a constant factor may come from."""
+    sizes: dict[int, str] = {}
+    for name, tensor in [(subject.slots[i].name, subject.base[i]) for i in range(len(subject.slots))]:
+        sizes.setdefault(tensor.numel(), f"the number of elements of {name}")
+        for d, size in enumerate(tensor.shape):
+            sizes.setdefault(size, f"the size of dim {d} of {name}")
+    sizes.pop(1, None)
+    sizes.pop(0, None)
+    near = lambda a, b: math.isclose(a, b, rel_tol=1e-4)  # noqa: E731
+    if near(ratio, -1):
+        return "the sign is wrong"
+    for constant, name in ((2, "2"), (0.5, "1/2"), (math.pi, "π"), (1 / math.pi, "1/π"), (math.log(2), "log 2")):
+        if near(abs(ratio), constant):
+            return (
+                f"it is {name} times {'the negative of ' if ratio < 0 else ''}the right one: a factor was lost or added"
+            )
+    for n, name in sizes.items():
+        sign = " and has the wrong sign" if ratio < 0 else ""
+        if near(abs(ratio), n):
+            return f"it is {n} times too large{sign}; {n} is {name}: a division by it is missing, as in a mean"
+        if near(abs(ratio), 1 / n):
+            return f"it is {n} times too small{sign}; {n} is {name}: it was divided by once too often"
+    return f"it is {ratio:.10g} times the right one, everywhere: a constant factor is wrong"
+
+
+def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outputs: Sequence[Tensor]) -> str:
+    """What turns the expected gradient into the actual one, in words; empty if nothing is recognized."""
+    a, e = actual.detach(), expected.detach()
+    scale = float(e.abs().max()) if e.numel() else 0.0
+    close = lambda x, y: x.shape == y.shape and torch.allclose(x, y, rtol=1e-4, atol=1e-7 * scale)  # noqa: E731
+    if not a.isfinite().all():
+        return "it is not finite: something divides by zero or overflows"
+    if close(a, torch.zeros_like(a)):
+        return "it is zero everywhere: nothing flows back here"
+    if a.is_complex() and close(a, e.conj()):
+        return "it is the complex conjugate of the right one: torch multiplies by the conjugate of the derivative"
+    if scale:
+        ratio = float((a * e.conj()).sum().real / (e * e.conj()).sum().real)
+        if close(a, ratio * e):
+            return factor(ratio, subject, slot)
+    if a.dim() == 2 and a.shape[0] == a.shape[1] and close(a, e.mT):
+        return "it is the transpose of the right one"
+    if a.dim() and close(a.flip(-1), e):
+        return "it is the right one in reverse order"
+    if a.numel() and close(a, e.mean().expand_as(e)):
+        return "every entry is the mean of the right ones"
+    for name, other in _companions(subject, slot, e, outputs):
+        safe = torch.where(other.abs() < 1e-8, torch.ones_like(other), other)
+        if close(a, e * other):
+            return f"it is the right one times {name} once too often"
+        if close(a, e / safe):
+            return f"{name} is missing as a factor"
+        if close(a, e * other * other):
+            return f"it is the right one times the square of {name}"
+        difference = a - e
+        if scale and other.numel() > 1 and float(difference.abs().max()) > 1e-6 * scale:
+            ratio = float((difference * other.conj()).sum().real / (other * other.conj()).sum().real.clamp(min=1e-30))
+            if close(difference, ratio * other) and abs(ratio) > 1e-6:
+                return f"it differs from the right one by {ratio:.4g} times {name}: a term is missing or added"
+    good = torch.isclose(a, e, rtol=1e-4, atol=1e-7 * scale)
+    if good.any() and a.dim():
+        bad = (~good).nonzero()
+        fixed = [
+            f"dim {d} is {int(bad[0, d])}" for d in range(a.dim()) if a.shape[d] > 1 and len(bad[:, d].unique()) == 1
+        ]
+        where = f"; all of them where {' and '.join(fixed)}" if fixed and len(bad) < a.numel() else ""
+        return f"{len(bad)} of {a.numel()} entries are wrong{where}"
+    constant = (a - e).reshape(-1)
+    if constant.numel() > 1 and torch.allclose(constant, constant[0].expand_as(constant), rtol=1e-4, atol=1e-7 * scale):
+        amount = float(constant[0].real)
+        return f"it differs from the right one by {amount:.4g} everywhere: a sum over the whole is missing or added"
+    return ""
+
+
+def _companions(subject: Subject, slot: int, e: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that a gradient may have been multiplied with: what broadcasts to its shape."""
+    candidates = [
+        *((subject.slots[i].name, v) for i, v in enumerate(subject.base) if is_differentiable(v)),
+        *((f"output {i}", o) for i, o in enumerate(outputs) if is_differentiable(o)),
+        *((f"grad_output {i}", weights_of(outputs)[i]) for i, o in enumerate(outputs) if is_differentiable(o)),
+    ]
+    for name, tensor in candidates:
+        if tensor.is_complex() and not e.is_complex():
+            continue
+        try:
+            yield name, tensor.detach().to(e.dtype).expand(e.shape)
+        except RuntimeError:
+            continue
+
+
+def difference(actual: Tensor, expected: Tensor, rtol: float, scale: float = 0.0) -> str | None:
+    """Where two tensors differ most, in words; None if they agree relative to the largest entry or ``scale``."""
+    if actual.shape != expected.shape:
+        return f"shape {list(actual.shape)} in place of {list(expected.shape)}"
+    a, e = real([actual]), real([expected])
+    if a.numel() == 0:
+        return None
+    finite = e[e.isfinite()]
+    atol = rtol * max(scale, float(finite.abs().max()) if finite.numel() else 0.0)
+    good = torch.isclose(a, e, rtol=rtol, atol=atol, equal_nan=True)
+    if good.all():
+        return None
+    distance = torch.where(good, -1.0, torch.nan_to_num((a - e).abs(), nan=math.inf))
+    worst = int(distance.argmax())
+    index = [
+        int(i) for i in torch.unravel_index(torch.tensor(worst // (2 if actual.is_complex() else 1)), actual.shape)
+    ]
+    count = f"{int((~good).sum())} of {a.numel()} differ"
+    ours, wanted = (f"{float(v[worst]):.6g}" for v in (a, e))
+    if ours == wanted:
+        ours, wanted = (f"{float(v[worst]):.17g}" for v in (a, e))
+    return f"{ours} in place of {wanted} at {index} ({count})"

@@ -1,0 +1,154 @@
+"""Watching custom functions from inside: what they are given, return, save and change."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+
+@dataclass
+class ForwardCall:
+    """One forward: its arguments, and which tensors among them came back with other contents."""
+
+    cls: type[Function]
+    inputs: tuple[Any, ...]
+    changed: list[int] = field(default_factory=list)
+    dirty: list[int] = field(default_factory=list)
+    returned: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class BackwardCall:
+    """One backward: what it received, what it returned, and what it changed on the way."""
+
+    cls: type[Function]
+    ctx: Any
+    received: tuple[Any, ...]
+    returned: tuple[Any, ...] = ()
+    inputs: tuple[Any, ...] | None = None  # of the forward it belongs to
+    changed_received: list[int] = field(default_factory=list)
+    changed_saved: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Record:
+    """Everything seen during :func:`observing`."""
+
+    forwards: list[ForwardCall] = field(default_factory=list)
+    backwards: list[BackwardCall] = field(default_factory=list)
+    inside: list[type[Function]] = field(default_factory=list)  # backwards that are running now
+
+
+@contextlib.contextmanager
+def observing(classes: Sequence[type[Function]], *, saved: bool = True) -> Iterator[Record]:
+    """Record each forward and backward of some classes while inside.
+
+    ``saved`` reads the saved tensors before each backward to see whether it changes them.
+    """
+    record = Record()
+    # ctx is one object from forward to backward; a reference keeps its id from being used again.
+    calls: dict[int, tuple[Any, ForwardCall]] = {}
+    replaced: list[tuple[type[Function], str, Any]] = []
+
+    def replace(cls: type[Function], name: str, wrap: Callable[[Any], Any]) -> None:
+        replaced.append((cls, name, cls.__dict__.get(name)))
+        setattr(cls, name, staticmethod(wrap(getattr(cls, name))))
+
+    for cls in classes:
+        modern = cls.setup_context is not Function.setup_context
+        replace(cls, "forward", functools.partial(_forward, cls=cls, modern=modern, record=record, calls=calls))
+        if modern:
+            replace(cls, "setup_context", functools.partial(_setup_context, record=record, calls=calls))
+        name = "vjp" if cls.vjp is not Function.vjp and cls.backward is Function.backward else "backward"
+        replace(cls, name, functools.partial(_backward, cls=cls, record=record, calls=calls, saved=saved))
+    try:
+        yield record
+    finally:
+        for cls, name, original in reversed(replaced):
+            if original is None:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, original)
+
+
+def _forward(
+    function: Callable[..., Any],
+    cls: type[Function],
+    modern: bool,
+    record: Record,
+    calls: dict[int, tuple[Any, ForwardCall]],
+) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        inputs = args if modern else args[1:]
+        before = {i: a.detach().clone() for i, a in enumerate(inputs) if isinstance(a, Tensor)}
+        call = ForwardCall(cls, tuple(inputs))
+        record.forwards.append(call)
+        result = function(*args, **kwargs)
+        call.returned = list(result) if isinstance(result, tuple | list) else [result]
+        call.changed = [i for i, copy in before.items() if not same(inputs[i], copy)]
+        if not modern:
+            calls[id(args[0])] = (args[0], call)
+            call.dirty = _dirty(args[0], call)
+        return result
+
+    return forward
+
+
+def _setup_context(
+    function: Callable[..., Any], record: Record, calls: dict[int, tuple[Any, ForwardCall]]
+) -> Callable[..., Any]:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        result = function(ctx, inputs, output)
+        call = record.forwards[-1]
+        calls[id(ctx)] = (ctx, call)
+        call.dirty = _dirty(ctx, call)
+        return result
+
+    return setup_context
+
+
+def _dirty(ctx: Any, call: ForwardCall) -> list[int]:
+    marked = getattr(ctx, "dirty_tensors", None) or ()
+    return [i for i, a in enumerate(call.inputs) if any(a is m for m in marked)]
+
+
+def _backward(
+    function: Callable[..., Any],
+    cls: type[Function],
+    record: Record,
+    calls: dict[int, tuple[Any, ForwardCall]],
+    saved: bool,
+) -> Callable[..., Any]:
+    def backward(ctx: Any, *grads: Any) -> Any:
+        kept = calls.get(id(ctx))
+        call = BackwardCall(cls, ctx, grads, inputs=kept[1].inputs if kept else None)
+        record.backwards.append(call)
+        received = {i: g.detach().clone() for i, g in enumerate(grads) if isinstance(g, Tensor)}
+        tensors = [t for t in ctx.saved_tensors if t is not None] if saved else []
+        copies = [t.detach().clone() for t in tensors]
+        record.inside.append(cls)
+        try:
+            result = function(ctx, *grads)
+        finally:
+            record.inside.pop()
+        call.returned = tuple(result) if isinstance(result, tuple | list) else (result,)
+        call.changed_received = [i for i, copy in received.items() if not same(grads[i], copy)]
+        call.changed_saved = [i for i, (t, c) in enumerate(zip(tensors, copies, strict=True)) if not same(t, c)]
+        return result
+
+    return backward
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors hold the same numbers, NaN being equal to itself."""
+    a, b = a.detach(), b.detach()
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a, b) or (
+        (a.is_floating_point() or a.is_complex()) and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+    )

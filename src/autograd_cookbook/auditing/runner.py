@@ -1,0 +1,418 @@
+"""The audit: runs all checks on a function, each where it can do no harm, and reports."""
+
+import contextlib
+import faulthandler
+import gc
+import importlib
+import math
+import multiprocessing
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+import types
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from autograd_cookbook.auditing.arguments import FIRST, arguments, required, selected, subject_options
+from autograd_cookbook.auditing.checks import Check, all_checks, finding
+from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
+from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
+from autograd_cookbook.auditing.diagnose import explain, first_line, known
+from autograd_cookbook.auditing.report import Finding, Report
+from autograd_cookbook.auditing.state import preserved
+from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of
+
+TIMEOUT = 60.0
+HANGS = 3  # after so many cut-offs the rest is not waited for
+# Where fork is safe; elsewhere the checks run in the process of the caller.
+CAN_FORK = sys.platform == "linux"
+ORDER = {"error": 0, "warning": 1, "info": 2}
+
+Progress = Callable[[str, int, int], None]
+Event = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Everything that a process needs to run checks."""
+
+    function: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    options: dict[str, Any]
+    checks: tuple[Check, ...]
+
+
+@dataclass
+class _Outcome:
+    """What has come back so far."""
+
+    findings: list[Finding] = field(default_factory=list)
+    verdicts: dict[str, list[str]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    saved_bytes: int | None = None
+    stopped: bool = False
+
+
+def audit(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any] | Tensor,
+    *,
+    reference: Callable[..., Any] | None = None,
+    gradient: Literal["exact", "surrogate", "approximate"] | None = None,
+    surrogate: Callable[..., Any] | None = None,
+    tolerance: float | None = None,
+    require: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    only: Sequence[str] = (),
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    timeout: float = TIMEOUT,
+    isolate: bool | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Find out what is wrong with a differentiable function, and how to mend it.
+
+    Args:
+        fn: ``MyFunction.apply``, a callable around one, a module, or an operator of ``torch.library``.
+        inputs: the arguments of one typical call; small, with random values, at least one floating tensor that
+            requires grad. float32 is promoted to float64 (in a copy, and the report says so).
+        reference: a differentiable composition to compare values and gradients with, called as ``fn`` is.
+        gradient: "exact" (the default); "surrogate" if the backward is the derivative of ``surrogate`` on purpose;
+            "approximate" if it is an estimate, which is then measured and judged by ``tolerance``.
+        surrogate: the function whose gradient the backward declares, called as ``fn`` is.
+        tolerance: of an approximate gradient, the largest relative error of its mean; 0.05 unless given.
+        require: capabilities that must be "yes"; one that is not becomes an error.
+        skip: names of checks to leave out.
+        only: names of the only checks to run.
+        seed: what the global random generators are set to before each call.
+        device: where to move the inputs; the module or closure must be there already.
+        timeout: seconds after which a check is cut off.
+        isolate: run the checks in a process of their own (forked), where they can neither crash nor change this one.
+            The default is yes on Linux with everything on the CPU. Without it a check that hangs is interrupted only
+            where Python gets to run, in the main thread, and a crash is a crash.
+        progress: called with the name of the check that starts, its number, and how many there are.
+
+    Returns:
+        The report; ``report.ok`` is False if any finding is an error or a warning.
+
+    Raises:
+        TypeError: if ``fn`` is not callable, or returns no tensor; if the inputs hold no floating tensor that
+            requires grad.
+        ValueError: for an unknown option, check or capability.
+
+    >>> import torch
+    >>> from autograd_cookbook import audit
+    >>> x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    >>> report = audit(torch.sigmoid, (x,), skip=["compile"])
+    >>> report.ok, report.capabilities["second_order"], report.saved_bytes
+    (True, 'yes', 96)
+    """
+    checks = selected(only, skip)
+    args = arguments(fn, inputs)
+    options = subject_options(reference, gradient, surrogate, tolerance, seed, device)
+    require = required(require, checks)
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
+        raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+    on_cpu = all(t.device.type == "cpu" for t in args if isinstance(t, Tensor)) and device in (None, "cpu")
+    if isolate is None:
+        isolate = CAN_FORK and on_cpu and not torch.cuda.is_initialized()
+    elif isolate and not CAN_FORK:
+        raise ValueError(f"isolate=True needs a system that can fork, got {sys.platform}")
+    with preserved():  # the import changes the filters of warnings
+        importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
+    outcome = _Outcome()
+    events = _isolated if isolate else _in_process
+    _collect(events(_Task(fn, args, options, checks), timeout, outcome), checks, outcome, progress)
+    return _report(fn, outcome, checks, require)
+
+
+# --- running checks: a stream of events, from this process or from another ---
+
+
+def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
+    """Run some of the checks here. What is yielded can be sent to another process."""
+    with preserved(), torch.inference_mode(False), torch.enable_grad():
+        warnings.simplefilter("ignore")
+        yield ("start", FIRST)
+        start = time.perf_counter()
+        saved = None
+        with preserved():
+            subject, problem, notes = _prepared(task)
+            if problem is None:
+                with contextlib.suppress(Exception):
+                    saved = saved_beyond_inputs(subject)
+        yield ("facts", notes, saved, subject.custom)
+        if problem is not None:
+            named = replace(problem, check=FIRST, url=all_checks()[FIRST].url)
+            yield ("done", FIRST, [named], None, time.perf_counter() - start)
+            yield ("stop",)
+            return
+        found: dict[str, list[Finding]] = {}
+        for check in task.checks:
+            if check.name not in names or (check.needs and found.get(check.needs)):
+                continue
+            if check.name != FIRST:
+                yield ("start", check.name)
+                start = time.perf_counter()
+            with preserved():
+                found[check.name], verdict = _checked(check, subject)
+            yield ("done", check.name, found[check.name], verdict, time.perf_counter() - start)
+            if check.name == "repeatable" and any(f.severity == "error" for f in found[check.name]):
+                yield ("stop",)
+                return
+        yield ("facts", [subject.measured] if subject.measured else [], None, subject.custom)
+
+
+def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
+    subject = Subject(task.function, task.inputs, **task.options)
+    low = sorted(str(d).removeprefix("torch.") for d in subject.given - {torch.float64})
+    problem = prepare(subject)
+    if not low:
+        return subject, problem, []
+    notes = [f"the sample was in {', '.join(low)}: it was promoted to float64, in a copy"]
+    if problem is None or "float32" not in low:
+        return subject, problem, notes
+    for given in subject.given:
+        subject.cast_carried(torch.float64, given)
+    single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
+    if (again := prepare(single)) is None:
+        notes = [f"in float64, {problem.summary}: audited in float32, with wider tolerances"]
+    return single, again, notes
+
+
+def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]:
+    """Findings of one check, and the verdict on its capability."""
+    found: list[Finding] = []
+    verdict = "yes"
+    subject.rewind()
+    try:
+        for each in check.function(subject):
+            found += [each]  # one by one: what was found before an exception counts
+    except Wrong:
+        verdict = "wrong"
+    except Refused as refusal:
+        verdict = "no"
+        if check.capability != "module_copies":
+            found.append(finding("info", f"no {check.capability}: {refusal}", *_why(refusal)))
+    except NoTensorError:
+        raise
+    except (Exception, SystemExit) as error:
+        verdict = "wrong"
+        found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
+    if any(f.severity == "error" for f in found):
+        verdict = "wrong"
+    named = [replace(f, check=check.name, url=check.url) for f in found]
+    return named, verdict if check.capability else None
+
+
+def _why(refusal: Refused) -> tuple[str, str]:
+    declined = "The function or torch declines, with an exception.", "Nothing, unless it is needed."
+    return known(refusal.__cause__ or refusal) or declined
+
+
+def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]:
+    """Without isolation; a hang is interrupted where Python gets to run."""
+    kept = [
+        (t, t.data, t.detach().clone(), t.requires_grad, t.grad if t.is_leaf else None)
+        for t in tensors_of(task.function, task.inputs)
+    ]
+
+    def too_long(*_: Any) -> None:
+        raise TimeoutError(f"cut off after {timeout:g} s")
+
+    can_interrupt = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGALRM, too_long) if can_interrupt else None
+    try:
+        for event in _perform(task, [c.name for c in task.checks]):
+            if can_interrupt:
+                signal.setitimer(signal.ITIMER_REAL, timeout if event[0] == "start" else 0)
+            yield event
+    finally:
+        if can_interrupt:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler)
+        for tensor, data, contents, requires_grad, grad in kept:
+            with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                tensor.data = data
+                if not (tensor.shape == contents.shape and torch.equal(tensor, contents)):
+                    tensor.copy_(contents)
+            if tensor.is_leaf and not tensor.is_inference():
+                tensor.requires_grad_(requires_grad)
+                tensor.grad = grad
+
+
+def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]:
+    """In forked processes: when one hangs or dies, another goes on behind the check that it was at."""
+    context = multiprocessing.get_context("fork")
+    remaining = [c.name for c in task.checks]
+    hangs, custom = 0, True
+    while remaining:
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(task, remaining, theirs), daemon=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # newer Pythons warn of threads; the child uses one
+            process.start()
+        theirs.close()
+        current, problem = FIRST, None
+        try:
+            while True:
+                if not ours.poll(timeout):
+                    problem = f"it does not come back: cut off after {timeout:g} s"
+                    hangs += 1
+                    break
+                try:
+                    event = ours.recv()
+                except EOFError:
+                    process.join()
+                    problem = f"the process dies ({_exit(process.exitcode)})"
+                    break
+                if event[0] == "start":
+                    current = event[1]
+                if event[0] == "facts":
+                    custom = event[3]
+                if event[0] == "end":
+                    return
+                yield event
+                if event[0] == "done":
+                    remaining = [n for n in remaining if n != event[1]]
+        finally:
+            if process.is_alive():
+                process.kill()
+            process.join()
+            ours.close()
+        check = next(c for c in task.checks if c.name == current)
+        cause = (
+            "An endless loop, a deadlock, or far too much work."
+            if "back" in problem
+            else ("Memory is written to or read where it must not be, or the code leaves the process.")
+        )
+        cut_off = finding(
+            "error" if custom else "info",
+            f"during this check ({check.purpose.rstrip('.').replace('``', '')}), {problem}",
+            cause,
+            "Run the call of this check alone, with only= and isolate=False.",
+        )
+        cut_off = replace(cut_off, check=current, url=check.url)
+        yield ("done", current, [cut_off], "wrong" if check.capability else None, timeout if "back" in problem else 0.0)
+        remaining = remaining[remaining.index(current) + 1 :] if current in remaining else remaining[1:]
+        if current == FIRST:
+            yield ("stop",)
+            return
+        if hangs >= HANGS and remaining:
+            yield (
+                "facts",
+                [f"after {hangs} checks that hung, these were not run: {', '.join(remaining)}"],
+                None,
+                custom,
+            )
+            return
+
+
+def _exit(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    return f"exit status {code}"
+
+
+def _child(task: _Task, names: list[str], connection: Connection) -> None:
+    """The life of a forked process: no threads, no output, and nothing that outlives it."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (1, 2):
+        os.dup2(null, stream)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (pytest and notebooks have put others there)
+    faulthandler.disable()  # a crash is reported
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)  # the threads of the parent are not here
+    gc.freeze()  # what the parent made is no garbage of ours: collections are quick
+    try:
+        for event in _perform(task, names):
+            connection.send(event)
+        connection.send(("end",))
+    except NoTensorError as error:
+        connection.send(("invalid", str(error)))
+    os._exit(0)
+
+
+# --- from events to a report ---
+
+
+def _collect(events: Iterator[Event], checks: Sequence[Check], outcome: _Outcome, progress: Progress | None) -> None:
+    numbers = {c.name: i for i, c in enumerate(checks, 1)}
+    capability = {c.name: c.capability for c in checks}
+    try:
+        for event in events:
+            match event:
+                case ("start", name):
+                    if progress:
+                        progress(name, numbers[name], len(checks))
+                case ("facts", notes, saved, _):
+                    outcome.notes += [n for n in notes if n not in outcome.notes]
+                    outcome.saved_bytes = saved if saved is not None else outcome.saved_bytes
+                case ("done", name, findings, verdict, seconds):
+                    outcome.findings += findings
+                    outcome.seconds[name] = round(seconds, 4)
+                    if (listed := capability[name]) is not None:
+                        outcome.verdicts.setdefault(listed, []).append(verdict)
+                case ("invalid", message):
+                    raise TypeError(message)
+                case ("stop",):
+                    outcome.stopped = True
+    except NoTensorError as error:
+        raise TypeError(str(error)) from None
+
+
+def _report(fn: Callable[..., Any], outcome: _Outcome, checks: Sequence[Check], require: Sequence[str]) -> Report:
+    capabilities = {}
+    module = isinstance(fn, nn.Module)
+    for name in dict.fromkeys(c.capability for c in checks if c.capability):
+        verdicts = outcome.verdicts.get(name)
+        if name == "module_copies" and not module:
+            continue
+        if verdicts is None and not outcome.stopped:
+            continue  # not run
+        verdicts = verdicts or ["no"]
+        capabilities[name] = "wrong" if "wrong" in verdicts else "no" if "no" in verdicts else "yes"
+    findings = list(outcome.findings)
+    by_capability = {c.capability: c for c in checks if c.capability}
+    for name in require:
+        if capabilities.get(name) != "yes":
+            check = by_capability[name]
+            why = next((f.summary for f in findings if f.check == check.name), "it was not measured")
+            required = finding("error", f"{name} is required, and is {capabilities.get(name, 'unknown')!r}: {why}",
+                               "require= asks for this capability.", "Provide it, or do not require it.")  # fmt: skip
+            findings.append(replace(required, check=check.name, url=check.url))
+    findings.sort(key=lambda f: ORDER[f.severity])
+    if outcome.stopped:
+        outcome.notes.append("the audit stopped there: nothing else can be said before that is mended")
+    return Report(
+        subject=name_of(fn),
+        findings=tuple(findings),
+        capabilities=capabilities,
+        saved_bytes=outcome.saved_bytes,
+        checks=tuple(outcome.seconds),
+        seconds=outcome.seconds,
+        notes=tuple(outcome.notes),
+        versions={"torch": torch.__version__, "python": platform.python_version()},
+    )
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """What people call the function."""
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, type):
+        return owner.__qualname__
+    if isinstance(fn, nn.Module):
+        return type(fn).__qualname__
+    if not isinstance(fn, types.FunctionType):
+        return str(getattr(fn, "__name__", None) or getattr(fn, "_name", None) or type(fn).__qualname__)
+    return fn.__qualname__

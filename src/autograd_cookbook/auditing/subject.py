@@ -1,0 +1,405 @@
+"""The function under audit: how to call it, and what of it can be differentiated."""
+
+import functools
+import inspect
+import time
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Generator, Tensor, nn
+from torch.autograd import Function
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from autograd_cookbook.auditing.state import seed_everything
+
+Values = Sequence[Tensor]
+
+
+class Refused(Exception):  # noqa: N818 (an answer, not an error)
+    """The function, or torch on its behalf, declines with an exception."""
+
+
+class Wrong(Exception):  # noqa: N818 (an answer, not an error)
+    """The capability is there and gives a wrong number, whatever the severity of that."""
+
+
+@dataclass
+class Slot:
+    """A tensor that the function depends on: in its arguments, or in what it carries along."""
+
+    name: str
+    place: int | None  # among the flattened arguments; None for a tensor that is carried along
+    tensor: Tensor
+    leaf: bool
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the tensor is a parameter or in a closure, and so the same object in every call."""
+        return self.place is None
+
+
+@dataclass
+class Run:
+    """One call: the leaves that it was made with (None where no gradient is wanted), and its output tensors."""
+
+    leaves: list[Tensor | None]
+    passed: list[Tensor]
+    outputs: list[Tensor]
+    raw: Any = field(repr=False)
+
+    def leaves_of(self, slots: Sequence[int]) -> list[Tensor]:
+        """The leaves of some slots, of which all want a gradient."""
+        return [leaf for s in slots if (leaf := self.leaves[s]) is not None]
+
+    def gradients(self, weights: Sequence[Tensor | None] | None = None, **options: Any) -> list[Tensor | None]:
+        """Run the backward; what arrived at each leaf. ``weights`` go to the outputs that require grad."""
+        active = [o for o in self.outputs if o.requires_grad]
+        if not active:
+            raise RuntimeError("no output requires grad")
+        weights = weights_of(active) if weights is None else list(weights)
+        kept = [(o, w) for o, w in zip(active, weights, strict=True) if w is not None]
+        for leaf in self.leaves:
+            if leaf is not None:
+                leaf.grad = None
+        torch.autograd.backward([o for o, _ in kept], [w for _, w in kept], **options)
+        return [None if leaf is None else leaf.grad for leaf in self.leaves]
+
+
+def is_differentiable(value: Any) -> bool:
+    """Whether a value is a tensor through which autograd can flow."""
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def weights_of(outputs: Sequence[Tensor]) -> list[Tensor]:
+    """Numbers between 0.5 and 1.5 for each tensor that differ from place to place, computed alike on every call."""
+    return [_weights(output, k) for k, output in enumerate(outputs)]
+
+
+def _weights(output: Tensor, k: int) -> Tensor:
+    # Other numbers for each output: y and -y must not cancel.
+    steps = torch.arange(output.numel(), device=output.device, dtype=torch.float64).reshape(output.shape)
+    weights = 1 + 0.5 * torch.sin(1 + k + (1 + 0.3 * k) * steps)
+    if output.is_complex():
+        weights = torch.complex(weights, 0.5 * torch.cos(2 * steps + k))
+    return weights.to(output.dtype)
+
+
+def real(tensors: Sequence[Tensor]) -> Tensor:
+    """All numbers of some tensors in one float64 vector, complex ones as pairs."""
+    parts = [torch.view_as_real(t.detach().resolve_conj()) if t.is_complex() else t.detach() for t in tensors]
+    return torch.cat([p.reshape(-1).double().cpu() for p in parts]) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """A copy that is contiguous, with neither view nor lazy conjugate."""
+    return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+class Subject:
+    """The function with its sample, promoted to float64.
+
+    Args:
+        function: what is audited.
+        args: its arguments; the tensors among them that require grad are the leaves.
+        seed: what the global generators are set to before each call.
+        gradient: "exact", "surrogate" or "approximate".
+        surrogate: the function whose gradient the backward declares.
+        reference: a composition to compare values and gradients with.
+        tolerance: largest relative error of an approximate gradient.
+        device: where the inputs are moved to.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        *,
+        seed: int = 0,
+        gradient: str = "exact",
+        surrogate: Callable[..., Any] | None = None,
+        reference: Callable[..., Any] | None = None,
+        tolerance: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        self.function, self.seed, self.gradient = function, seed, gradient
+        self.surrogate, self.reference, self.tolerance = surrogate, reference, tolerance
+        self.dtype = dtype
+        self.flat, self.spec = tree_flatten(args)
+        if device is not None:
+            self.flat = [
+                a.detach().to(device).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in self.flat
+            ]
+        carried = list(_carried(self.function, self.flat))
+        self.carried = [v for _, v in carried if is_differentiable(v)]
+        self.slots = [*self._argument_slots(), *self._hidden_slots(carried)]
+        self.given = {slot.tensor.dtype.to_real() for slot in self.slots if slot.leaf}
+        for given in self.given - {dtype}:
+            self.cast_carried(given, dtype)
+        generators = {id(g): g for g in (*self.flat, *(v for _, v in carried)) if isinstance(g, Generator)}
+        self.generators = [(g, g.get_state()) for g in generators.values()]
+        self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
+        self.in_place = False  # whether it writes to an argument
+        self.base = [self.promoted(slot) for slot in self.slots]
+        self.classes: list[type[Function]] = []
+        self.operators: list[Any] = []
+        self.active: list[int] = []  # which outputs can be differentiated
+        self.random = False
+        self.right = True  # until the first derivative turns out to be wrong
+        self.measured = ""  # what an approximate gradient is like
+
+    def promoted(self, slot: Slot) -> Tensor:
+        """The sample's tensor as a dense copy; in the dtype of the audit if it had that of the leaves."""
+        value = dense(slot.tensor)
+        if is_differentiable(value) and value.dtype.to_real() in self.given and not slot.hidden:
+            value = value.to(self.dtype.to_complex() if value.is_complex() else self.dtype)
+        return value
+
+    def cast_carried(self, given: torch.dtype, wanted: torch.dtype) -> None:
+        """Bring parameters, buffers and closure tensors from one dtype to another, as ``module.to`` does."""
+        for tensor in self.carried:
+            if tensor.dtype.to_real() is given:
+                tensor.data = tensor.data.to(wanted.to_complex() if tensor.is_complex() else wanted)
+                tensor.grad = None
+
+    # --- what it depends on ---
+
+    def _argument_slots(self) -> Iterator[Slot]:
+        names = _argument_names(self.flat, self.spec)
+        for place, (name, value) in enumerate(zip(names, self.flat, strict=True)):
+            if isinstance(value, Tensor):
+                yield Slot(name, place, value, is_differentiable(value) and value.requires_grad)
+
+    def _hidden_slots(self, carried: list[tuple[str, Any]]) -> Iterator[Slot]:
+        seen = {id(a) for a in self.flat}
+        for name, value in carried:
+            if is_differentiable(value) and value.is_leaf and value.requires_grad and id(value) not in seen:
+                seen.add(id(value))
+                yield Slot(name, None, value, True)
+
+    @property
+    def leaves(self) -> list[int]:
+        """Which slots can be differentiated with respect to."""
+        return [i for i, slot in enumerate(self.slots) if slot.leaf]
+
+    @property
+    def custom(self) -> bool:
+        """Whether a gradient of somebody's own takes part, and not torch's alone."""
+        return bool(self.classes or self.operators)
+
+    # --- calling it ---
+
+    def copies(self, change: Callable[[Tensor], Tensor] = torch.clone) -> list[Tensor]:
+        """The sample's values, each differentiable one put through ``change``."""
+        return [change(v) if is_differentiable(v) else v.clone() for v in self.base]
+
+    def rewind(self, offset: int = 0) -> None:
+        """Bring all random generators where they are at the beginning of each call."""
+        seed_everything(self.seed + offset)
+        for generator, state in self.generators:
+            generator.set_state(state)
+            if offset:
+                generator.manual_seed(self.seed + offset)
+
+    def arguments(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """The arguments with these tensors in their slots."""
+        flat = list(self.flat)
+        for slot, tensor in zip(self.slots, tensors, strict=True):
+            if slot.place is not None:
+                flat[slot.place] = tensor
+        return tree_unflatten(flat, self.spec)
+
+    def run(
+        self,
+        values: Values | None = None,
+        requires: Sequence[bool] | None = None,
+        *,
+        function: Callable[..., Any] | None = None,
+        through: Callable[[Tensor], Tensor] | None = None,
+        rewind: bool = True,
+    ) -> Run:
+        """Call the function (or another in its place) on these values, with gradients for some of the leaves.
+
+        The tensors among the arguments go ``through`` a differentiable function first, if there is one.
+        """
+        values = self.copies() if values is None else values
+        requires = [slot.leaf for slot in self.slots] if requires is None else requires
+        leaves: list[Tensor | None] = []
+        passed: list[Tensor] = []
+        for slot, value, wanted in zip(self.slots, values, requires, strict=True):
+            if slot.hidden:
+                tensor = slot.tensor
+                with torch.no_grad():
+                    if tensor.shape == value.shape and not torch.equal(tensor, value):
+                        tensor.copy_(value)
+                tensor.requires_grad_(wanted)
+            else:
+                tensor = value.detach()
+                if wanted:
+                    tensor.requires_grad_()
+            leaves.append(tensor if wanted else None)
+            if not slot.hidden:
+                tensor = through(tensor) if through else tensor.clone() if self.nonleaf else tensor
+            passed.append(tensor)
+        if rewind:
+            self.rewind()
+        raw = (self.function if function is None else function)(*self.arguments(passed))
+        return Run(leaves, passed, [o for o in tree_leaves(raw) if isinstance(o, Tensor)], raw)
+
+    def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:
+        """The outputs that can be differentiated, as one real vector, computed without a graph."""
+        with torch.no_grad():
+            outputs = self.run(values, [False] * len(self.slots), function=function).outputs
+        return real([outputs[i] for i in self.active])
+
+    def vjp(
+        self,
+        values: Values | None = None,
+        requires: Sequence[bool] | None = None,
+        *,
+        function: Callable[..., Any] | None = None,
+        change: Callable[[Tensor], Tensor] | None = None,
+        through: Callable[[Tensor], Tensor] | None = None,
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Outputs, and the gradient of each slot for weighted outputs: None where there is none.
+
+        The weights, which are the grad_outputs, are put through ``change``.
+        """
+        run = self.run(values, requires, function=function, through=through)
+        outputs = [o for o in run.outputs if o.requires_grad]
+        weights = weights_of(outputs)
+        if requires is not None and len(outputs) < len(run.outputs):
+            # An output keeps its weight where others, that depend on frozen inputs alone, have none.
+            candidates = [run.outputs[i] for i in self.active]
+            weights = [w for w, o in zip(weights_of(candidates), candidates, strict=True) if o.requires_grad]
+        grads = run.gradients(weights if change is None else [change(w) for w in weights])
+        return [o.detach() for o in run.outputs], grads
+
+    def affordable(self, elements: int, seconds: float = 0.3) -> bool:
+        """Whether one call on so many numbers should take no longer than this, by what the sample took."""
+        # Up to a few thousand numbers it is the calls that cost, not the numbers.
+        return self.cost * max(1.0, elements / max(1000, sum(v.numel() for v in self.base))) ** 1.5 < seconds
+
+    @functools.cached_property
+    def cost(self) -> float:
+        """Seconds for one call with its backward, on the sample."""
+        start = time.perf_counter()
+        self.vjp()
+        return time.perf_counter() - start
+
+    @functools.cached_property
+    def expected(self) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Outputs and gradients on the sample, with everything contiguous: the measure for all variations."""
+        outputs, grads = self.vjp()
+        return [o.clone() for o in outputs], [None if g is None else g.clone() for g in grads]
+
+    def describe(self, slot: int, index: int | None = None) -> str:
+        """Name of a slot, with the place of an entry: "input 1 at [2, 0]"."""
+        name = self.slots[slot].name
+        if index is None:
+            return name
+        value = self.base[slot]
+        if value.is_complex():
+            part, index = (" (imaginary part)", index // 2) if index % 2 else (" (real part)", index // 2)
+        else:
+            part = ""
+        place = [int(i) for i in torch.unravel_index(torch.tensor(index), value.shape)] if value.dim() else []
+        return f"{name} at {place}{part}" if place else f"{name}{part}"
+
+
+def _argument_names(flat: list[Any], spec: Any) -> list[str]:
+    numbers = tree_unflatten(list(range(len(flat))), spec)
+    names = [""] * len(flat)
+
+    def walk(node: Any, name: str) -> None:
+        if isinstance(node, int):
+            names[node] = name
+        elif isinstance(node, dict):
+            for key, child in node.items():
+                walk(child, f"{name}[{key!r}]")
+        elif isinstance(node, list | tuple):
+            for i, child in enumerate(node):
+                walk(child, f"{name}[{i}]")
+
+    for i, node in enumerate(numbers):
+        walk(node, f"input {i}")
+    return [name or f"input {i}" for i, name in enumerate(names)]
+
+
+def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
+    """Tensors and generators that a callable carries: parameters, closures, bound arguments, referred globals."""
+    seen: set[int] = set()
+
+    def walk(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+        if id(value) in seen or depth > 4:
+            return
+        if isinstance(value, Tensor | Generator):
+            seen.add(id(value))
+            yield name, value
+        elif isinstance(value, nn.Module):
+            seen.add(id(value))
+            yield from ((f"parameter {parameter}", tensor) for parameter, tensor in value.named_parameters())
+            yield from ((f"buffer {buffer}", tensor) for buffer, tensor in value.named_buffers())
+        elif isinstance(value, functools.partial):
+            for child in (value.func, *value.args, *value.keywords.values()):
+                yield from walk(name, child, depth + 1)
+        elif isinstance(value, types.MethodType | types.BuiltinMethodType):
+            owner = value.__self__
+            if isinstance(owner, type) and issubclass(owner, Function):
+                for method in ("forward", "setup_context"):
+                    yield from walk(name, inspect.getattr_static(owner, method, None), depth + 1)
+            elif isinstance(owner, nn.Module):
+                yield from walk(name, owner, depth + 1)
+        elif isinstance(value, staticmethod):
+            yield from walk(name, value.__func__, depth)
+        elif isinstance(value, types.FunctionType):
+            seen.add(id(value))
+            if (value.__module__ or "").partition(".")[0] == "torch":
+                return
+            for cell_name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+                try:
+                    content = cell.cell_contents
+                except ValueError:  # not filled yet
+                    continue
+                yield from walk(f"closure variable {cell_name}", content, depth + 1)
+            for global_name in value.__code__.co_names:
+                content = value.__globals__.get(global_name)
+                yield from walk(f"global variable {global_name}", content, depth + 1)
+        elif isinstance(value, list | tuple) and len(value) <= 64:
+            for i, child in enumerate(value):
+                yield from walk(f"{name}[{i}]", child, depth + 1)
+
+    yield from walk("function", function, 0)
+    for i, value in enumerate(flat):
+        if not isinstance(value, Tensor):
+            yield from walk(f"input {i}", value, 1)
+
+
+def tensors_of(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor]:
+    """Every tensor that belongs to the caller: in the arguments, and carried along by the function."""
+    flat = tree_leaves(args)
+    return [v for v in (*flat, *(v for _, v in _carried(function, flat))) if isinstance(v, Tensor)]
+
+
+def functions_of(outputs: Sequence[Tensor]) -> list[type[Function]]:
+    """The classes of custom functions in the graph behind some outputs, those nearest to the outputs first."""
+    found: dict[type[Function], None] = {}
+    for node in nodes_of(outputs):
+        if (cls := getattr(node, "_forward_cls", None)) is not None:
+            found[cls] = None
+    return list(found)
+
+
+def nodes_of(outputs: Sequence[Tensor]) -> list[Any]:
+    """All nodes of the graph behind some outputs."""
+    pending = [o.grad_fn for o in outputs if o.grad_fn is not None]
+    seen: dict[Any, None] = {}
+    while pending:
+        node = pending.pop(0)
+        if node not in seen:
+            seen[node] = None
+            pending += [n for n, _ in node.next_functions if n is not None]
+    return list(seen)

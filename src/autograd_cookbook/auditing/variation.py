@@ -1,0 +1,107 @@
+"""The same computation in other circumstances, which must come to the same numbers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.subject import Subject, is_differentiable
+
+Outcome = tuple[Sequence[Tensor], Sequence[Tensor | None]]  # outputs, and gradients by slot
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """What went otherwise: an exception, or a number. ``slot`` is None if it is an output that differs."""
+
+    text: str
+    error: BaseException | None = None
+    slot: int | None = None
+
+    def advice(self, cause: str, fix: str) -> tuple[str, str]:
+        """Cause and fix: what is known about an exception, otherwise what is given."""
+        return explain(self.error) if self.error is not None else (cause, fix)
+
+
+def deviation(
+    subject: Subject, outcome: Callable[[], Outcome], expected: Outcome, rtol: float | None = None
+) -> Deviation | None:
+    """Run something and compare it with what is expected: the first thing that differs, or None."""
+    rtol = max(1e-9, 20 * torch.finfo(subject.dtype).eps) if rtol is None else rtol
+    try:
+        outputs, grads = outcome()
+    except (Exception, SystemExit) as error:
+        return Deviation(f"it raises {first_line(error)}", error)
+    for i, theirs in enumerate(expected[0]):
+        what = difference(outputs[i].detach(), theirs, rtol) if i < len(outputs) else "missing"
+        if what:
+            return Deviation(f"output {i} is {what}")
+    # Gradients that cancel to zero, such as that of a bias before a normalization, are noise beside the others.
+    scale = 1e-4 * max(
+        (float(torch.nan_to_num(g.abs()).max()) for g in expected[1] if g is not None and g.numel()), default=0.0
+    )
+    for slot, wanted in enumerate(expected[1]):
+        if not subject.slots[slot].leaf:
+            continue
+        zero = torch.zeros_like(subject.base[slot])
+        ours = grads[slot] if slot < len(grads) else None
+        if ours is None and wanted is None:
+            continue
+        a, e = (zero if g is None else g.detach() for g in (ours, wanted))
+        if what := difference(a, e, rtol, scale):
+            return Deviation(f"the gradient of {subject.describe(slot)} is {what}", slot=slot)
+    return None
+
+
+def _fill(tensor: Tensor) -> Tensor:
+    """What lies between the numbers: NaN, so that whoever reads it is found out."""
+    return torch.full_like(tensor, torch.nan) if is_differentiable(tensor) else torch.zeros_like(tensor)
+
+
+def strided(tensor: Tensor) -> Tensor:
+    """The same tensor with room after every element: no two neighbors in memory."""
+    return torch.stack([tensor, _fill(tensor)], -1)[..., 0]
+
+
+def spaced_rows(tensor: Tensor) -> Tensor:
+    """The same tensor as a slice of one with longer rows, as ``qkv[..., :n]`` is."""
+    return torch.cat([tensor, _fill(tensor)], -1)[..., : tensor.shape[-1]] if tensor.dim() > 1 else tensor.clone()
+
+
+def offset(tensor: Tensor) -> Tensor:
+    """The same tensor, beginning one element into its storage."""
+    return torch.cat([_fill(tensor.reshape(-1)[:1]), tensor.reshape(-1)])[1:].view(tensor.shape)
+
+
+def transposed(tensor: Tensor) -> Tensor:
+    """The same tensor with its dims in reverse order in memory."""
+    order = tuple(reversed(range(tensor.dim())))
+    return tensor.permute(order).contiguous().permute(order)
+
+
+def swapped(tensor: Tensor) -> Tensor:
+    """The same tensor with its last two dims exchanged in memory."""
+    return tensor.mT.contiguous().mT if tensor.dim() > 1 else tensor.clone()
+
+
+def channels_last(tensor: Tensor) -> Tensor:
+    """The same tensor in the layout that convolutions of images like."""
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor.clone()
+
+
+def lazily_conjugated(tensor: Tensor) -> Tensor:
+    """The same tensor as a conjugate that nobody has computed yet."""
+    return tensor.conj().resolve_conj().conj() if tensor.is_complex() else tensor.clone()
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "strided": strided,
+    "a slice of longer rows": spaced_rows,
+    "transposed": transposed,
+    "transposed in the last two dims": swapped,
+    "offset in storage": offset,
+    "channels-last": channels_last,
+    "lazily conjugated": lazily_conjugated,
+}

@@ -1,0 +1,336 @@
+"""Which entry explains a message: its wordings are compared word by word, what stands around it is evidence.
+
+A wording is a row of words and variables (``<node>``, ``<op>``, ``<shape>`` …; ``*`` is a name of the reader's). The
+leading sentences decide. Words that few wordings have count more, and so does a row of words in the right order.
+Everything that is particular to a message is data of the index; the browser interprets the same data.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled
+
+TOKENS = 240  # of one message that are compared
+CANDIDATES = 16  # wordings that are compared word by word, for each message
+
+
+@dataclass(frozen=True)
+class Text:
+    """A message in tokens; ``ends`` has, for each token, where its sentence ends."""
+
+    tokens: tuple[str, ...]
+    values: tuple[str, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Match:
+    """How well an entry explains a message.
+
+    Args:
+        entry: which, by its place in the index.
+        message: what it explains.
+        score: 1 if every word of the leading sentence is there in this order, and no other.
+        share: how much of the wording's leading sentence is there.
+        weight: how much that is.
+        values: what the variables are in the message, by kind: ``{"node": ["MulBackward0"]}``.
+        proven: whether the message cannot be one of another library.
+    """
+
+    entry: int
+    message: Message
+    score: float
+    share: float
+    weight: float
+    values: dict[str, list[str]] = field(compare=False)
+    proven: bool
+
+
+class Matcher:
+    """The index, interpreted."""
+
+    def __init__(self, index: dict[str, Any]) -> None:
+        self.rules: dict[str, Any] = index["rules"]
+        self.entries: list[dict[str, Any]] = index["entries"]
+        rules = self.rules["tokens"]
+        self.drop = frozenset(rules["drop"])
+        self.plain = frozenset(rules["plain"])
+        self.nodes = frozenset(index["nodes"])
+        # Several entries may say the same: each wording is compared once, for all that have it.
+        wordings: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        for i, entry in enumerate(self.entries):
+            for lead, tail, kind in entry["wordings"]:
+                wordings.setdefault((lead, tail), []).append((i, kind))
+        self.owners = list(wordings.values())
+        self.leads = [lead.split(" ") for lead, _ in wordings]
+        self.tails = [tail.split(" ") if tail else [] for _, tail in wordings]
+        self.having: dict[str, list[int]] = {}
+        for i, lead in enumerate(self.leads):
+            for word in dict.fromkeys(lead):
+                if word not in ("*", "<number>"):
+                    self.having.setdefault(word, []).append(i)
+        # A word is as rare as the messages that have it are few.
+        total = len(self.entries)
+        self.weight = {
+            word: self._weight(word, math.log(1 + total / len({self.owners[i][0][0] for i in found})))
+            for word, found in self.having.items()
+        }
+        # What only words of Python itself say, any program can have said.
+        self.plainly = [sum(self.tells(word) for word in lead) < 2 for lead in self.leads]
+        self.totals = [sum(self.weight.get(word, 0.0) for word in lead) for lead in self.leads]
+        self.distinct = [sum(self.weight.get(word, 0.0) for word in dict.fromkeys(lead)) for lead in self.leads]
+
+    def _weight(self, word: str, rarity: float) -> float:
+        if word[0] == "<":
+            return float(self.rules["tokens"]["variable_weight"])
+        return rarity * self.rules["tokens"]["plain_weight"] if word in self.plain else rarity
+
+    def tells(self, word: str) -> int:
+        """How much a word says of where it is from; names of the code say it alone."""
+        return 0 if word[0] in "<*" or word in self.plain else 2 if "_" in word else 1
+
+    def weigh(self, word: str) -> float:
+        """How much a word of a paste counts."""
+        if word == "<number>":
+            return 0.0
+        known = self.weight.get(word)
+        if known is not None:
+            return known
+        return min(self.rules["tokens"]["unknown_weight"], self._weight(word, self.rules["tokens"]["unknown_weight"]))
+
+    def read(self, message: Message) -> Text:
+        """The tokens of a message; its type is one of them where a wording has it."""
+        kind = message.kind.lower()
+        text = f"{message.kind}: {message.text}" if kind in self.weight else message.text
+        return tokenized(text, self.rules["tokens"], self.drop)
+
+    def rank(self, paste: Paste, facts: "Facts") -> list[Match]:
+        """The entries, the best first, each for the message that it explains best."""
+        best: dict[int, Match] = {}
+        bonus = self.rules["score"]["proven"]
+        for message in paste.messages:
+            for match in self._matches(message, facts):
+                other = best.get(match.entry)
+                if other is None or match.score + bonus * match.proven > other.score + bonus * other.proven:
+                    best[match.entry] = match
+        return sorted(best.values(), key=lambda match: (-match.score, match.entry))
+
+    def _matches(self, message: Message, facts: "Facts") -> Iterator[Match]:
+        text = self.read(message)
+        shared: dict[int, float] = {}
+        positions: dict[str, list[int]] = {}
+        sums = [0.0]
+        for j, word in enumerate(text.tokens):
+            if word not in positions:
+                for i in self.having.get(word, ()):
+                    shared[i] = shared.get(i, 0.0) + self.weight[word]
+            positions.setdefault(word, []).append(j)
+            sums.append(sums[-1] + self.weigh(word))
+        chosen = sorted(shared, key=lambda i: (-shared[i] * shared[i] / max(self.distinct[i], 1.0), i))
+        for i in chosen[:CANDIDATES]:
+            yield from self._compared(i, message, text, positions, sums, facts)
+
+    def _compared(
+        self,
+        i: int,
+        message: Message,
+        text: Text,
+        positions: Mapping[str, Sequence[int]],
+        sums: Sequence[float],
+        facts: "Facts",
+    ) -> Iterator[Match]:
+        """A wording with a message, for each entry that has it."""
+        rules = self.rules["score"]
+        matched, first, last = chain(self.leads[i], positions, sums, self.weight, rules)
+        total = max(self.totals[i], 1e-9)
+        share = matched / total
+        explained = min(1.0, matched / max(sums[text.ends[last]] - sums[text.starts[first]], 1e-9))
+        score = share * (1 - rules["explained"] + rules["explained"] * explained)
+        if self.plainly[i] and share < rules["whole"]:
+            score *= share
+        elif matched >= rules["enough"]:  # a part of a message, with little around it
+            score = max(score, explained * (0.5 + 0.45 * share))
+        if tail := [(self.weight.get(word, 1.0), word in positions) for word in self.tails[i]]:
+            score += rules["tail"] * sum(w for w, there in tail if there) / sum(w for w, _ in tail)
+        else:
+            score += rules["tail"] / 2
+        if not ((message.part == WARNING and not facts.raised) or (message.part == PROSE and not facts.headed)):
+            score *= rules["parts"][message.part]
+        values = captured(text, first, last)
+        proven = not self.plainly[i] or facts.holds(rules["proof"], message, values)
+        for number, kind in self.owners[i]:
+            entry = self.entries[number]
+            here = score + facts.evidence(entry, message, values)
+            if message.kind and kind.endswith("Warning") != (message.part == WARNING):
+                here -= rules["against"]
+            elif message.kind and kind != message.kind:
+                here -= rules["other_kind"]
+            # What any program may say is about gradients where the entry's own evidence is there.
+            known = (
+                proven or entry.get("proven") or any(facts.holds(f, message, values) for f in entry.get("favors", ()))
+            )
+            yield Match(number, message, here, share, matched, values, bool(known))
+
+
+class Facts:
+    """What conditions are asked of: the whole text, the frames, the message and its variables."""
+
+    def __init__(self, paste: Paste, nodes: frozenset[str], rules: dict[str, Any]) -> None:
+        self.rules = rules
+        self.nodes = nodes
+        self.text = paste.text
+        self.frames = "\n".join(str(frame) for frame in paste.frames)
+        self.place = own_place(paste, rules)
+        self.raised = any(message.part in (LAST, EARLIER, CAUSE) for message in paste.messages)
+        self.headed = any(message.kind for message in paste.messages)
+
+    def holds(self, condition: str, message: Message, values: dict[str, list[str]]) -> bool:
+        """``frames: checkpoint`` and the like; ``not frames: …`` for the opposite."""
+        where, _, pattern = condition.partition(": ")
+        negated = where.startswith("not ")
+        where = where.removeprefix("not ")
+        return (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
+
+    def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
+        if where == "text":
+            return self.text
+        if where == "frames":
+            return self.frames
+        if where == "place":
+            return str(self.place) if self.place else ""
+        if where == "message":
+            return f"{message.kind}: {message.text}" if message.kind else message.text
+        if where == "node":
+            return " ".join(f"{self.origin(node)} {node}" for node in values.get("node", ()))
+        return " ".join(values.get(where, ()))
+
+    def origin(self, node: str) -> str:
+        """Whose backward this is: "builtin", "custom", or "unclear" where old releases gave no number to theirs."""
+        name, _, number = node.partition("Backward")
+        if name in self.nodes:
+            return "builtin" if number else "unclear"
+        return "custom"
+
+    def evidence(self, entry: dict[str, Any], message: Message, values: dict[str, list[str]]) -> float:
+        """What the conditions of an entry add to its score."""
+        rules = self.rules["score"]
+        held = lambda name: sum(self.holds(each, message, values) for each in entry.get(name, ()))  # noqa: E731
+        missing = len(entry.get("needs", ())) - held("needs")
+        return (
+            entry.get("prior", 0.0)
+            + rules["favor"] * min(held("favors"), 2)
+            - rules["against"] * (held("against") + 2 * missing)
+        )
+
+
+def own_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
+    """The last line of the reader's own code in the traceback."""
+    library = compiled(rules["paste"]["library"])
+    return next((f for f in reversed(paste.frames) if f.file and not library.search(f.file)), None)
+
+
+def tokenized(text: str, rules: Mapping[str, Any], drop: frozenset[str]) -> Text:
+    """A text as words and variables, sentence by sentence."""
+    for pattern, instead in rules["same"]:
+        text = compiled(pattern).sub(instead, text)
+    pattern, kinds = compiled(rules["pattern"]), rules["kinds"]
+    tokens: list[str] = []
+    values: list[str] = []
+    bounds: list[int] = []
+    position = 0
+    breaks = [match.start() for match in compiled(rules["sentence"]).finditer(text)]
+    for match in pattern.finditer(text):
+        while position < len(breaks) and breaks[position] < match.start():
+            position += 1
+            bounds.append(len(tokens))
+        kind = kinds[(match.lastindex or 1) - 1]
+        if not kind:
+            continue
+        token = match[0].lower() if kind == "word" else kind
+        if token in drop:
+            continue
+        tokens.append(token)
+        values.append(match[0])
+        if len(tokens) == TOKENS:
+            break
+    starts, ends = [], []
+    edges = [*dict.fromkeys([0, *bounds]), len(tokens)]
+    for begin, end in itertools.pairwise(edges):
+        starts += [begin] * (end - begin)
+        ends += [end] * (end - begin)
+    return Text(tuple(tokens), tuple(values), tuple(starts), tuple(ends))
+
+
+def chain(
+    lead: Sequence[str],
+    positions: Mapping[str, Sequence[int]],
+    sums: Sequence[float],
+    weight: Mapping[str, float],
+    rules: Mapping[str, float],
+) -> tuple[float, int, int]:
+    """The heaviest row of common words in the same order; its weight, and the first and last place in the text."""
+    pairs = [(i, j) for i, word in enumerate(lead) if word in weight for j in positions.get(word, ())]
+    before = [0.0]  # what the words up to each place weigh
+    for word in lead:
+        before.append(before[-1] + (weight.get(word, 0.0) if word[0] != "<" else 0.0))
+    gap, swap, reach, name = rules["gap"], rules["swap"], rules["reach"], rules["name"]
+    best: list[tuple[float, int]] = []
+    top, last, first = 0.0, 0, 0
+    for n, (i, j) in enumerate(pairs):
+        score, begin = 0.0, j
+        for m in range(n):
+            row, at = pairs[m]
+            skipped = j - at - 1
+            if row >= i or skipped < 0 or skipped > reach:
+                continue
+            worth = best[m][0]
+            if skipped:  # words between, of which some may be names of the reader's
+                worth -= gap * max(0.0, sums[j] - sums[at + 1] - name * (i - row - 1))
+                worth -= swap * (before[i] - before[row + 1])
+            if worth > score:
+                score, begin = worth, best[m][1]
+        score += weight[lead[i]]
+        best.append((score, begin))
+        if score > top:
+            top, first, last = score, begin, j
+    return top, first, last
+
+
+def captured(text: Text, first: int, last: int) -> dict[str, list[str]]:
+    """The variables of the sentences from one token to another."""
+    found: dict[str, list[str]] = {}
+    for token, value in zip(
+        text.tokens[text.starts[first] : text.ends[last]], text.values[text.starts[first] :], strict=False
+    ):
+        if token[0] == "<":
+            found.setdefault(token[1:-1], []).append(value)
+    return found
+
+
+def wordings(kind: str, message: str, names: Iterable[str], rules: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A message as an entry keeps it: its leading sentences and the words behind them, names of the reader's as ``*``.
+
+    Where the leading sentences are several, as the heading and the explanation of the compiler, a reader may have the
+    first alone.
+    """
+    own = sorted((name.lower() for name in names), key=len, reverse=True)
+    text = tokenized(message, rules, frozenset(rules["drop"]))
+    plain = frozenset(rules["plain"])
+    tokens = ["*" if token[0] != "<" and any(n in token for n in own) else token for token in text.tokens]
+    explained = next((j for j, token in enumerate(tokens) if token == "explanation"), 0)
+    end, told = 0, 0
+    while end < len(tokens) and (told < 3 or end <= explained):
+        following = text.ends[end]
+        told += sum(token[0] not in "<*" and token not in plain for token in tokens[end:following])
+        end = following
+    lead, tail = tokens[:end], [token for token in tokens[end : end + 60] if token[0] not in "<*"]
+    if not told:  # what it says is in its type
+        lead.insert(0, kind.lower())
+    yield " ".join(lead), " ".join(dict.fromkeys(tail))
+    first = tokens[: text.ends[0]]
+    if len(first) < end and (explained or sum(token[0] not in "<*" and token not in plain for token in first) > 1):
+        yield " ".join(first), ""

@@ -1,0 +1,157 @@
+"""What a reader pastes, taken apart: the messages in it, each with its part, and the places in the program.
+
+Logs, notebooks, launchers and boxes put signs around a traceback; they are removed first. The patterns are those of the
+index, because the browser reads the same text with the same patterns.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+# What a message is in the paste.
+LAST, CAUSE, EARLIER, WARNING, PROSE = "last", "cause", "earlier", "warning", "prose"
+LONGEST = 4000  # characters of one message that are read
+LAST_OF = 200_000  # characters of a log that are read, the last ones
+MOST = 24  # messages of one paste that are read, the last ones
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in a program, with the code that the traceback shows there."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}: {self.code}"
+
+
+@dataclass(frozen=True)
+class Message:
+    """One candidate for what the reader asks about.
+
+    Args:
+        kind: the type of the exception or warning, without its module; empty where the paste has none.
+        text: what it says.
+        part: "last", "cause", "earlier", "warning" or "prose".
+    """
+
+    kind: str
+    text: str
+    part: str
+
+
+@dataclass(frozen=True)
+class Paste:
+    """A text taken apart, the likeliest message first."""
+
+    text: str
+    messages: tuple[Message, ...]
+    frames: tuple[Frame, ...]
+
+
+@cache
+def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern of the index; its groups are named as in JavaScript."""
+    return re.compile(re.sub(r"\(\?<(?=[a-z])", "(?P<", pattern), flags | re.ASCII)
+
+
+def cleaned(text: str, rules: dict[str, Any]) -> str:
+    """Without colors, entities, and what logs and boxes put around each line."""
+    for pattern, instead in rules["clean"]:
+        text = compiled(pattern).sub(instead, text)
+    prefix = compiled(f"(?:{'|'.join(rules['prefixes'])})+")
+    suffix = compiled(rules["suffix"])
+    return "\n".join(
+        suffix.sub("", prefix.sub("", line, count=1) if prefix.match(line) else line) for line in text.split("\n")
+    )
+
+
+def split(text: str, rules: dict[str, Any]) -> Paste:
+    """Take a text apart."""
+    text = cleaned(text[-LAST_OF:], rules)
+    frames, blocks = _blocks(text.split("\n"), rules)
+    found: list[Message] = []
+    prose: list[str] = []
+    for lines, chained in blocks:
+        _messages("\n".join(lines).strip(), chained, rules, found, prose)
+    if frames and (said := compiled(rules["raises"]).search(frames[-1].code)):
+        # The message may be cut off, and the code that raises it is there.
+        found.append(Message(said["kind"] or "AssertionError", said["text"], CAUSE))
+    last = max((i for i, message in enumerate(found) if message.part == LAST), default=-1)
+    for i, message in enumerate(found):
+        if message.part == LAST and i != last:
+            found[i] = Message(message.kind, message.text, EARLIER)
+    # A chain is read from its end; what the reader wrote around it comes last.
+    ordered = found[::-1][:MOST] + [Message("", part, PROSE) for part in prose[:MOST]]
+    return Paste(text, tuple(ordered), tuple(frames))
+
+
+def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[tuple[list[str], bool]]]:
+    """The frames, and the lines between them; whether what follows a block is a chained exception."""
+    patterns = [compiled(pattern) for pattern in rules["frames"]]
+    listing, pointer, arrow = (compiled(rules[name]) for name in ("listing", "pointer", "arrow"))
+    stops, heading = compiled(rules["stops"]), compiled(rules["heading"])
+    frames: list[Frame] = []
+    blocks: list[tuple[list[str], bool]] = [([], False)]
+    at = lambda i: next((m for p in patterns if (m := p.match(lines[i]))), None)  # noqa: E731
+    i = 0
+    while i < len(lines):
+        match = at(i)
+        if match is None:
+            if stops.match(lines[i]):
+                blocks[-1] = (blocks[-1][0], "The above exception was" in lines[i])
+                blocks.append(([], False))
+            elif not listing.match(lines[i]):
+                blocks[-1][0].append(lines[i])
+            i += 1
+            continue
+        depth = indentation(lines[i])
+        shown: list[str] = []
+        i += 1
+        while i < len(lines) and not at(i) and not stops.match(lines[i]):
+            line = lines[i]
+            # Code stands deeper than its place; where the paste has lost that, it is the one line below.
+            shallow = line.strip() and not listing.match(line) and indentation(line) <= depth
+            if shallow and (heading.search(line) or any(each.strip() for each in shown)):
+                break
+            shown.append(line)
+            i += 1
+        marked = [line for line in shown if pointer.match(line)] or [line for line in shown if line.strip()]
+        groups = match.groupdict()
+        frames.append(
+            Frame(
+                (groups.get("file") or "").strip(),
+                int(groups.get("line") or 0),
+                (groups.get("function") or "").strip(),
+                arrow.sub("", marked[0]).strip() if marked else "",
+            )
+        )
+        blocks.append(([], False))
+    return frames, blocks
+
+
+def indentation(line: str) -> int:
+    """How many blanks a line begins with."""
+    return len(line) - len(line.lstrip())
+
+
+def _messages(block: str, chained: bool, rules: dict[str, Any], found: list[Message], prose: list[str]) -> None:
+    """Append what a block says."""
+    if not block:
+        return
+    headings = list(compiled(rules["heading"], re.MULTILINE).finditer(block))
+    if not headings:
+        headings = list(compiled(rules["bare"], re.MULTILINE).finditer(block))
+    warning = compiled(rules["warning"])
+    for match in headings:
+        kind = match["kind"].rpartition(".")[2]
+        part = WARNING if warning.search(kind) else CAUSE if chained else LAST
+        # A heading within a message is one of its own, and still part of the outer one.
+        found.append(Message(kind, block[match.end() : match.end() + LONGEST].strip(), part))
+    before = block[: headings[0].start()].strip() if headings else block
+    parts = re.split(r"\n\s*\n", before)
+    prose.extend(part for each in ([before] if parts[1:] else []) + parts if len(part := each.strip()[:LONGEST]) > 3)

@@ -1,0 +1,211 @@
+"""The tiles of attention: values, gradients and second derivatives whose scores exist a block at a time."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Queries and keys in a tile at most: smaller ones take longer, larger ones are no faster.
+BLOCK = 512
+
+
+# Scores in a tile of a large batch: 4 MB in float32.
+TILE = 2**20
+
+
+def blocks(length: int, size: int) -> Iterator[slice]:
+    """Consecutive runs of at most ``size`` positions."""
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))
+
+
+def visible(rows: slice, keys: int, causal: bool, size: int) -> Iterator[slice]:
+    """The blocks of keys that some of these queries may attend to."""
+    return blocks(min(keys, rows.stop) if causal else keys, size)
+
+
+def scores_of(query: Tensor, key: Tensor, rows: slice, columns: slice, causal: bool) -> Tensor:
+    """A tile of scores. ``query`` holds the rows and is scaled; a key behind its query in causal order is -inf."""
+    scores = query @ key[:, columns].to(query.dtype).mT
+    if causal and columns.stop > rows.start + 1:
+        place = torch.arange(rows.start, rows.stop, device=query.device).unsqueeze(1)
+        scores.masked_fill_(torch.arange(columns.start, columns.stop, device=query.device) > place, -torch.inf)
+    return scores
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int) -> tuple[Tensor, Tensor]:
+    """The output, and the log-sum-exp of each row of scores."""
+    exact = torch.promote_types(query.dtype, torch.float32)
+    output = query.new_empty(*query.shape[:2], value.shape[2])
+    logsumexp = query.new_empty(query.shape[:2], dtype=exact)
+    for rows in blocks(query.shape[1], size):
+        part = query[:, rows].to(exact) * scale
+        largest = part.new_full((*part.shape[:2], 1), -torch.inf)
+        total = torch.zeros_like(largest)
+        weighted = part.new_zeros(*part.shape[:2], value.shape[2])
+        for columns in visible(rows, key.shape[1], causal, size):
+            scores = scores_of(part, key, rows, columns, causal)
+            # Every query sees the first key, so that after the first tile this is never -inf.
+            larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
+            shrink = torch.exp(largest - larger)
+            probability = scores.sub_(larger).exp_()  # of a row not yet normalized
+            total = total * shrink + probability.sum(-1, keepdim=True)
+            weighted = weighted.mul_(shrink).add_(probability @ value[:, columns].to(exact))
+            largest = larger
+        # The largest score alone makes the total 1. It is 0 if there are no keys, and the output 0 as torch has it.
+        output[:, rows] = weighted / total.clamp(min=1)
+        logsumexp[:, rows] = (largest + total.log()).squeeze(-1)
+    return output, logsumexp
+
+
+def attend_gradients(
+    grad_output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    causal: bool,
+    scale: float,
+    size: int,
+    needed: tuple[bool, ...],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients that are needed, each tile of probabilities computed again from the log-sum-exp of its rows."""
+    exact = logsumexp.dtype
+    grad_query = torch.empty_like(query) if needed[0] else None
+    grad_key = torch.zeros_like(key, dtype=exact) if needed[1] else None
+    grad_value = torch.zeros_like(value, dtype=exact) if needed[2] else None
+    for rows in blocks(query.shape[1], size):
+        part, grad = query[:, rows].to(exact) * scale, grad_output[:, rows].to(exact)
+        delta = (grad * output[:, rows].to(exact)).sum(-1, keepdim=True)
+        grad_part = torch.zeros_like(part)
+        for columns in visible(rows, key.shape[1], causal, size):
+            probability = scores_of(part, key, rows, columns, causal)
+            probability.sub_(logsumexp[:, rows].unsqueeze(-1)).exp_()
+            if grad_value is not None:
+                grad_value[:, columns] += probability.mT @ grad
+            if grad_query is None and grad_key is None:
+                continue
+            grad_scores = (grad @ value[:, columns].to(exact).mT).sub_(delta).mul_(probability)
+            if grad_key is not None:
+                grad_key[:, columns] += grad_scores.mT @ part
+            if grad_query is not None:
+                grad_part += grad_scores @ key[:, columns].to(exact)
+        if grad_query is not None:
+            grad_query[:, rows] = grad_part * scale
+    return (
+        grad_query,
+        None if grad_key is None else grad_key.to(key.dtype),
+        None if grad_value is None else grad_value.to(value.dtype),
+    )
+
+
+def attend_curvature(
+    tangents: tuple[Tensor | None, ...],
+    grad_output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    *,
+    causal: bool,
+    scale: float,
+    size: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of (gradients · tangents): how the output moves along the tangents, and what that does to the three."""
+    exact = logsumexp.dtype
+    of_query, of_key, of_value = (
+        torch.zeros_like(t) if tangent is None else tangent
+        for t, tangent in zip((query, key, value), tangents, strict=True)
+    )
+    of_grad = torch.empty_like(output)
+    grad_query = torch.empty_like(query)
+    grad_key, grad_value = (torch.zeros_like(t, dtype=exact) for t in (key, value))
+    for rows in blocks(query.shape[1], size):
+        part, along = query[:, rows].to(exact) * scale, of_query[:, rows].to(exact) * scale
+        grad, out = grad_output[:, rows].to(exact), output[:, rows].to(exact)
+
+        def tile(columns: slice, rows: slice = rows, part: Tensor = part, along: Tensor = along) -> tuple[Tensor, ...]:
+            """Keys and their tangents, probabilities, and how fast the scores change."""
+            keys, of_keys = key[:, columns].to(exact), of_key[:, columns].to(exact)
+            scores = scores_of(part, key, rows, columns, causal)
+            return (
+                keys,
+                of_keys,
+                scores.sub_(logsumexp[:, rows].unsqueeze(-1)).exp_(),
+                along @ keys.mT + part @ of_keys.mT,
+            )
+
+        mean = torch.zeros_like(logsumexp[:, rows]).unsqueeze(-1)
+        moved = torch.zeros_like(out)
+        for columns in visible(rows, key.shape[1], causal, size):
+            _, _, probability, change = tile(columns)
+            change.mul_(probability)
+            mean += change.sum(-1, keepdim=True)
+            moved += change @ value[:, columns].to(exact) + probability @ of_value[:, columns].to(exact)
+        moved -= mean * out
+        of_grad[:, rows] = moved
+
+        delta = (grad * out).sum(-1, keepdim=True)
+        offset = (grad * moved).sum(-1, keepdim=True) - mean * delta
+        grad_part = torch.zeros_like(part)
+        for columns in visible(rows, key.shape[1], causal, size):
+            keys, of_keys, probability, change = tile(columns)
+            slope = grad @ value[:, columns].to(exact).mT
+            second = change * (slope - delta) - mean * slope + grad @ of_value[:, columns].to(exact).mT - offset
+            second.mul_(probability)
+            first = slope.sub_(delta).mul_(probability)
+            grad_value[:, columns] += change.sub_(mean).mul_(probability).mT @ grad
+            grad_key[:, columns] += second.mT @ part + first.mT @ along
+            grad_part += second @ keys + first @ of_keys
+        grad_query[:, rows] = grad_part * scale
+    return of_grad, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype)
+
+
+def folded(info: Any, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
+    """The arguments of a call under vmap with the mapped dimension made part of the batch."""
+    return [
+        (a.expand(info.batch_size, *a.shape) if dim is None else a.movedim(dim, 0)).flatten(0, 1)
+        if isinstance(a, Tensor)
+        else a
+        for a, dim in zip(args, in_dims, strict=True)
+    ]
+
+
+def unfolded(info: Any, results: tuple[Tensor | None, ...]) -> tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]:
+    """What came of :func:`folded` arguments, with the mapped dimension in front again."""
+    size = info.batch_size
+    return (
+        tuple(None if r is None else r.unflatten(0, (size, len(r) // size)) for r in results),
+        tuple(None if r is None else 0 for r in results),
+    )
+
+
+def prepared(query: Tensor, key: Tensor, value: Tensor) -> tuple[torch.Size, list[Tensor]]:
+    """The common batch shape, and the three with one batch dimension; errors as attention has them."""
+    tensors = [query, key, value]
+    if min(t.dim() for t in tensors) < 2:
+        raise RuntimeError(
+            f"expected at least 2 dimensions, got shapes {', '.join(str(tuple(t.shape)) for t in tensors)}"
+        )
+    if not query.is_floating_point():
+        raise TypeError(f"expected query of a real floating dtype, got {query.dtype}")
+    if not query.dtype == key.dtype == value.dtype:
+        raise RuntimeError(f"expected the same dtype, got {query.dtype}, {key.dtype} and {value.dtype}")
+    if not query.device == key.device == value.device:
+        raise RuntimeError(f"expected the same device, got {query.device}, {key.device} and {value.device}")
+    if query.shape[-1] != key.shape[-1]:
+        raise RuntimeError(f"expected query and key of the same width, got {query.shape[-1]} and {key.shape[-1]}")
+    if key.shape[-2] != value.shape[-2]:
+        raise RuntimeError(f"expected as many values as keys, got {value.shape[-2]} and {key.shape[-2]}")
+    try:
+        batch = torch.broadcast_shapes(*(t.shape[:-2] for t in tensors))
+    except RuntimeError:
+        shapes = ", ".join(str(tuple(t.shape[:-2])) for t in tensors)
+        raise RuntimeError(f"expected leading dimensions that broadcast, got {shapes}") from None
+    if torch.is_autocast_enabled(query.device.type) and query.dtype is not torch.float64:
+        # Here and not inside: backward runs without autocast, and must see the same numbers.
+        tensors = [t.to(torch.get_autocast_dtype(query.device.type)) for t in tensors]
+    return batch, [t.expand(*batch, *t.shape[-2:]).reshape(batch.numel(), *t.shape[-2:]) for t in tensors]

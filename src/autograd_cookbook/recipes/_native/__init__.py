@@ -1,0 +1,154 @@
+"""Compile operators in C++ and CUDA, once for every torch, and load them where they are there."""
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import cpp_extension
+
+# Only what torch 2.11 has is used, so what is compiled today runs on that version and on later ones.
+FLAGS = ["-O3", "-std=c++20", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
+
+
+# Nobody reads errno after exp, and without it the loops may use the C library's vector version.
+CXX_FLAGS = ["-fPIC", "-Wall", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"]
+
+
+CUDA_FLAGS = [
+    *("-gencode", "arch=compute_80,code=sm_80"),
+    *("-gencode", "arch=compute_90,code=[sm_90,compute_90]"),
+    *("--expt-relaxed-constexpr", "-Xcompiler", "-fPIC", "-DUSE_CUDA"),
+]
+
+
+def with_cuda() -> bool:
+    """Whether kernels for CUDA can be linked: torch has CUDA, and its compiler is here."""
+    return torch.version.cuda is not None and shutil.which("nvcc") is not None
+
+
+def command(name: str, variable: str) -> list[str]:
+    """The compiler that an environment variable names, or the usual one.
+
+    Raises:
+        FileNotFoundError: if there is no such command.
+    """
+    compiler = os.environ.get(variable, name)
+    if shutil.which(compiler) is None:
+        raise FileNotFoundError(f"no compiler {compiler!r} on the PATH; install one, or name yours in {variable}")
+    return [compiler]
+
+
+class Library:
+    """Operators in C++ and, where there is a compiler for it, in CUDA; loaded at once if they have been built.
+
+    Args:
+        name: of the sources ``name.cpp`` and ``name.cu``.
+        sources: the text of each file.
+        fakes: for each operator of torch's namespace ``autograd_cookbook`` what :func:`torch.compile` needs to
+            know: a function with its arguments that returns tensors of the right shape and dtype, without data.
+    """
+
+    def __init__(self, name: str, sources: dict[str, str], fakes: dict[str, Callable[..., Any]]) -> None:
+        self.name, self.sources, self.fakes = name, sources, fakes
+        # Which devices have a compiled kernel, and what it is written in.
+        self.kernels: dict[str, str] = {}
+        if self.path.exists():
+            try:
+                self.load()
+            except OSError as error:
+                warnings.warn(f"cannot load {self.path}, so {name} runs in Python: {error}", stacklevel=2)
+
+    @property
+    def path(self) -> Path:
+        """The file of the compiled operators, named after its sources so that changed ones are built anew."""
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autograd_cookbook"
+        flags = (FLAGS, CXX_FLAGS, self.extra_flags(), CUDA_FLAGS, with_cuda() and torch.version.cuda)
+        content = repr((self.sources, flags, os.uname().machine))
+        return cache / f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
+
+    def backend(self, device: torch.device | str = "cpu") -> str:
+        """Which code runs for a tensor on a device: "C++", "CUDA", or "Python" if that is not built."""
+        return self.kernels.get(torch.device(device).type, "Python")
+
+    def extra_flags(self) -> list[str]:
+        """What the environment adds for the C++ compiler and the linker, in ``CXXFLAGS``."""
+        return shlex.split(os.environ.get("CXXFLAGS", ""))
+
+    def build(self) -> Path:
+        """Compile the operators and load them, the CUDA ones where :func:`with_cuda` holds.
+
+        Returns:
+            The file, in the user's cache; a second call finds it there.
+
+        Raises:
+            FileNotFoundError: if there is no C++ compiler.
+            subprocess.CalledProcessError: if it fails; what it says goes to standard error.
+        """
+        if not self.path.exists():
+            self.compile()
+        if not self.kernels:
+            try:
+                self.load()
+            except OSError:  # the file is broken, or for another machine
+                self.compile()
+                self.load()
+        return self.path
+
+    def load(self) -> None:
+        """Register the compiled operators, unless another copy of this file has done so in this process.
+
+        Raises:
+            OSError: if they have not been built, or cannot be loaded.
+        """
+        if not all(hasattr(torch.ops.autograd_cookbook, name) for name in self.fakes):
+            torch.ops.load_library(self.path)
+            for name, fake in self.fakes.items():
+                torch.library.register_fake(f"autograd_cookbook::{name}", fake)
+        for device, language in (("cpu", "C++"), ("cuda", "CUDA")):
+            names = [f"autograd_cookbook::{name}" for name in self.fakes]
+            if all(torch._C._dispatch_has_kernel_for_dispatch_key(name, device.upper()) for name in names):
+                self.kernels[device] = language
+
+    def compile(self) -> None:
+        """Compile and link into :attr:`path`."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
+            cxx = [*command("c++", "CXX"), *CXX_FLAGS, *self.extra_flags()]
+            objects = [self.compile_into(Path(folder), cxx, f"{self.name}.cpp")]
+            link = [f"-L{directory}" for directory in cpp_extension.library_paths()] + ["-ltorch_cpu", "-ltorch"]
+            if with_cuda():
+                nvcc = [*command("nvcc", "NVCC"), *CUDA_FLAGS]
+                objects.append(self.compile_into(Path(folder), nvcc, f"{self.name}.cu"))
+                link += [f"-L{directory}" for directory in cpp_extension.library_paths("cuda")]
+                link += ["-ltorch_cuda", "-lcudart"]
+            whole = Path(folder) / self.path.name
+            subprocess.run([*cxx, "-shared", *map(str, objects), *link, "-o", str(whole)], check=True)
+            # At once: another process sees the whole file or none.
+            os.replace(whole, self.path)
+
+    def compile_cuda(self) -> str:
+        """Compile the CUDA source and throw the result away: the headers of any torch suffice, no GPU is needed.
+
+        Raises:
+            FileNotFoundError: if there is no nvcc.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            self.compile_into(Path(folder), [*command("nvcc", "NVCC"), *CUDA_FLAGS], f"{self.name}.cu")
+        return f"{self.name}.cu"
+
+    def compile_into(self, folder: Path, compiler: list[str], source: str) -> Path:
+        """Compile one source to an object file, in a folder that gets all sources."""
+        for name, text in self.sources.items():
+            (folder / name).write_text(text)
+        target = folder / f"{source}.o"
+        includes = [f"-I{path}" for path in cpp_extension.include_paths()]
+        subprocess.run([*compiler, *FLAGS, *includes, "-c", str(folder / source), "-o", str(target)], check=True)
+        return target

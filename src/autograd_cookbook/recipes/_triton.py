@@ -1,0 +1,58 @@
+"""What kernels in Triton have in common: they are compiled for a GPU, interpreted without one, or absent."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.language import constexpr
+except ImportError:
+    triton = tl = constexpr = None
+
+__all__ = ["INTERPRETED", "backend", "constexpr", "jit", "launch", "operator", "tl", "triton"]
+
+# Triton decides when it is imported, by TRITON_INTERPRET; then its own functions are interpreted, too.
+INTERPRETED = triton is not None and not isinstance(tl.max, triton.JITFunction)
+
+
+def backend(device: torch.device | str) -> str:
+    """What runs for a tensor on a device: "Triton", "Triton's interpreter" or "Python", which is torch's operations."""
+    if INTERPRETED:
+        return "Triton's interpreter"
+    return "Triton" if triton is not None and torch.device(device).type == "cuda" else "Python"
+
+
+def jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel; where Triton is not installed, a function that is never called."""
+    return function if triton is None else triton.jit(function)
+
+
+def launch(kernel: Any, programs: int, *args: Any) -> None:
+    """Run a kernel in so many programs."""
+    if INTERPRETED:
+        import numpy as np
+
+        with np.errstate(all="ignore"):  # it would warn of every NaN; a GPU does not
+            kernel[(programs,)](*args)
+    else:
+        torch.library.wrap_triton(kernel)[(programs,)](*args)  # which shows it to torch.compile
+
+
+def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function that launches kernels an operator that torch.compile looks into.
+
+    On the interpreter, where it cannot, an opaque one, of whose results the compiler knows what ``fake`` returns.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        name = f"autograd_cookbook::{function.__name__}"
+        if not INTERPRETED:
+            return torch.library.triton_op(name, function, mutates_args=())
+        opaque = torch.library.custom_op(name, function, mutates_args=())
+        opaque.register_fake(fake)
+        return opaque
+
+    return register

@@ -1,0 +1,248 @@
+"""Attention by kernels in Triton: the tiles of attention, a program for each block of rows."""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from autograd_cookbook.recipes._triton import INTERPRETED, backend, constexpr, jit, launch, operator, tl, triton
+
+# A row of this width still fits in the fast memory of a GPU, with the others of its block.
+LARGEST_WIDTH = 128
+
+
+@jit
+def load(tensor, batch, rows, length, lanes, width):
+    """A block of rows of one batch; zeros outside."""
+    place = (batch * length + rows[:, None]) * width + lanes[None, :]
+    return tl.load(tensor + place, mask=(rows[:, None] < length) & (lanes[None, :] < width), other=0.0)
+
+
+@jit
+def store(tensor, values, batch, rows, length, lanes, width):
+    """Write a block of rows, in the dtype of the tensor."""
+    place = (batch * length + rows[:, None]) * width + lanes[None, :]
+    inside = (rows[:, None] < length) & (lanes[None, :] < width)
+    tl.store(tensor + place, values.to(tensor.dtype.element_ty), mask=inside)
+
+
+@jit
+def probabilities(q, k, base, rows, columns, keys, scale, CAUSAL: constexpr):
+    """A tile of exp(scores - base); 0 where there is no key, and where it may not be seen."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    seen = columns[None, :] < keys
+    if CAUSAL:
+        seen = seen & (columns[None, :] <= rows[:, None])
+    return tl.where(seen, tl.exp(scores - base[:, None]), 0.0)
+
+
+@jit
+def attention_kernel(
+    query,
+    key,
+    value,
+    output,
+    logsumexp,
+    queries,
+    keys,
+    width,
+    features,
+    scale,
+    CAUSAL: constexpr,
+    SIZE: constexpr,
+    WIDTH: constexpr,
+    FEATURES: constexpr,
+):
+    """A program for each block of queries: over the keys with a running maximum."""
+    wide = logsumexp.dtype.element_ty
+    count = tl.cdiv(queries, SIZE)
+    batch = (tl.program_id(0) // count).to(tl.int64)
+    first = tl.program_id(0) % count * SIZE
+    rows = first + tl.arange(0, SIZE)
+    of_width, of_features = tl.arange(0, WIDTH), tl.arange(0, FEATURES)
+    q = load(query, batch, rows, queries, of_width, width)
+    largest = tl.full((SIZE,), float("-inf"), wide)
+    total = tl.zeros((SIZE,), wide)
+    weighted = tl.zeros((SIZE, FEATURES), wide)
+    last = tl.minimum(keys, first + SIZE) if CAUSAL else keys
+    for start in range(0, last, SIZE):
+        columns = start + tl.arange(0, SIZE)
+        k = load(key, batch, columns, keys, of_width, width)
+        v = load(value, batch, columns, keys, of_features, features)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        seen = columns[None, :] < keys
+        if CAUSAL:
+            seen = seen & (columns[None, :] <= rows[:, None])
+        scores = tl.where(seen, scores, float("-inf"))
+        # Every query sees the first key, so that after the first tile this is never -inf.
+        larger = tl.maximum(largest, tl.max(scores, 1))
+        shrink = tl.exp(largest - larger)
+        p = tl.exp(scores - larger[:, None])
+        total = total * shrink + tl.sum(p, 1)
+        weighted = weighted * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        largest = larger
+    store(output, weighted / tl.maximum(total, 1.0)[:, None], batch, rows, queries, of_features, features)
+    tl.store(logsumexp + batch * queries + rows, largest + tl.log(total), mask=rows < queries)
+
+
+@jit
+def query_kernel(
+    grad_output,
+    query,
+    key,
+    value,
+    output,
+    logsumexp,
+    delta,
+    grad_query,
+    queries,
+    keys,
+    width,
+    features,
+    scale,
+    CAUSAL: constexpr,
+    SIZE: constexpr,
+    WIDTH: constexpr,
+    FEATURES: constexpr,
+):
+    """A program for each block of queries: the gradient of these, and delta for the other kernel."""
+    wide = logsumexp.dtype.element_ty
+    count = tl.cdiv(queries, SIZE)
+    batch = (tl.program_id(0) // count).to(tl.int64)
+    first = tl.program_id(0) % count * SIZE
+    rows = first + tl.arange(0, SIZE)
+    of_width, of_features = tl.arange(0, WIDTH), tl.arange(0, FEATURES)
+    q = load(query, batch, rows, queries, of_width, width)
+    g = load(grad_output, batch, rows, queries, of_features, features)
+    o = load(output, batch, rows, queries, of_features, features)
+    base = tl.load(logsumexp + batch * queries + rows, mask=rows < queries, other=0.0)
+    mean = tl.sum(g.to(wide) * o.to(wide), 1)
+    tl.store(delta + batch * queries + rows, mean, mask=rows < queries)
+    total = tl.zeros((SIZE, WIDTH), wide)
+    last = tl.minimum(keys, first + SIZE) if CAUSAL else keys
+    for start in range(0, last, SIZE):
+        columns = start + tl.arange(0, SIZE)
+        k = load(key, batch, columns, keys, of_width, width)
+        v = load(value, batch, columns, keys, of_features, features)
+        p = probabilities(q, k, base, rows, columns, keys, scale, CAUSAL)
+        grad_scores = p * (tl.dot(g, tl.trans(v), input_precision="ieee") - mean[:, None])
+        total += tl.dot(grad_scores.to(k.dtype), k, input_precision="ieee")
+    store(grad_query, total * scale, batch, rows, queries, of_width, width)
+
+
+@jit
+def key_kernel(
+    grad_output,
+    query,
+    key,
+    value,
+    logsumexp,
+    delta,
+    grad_key,
+    grad_value,
+    queries,
+    keys,
+    width,
+    features,
+    scale,
+    CAUSAL: constexpr,
+    SIZE: constexpr,
+    WIDTH: constexpr,
+    FEATURES: constexpr,
+):
+    """A program for each block of keys: its gradients are written once, and no program waits for another."""
+    wide = logsumexp.dtype.element_ty
+    count = tl.cdiv(keys, SIZE)
+    batch = (tl.program_id(0) // count).to(tl.int64)
+    first = tl.program_id(0) % count * SIZE
+    columns = first + tl.arange(0, SIZE)
+    of_width, of_features = tl.arange(0, WIDTH), tl.arange(0, FEATURES)
+    k = load(key, batch, columns, keys, of_width, width)
+    v = load(value, batch, columns, keys, of_features, features)
+    of_key = tl.zeros((SIZE, WIDTH), wide)
+    of_value = tl.zeros((SIZE, FEATURES), wide)
+    for start in range(first if CAUSAL else 0, queries, SIZE):
+        rows = start + tl.arange(0, SIZE)
+        q = load(query, batch, rows, queries, of_width, width)
+        g = load(grad_output, batch, rows, queries, of_features, features)
+        base = tl.load(logsumexp + batch * queries + rows, mask=rows < queries, other=0.0)
+        mean = tl.load(delta + batch * queries + rows, mask=rows < queries, other=0.0)
+        p = probabilities(q, k, base, rows, columns, keys, scale, CAUSAL)
+        of_value += tl.dot(tl.trans(p).to(g.dtype), g, input_precision="ieee")
+        grad_scores = p * (tl.dot(g, tl.trans(v), input_precision="ieee") - mean[:, None])
+        of_key += tl.dot(tl.trans(grad_scores).to(q.dtype), q, input_precision="ieee")
+    store(grad_key, of_key * scale, batch, columns, keys, of_width, width)
+    store(grad_value, of_value, batch, columns, keys, of_features, features)
+
+
+def constants(query: Tensor, value: Tensor) -> tuple[int, int, int]:
+    """Rows in a block, and the widths of query and value as powers of two that a matrix unit takes."""
+    width, features = (max(16, triton.next_power_of_2(t.shape[-1])) for t in (query, value))
+    # A block of at most 8 kB: all that a program holds must fit in the fast memory of one processor of a GPU.
+    return max(16, min(64, 8192 // (query.element_size() * max(width, features)))), width, features
+
+
+def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """Places for the output and the log-sum-exp."""
+    exact = torch.promote_types(query.dtype, torch.float32)
+    return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(query.shape[:2], dtype=exact)
+
+
+def empty_gradients(
+    _: Tensor, query: Tensor, key: Tensor, value: Tensor, *options: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Places for the gradients of query, key and value; of the last two with no room where they are not needed."""
+    whole = functools.partial(torch.empty_like, memory_format=torch.contiguous_format)
+    if options and not options[-1]:
+        return whole(query), key.new_empty(0), value.new_empty(0)
+    return whole(query), whole(key), whole(value)
+
+
+@operator(empty_results)
+def triton_attention_forward(
+    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
+) -> tuple[Tensor, Tensor]:
+    """The output, and the log-sum-exp of each row of scores."""
+    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
+    output, logsumexp = empty_results(query, key, value)
+    size, *widths = constants(query, value)
+    shapes = (query.shape[1], key.shape[1], query.shape[2], value.shape[2])
+    programs = len(query) * triton.cdiv(query.shape[1], size)
+    launch(attention_kernel, programs, query, key, value, output, logsumexp, *shapes, scale, causal, size, *widths)
+    return output, logsumexp
+
+
+@operator(empty_gradients)
+def triton_attention_backward(
+    grad_output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    causal: bool,
+    scale: float,
+    for_keys: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of query, key and value, the last two only ``for_keys``."""
+    grad_output, query, key, value, output, logsumexp = (
+        t.contiguous() for t in (grad_output, query, key, value, output, logsumexp)
+    )
+    grads = empty_gradients(grad_output, query, key, value, for_keys)
+    delta = torch.empty_like(logsumexp)
+    size, *widths = constants(query, value)
+    options = (query.shape[1], key.shape[1], query.shape[2], value.shape[2], scale, causal, size, *widths)
+    rows, columns = (len(query) * triton.cdiv(t.shape[1], size) for t in (query, key))
+    launch(query_kernel, rows, grad_output, query, key, value, output, logsumexp, delta, grads[0], *options)
+    if for_keys:
+        launch(key_kernel, columns, grad_output, query, key, value, logsumexp, delta, *grads[1:], *options)
+    return grads
+
+
+def has_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether a kernel runs: there are numbers to work on, a row fits, and the interpreter can multiply."""
+    if min(query.numel(), key.numel(), value.numel()) == 0 or max(query.shape[2], value.shape[2]) > LARGEST_WIDTH:
+        return False
+    # Triton 3.7 interprets bfloat16 as integers when it multiplies matrices.
+    return backend(query.device) == "Triton" or (INTERPRETED and query.dtype is not torch.bfloat16)

@@ -1,0 +1,224 @@
+"""Arguments that are no tensors, or tensors that may be missing: one return value in backward for each of them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.broadcasting import sum_to_shape
+
+
+def expect_number(name: str, value: Any) -> None:
+    """Refuse a tensor, which is likely to be meant as a parameter and would have no gradient."""
+    if isinstance(value, Tensor):
+        raise TypeError(f"expected a number for {name}, got a tensor of shape {tuple(value.shape)}")
+
+
+class ScaledTanhFunction(Function):
+    """Keeps its output; the numbers are attributes of ctx."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, scale: float, slope: float) -> Tensor:
+        return scale * torch.tanh(slope * input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
+        _, ctx.scale, ctx.slope = inputs
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        (output,) = ctx.saved_tensors
+        tanh = output / ctx.scale
+        # The product keeps its digits where tanh is close to 1, and 1 - tanh² loses them.
+        derivative = ctx.scale * ctx.slope * (1 - tanh) * (1 + tanh)
+        return grad_output * derivative.conj(), None, None
+
+
+def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
+    r"""Hyperbolic tangent with a range and a slope; as given, it is 1 at 1.
+
+    .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,\overline{a b\,(1 - y / a)(1 + y / a)}
+
+    Args:
+        input: any shape, floating or complex dtype.
+        scale: :math:`a`, a number and no tensor: it has no gradient.
+        slope: :math:`b`, a number too.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if ``scale`` or ``slope`` is a tensor.
+        ValueError: if ``scale`` is 0: the output would not tell the gradient.
+
+    Source: Y. LeCun, L. Bottou, G. Orr, K.-R. Müller, Efficient BackProp, 1998, section 4.4.
+
+    >>> x = torch.tensor([0.0, 1.0], requires_grad=True)
+    >>> y = scaled_tanh(x)
+    >>> y
+    tensor([0.0000, 1.0000], grad_fn=<ScaledTanhFunctionBackward>)
+    >>> y.sum().backward()
+    >>> x.grad
+    tensor([1.1439, 0.7554])
+    """
+    expect_number("scale", scale)
+    expect_number("slope", slope)
+    if scale == 0:
+        raise ValueError(f"expected scale != 0, got {scale}")
+    return ScaledTanhFunction.apply(input, scale, slope)
+
+
+class AffineFunction(Function):
+    """Keeps the input only if there is a weight; None is saved as None."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        if weight is None and bias is None:
+            return input.clone()  # to return an input as it came is a case of its own for autograd
+        output = input if weight is None else input * weight
+        return output if bias is None else output + bias
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor | None, Tensor | None], output: Tensor) -> None:
+        input, weight, bias = inputs
+        ctx.save_for_backward(None if weight is None else input, weight)
+        ctx.bias_shape = None if bias is None else bias.shape
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        input, weight = ctx.saved_tensors
+        grad_input = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            grad_input = grad_output if weight is None else grad_output * weight.conj()
+        if ctx.needs_input_grad[1]:
+            grad_weight = sum_to_shape(grad_output * input.conj(), weight.shape)
+        if ctx.needs_input_grad[2]:
+            grad_bias = sum_to_shape(grad_output, ctx.bias_shape)
+        return grad_input, grad_weight, grad_bias
+
+
+def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+    r"""Scale and shift the last dimensions, either of them or none: the last step of a normalization.
+
+    .. math::
+        Y = X \odot w + b, \qquad
+        \bar{X} = \bar{Y} \odot \overline{w}, \quad
+        \bar{w} = \operatorname{sum}_w(\bar{Y} \odot \overline{X}), \quad
+        \bar{b} = \operatorname{sum}_b(\bar{Y})
+
+    Args:
+        input: any shape, floating or complex.
+        weight: the shape of the last dimensions of ``input``, as in :func:`torch.nn.functional.layer_norm`, and its
+            dtype; or None, which is a weight of 1.
+        bias: likewise; None is a bias of 0.
+
+    Returns:
+        A new tensor like ``input``, also if there is nothing to do.
+
+    Raises:
+        RuntimeError: if ``weight`` or ``bias`` has not the shape of the last dimensions, or another dtype.
+
+    >>> x = torch.ones(4, 3)
+    >>> b = torch.zeros(3, requires_grad=True)
+    >>> affine(x, None, b).sum().backward()
+    >>> b.grad
+    tensor([4., 4., 4.])
+    """
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is None:
+            continue
+        expected = input.shape[max(input.dim() - value.dim(), 0) :]
+        if value.shape != expected:
+            raise RuntimeError(f"expected {name} of shape {tuple(expected)}, got {tuple(value.shape)}")
+        if value.dtype != input.dtype:
+            raise RuntimeError(f"expected {name} of dtype {input.dtype}, got {value.dtype}")
+    return AffineFunction.apply(input, weight, bias)
+
+
+def pinball(error: Tensor, quantile: float) -> Tensor:
+    """The loss of each error; of two products one is positive."""
+    return torch.maximum(quantile * error, (quantile - 1) * error)
+
+
+class PinballLossFunction(Function):
+    """Keeps its tensors as they came: the gradient depends on the sign of the error."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, target: Tensor, weight: Tensor | None, quantile: float, reduction: str) -> Tensor:
+        loss = pinball(target - input, quantile)
+        if weight is not None:
+            loss = loss * weight
+        return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor | None, float, str], output: Tensor) -> None:
+        *tensors, ctx.quantile, ctx.reduction = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        input, target, weight = ctx.saved_tensors
+        error = target - input
+        if ctx.reduction == "mean":
+            grad_output = grad_output / error.numel()
+        grad_input = grad_target = grad_weight = None
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            slope = (error.sgn() + (2 * ctx.quantile - 1)) / 2
+            grad_target = grad_output * (slope if weight is None else slope * weight)
+            grad_input = -grad_target
+        if ctx.needs_input_grad[2]:
+            grad_weight = grad_output * pinball(error, ctx.quantile)
+        return grad_input, grad_target, grad_weight, None, None
+
+
+def pinball_loss(
+    input: Tensor, target: Tensor, quantile: float = 0.5, reduction: str = "mean", weight: Tensor | None = None
+) -> Tensor:
+    r"""Quantile regression: the loss that is least where a share ``quantile`` of the targets lies below the input.
+
+    .. math::
+        L_i = w_i \max(q\,e_i, (q - 1)\,e_i), \quad e = t - x, \qquad
+        \bar{x}_i = -\bar{L}_i\,w_i\,\frac{\operatorname{sgn}(e_i) + 2q - 1}{2}, \quad \bar{t} = -\bar{x}
+
+    The gradient at an error of 0 is the middle of the slopes on both sides, as autograd has it for a maximum.
+
+    Args:
+        input: predicted quantiles, any shape, real floating dtype.
+        target: observations, of the same shape.
+        quantile: :math:`q`, a number between 0 and 1; at 1/2 the loss is half the absolute error.
+        reduction: ``"none"``, ``"mean"`` (over all elements, whatever the weights) or ``"sum"``.
+        weight: of each element, of the shape of ``input``; None is 1.
+
+    Returns:
+        A scalar, or the shape of ``input`` for ``"none"``.
+
+    Raises:
+        TypeError: if ``quantile`` is a tensor.
+        ValueError: if ``quantile`` is not between 0 and 1, ``reduction`` is unknown, or the shapes differ: a column
+            and a row would broadcast to a matrix of errors.
+
+    Source: R. Koenker, G. Bassett, Regression Quantiles, Econometrica 46, 1978.
+
+    >>> x = torch.tensor([1.0, 1.0], requires_grad=True)
+    >>> pinball_loss(x, torch.tensor([0.0, 3.0]), quantile=0.9, reduction="sum").backward()
+    >>> x.grad
+    tensor([ 0.1000, -0.9000])
+    """
+    expect_number("quantile", quantile)
+    if not 0 < quantile < 1:
+        raise ValueError(f"expected 0 < quantile < 1, got {quantile}")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"expected reduction none, mean or sum, got {reduction!r}")
+    for name, tensor in (("target", target), ("weight", weight)):
+        if tensor is not None and tensor.shape != input.shape:
+            raise ValueError(f"expected {name} of shape {tuple(input.shape)}, got {tuple(tensor.shape)}")
+    return PinballLossFunction.apply(input, target, weight, quantile, reduction)

@@ -1,0 +1,211 @@
+"""Inputs of different shapes: what forward expands, backward must sum."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+
+def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
+    r"""Sum a tensor down to a shape that broadcasts to its own: the transpose of ``expand``.
+
+    .. math:: y_j = \sum_{i\,:\,i \mapsto j} x_i, \qquad \bar{x}_i = \bar{y}_{j(i)}
+
+    Args:
+        tensor: any dtype.
+        shape: what to reduce to; each size is 1 or that of ``tensor``, counted from the right.
+
+    Returns:
+        A tensor of shape ``shape``; ``tensor`` itself if there is nothing to sum.
+
+    Raises:
+        RuntimeError: if ``shape`` does not broadcast to the shape of ``tensor``, as in
+            :meth:`torch.Tensor.sum_to_size`.
+
+    >>> sum_to_shape(torch.ones(4, 2, 3), (2, 1))
+    tensor([[12.],
+            [12.]])
+    """
+    extra = tensor.dim() - len(shape)
+    sizes = tuple(tensor.shape)[max(extra, 0) :]
+    if extra < 0 or any(target not in (1, size) for target, size in zip(shape, sizes, strict=True)):
+        raise RuntimeError(f"cannot sum a tensor of shape {tuple(tensor.shape)} to shape {tuple(shape)}")
+    expanded = [extra + i for i, target in enumerate(shape) if target != sizes[i]]
+    dims = [*range(extra), *expanded]
+    # An empty list would mean all dimensions.
+    return tensor.sum(dims).reshape(shape) if dims else tensor
+
+
+class BiasAddFunction(Function):
+    """Keeps nothing: neither gradient depends on a value."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, bias: Tensor, dim: int) -> Tensor:
+        return input + bias.reshape([-1 if i == dim else 1 for i in range(input.dim())])
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        input, _, dim = inputs
+        ctx.others = [i for i in range(input.dim()) if i != dim]
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        grad_bias = None
+        if ctx.needs_input_grad[1]:
+            grad_bias = grad_output.sum(ctx.others) if ctx.others else grad_output
+        return grad_output, grad_bias, None
+
+
+def bias_add(input: Tensor, bias: Tensor, dim: int = 1) -> Tensor:
+    r"""Add one number per channel.
+
+    .. math:: Y_{ncs} = X_{ncs} + b_c, \qquad \bar{X} = \bar{Y}, \quad \bar{b}_c = \sum_{n,s} \bar{Y}_{ncs}
+
+    Args:
+        input: any shape with at least one dimension, for example ``(batch, channels, height, width)``.
+        bias: ``(channels,)``, same dtype and device.
+        dim: where the channels of ``input`` are; negative counts from the end.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        IndexError: if ``input`` has no dimension ``dim``.
+        RuntimeError: if ``bias`` is not a vector with one number per channel, or the dtypes or devices differ.
+
+    >>> b = torch.zeros(3, requires_grad=True)
+    >>> bias_add(torch.ones(2, 3, 4, 4), b).sum().backward()
+    >>> b.grad
+    tensor([32., 32., 32.])
+    """
+    if not -input.dim() <= dim < input.dim():
+        raise IndexError(f"expected a dim in [{-input.dim()}, {input.dim() - 1}], got {dim}")
+    if bias.shape != input.shape[dim : dim + 1 or None]:
+        raise RuntimeError(
+            f"expected bias of shape ({input.shape[dim]},) for dim {dim} of an input of shape "
+            f"{tuple(input.shape)}, got {tuple(bias.shape)}"
+        )
+    if bias.dtype != input.dtype:
+        raise RuntimeError(f"expected bias of dtype {input.dtype}, got {bias.dtype}")
+    return BiasAddFunction.apply(input, bias, dim % input.dim())
+
+
+class MultiplyFunction(Function):
+    """Keeps both inputs as they came, not expanded."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, other: Tensor) -> Tensor:
+        return input * other
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, other = ctx.saved_tensors
+        grad_input = grad_other = None
+        if ctx.needs_input_grad[0]:
+            grad_input = as_gradient(grad_output * other.conj(), input)
+        if ctx.needs_input_grad[1]:
+            grad_other = as_gradient(grad_output * input.conj(), other)
+        return grad_input, grad_other
+
+
+def as_gradient(tensor: Tensor, input: Tensor) -> Tensor:
+    """Undo what forward did to ``input``: broadcasting, and promotion of its dtype."""
+    if tensor.is_complex() and not input.is_complex():
+        tensor = tensor.real
+    return sum_to_shape(tensor, input.shape).to(input.dtype)
+
+
+def multiply(input: Tensor, other: Tensor) -> Tensor:
+    r"""Multiply two tensors of any shapes that broadcast.
+
+    .. math::
+        Y = X \odot Z, \qquad
+        \bar{X} = \operatorname{sum}_X(\bar{Y} \odot \overline{Z}), \quad
+        \bar{Z} = \operatorname{sum}_Z(\bar{Y} \odot \overline{X})
+
+    where :math:`\operatorname{sum}_X` sums down to the shape of :math:`X`.
+
+    Args:
+        input: any shape and dtype.
+        other: any shape that broadcasts with that of ``input``; the dtypes may differ, as for
+            :func:`torch.mul`.
+
+    Returns:
+        The product, of the broadcast shape and the promoted dtype.
+
+    Raises:
+        RuntimeError: if the shapes do not broadcast or the devices differ.
+
+    >>> scale = torch.tensor(2.0, requires_grad=True)
+    >>> multiply(torch.ones(4, 3), scale).sum().backward()
+    >>> scale.grad
+    tensor(12.)
+    """
+    return MultiplyFunction.apply(input, other)
+
+
+class ScaledSigmoidFunction(Function):
+    """Keeps its inputs as they came; the sigmoid is computed again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, scale: Tensor) -> Tensor:
+        return torch.sigmoid(scale * input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, scale = ctx.saved_tensors
+        output = torch.sigmoid(scale * input)
+        grad = grad_output * output * (1 - output)
+        grad_input = grad_scale = None
+        if ctx.needs_input_grad[0]:
+            grad_input = as_gradient(grad * scale, input)
+        if ctx.needs_input_grad[1]:
+            grad_scale = as_gradient(grad * input, scale)
+        return grad_input, grad_scale
+
+
+def scaled_sigmoid(input: Tensor, scale: Tensor) -> Tensor:
+    r"""Logistic function of a tensor times a learned scale: one for all, or one per channel.
+
+    .. math::
+        Y = \sigma(S \odot X), \qquad
+        \bar{X} = \operatorname{sum}_X(D \odot S), \quad
+        \bar{S} = \operatorname{sum}_S(D \odot X), \qquad
+        D = \bar{Y} \odot Y \odot (1 - Y)
+
+    where :math:`\operatorname{sum}_X` sums down to the shape of :math:`X`.
+
+    Args:
+        input: any shape, real floating dtype.
+        scale: any shape that broadcasts with that of ``input``, for example ``()`` or ``(channels,)``.
+
+    Returns:
+        A tensor of the broadcast shape.
+
+    Raises:
+        TypeError: if one of them is complex: torch's complex logistic function overflows to NaN.
+        RuntimeError: if the shapes do not broadcast or the devices differ.
+
+    >>> scale = torch.zeros(2, requires_grad=True)
+    >>> scaled_sigmoid(torch.ones(3, 2), scale).sum().backward()
+    >>> scale.grad
+    tensor([0.7500, 0.7500])
+    """
+    if input.is_complex() or scale.is_complex():
+        raise TypeError(f"expected real tensors, got {input.dtype} and {scale.dtype}")
+    return ScaledSigmoidFunction.apply(input, scale)

@@ -1,0 +1,238 @@
+"""Gradients that are limited inside of backward: by value, by norm, or by what each example contributes."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.reductions import Dim, as_dims
+from autograd_cookbook.recipes.template import rows
+
+
+def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """The 2-norm over ``dims``, kept with size 1, as two factors in float32 or wider.
+
+    The second is the largest element, unless that is 0 or infinite, so that no square overflows in the first. Their
+    product may.
+    """
+    wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+    if not tensor.numel():
+        nothing = wide.sum(dims, keepdim=True).abs()
+        return nothing, torch.ones_like(nothing)
+    with torch.no_grad():  # it cancels, also in a second derivative
+        largest = torch.linalg.vector_norm(wide, torch.inf, dims, keepdim=True)
+        largest = torch.where((largest == 0) | largest.isinf(), 1, largest)
+    return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
+
+
+def shrunk(grad: Tensor, max_norm: float, norm: Tensor, *scales: Tensor) -> Tensor:
+    """The gradient with its norm, which is given as a product, brought down to ``max_norm`` where it is larger.
+
+    Bit by bit the same where it is not, times 0 where the norm is infinite, NaN where it is NaN.
+    """
+    product = norm
+    for scale in scales:
+        product = product * scale
+    # Not "larger than", which NaN is not either: it would pass as if it were small.
+    fits = product <= max_norm
+    first, *others = scales
+    grad = grad * torch.where(fits, 1, max_norm / torch.where(norm == 0, 1, norm) / first)
+    for scale in others:  # one after the other: the product of two may overflow
+        grad = grad / torch.where(fits, 1, scale)
+    return grad
+
+
+def limited(grad: Tensor, max_norm: float, dims: tuple[int, ...]) -> Tensor:
+    """A gradient with a norm over ``dims`` of at most ``max_norm``."""
+    return shrunk(grad, max_norm, *norm_parts(grad, dims)).to(grad.dtype)
+
+
+class ClipGradientValueFunction(Function):
+    """Keeps a number and no tensor; the output shares the memory of the input."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, clip_value: float) -> Tensor:
+        return input.view_as(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        ctx.clip_value = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        if ctx.clip_value > torch.finfo(grad_output.dtype).max:  # clamp would refuse a bound that float16 lacks
+            return grad_output, None
+        return grad_output.clamp(-ctx.clip_value, ctx.clip_value), None
+
+
+def clip_gradient_value(input: Tensor, clip_value: float) -> Tensor:
+    r"""Pass a tensor through unchanged, and each element of its gradient between two bounds.
+
+    .. math:: y = x, \qquad \bar{x}_i = \min(\max(\bar{y}_i, -c), c)
+
+    An infinite gradient becomes finite, as in :func:`torch.nn.utils.clip_grad_value_`; NaN stays NaN.
+
+    Args:
+        input: any shape, floating dtype. Its other uses are not clipped.
+        clip_value: the bound :math:`c`, positive.
+
+    Returns:
+        A view of ``input``. Torch raises if it is written to in place.
+
+    Raises:
+        TypeError: if ``input`` is complex.
+        ValueError: if ``clip_value`` is not positive.
+
+    >>> x = torch.zeros(3, requires_grad=True)
+    >>> (clip_gradient_value(x, 1.0) * torch.tensor([-5.0, 0.5, 5.0])).sum().backward()
+    >>> x.grad
+    tensor([-1.0000,  0.5000,  1.0000])
+    """
+    if input.is_complex():
+        raise TypeError(f"expected a real input, got {input.dtype}: complex numbers have no order")
+    return ClipGradientValueFunction.apply(input, positive("clip_value", clip_value))
+
+
+class ClipGradientNormFunction(Function):
+    """Keeps a number and dimensions, no tensor; the output shares the memory of the input."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, max_norm: float, dims: tuple[int, ...]) -> Tensor:
+        return input.view_as(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, tuple[int, ...]], output: Tensor) -> None:
+        _, ctx.max_norm, ctx.dims = inputs
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        return limited(grad_output, ctx.max_norm, ctx.dims), None, None
+
+
+def clip_gradient_norm(input: Tensor, max_norm: float, dim: Dim = None) -> Tensor:
+    r"""Pass a tensor through unchanged, and its gradient with a norm of at most ``max_norm``.
+
+    .. math:: y = x, \qquad \bar{x} = \bar{y}\,\min\left(1, \frac{c}{\lVert \bar{y} \rVert_2}\right)
+
+    The norm is taken over ``dim``: with ``dim=-1``, each row of the gradient is limited on its own. It does not
+    overflow where the elements are finite, as that of :func:`torch.nn.utils.clip_grad_norm_` does. As there, an
+    infinite element becomes NaN and the others that share its norm 0, and a NaN makes all of them NaN.
+
+    Args:
+        input: any shape, floating or complex. Its other uses are not clipped.
+        max_norm: the bound :math:`c`, positive.
+        dim: an int, negative or not, several, or None for all.
+
+    Returns:
+        A view of ``input``. Torch raises if it is written to in place.
+
+    Raises:
+        ValueError: if ``max_norm`` is not positive.
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice.
+
+    Source: R. Pascanu et al., On the difficulty of training recurrent neural networks, ICML 2013, arXiv:1211.5063.
+
+    >>> x = torch.zeros(2, 2, requires_grad=True)
+    >>> (clip_gradient_norm(x, 5.0, dim=1) * torch.tensor([[30.0, 40.0], [0.0, 2.0]])).sum().backward()
+    >>> x.grad
+    tensor([[3., 4.],
+            [0., 2.]])
+    """
+    return ClipGradientNormFunction.apply(input, positive("max_norm", max_norm), as_dims(dim, input.dim()))
+
+
+class ClippedLinearFunction(Function):
+    """Keeps its arguments: the norm of each example's gradient is a product of two norms, known from them."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm: float) -> Tensor:
+        output = input @ weight.mT
+        return output if bias is None else output + bias
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor | None, float], output: Tensor) -> None:
+        input, weight, bias, ctx.max_norm = inputs
+        ctx.has_bias = bias is not None
+        ctx.save_for_backward(input, weight)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        input, weight = ctx.saved_tensors
+        grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
+        grad_input = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            grads, examples = rows(grad_output), rows(input)
+            norm, scale = norm_parts(grads, (1,))
+            norm_input, scale_input = norm_parts(examples, (1,))
+            if ctx.has_bias:  # an input of 1, whether its gradient is asked for or not
+                larger = scale_input.clamp(min=1)
+                norm_input = torch.hypot(norm_input * (scale_input / larger), 1 / larger)
+                scale_input = larger
+            grads = shrunk(grads, ctx.max_norm, norm * norm_input, scale, scale_input).to(grads.dtype)
+            if ctx.needs_input_grad[1]:
+                grad_weight = grads.mT @ examples.conj()
+            if ctx.needs_input_grad[2]:
+                grad_bias = grads.sum(0)
+        if ctx.needs_input_grad[0]:  # last: what the norms needed is free again
+            grad_input = grad_output @ weight.conj()
+        return grad_input, grad_weight, grad_bias, None
+
+
+def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm: float) -> Tensor:
+    r"""Apply an affine map; each example moves its parameters by a gradient of norm ``max_norm`` at most.
+
+    .. math::
+        Y = X W^\top + b, \qquad
+        \bar{X} = \bar{Y}\,\overline{W}, \quad
+        \bar{W} = \textstyle\sum_n f_n\,\bar{Y}_n \overline{X}_n^\top, \quad
+        \bar{b} = \textstyle\sum_n f_n\,\bar{Y}_n, \qquad
+        f_n = \min\left(1, \frac{c}{\lVert \bar{Y}_n \rVert \sqrt{\lVert X_n \rVert^2 + 1}}\right)
+
+    The gradient of one example has rank one, so that its norm is a product of two, and none of these gradients is
+    ever formed. The gradient of ``input`` is not clipped.
+
+    Args:
+        input: ``(..., in_features)``, floating or complex; each row is an example.
+        weight: ``(out_features, in_features)``, same dtype and device.
+        bias: ``(out_features,)`` or None; then there is no 1 in the norm.
+        max_norm: the bound :math:`c`, positive. A loss that is a *mean* over examples has divided their gradients
+            by their number before they get here.
+
+    Returns:
+        ``(..., out_features)``.
+
+    Raises:
+        ValueError: if ``max_norm`` is not positive.
+        RuntimeError: if the shapes, dtypes or devices do not fit, as in :func:`torch.nn.functional.linear`.
+
+    Source: I. Goodfellow, Efficient per-example gradient computations, arXiv:1510.01799.
+
+    >>> w = torch.zeros(1, 2, requires_grad=True)
+    >>> x = torch.tensor([[0.6, 0.8], [60.0, 80.0]])
+    >>> clipped_linear(x, w, None, 1.0).sum().backward()
+    >>> w.grad
+    tensor([[1.2000, 1.6000]])
+    """
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise RuntimeError(f"expected bias of shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}")
+    if bias is not None and bias.dtype != weight.dtype:
+        raise RuntimeError(f"expected bias of dtype {weight.dtype}, got {bias.dtype}")
+    return ClippedLinearFunction.apply(input, weight, bias, positive("max_norm", max_norm))
+
+
+def positive(name: str, bound: float) -> float:
+    """The bound.
+
+    Raises:
+        ValueError: if it is not positive.
+    """
+    if not bound > 0:
+        raise ValueError(f"expected {name} > 0, got {bound}")
+    return bound

@@ -1,0 +1,184 @@
+"""Gradients of complex numbers: where a conjugate belongs, and where both parts of a derivative are needed."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.broadcasting import as_gradient
+
+
+class AbsSquaredFunction(Function):
+    """Complex in, real out; keeps its input alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.real**2 + input.imag**2 if input.is_complex() else input**2
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        return 2 * grad_output * input
+
+
+def abs_squared(input: Tensor) -> Tensor:
+    r"""Squared absolute value: power, intensity, the probability of an amplitude.
+
+    .. math:: y = |z|^2 = z \bar{z}, \qquad \operatorname{grad}_z = 2 z \, \operatorname{grad}_y
+
+    Args:
+        input: any shape, real or complex floating dtype.
+
+    Returns:
+        A real tensor of the same shape.
+
+    Raises:
+        TypeError: if the input is an integer.
+
+    >>> z = torch.tensor(3 + 4j, requires_grad=True)
+    >>> y = abs_squared(z)
+    >>> y
+    tensor(25., grad_fn=<AbsSquaredFunctionBackward>)
+    >>> torch.autograd.grad(y, z)
+    (tensor(6.+8.j),)
+    """
+    expect_floating(input)
+    return AbsSquaredFunction.apply(input)
+
+
+def expect_floating(tensor: Tensor) -> None:
+    """Refuse what has no gradient.
+
+    Raises:
+        TypeError: if the dtype is neither floating nor complex.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise TypeError(f"expected a floating or complex input, got {tensor.dtype}")
+
+
+class PhasorFunction(Function):
+    """Complex in and out, and not holomorphic: the gradient uses both parts of the derivative. Keeps its input."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return torch.sgn(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        output = PhasorFunction.apply(input)
+        # The part along the phasor would change the length of z alone.
+        across = grad_output - output * (output.conj() * grad_output).real
+        # Where z is 0, a length of 1 keeps 0 / 0 away, from the second derivative as well.
+        is_zero = input == 0
+        return torch.where(is_zero, 0, across) / torch.where(is_zero, 1, input).abs()
+
+
+def phasor(input: Tensor) -> Tensor:
+    r"""Keep the phase of a complex number and drop its length: :math:`z / |z|`, and 0 at 0.
+
+    .. math::
+        y = \frac{z}{|z|}, \qquad
+        \operatorname{grad}_z = \frac{g - y \operatorname{Re}(\bar{y} g)}{|z|}
+        \quad\text{with } g = \operatorname{grad}_y
+
+    Args:
+        input: any shape, complex dtype; of a real one it is the sign, with gradient 0.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if the input is an integer.
+
+    >>> z = torch.tensor([3 + 4j, 0j], requires_grad=True)
+    >>> y = phasor(z)
+    >>> y.imag.sum().backward()
+    >>> y.tolist()
+    [(0.6000000238418579+0.800000011920929j), 0j]
+    >>> z.grad
+    tensor([-0.0960+0.0720j,  0.0000+0.0000j])
+    """
+    expect_floating(input)
+    return PhasorFunction.apply(input)
+
+
+class PolyvalFunction(Function):
+    """Keeps its arguments alone; backward calls it again, with the coefficients of the derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(coefficients: Tensor, input: Tensor) -> Tensor:
+        dtype = torch.promote_types(coefficients.dtype, input.dtype)
+        output = torch.zeros_like(input, dtype=dtype)
+        for coefficient in coefficients.unbind():
+            output = output * input + coefficient
+        return output
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        coefficients, input = ctx.saved_tensors
+        degree = coefficients.shape[0] - 1
+        grad_coefficients = grad_input = None
+        if ctx.needs_input_grad[0]:
+            power, terms = torch.ones_like(input), []
+            for _ in range(degree + 1):
+                terms.append((grad_output * power.conj()).sum())
+                power = power * input
+            stacked = torch.stack(terms[::-1]) if terms else torch.zeros_like(coefficients)
+            grad_coefficients = as_gradient(stacked, coefficients)
+        if ctx.needs_input_grad[1]:
+            exponents = torch.arange(max(degree, 0), 0, -1, device=coefficients.device)
+            slope = PolyvalFunction.apply(coefficients[:-1] * exponents, input)
+            grad_input = as_gradient(grad_output * slope.conj(), input)
+        return grad_coefficients, grad_input
+
+
+def polyval(coefficients: Tensor, input: Tensor) -> Tensor:
+    r"""Evaluate a polynomial by Horner's rule, real or complex, without keeping the steps.
+
+    .. math::
+        y = p(z) = \sum_{k=0}^{n} c_k z^{n-k}, \qquad
+        \operatorname{grad}_z = \overline{p'(z)}\, \operatorname{grad}_y, \quad
+        \operatorname{grad}_{c_k} = \sum \overline{z^{n-k}}\, \operatorname{grad}_y
+
+    Args:
+        coefficients: ``(n + 1,)``, floating or complex, the highest power first as in ``numpy.polyval``.
+        input: any shape, floating or complex.
+
+    Returns:
+        A tensor of the shape of ``input`` and the promoted dtype.
+
+    Raises:
+        TypeError: if a dtype is neither floating nor complex.
+        RuntimeError: if ``coefficients`` is no vector.
+
+    >>> z = torch.tensor(1 + 1j, requires_grad=True)
+    >>> y = polyval(torch.tensor([1.0, 0.0, 0.0, -1.0]), z)
+    >>> y
+    tensor(-3.+2.j, grad_fn=<PolyvalFunctionBackward>)
+    >>> torch.autograd.grad(y.real, z)
+    (tensor(0.-6.j),)
+    """
+    expect_floating(coefficients)
+    expect_floating(input)
+    if coefficients.dim() != 1:
+        raise RuntimeError(f"expected a vector of coefficients, got shape {tuple(coefficients.shape)}")
+    return PolyvalFunction.apply(coefficients, input)

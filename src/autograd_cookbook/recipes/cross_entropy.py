@@ -1,0 +1,178 @@
+"""Softmax and cross-entropy of logits, finite where entries or whole rows are masked."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.recipes._context import Context
+
+
+class SoftmaxFunction(Function):
+    """Keeps the output, of which the gradient is a function."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dim: int) -> Tensor:
+        if input.numel() == 0:
+            return torch.softmax(input, dim)  # an empty row has no maximum
+        # inf - inf is NaN, so that the largest finite number stands for inf, and rows of -inf are set to their value.
+        output = torch.softmax(input.clamp(max=torch.finfo(input.dtype).max), dim)
+        return output.masked_fill_(input.amax(dim, keepdim=True) == -torch.inf, 0)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        ctx.dim = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        return output * (grad_output - (output * grad_output).sum(ctx.dim, keepdim=True)), None
+
+
+def softmax(input: Tensor, dim: int = -1) -> Tensor:
+    r"""Softmax that is 0, and not NaN, over a row that is masked as a whole.
+
+    .. math:: y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}, \qquad
+        \bar{x}_i = y_i \Big(\bar{y}_i - \sum_j y_j \bar{y}_j\Big)
+
+    A row of :math:`-\infty` gives 0 with gradient 0, and entries :math:`+\infty` share the row evenly, where
+    :func:`torch.softmax` returns NaN.
+
+    Args:
+        input: any shape, floating dtype.
+        dim: an int, negative or not.
+
+    Raises:
+        IndexError: if the dimension is out of range.
+        TypeError: if the input is not floating.
+
+    >>> softmax(torch.tensor([[0.0, 1000.0], [-torch.inf, -torch.inf]]))
+    tensor([[0., 1.],
+            [0., 0.]])
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected a floating input, got {input.dtype}")
+    return SoftmaxFunction.apply(input, dim)
+
+
+class CrossEntropyFunction(Function):
+    """Keeps its arguments and nothing else: the softmax is computed again, in one pass, where it is needed.
+
+    Kept from forward it would be a constant in a second derivative, and cost as much as the logits.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, reduction: str, label_smoothing: float
+    ) -> Tensor:
+        dtype = accumulation_dtype(input.dtype)
+        weight = None if weight is None else weight.to(dtype)
+        loss = F.cross_entropy(
+            input.to(dtype),
+            target,
+            weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+            label_smoothing=label_smoothing,
+        )
+        return loss.to(input.dtype)
+
+    @staticmethod
+    def setup_context(
+        ctx: Context, inputs: tuple[Tensor, Tensor, Tensor | None, int, str, float], output: Tensor
+    ) -> None:
+        input, target, weight, ctx.ignore_index, ctx.reduction, ctx.label_smoothing = inputs
+        ctx.save_for_backward(input, target, weight)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        input, target, weight = ctx.saved_tensors
+        if input.numel() == 0:  # no rows, or no classes, and then all rows are ignored
+            return torch.zeros_like(input), None, None, None, None, None
+        dtype = accumulation_dtype(input.dtype)
+        dim = min(input.dim() - 1, 1)
+        classes = input.shape[dim]
+        ignored = target == ctx.ignore_index
+        index = target.masked_fill(ignored, 0).long()
+        weight = torch.ones(classes, dtype=dtype, device=input.device) if weight is None else weight.to(dtype)
+        of_target = weight[index].masked_fill(ignored, 0)
+
+        of_row = grad_output.to(dtype)
+        if ctx.reduction == "mean":
+            total = of_target.sum()
+            of_row = of_row / total.masked_fill(total == 0, 1)
+        of_row = of_row.expand(target.shape).masked_fill(ignored, 0)
+        at_target = (1 - ctx.label_smoothing) * of_target * of_row
+        at_each = ctx.label_smoothing / classes * of_row
+
+        # An ignored row may hold anything, -inf throughout if it is padding, and 0 * NaN is NaN.
+        softmax = torch.softmax(torch.where(ignored.unsqueeze(dim), 0.0, input), dim, dtype=dtype)
+        grad_input = softmax * (at_target + at_each * weight.sum()).unsqueeze(dim)
+        del softmax  # as large as the logits, and no longer needed
+        if ctx.label_smoothing > 0:
+            by_class = weight.reshape([classes if d == dim else 1 for d in range(input.dim())])
+            grad_input = grad_input - by_class * at_each.unsqueeze(dim)
+        # In place, since nothing keeps the product.
+        grad_input.scatter_add_(dim, index.unsqueeze(dim), -at_target.unsqueeze(dim))
+        return grad_input.to(input.dtype), None, None, None, None, None
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What to sum in: a mean in bfloat16 has two digits."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    r"""Cross-entropy of logits that keeps nothing beyond its arguments.
+
+    With :math:`t` the target of a row, :math:`w` the weights of the :math:`C` classes and :math:`\varepsilon` the
+    smoothing, a row has the loss
+
+    .. math::
+        \ell = \sum_c q_c \Big(\log \sum_j e^{x_j} - x_c\Big), \qquad
+        q_c = (1 - \varepsilon)\, w_t\, [c = t] + \frac{\varepsilon}{C}\, w_c, \qquad
+        \bar{x}_c = \bar{\ell}\, \Big(\operatorname{softmax}(x)_c \sum_j q_j - q_c\Big) .
+
+    Rows with target ``ignore_index`` have loss and gradient 0 whatever their logits are, where
+    :func:`torch.nn.functional.cross_entropy` has gradient NaN if they are all :math:`-\infty`. Single logits
+    :math:`-\infty`, classes that are masked, are no trouble to either, unless they are the target.
+
+    Args:
+        input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating dtype. Sums are computed in float32 at least.
+        target: classes, int64: the shape of the input without ``C``.
+        weight: ``(C)``, for each class, or None for 1. It gets no gradient.
+        ignore_index: a target that does not count.
+        reduction: "none", "mean" (over the weights of the targets that count, NaN if none does) or "sum".
+        label_smoothing: share of the target that goes to all classes evenly, from 0 to 1.
+
+    Raises:
+        IndexError: if a target is no class.
+        RuntimeError: if the shapes do not fit, the smoothing is no share, or the weight requires grad.
+        TypeError: if the input is not floating, or the target is.
+        ValueError: if the reduction is none of the three, or the batch sizes differ.
+
+    >>> logits = torch.tensor([[0.0, 200.0, -torch.inf]], requires_grad=True)
+    >>> loss = cross_entropy(logits, torch.tensor([0]))
+    >>> loss.backward()
+    >>> loss.item(), logits.grad.tolist()
+    (200.0, [[-1.0, 1.0, 0.0]])
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected floating logits, got {input.dtype}")
+    if target.is_floating_point():
+        raise TypeError(f"expected classes as target, got probabilities of {target.dtype}")
+    if weight is not None and weight.requires_grad:
+        raise RuntimeError("expected a weight that does not require grad: it would get none")
+    return CrossEntropyFunction.apply(input, target, weight, ignore_index, reduction, label_smoothing)

@@ -1,0 +1,146 @@
+"""A recursive filter as an operator: foreign code that autograd, function transforms and the compiler all accept."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.scipy_functions import on_host
+
+
+def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
+    """What SciPy computes: rows of ``(*batch, ..., n)``, each filtered by the ``(*batch, order)`` of its batch."""
+    from scipy import signal
+
+    rows, filters = on_host(input), on_host(coefficients).reshape(-1, coefficients.shape[-1])
+    output = torch.empty(rows.shape, dtype=rows.dtype)
+    if output.numel():
+        each = (len(filters), -1, rows.shape[-1])
+        for target, row, a in zip(output.view(each), rows.reshape(each), F.pad(filters, (1, 0), value=1), strict=True):
+            target.copy_(torch.from_numpy(signal.lfilter(a.numpy()[:1], a.numpy(), row.numpy(), axis=-1)))
+    return output.to(input.device)
+
+
+@torch.library.custom_op("autograd_cookbook::recursive_filter", mutates_args=())
+def recursive_filter_op(input: Tensor, coefficients: Tensor) -> Tensor:
+    """The operator: what the compiler, an exported graph and a checkpoint policy know by its name."""
+    return filtered(input, coefficients)
+
+
+def shape_of_filtered(input: Tensor, coefficients: Tensor) -> Tensor:
+    """What the result will be like, for a compiler that has no data."""
+    return torch.empty_like(input, memory_format=torch.contiguous_format)
+
+
+def filter_batch(
+    info: Any, in_dims: tuple[int | None, int | None], input: Tensor, coefficients: Tensor
+) -> tuple[Tensor, int]:
+    """One call for a batch: the operator takes batches of signals, and of signals with their coefficients."""
+    of_input, of_coefficients = in_dims
+    if of_coefficients is None:
+        assert of_input is not None  # something is mapped
+        place = coefficients.dim() - 1  # behind the batches that have coefficients of their own
+        return recursive_filter_op(input.movedim(of_input, place), coefficients), place
+    batch = input.expand(info.batch_size, *input.shape) if of_input is None else input.movedim(of_input, 0)
+    return recursive_filter_op(batch, coefficients.movedim(of_coefficients, 0)), 0
+
+
+def save_for_filter(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    """Keep the coefficients and the output; the input is in no gradient."""
+    ctx.save_for_backward(inputs[1], output)
+
+
+def filter_gradients(
+    apply: Callable[[Tensor, Tensor], Tensor], ctx: Context, grad_output: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Both gradients; ``apply`` filters backward in time, and is differentiable again."""
+    coefficients, output = ctx.saved_tensors
+    grad_input = apply(grad_output.flip(-1), coefficients.conj()).flip(-1)
+    if not ctx.needs_input_grad[1]:
+        return grad_input, None
+    order = coefficients.shape[-1]
+    past = F.pad(output, (order, 0)).unfold(-1, order, 1)[..., :-1, :].flip(-1)  # for each step what came before it
+    products = -(grad_input.unsqueeze(-2) @ past.conj()).squeeze(-2)
+    shared = tuple(range(coefficients.dim() - 1, products.dim() - 1))
+    return grad_input, products.sum(shared) if shared else products
+
+
+def operator_gradients(ctx: Context, grad_output: Tensor) -> tuple[Tensor, Tensor | None]:
+    """For the operator by itself, as in an exported graph."""
+    return filter_gradients(recursive_filter_op, ctx, grad_output)
+
+
+recursive_filter_op.register_fake(shape_of_filtered)
+
+
+recursive_filter_op.register_vmap(filter_batch)
+
+
+recursive_filter_op.register_autograd(operator_gradients, setup_context=save_for_filter)
+
+
+class RecursiveFilterFunction(Function):
+    """The operator with its gradient once more, in the one form that ``torch.func`` takes."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, coefficients: Tensor) -> Tensor:
+        return recursive_filter_op(input, coefficients)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        save_for_filter(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, Tensor | None]:
+        return filter_gradients(RecursiveFilterFunction.apply, ctx, grad_output)
+
+
+def recursive_filter(input: Tensor, coefficients: Tensor) -> Tensor:
+    r"""Feed a signal's own past back into it: an all-pole filter, or autoregression.
+
+    .. math::
+        y_t = x_t - \sum_{k=1}^{p} a_k\, y_{t-k}, \qquad
+        \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
+        \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}}
+
+    The gradient is the same filter, run backward in time. SciPy computes both, on the host.
+
+    Args:
+        input: ``(..., n)``, floating or complex; float16 and bfloat16 are computed in float32. Before its start the
+            output is 0. All that follows an infinite one is NaN.
+        coefficients: ``(p,)`` with p of 1 or more, of the same dtype and device. With a pole on or outside of the unit
+            circle the output grows without bound.
+
+    Returns:
+        A contiguous tensor of the shape and dtype of ``input``.
+
+    Raises:
+        TypeError: if ``input`` is neither floating nor complex, or ``coefficients`` have another dtype.
+        RuntimeError: if the shapes or devices do not fit.
+
+    >>> x = torch.tensor([1.0, 0.0, 0.0])
+    >>> a = torch.tensor([-0.5], requires_grad=True)
+    >>> y = recursive_filter(x, a)
+    >>> y.detach(), torch.autograd.grad(y[2], a)
+    (tensor([1.0000, 0.5000, 0.2500]), (tensor([-1.]),))
+    """
+    if not (input.is_floating_point() or input.is_complex()):
+        raise TypeError(f"expected a floating or complex input, got {input.dtype}")
+    if coefficients.dtype != input.dtype:
+        raise TypeError(f"expected coefficients of dtype {input.dtype}, got {coefficients.dtype}")
+    if input.dim() == 0 or coefficients.dim() != 1 or len(coefficients) == 0:
+        raise RuntimeError(
+            f"expected input of shape (..., n) and coefficients of shape (p,), p > 0, "
+            f"got {tuple(input.shape)} and {tuple(coefficients.shape)}"
+        )
+    if coefficients.device != input.device:
+        raise RuntimeError(f"expected coefficients on {input.device}, got {coefficients.device}")
+    if input.dtype in (torch.float16, torch.bfloat16):  # no other dtype needs a conversion in its graph
+        return RecursiveFilterFunction.apply(input.float(), coefficients.float()).to(input.dtype)
+    return RecursiveFilterFunction.apply(input, coefficients)

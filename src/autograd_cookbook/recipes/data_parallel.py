@@ -1,0 +1,275 @@
+"""A function in several processes on this machine, and what ranks of data parallelism exchange, with its backward."""
+
+import inspect
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._collectives import even_sizes, gathered, sizes_of_ranks
+from autograd_cookbook.recipes._context import Context
+
+# The program that becomes the ranks. On Linux they are forked, and what they import is imported once, before.
+LAUNCHER = """\
+import ast
+import contextlib
+import datetime
+import importlib
+import multiprocessing
+import pickle
+import sys
+import traceback
+from pathlib import Path
+
+import torch.distributed as dist
+
+
+def imported_by(source):
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+
+
+def report(folder, rank, outcome):
+    partial = Path(folder, f"partial{rank}")
+    partial.write_bytes(pickle.dumps(outcome))
+    partial.replace(Path(folder, f"outcome{rank}"))  # whole, or not there
+
+
+def run(rank, folder, name, world_size, timeout):
+    try:
+        store = dist.FileStore(str(Path(folder, "store")), world_size)
+        wait = datetime.timedelta(seconds=timeout)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=wait)
+        path = Path(folder, "function.py")
+        defined = {"__name__": "function"}
+        exec(compile(path.read_text(), path, "exec"), defined)
+        args = pickle.loads(Path(folder, "arguments").read_bytes())
+        report(folder, rank, (True, defined[name](*args)))
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except BaseException:
+        report(folder, rank, (False, traceback.format_exc()))
+
+
+if __name__ == "__main__":
+    folder, name, world_size, timeout = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    if context.get_start_method() == "fork":
+        for module in imported_by(Path(folder, "function.py").read_text()):
+            with contextlib.suppress(Exception):  # the rank that runs the line says what is wrong with it
+                importlib.import_module(module)
+    each = (folder, name, world_size, timeout)
+    ranks = [context.Process(target=run, args=(rank, *each)) for rank in range(world_size)]
+    for process in ranks:
+        process.start()
+    for rank, process in enumerate(ranks):
+        process.join()
+        if not Path(folder, f"outcome{rank}").exists():
+            report(folder, rank, (False, f"ended with exit status {process.exitcode} and returned nothing"))
+"""
+
+
+def run_ranks(
+    function: Callable[..., Any], world_size: int, *args: Any, timeout: float = 30.0, limit: float = 120.0
+) -> list[Any]:
+    r"""Call a function in processes that are the ranks of a gloo group, and return what each of them returns.
+
+    Works from a script, a notebook or a test. The function is sent as text: it must import what it uses, and may not
+    refer to anything around it. When it is called, ``torch.distributed`` is initialized; the processes talk over
+    the loopback interface, each with one thread.
+
+    Args:
+        function: a function with a ``def``, called as ``function(*args)`` in each process.
+        world_size: number of processes.
+        args: anything that can be pickled; the same for all.
+        timeout: seconds that a rank waits for another one in a collective, before it raises.
+        limit: seconds after which all of them are ended.
+
+    Returns:
+        What the function returned, in the order of the ranks.
+
+    Raises:
+        RuntimeError: if the function raised in a rank or a rank died, with what is known of each.
+        TimeoutError: if ``limit`` is reached.
+        TypeError: if the function is not one that can be sent as text.
+        ValueError: if there is no rank.
+
+    >>> def sum_of_ranks():
+    ...     import torch
+    ...     import torch.distributed as dist
+    ...
+    ...     number = torch.tensor(dist.get_rank() + 1.0)
+    ...     dist.all_reduce(number)
+    ...     return number.item()
+    >>> run_ranks(sum_of_ranks, 2)
+    [3.0, 3.0]
+    """
+    if not inspect.isfunction(function) or function.__name__ == "<lambda>" or function.__closure__:
+        raise TypeError(f"expected a function with a def that uses no variable of the one around it, got {function}")
+    if world_size < 1:
+        raise ValueError(f"expected world_size > 0, got {world_size}")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "launcher.py").write_text(LAUNCHER)
+        Path(folder, "function.py").write_text(textwrap.dedent(inspect.getsource(function)))
+        Path(folder, "arguments").write_bytes(pickle.dumps(args))
+        settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        # Otherwise gloo asks for the address of the host's name, which may be one that the outside can reach.
+        loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+        settings |= {"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {}
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(Path(folder, "launcher.py")),
+                folder,
+                function.__name__,
+                str(world_size),
+                str(timeout),
+            ],
+            env=os.environ | settings,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            output, _ = process.communicate(timeout=limit)
+        except BaseException as error:
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)  # the launcher and all ranks
+            process.kill()
+            output, _ = process.communicate()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise TimeoutError(f"{world_size} ranks have not ended within {limit} s\n{output}") from None
+            raise
+        outcomes = [Path(folder, f"outcome{rank}") for rank in range(world_size)]
+        if not all(path.exists() for path in outcomes):
+            raise RuntimeError(f"the ranks could not be started\n{output}")
+        results = [pickle.loads(path.read_bytes()) for path in outcomes]
+    if failed := [f"rank {rank}: {said}" for rank, (fine, said) in enumerate(results) if not fine]:
+        raise RuntimeError("\n".join([f"{len(failed)} of {world_size} ranks failed", *failed, output]))
+    return [value for _, value in results]
+
+
+class AllGather(Function):
+    """From varying to varying: each rank goes on with all parts in its own way. Keeps nothing."""
+
+    @staticmethod
+    def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
+        return gathered(input, dim, sizes, group)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *ctx.how = inputs
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        return ReduceScatter.apply(grad_output, *ctx.how), None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None, None, None], input: Tensor, dim: int, *how: Any
+    ) -> tuple[Tensor, int]:
+        return AllGather.apply(input.movedim(in_dims[0], 0), dim + 1, *how), 0
+
+
+class ReduceScatter(Function):
+    """From varying to varying: each rank gets its part of the sum. Keeps nothing."""
+
+    @staticmethod
+    def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
+        parts = [part.contiguous() for part in input.split(sizes, dim)]
+        output = torch.empty_like(parts[dist.get_rank(group)])
+        dist.reduce_scatter(output, parts, group=group)
+        return output
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *ctx.how = inputs
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        return AllGather.apply(grad_output, *ctx.how), None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None, None, None], input: Tensor, dim: int, *how: Any
+    ) -> tuple[Tensor, int]:
+        return ReduceScatter.apply(input.movedim(in_dims[0], 0), dim + 1, *how), 0
+
+
+def all_gather(
+    input: Tensor, dim: int = 0, group: "dist.ProcessGroup | None" = None, sizes: Sequence[int] | None = None
+) -> Tensor:
+    r"""Join the parts of all ranks, for a computation that differs from rank to rank.
+
+    .. math:: y_r = [x_0, x_1, \dots], \qquad \bar{x}_r = \textstyle\sum_s \text{part } r \text{ of } \bar{y}_s
+
+    Each rank sends the gradient of every part to the rank that it came from, and these are added up: a
+    :func:`reduce_scatter`. It is :func:`.gather_from_ranks` followed by :func:`.copy_to_ranks`, in one step.
+
+    Args:
+        input: at least one dimension, alike on all ranks but for the length of ``dim``.
+        dim: along which the parts are joined.
+        group: the ranks; all of them if None.
+        sizes: length of ``dim`` on each rank. If None the ranks tell each other first, which waits for a GPU, and is
+            not possible inside of :func:`torch.func.vmap` and its like.
+
+    Returns:
+        A tensor like ``input``, as long in ``dim`` as all parts together.
+
+    Raises:
+        IndexError: if there is no such dimension.
+        RuntimeError: if the tensors of two ranks do not fit.
+        ValueError: if there is no process group, or ``sizes`` are not those of the ranks.
+
+    >>> from autograd_cookbook.recipes.data_parallel import run_ranks
+    >>> def gradient():
+    ...     import torch
+    ...     import torch.distributed as dist
+    ...     from autograd_cookbook.recipes.data_parallel import all_gather
+    ...
+    ...     x = torch.ones(2, requires_grad=True)
+    ...     (all_gather(x) * 10 ** dist.get_rank()).sum().backward()
+    ...     return x.grad
+    >>> run_ranks(gradient, 2)
+    [tensor([11., 11.]), tensor([11., 11.])]
+    """
+    sizes = sizes_of_ranks(input, dim, group, sizes)
+    return AllGather.apply(input, dim % input.dim(), sizes, group)
+
+
+def reduce_scatter(input: Tensor, dim: int = 0, group: "dist.ProcessGroup | None" = None) -> Tensor:
+    r"""This rank's part of the sum over all ranks; what :func:`all_gather` does in backward.
+
+    .. math:: y_r = \textstyle\sum_s \text{part } r \text{ of } x_s, \qquad \bar{x}_r = [\bar{y}_0, \bar{y}_1, \dots]
+
+    Args:
+        input: at least one dimension, of one shape on all ranks.
+        dim: along which it is cut, as :func:`torch.tensor_split` does: the first parts are one longer if need be.
+        group: the ranks; all of them if None.
+
+    Returns:
+        A tensor like ``input``, shorter in ``dim``.
+
+    Raises:
+        IndexError: if there is no such dimension.
+        ValueError: if there is no process group.
+    """
+    sizes = even_sizes(input.size(dim), group)
+    return ReduceScatter.apply(input, dim % input.dim(), sizes, group)

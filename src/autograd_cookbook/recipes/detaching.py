@@ -1,0 +1,76 @@
+"""A loss whose target is a constant: no gradient, no graph, nothing kept of it."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+
+class DistillationLossFunction(Function):
+    """Keeps both logits, and no distribution: two softmaxes are computed again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+        log_p = torch.log_softmax(teacher / temperature, -1)
+        log_q = torch.log_softmax(student / temperature, -1)
+        p = log_p.exp()
+        # A class that the teacher rules out counts for nothing, even where the student does, too: inf - inf is NaN.
+        return temperature**2 * (p * (log_p - log_q)).masked_fill(p == 0, 0).sum(-1)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        student, teacher, ctx.temperature = inputs
+        ctx.save_for_backward(student, teacher)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        student, teacher = ctx.saved_tensors
+        p, q = (torch.softmax(logits / ctx.temperature, -1) for logits in (teacher, student))
+        return grad_output.unsqueeze(-1) * (ctx.temperature * (q - p)), None, None
+
+
+def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0, reduction: str = "mean") -> Tensor:
+    r"""How far the student's distribution is from the teacher's, which is taken for a constant.
+
+    .. math::
+        \ell = T^2 \sum_k p_k \log \frac{p_k}{q_k}, \quad
+        p = \operatorname{softmax}(t / T), \quad q = \operatorname{softmax}(s / T), \qquad
+        \bar{s} = \bar{\ell}\;T\,(q - p)
+
+    Args:
+        student: logits ``(..., classes)``, real floating dtype.
+        teacher: logits of the same shape; detached, so that its graph is neither entered nor kept alive.
+        temperature: :math:`T > 0`, which softens both distributions.
+        reduction: ``"mean"`` over all rows, ``"sum"``, or ``"none"`` for a loss per row.
+
+    Returns:
+        A scalar, or ``(...)`` for ``"none"``.
+
+    Raises:
+        TypeError: if the logits are not real and floating.
+        RuntimeError: if their shapes differ.
+        ValueError: if ``temperature`` is not positive, or ``reduction`` none of the three.
+
+    Source:
+        Hinton, Vinyals and Dean, "Distilling the knowledge in a neural network", 2015.
+
+    >>> student = torch.zeros(2, requires_grad=True)
+    >>> distillation_loss(student, torch.tensor([0.0, 100.0])).backward()
+    >>> student.grad
+    tensor([ 0.5000, -0.5000])
+    """
+    for logits in (student, teacher):
+        if not logits.is_floating_point():
+            raise TypeError(f"expected real floating logits, got {logits.dtype}")
+    if student.shape != teacher.shape:
+        raise RuntimeError(f"expected teacher of shape {tuple(student.shape)}, got {tuple(teacher.shape)}")
+    if not temperature > 0:
+        raise ValueError(f"expected temperature > 0, got {temperature}")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"expected reduction to be mean, sum or none, got {reduction!r}")
+    # Not None from backward alone: the edge to the teacher's graph would keep all that it has saved.
+    losses = DistillationLossFunction.apply(student, teacher.detach(), temperature)
+    return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()

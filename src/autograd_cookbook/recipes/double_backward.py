@@ -1,0 +1,163 @@
+"""Gradients that are differentiated again: made of outputs, and of intermediates that have become outputs."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+# The fixed number makes the loop one that vmap and the compiler can follow. Each step triples the correct digits, of
+# which the start has one or more on the whole range of float64.
+STEPS = 4
+
+
+class LambertWFunction(Function):
+    """Keeps its output, from which the gradient follows: an output can be differentiated, a slope kept could not."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        x = input if input.dtype == torch.float64 else input.float()
+        # Near the branch point -1/e a series in the square root of the distance, elsewhere a logarithm.
+        distance = 2 * (math.e * x + 1)
+        root = distance.clamp(min=0).sqrt()
+        near = -1 + root - root**2 / 3 + 11 / 72 * root**3
+        size = torch.log1p(x.clamp(min=0, max=torch.finfo(x.dtype).max))
+        w = torch.where(x < 0.2, near, size * (1 - torch.log1p(size) / (2 + size)))
+        for _ in range(STEPS):
+            # Halley's step for w - x exp(-w) = 0, which does not overflow where w exp(w) = x does.
+            slope = 1 + w
+            residual = w - x * torch.exp(-w)
+            step = residual / (slope - residual * (1 + slope) / (2 * slope))
+            # Less than rounding from the branch point, the slope is noise and the series exact.
+            w = torch.where(root < 1e-4, w, w - step)
+        w = torch.where(x == torch.inf, x, w)
+        return torch.where(distance < -8 * torch.finfo(x.dtype).eps, torch.nan, w).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (output,) = ctx.saved_tensors
+        return LambertWBackward.apply(grad_output, output)
+
+
+class LambertWBackward(Function):
+    """The gradient as a function of its own, with a gradient by hand: autograd would keep every step of its formula."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(grad_output: Tensor, w: Tensor) -> Tensor:
+        return grad_output * torch.exp(-w) / (1 + w)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        grad_output, w = ctx.saved_tensors
+        grad_grad_output = grad_w = None
+        if ctx.needs_input_grad[0]:
+            grad_grad_output = LambertWBackward.apply(grad, w)  # linear in grad_output: its own transpose
+        if ctx.needs_input_grad[1]:
+            grad_w = -LambertWBackward.apply(grad * grad_output, w) * (2 + w) / (1 + w)
+        return grad_grad_output, grad_w
+
+
+def lambert_w(input: Tensor) -> Tensor:
+    r"""Solve :math:`w e^w = x`: the unknown in an equation that has it both inside and outside of an exponential.
+
+    .. math::
+        y\,e^y = x, \qquad
+        \bar{x} = \bar{y}\,\frac{e^{-y}}{1 + y}, \qquad
+        y'' = -\frac{e^{-2y}\,(2 + y)}{(1 + y)^3}
+
+    This is the principal branch, :math:`y \ge -1`. At :math:`x = -1/e`, where it begins, the slope is infinite.
+
+    Args:
+        input: any shape, real floating dtype. Half precision is computed in float32.
+
+    Returns:
+        A tensor like ``input``, NaN for numbers below :math:`-1/e`.
+
+    Raises:
+        TypeError: if the input is complex or an integer.
+
+    Source: R. M. Corless et al., On the Lambert W function, Advances in Computational Mathematics 5 (1996), with
+    the starting value of R. Iacono and J. P. Boyd, the same journal 43 (2017).
+
+    >>> x = torch.tensor(1.0, requires_grad=True)
+    >>> y = lambert_w(x)
+    >>> y
+    tensor(0.5671, grad_fn=<LambertWFunctionBackward>)
+    >>> torch.autograd.grad(y, x)
+    (tensor(0.3619),)
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected a real floating input, got {input.dtype}")
+    return LambertWFunction.apply(input)
+
+
+class LogDetFunction(Function):
+    """Returns the inverse, too, and keeps it: an intermediate that is an output can be differentiated again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> tuple[Tensor, Tensor]:
+        factor = torch.linalg.cholesky((input + input.mH) / 2)
+        return 2 * factor.diagonal(dim1=-2, dim2=-1).real.log().sum(-1), torch.cholesky_inverse(factor)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Context, grad_logdet: Tensor | None, grad_inverse: Tensor | None) -> Tensor | None:
+        (inverse,) = ctx.saved_tensors
+        grad_input = None
+        if grad_logdet is not None:
+            grad_input = grad_logdet[..., None, None] * inverse
+        if grad_inverse is not None:  # only a second backward comes here: through the inverse that was kept
+            product = inverse @ ((grad_inverse + grad_inverse.mH) / 2) @ inverse
+            grad_input = -product if grad_input is None else grad_input - product
+        return grad_input
+
+
+def logdet(input: Tensor) -> Tensor:
+    r"""Logarithm of the determinant of a positive definite matrix, as the likelihood of a Gaussian has it.
+
+    .. math::
+        y = \log \det A, \qquad
+        \bar{A} = \bar{y}\,A^{-1}, \qquad
+        Z = A^{-1}: \quad \bar{A} = -Z \bar{Z} Z
+
+    Forward computes the inverse with the value; where no gradient is wanted, ``torch.linalg.cholesky`` alone
+    is cheaper.
+
+    Args:
+        input: ``(..., n, n)``, single or double precision, real or complex. Only its Hermitian part
+            :math:`(A + A^H) / 2` is looked at, which must be positive definite.
+
+    Returns:
+        ``(...)``, real.
+
+    Raises:
+        RuntimeError: if the matrices are not square or not positive definite, as in ``torch.linalg.cholesky``.
+
+    >>> a = torch.tensor([[3.0, 1.0], [1.0, 1.0]], requires_grad=True)
+    >>> logdet(a).backward()
+    >>> a.grad
+    tensor([[ 0.5000, -0.5000],
+            [-0.5000,  1.5000]])
+    """
+    logdet, _ = LogDetFunction.apply(input)
+    return logdet

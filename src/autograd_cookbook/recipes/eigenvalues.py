@@ -1,0 +1,289 @@
+"""Eigenvalues, singular values and functions of matrices, with gradients that stay finite where values coincide."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from autograd_cookbook.recipes._context import Context
+
+
+class NaNGradientFunction(Function):
+    """The identity; its gradient is NaN where a flag is set. Keeps the flag.
+
+    Put around what a backward reads it makes second derivatives NaN that would be wrong.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, flag: Tensor) -> Tensor:
+        return input.clone()
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        (flag,) = ctx.saved_tensors
+        return grad_output.masked_fill(flag, torch.nan), None
+
+
+def reciprocal(tensor: Tensor, limit: Tensor) -> Tensor:
+    """1/x, and 0 where x is no larger than the limit."""
+    return 1 / tensor.masked_fill(tensor.abs() <= limit, torch.inf)
+
+
+def noise(values: Tensor, gap: float | None) -> Tensor:
+    """The distance at which eigenvalues or singular values count as equal, with two dimensions of size 1."""
+    if gap is None:
+        gap = 10 * values.shape[-1] * torch.finfo(values.dtype).eps
+    return gap * torch.linalg.vector_norm(values, dim=-1)[..., None, None]
+
+
+def phase(vectors: Tensor) -> Tensor:
+    """The sign, or the complex phase, of the largest entry of each column."""
+    return vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True)).sgn()
+
+
+class EighFunction(Function):
+    """Keeps eigenvalues and eigenvectors, which are its outputs."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, gap: float | None) -> tuple[Tensor, Tensor]:
+        return tuple(torch.linalg.eigh((input + input.mH) / 2))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float | None], output: tuple[Tensor, Tensor]) -> None:
+        ctx.gap = inputs[1]
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_values: Tensor, grad_vectors: Tensor) -> tuple[Tensor, None]:
+        values, vectors = ctx.saved_tensors
+        limit = noise(values, ctx.gap)
+        difference = values.unsqueeze(-2) - values.unsqueeze(-1)
+        pairs = (difference.abs() <= limit).sum((-2, -1), keepdim=True) > values.shape[-1]
+        values = NaNGradientFunction.apply(values, pairs[..., 0])
+        vectors = NaNGradientFunction.apply(vectors, pairs)
+
+        turn = vectors.mH @ grad_vectors
+        difference = values.unsqueeze(-2) - values.unsqueeze(-1)
+        inner = (turn - turn.mH) / 2 * reciprocal(difference, limit) + torch.diag_embed(grad_values)
+        return vectors @ inner @ vectors.mH, None
+
+
+def eigh(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor]:
+    r"""Eigenvalues and eigenvectors of a Hermitian matrix, with a gradient that is finite if eigenvalues coincide.
+
+    .. math::
+        A = V \Lambda V^H, \qquad
+        \bar{A} = V \Big(\bar{\Lambda} + F \circ \tfrac{1}{2} \big(V^H \bar{V} - \bar{V}^H V\big)\Big) V^H, \qquad
+        F_{ij} = \begin{cases} 1 / (\lambda_j - \lambda_i) & |\lambda_j - \lambda_i| > g \\ 0 & \text{else} \end{cases}
+
+    The gradient is exact if all eigenvalues are further apart than :math:`g`. If some are not, it is exact for losses
+    that treat such a cluster as one: that depend on it by its projector :math:`\sum_{i} v_i v_i^H` and by symmetric
+    functions of its eigenvalues, such as :math:`\sum_i f(\lambda_i)`. For :math:`V f(\Lambda) V^H` the part of the
+    gradient that turns the cluster is missing: use :func:`matrix_function`. Single vectors of a cluster have no
+    derivative, and what they get is finite. A second derivative is exact if all eigenvalues are apart, and NaN
+    otherwise.
+
+    Args:
+        input: ``(..., n, n)``, float32, float64 or complex. Its Hermitian part is decomposed.
+        gap: :math:`g` over the Frobenius norm of the matrix; None for :math:`10\, n\, \epsilon` of the dtype, which is
+            what rounding makes of equal eigenvalues.
+
+    Returns:
+        Eigenvalues ``(..., n)``, ascending, and eigenvectors ``(..., n, n)`` as columns, of which the largest entry
+        is positive.
+
+    Raises:
+        RuntimeError: if the matrices are not square, or of another dtype.
+        ValueError: if the gap is negative.
+
+    Source: Magnus, On differentiating eigenvalues and eigenvectors, 1985.
+
+    >>> A = torch.eye(2).requires_grad_()
+    >>> values, vectors = eigh(A)
+    >>> (vectors @ vectors.mT + values.exp().sum()).sum().backward()
+    >>> A.grad[0]
+    tensor([10.8731,  0.0000])
+    """
+    if gap is not None and gap < 0:
+        raise ValueError(f"expected gap >= 0, got {gap}")
+    values, vectors = EighFunction.apply(input, gap)
+    if vectors.numel():
+        vectors = vectors * phase(vectors).conj()
+    return values, vectors
+
+
+class SvdFunction(Function):
+    """Keeps its outputs: singular values and both sets of vectors."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, gap: float | None) -> tuple[Tensor, Tensor, Tensor]:
+        return tuple(torch.linalg.svd(input, full_matrices=False))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float | None], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.gap = inputs[1]
+        ctx.save_for_backward(*output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_u: Tensor, grad_s: Tensor, grad_vh: Tensor) -> tuple[Tensor, None]:
+        u, s, vh = ctx.saved_tensors
+        limit = noise(s, ctx.gap)
+        close = (s.unsqueeze(-2) - s.unsqueeze(-1)).abs() <= limit
+        zero = s.unsqueeze(-1) <= limit
+        flag = (close.sum((-2, -1), keepdim=True) > s.shape[-1]) | zero.any(-2, keepdim=True)
+        s = NaNGradientFunction.apply(s, flag[..., 0])
+        u, vh = NaNGradientFunction.apply(u, flag), NaNGradientFunction.apply(vh, flag)
+
+        left, right = u.mH @ grad_u, vh @ grad_vh.mH
+        left, right = left - left.mH, right - right.mH
+        # The one quotient (left s_j + s_i right) / (s_j² - s_i²) in two parts: only the first one is singular where
+        # singular values coincide, and it is 0 for every loss that turns both sets of vectors together.
+        difference, total = s.unsqueeze(-2) - s.unsqueeze(-1), s.unsqueeze(-2) + s.unsqueeze(-1)
+        inner = (left + right) / 2 * reciprocal(difference, limit) + (left - right) / 2 * reciprocal(total, limit)
+        grad_input = u @ (inner + torch.diag_embed(grad_s)) @ vh
+        inverse = reciprocal(s, limit[..., 0])
+        if u.shape[-2] > s.shape[-1]:
+            grad_input = grad_input + (grad_u - u @ (u.mH @ grad_u)) * inverse.unsqueeze(-2) @ vh
+        if vh.shape[-1] > s.shape[-1]:
+            grad_input = grad_input + u * inverse.unsqueeze(-2) @ (grad_vh - (grad_vh @ vh.mH) @ vh)
+        return grad_input, None
+
+
+def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Reduced singular value decomposition, with a gradient that is finite if singular values coincide or vanish.
+
+    .. math::
+        A = U S V^H, \qquad
+        \bar{A} = U \Big(\bar{S} + \tfrac{1}{2} F^- \circ (P + Q) + \tfrac{1}{2} F^+ \circ (P - Q)\Big) V^H
+        + (1 - U U^H)\, \bar{U} S^{-1} V^H + U S^{-1} \bar{V}^H (1 - V V^H), \\
+        P = U^H \bar{U} - \bar{U}^H U, \qquad Q = V^H \bar{V} - \bar{V}^H V, \qquad
+        F^\pm_{ij} = 1 / (s_j \pm s_i)
+
+    with 0 in place of each reciprocal of a number up to :math:`g`. The gradient is exact if all singular values are
+    further apart than :math:`g`, and from 0. If some coincide, it is exact for losses that treat the cluster as one,
+    among them those of the polar factor :math:`U V^H` and of :math:`\sum_i f(s_i)`. For :math:`U f(S) V^H` the part of
+    the gradient that turns the cluster is missing: write :math:`A\, h(A^H A)` with :func:`matrix_function`. If some
+    vanish, it is exact for losses that do not depend on their vectors. A second derivative is exact if all are apart
+    and positive, and NaN otherwise.
+
+    Args:
+        input: ``(..., m, n)``, float32, float64 or complex.
+        gap: :math:`g` over the Frobenius norm of the matrix; None for :math:`10 \min(m, n)\, \epsilon` of the dtype.
+
+    Returns:
+        ``U (..., m, k)``, of which the largest entry of each column is positive, singular values ``(..., k)``,
+        descending, and ``Vh (..., k, n)``, with ``k = min(m, n)``.
+
+    Raises:
+        RuntimeError: if the input is no matrix, or of another dtype.
+        ValueError: if the gap is negative.
+
+    Source: Wan, Zhang, Automatic differentiation for complex valued SVD, 2019.
+
+    >>> A = torch.eye(2).requires_grad_()
+    >>> u, s, vh = svd(A)
+    >>> (u @ vh)[0, 1].backward()
+    >>> A.grad
+    tensor([[ 0.0000,  0.5000],
+            [-0.5000,  0.0000]])
+    """
+    if gap is not None and gap < 0:
+        raise ValueError(f"expected gap >= 0, got {gap}")
+    u, s, vh = SvdFunction.apply(input, gap)
+    if s.numel():
+        turn = phase(u)
+        u, vh = u * turn.conj(), vh * turn.mT
+    return u, s, vh
+
+
+class MatrixFunction(Function):
+    """Keeps eigenvalues and eigenvectors, which its backward takes for constants: it is differentiable once."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh((input + input.mH) / 2)
+        with torch.autocast(input.device.type, enabled=False):  # a product in half precision would lose what eigh found
+            return (vectors * function(values).unsqueeze(-2)) @ vectors.mH, values, vectors
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Any, Any], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        _, ctx.function, ctx.derivative = inputs
+        _, values, vectors = output
+        ctx.mark_non_differentiable(values, vectors)
+        ctx.save_for_backward(values, vectors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Context, grad_output: Tensor, _values: Tensor, _vectors: Tensor) -> tuple[Tensor, None, None]:
+        values, vectors = ctx.saved_tensors
+        inner = vectors.mH @ ((grad_output + grad_output.mH) / 2) @ vectors
+        inner = inner * divided_differences(values, ctx.function, ctx.derivative)
+        return vectors @ inner @ vectors.mH, None, None
+
+
+def divided_differences(
+    values: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """``(f(b) - f(a)) / (b - a)`` for all pairs, which is the mean of the derivative from a to b, near pairs included.
+
+    Where the derivative hardly bends, Simpson's rule gives that mean to rounding; elsewhere the quotient does.
+    """
+    a, b = values.unsqueeze(-2), values.unsqueeze(-1)
+    middle = derivative((a + b) / 2)
+    slope = derivative(values)
+    simpson = (slope.unsqueeze(-2) + 4 * middle + slope.unsqueeze(-1)) / 6
+    straight = (simpson - middle).abs() <= torch.finfo(values.dtype).eps ** 0.5 * middle.abs()
+    value = function(values)
+    quotient = (value.unsqueeze(-1) - value.unsqueeze(-2)) / (b - a).masked_fill(straight, torch.inf)
+    return torch.where(straight, simpson, quotient)
+
+
+def matrix_function(
+    input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
+) -> Tensor:
+    r"""A function of a Hermitian matrix, such as its root or logarithm, with a gradient that no coincidence disturbs.
+
+    .. math::
+        Y = V f(\Lambda) V^H, \qquad \bar{A} = V \Big(F \circ V^H \bar{Y} V\Big) V^H, \qquad
+        F_{ij} = \begin{cases} \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i} & \lambda_i \ne \lambda_j \\
+        f'(\lambda_i) & \text{else} \end{cases}
+
+    It can be differentiated once.
+
+    Args:
+        input: ``(..., n, n)``, float32, float64 or complex. Its Hermitian part counts.
+        function: real, applied to a tensor element by element, smooth between the eigenvalues.
+        derivative: of the function. A wrong one makes the gradient wrong.
+
+    Returns:
+        ``(..., n, n)``, Hermitian.
+
+    Raises:
+        RuntimeError: if the matrices are not square, or of another dtype.
+
+    Source: Daleckii and Krein, 1965; Higham, Functions of Matrices, 2008, theorem 3.11.
+
+    >>> A = torch.eye(2).requires_grad_()
+    >>> matrix_function(A, torch.exp, torch.exp)[0, 1].backward()
+    >>> A.grad
+    tensor([[0.0000, 1.3591],
+            [1.3591, 0.0000]])
+    """
+    return MatrixFunction.apply(input, function, derivative)[0]

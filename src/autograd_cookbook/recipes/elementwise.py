@@ -1,0 +1,366 @@
+"""Element-wise functions that keep the cheapest tensor from which their gradient follows."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+
+class SquareFunction(Function):
+    """Keeps its input; the output has lost the sign."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input * input
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        return 2 * grad_output * input.conj()
+
+
+def square(input: Tensor) -> Tensor:
+    r"""Square.
+
+    .. math:: y = x^2, \qquad \bar{x} = 2\,\bar{y}\,\overline{x}
+
+    Args:
+        input: any shape, any floating or complex dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    >>> x = torch.tensor([-3.0, 0.5], requires_grad=True)
+    >>> square(x).sum().backward()
+    >>> x.grad
+    tensor([-6.,  1.])
+    """
+    return SquareFunction.apply(input)
+
+
+class PowerFunction(Function):
+    """Keeps its input, for no root of the output would have its sign; nothing where the slope is a number."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, exponent: int) -> Tensor:
+        return input**exponent
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        input, ctx.exponent = inputs
+        if ctx.exponent not in (0, 1):
+            ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        if ctx.exponent == 0:
+            # The formula would say 0 · 1/x, which is NaN at 0.
+            return torch.zeros_like(grad_output), None
+        if ctx.exponent == 1:
+            return grad_output, None
+        (input,) = ctx.saved_tensors
+        return grad_output * (ctx.exponent * input ** (ctx.exponent - 1)).conj(), None
+
+
+def power(input: Tensor, exponent: int) -> Tensor:
+    r"""Raise to a whole power.
+
+    .. math:: y = x^n, \qquad \bar{x} = \bar{y}\,\overline{n\,x^{n-1}}
+
+    The gradient of :math:`x^0` is 0 everywhere, at :math:`x = 0` too.
+
+    Args:
+        input: any shape, any floating or complex dtype.
+        exponent: a whole number :math:`n` of any sign.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if ``exponent`` is no int.
+
+    >>> x = torch.tensor([0.0, 2.0], requires_grad=True)
+    >>> torch.autograd.grad(power(x, 3).sum() + power(x, 0).sum(), x)
+    (tensor([ 0., 12.]),)
+    """
+    if not isinstance(exponent, int):
+        raise TypeError(f"expected a whole exponent, got {exponent!r}")
+    return PowerFunction.apply(input, exponent)
+
+
+class QuadraticFunction(Function):
+    """Keeps its input; the coefficients are numbers and live on ctx."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, a: float, b: float, c: float) -> Tensor:
+        return (a * input + b) * input + c
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, float, float], output: Tensor) -> None:
+        input, ctx.a, ctx.b, _ = inputs
+        ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
+        (input,) = ctx.saved_tensors
+        return grad_output * (2 * ctx.a * input + ctx.b).conj(), None, None, None
+
+
+def quadratic(input: Tensor, a: float, b: float, c: float) -> Tensor:
+    r"""Evaluate a polynomial of second degree.
+
+    .. math:: y = a x^2 + b x + c, \qquad \bar{x} = \bar{y}\,\overline{(2 a x + b)}
+
+    Args:
+        input: any shape, any floating or complex dtype.
+        a: coefficient of the square.
+        b: coefficient of the input.
+        c: the constant.
+
+    Returns:
+        A tensor like ``input``.
+
+    >>> x = torch.tensor([0.0, 1.0], requires_grad=True)
+    >>> quadratic(x, 3.0, 2.0, 1.0).sum().backward()
+    >>> x.grad
+    tensor([2., 8.])
+    """
+    return QuadraticFunction.apply(input, a, b, c)
+
+
+class ClampFunction(Function):
+    """Keeps a mask: one byte an element, where the input has four and may be needed by nobody else."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, min: float, max: float) -> tuple[Tensor, Tensor]:
+        # At a bound the gradient passes, as in torch. NaN is not inside.
+        return input.clamp(min, max), (input >= min) & (input <= max)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, float], output: tuple[Tensor, Tensor]) -> None:
+        _, inside = output
+        ctx.mark_non_differentiable(inside)
+        ctx.save_for_backward(inside)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor, _: Any) -> tuple[Tensor, None, None]:
+        (inside,) = ctx.saved_tensors
+        return torch.where(inside, grad_output, 0), None, None
+
+
+def clamp(input: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    r"""Limit to an interval; the gradient passes inside of it and at its ends.
+
+    .. math:: y = \min(\max(x, a), b), \qquad \bar{x} = \bar{y}\,[a \le x \le b]
+
+    Args:
+        input: any shape, real floating dtype.
+        min: the lower end :math:`a`, or None.
+        max: the upper end :math:`b`, or None; if it is below ``min``, all values become ``max``, as in torch.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        ValueError: if neither end is given.
+
+    >>> x = torch.tensor([-2.0, 0.0, 1.0, 3.0], requires_grad=True)
+    >>> clamp(x, 0, 1).sum().backward()
+    >>> x.grad
+    tensor([0., 1., 1., 0.])
+    """
+    if min is None and max is None:
+        raise ValueError("expected min or max, got None for both")
+    limits = -torch.inf if min is None else min, torch.inf if max is None else max
+    return ClampFunction.apply(input, *limits)[0]
+
+
+class GELUFunction(Function):
+    """Keeps its input; two inputs share each output below 0, so the output would not do."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        # The limit keeps -inf · 0 from being NaN; the distribution is 0 there in any dtype.
+        return input.clamp(min=-40) * torch.special.ndtr(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        density = torch.exp(-input.square() / 2) / math.sqrt(2 * math.pi)
+        return grad_output * (torch.special.ndtr(input) + input.clamp(-40, 40) * density)
+
+
+def gelu(input: Tensor) -> Tensor:
+    r"""Gaussian error linear unit, the exact form.
+
+    .. math:: y = x\,\Phi(x), \qquad \bar{x} = \bar{y}\,(\Phi(x) + x\,\varphi(x))
+
+    with the distribution :math:`\Phi` and the density :math:`\varphi` of the standard normal. At
+    :math:`-\infty` it is 0.
+
+    Args:
+        input: any shape, real floating dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    Source: D. Hendrycks, K. Gimpel, Gaussian error linear units, arXiv:1606.08415.
+
+    >>> x = torch.zeros(2, requires_grad=True)
+    >>> gelu(x).sum().backward()
+    >>> x.grad
+    tensor([0.5000, 0.5000])
+    """
+    return GELUFunction.apply(input)
+
+
+class MishFunction(Function):
+    """Keeps its input and none of the three steps in between."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.clamp(min=-750) * _gate(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        gate = _gate(input)
+        # Where the input is infinite the slope of the gate is 0, and their product must not be NaN.
+        return grad_output * (gate + input.clamp(-750, 750) * (1 - gate) * (1 + gate) * input.sigmoid())
+
+
+def _gate(input: Tensor) -> Tensor:
+    return torch.logaddexp(input, input.new_zeros(())).tanh()
+
+
+def mish(input: Tensor) -> Tensor:
+    r"""Input times the hyperbolic tangent of its softplus.
+
+    .. math::
+        y = x\,t, \qquad \bar{x} = \bar{y}\,(t + x\,(1 - t^2)\,\sigma(x)), \qquad t = \tanh \log(1 + e^x)
+
+    At :math:`-\infty` it is 0.
+
+    Args:
+        input: any shape, real floating dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    Source: D. Misra, Mish: a self regularized non-monotonic activation function, arXiv:1908.08681.
+
+    >>> x = torch.zeros(2, requires_grad=True)
+    >>> mish(x).sum().backward()
+    >>> x.grad
+    tensor([0.6000, 0.6000])
+    """
+    return MishFunction.apply(input)
+
+
+class ELUFunction(Function):
+    """Keeps its output, from which the slope follows without another exponential."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, alpha: float, scale: float) -> Tensor:
+        # The exponential of what is above 0 is not used, and must not overflow either.
+        return scale * torch.where(input > 0, input, alpha * torch.expm1(input.clamp(max=0)))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
+        _, ctx.alpha, ctx.scale = inputs
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        (output,) = ctx.saved_tensors
+        return grad_output * torch.where(output > 0, ctx.scale, output + ctx.scale * ctx.alpha), None, None
+
+
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    r"""Exponential linear unit.
+
+    .. math::
+        y = \begin{cases} x & x > 0 \\ \alpha\,(e^x - 1) & \text{else} \end{cases}, \qquad
+        \bar{x} = \bar{y} \begin{cases} 1 & y > 0 \\ y + \alpha & \text{else} \end{cases}
+
+    The sum :math:`y + \alpha` has the absolute precision of the dtype, not the relative one: slopes below
+    :math:`10^{-7} \alpha` are 0 in float32.
+
+    Args:
+        input: any shape, real floating dtype.
+        alpha: minus the limit at :math:`-\infty`; not negative, or the output would not tell the sign of the input.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        ValueError: if ``alpha`` is negative.
+
+    Source: D.-A. Clevert et al., Fast and accurate deep network learning by exponential linear units,
+    arXiv:1511.07289.
+
+    >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
+    >>> elu(x).sum().backward()
+    >>> x.grad
+    tensor([0.3679, 1.0000])
+    """
+    if not alpha >= 0:
+        raise ValueError(f"expected alpha >= 0, got {alpha}")
+    return ELUFunction.apply(input, alpha, 1.0)
+
+
+SELU_ALPHA = 1.6732632423543772
+
+
+SELU_SCALE = 1.0507009873554805
+
+
+def selu(input: Tensor) -> Tensor:
+    r"""Exponential linear unit with the constants that keep mean 0 and variance 1 from layer to layer.
+
+    .. math:: y = s \operatorname{ELU}_\alpha(x), \qquad s \approx 1.0507, \quad \alpha \approx 1.6733
+
+    Args:
+        input: any shape, real floating dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    Source: G. Klambauer et al., Self-normalizing neural networks, arXiv:1706.02515.
+
+    >>> x = torch.tensor([-1.0, 2.0], requires_grad=True)
+    >>> selu(x).sum().backward()
+    >>> x.grad
+    tensor([0.6468, 1.0507])
+    """
+    return ELUFunction.apply(input, SELU_ALPHA, SELU_SCALE)

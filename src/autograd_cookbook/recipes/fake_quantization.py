@@ -1,0 +1,243 @@
+"""Numbers rounded to a few levels in forward, with the gradient that training needs."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.broadcasting import sum_to_shape
+
+
+def wide_dtype(input: Tensor) -> torch.dtype:
+    """What levels are computed in: float16 and bfloat16 cannot count to 255.
+
+    Raises:
+        TypeError: if the input is not floating.
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected input of a floating dtype, got {input.dtype}")
+    return torch.promote_types(input.dtype, torch.float32)
+
+
+def as_sequence(numbers: float | Sequence[float]) -> Sequence[float]:
+    """One number as a sequence of one."""
+    return (numbers,) if isinstance(numbers, int | float) else numbers
+
+
+def per_channel(vector: Tensor, input: Tensor, dim: int | None, name: str) -> Tensor:
+    """One number, or a vector with one for each channel, in the shape that broadcasts with ``input``.
+
+    Raises:
+        IndexError: if ``input`` has no dimension ``dim``.
+        RuntimeError: if the vector has another size.
+    """
+    if dim is None:
+        if vector.numel() != 1:
+            raise RuntimeError(f"expected {name} to be one number where dim is None, got {tuple(vector.shape)}")
+        return vector.reshape(())
+    if not -input.dim() <= dim < input.dim():
+        raise IndexError(f"expected a dim in [{-input.dim()}, {input.dim() - 1}], got {dim}")
+    if vector.shape != input.shape[dim : dim + 1 or None]:
+        raise RuntimeError(
+            f"expected {name} of shape ({input.shape[dim]},) for dim {dim} of an input of shape "
+            f"{tuple(input.shape)}, got {tuple(vector.shape)}"
+        )
+    return vector.reshape([-1 if i == dim % input.dim() else 1 for i in range(input.dim())])
+
+
+def nearest_level(input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    """The whole number that an input is rounded to, before it is limited to those that there are."""
+    # Times the reciprocal, as torch does it: a quotient is rounded otherwise, and near a tie to another level.
+    return (input.to(scale.dtype) * scale.reciprocal()).round() + zero_point
+
+
+class FakeQuantizeFunction(Function):
+    """Keeps its arguments and no mask: the input tells whether it was in range, the output does not."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> Tensor:
+        level = nearest_level(input, scale, zero_point).clamp(quant_min, quant_max)
+        return ((level - zero_point) * scale).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor, int, int], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:3])
+        ctx.quant_min, ctx.quant_max = inputs[3:]
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None, None, None]:
+        level = nearest_level(*ctx.saved_tensors)
+        in_range = (level >= ctx.quant_min) & (level <= ctx.quant_max)
+        return torch.where(in_range, grad_output, 0), None, None, None, None
+
+
+def fake_quantize(
+    input: Tensor,
+    scale: float | Sequence[float] | Tensor,
+    zero_point: int | Sequence[int] | Tensor = 0,
+    quant_min: int = -128,
+    quant_max: int = 127,
+    dim: int | None = None,
+) -> Tensor:
+    r"""Round to the values that an integer of few bits can stand for; the gradient passes where it was in range.
+
+    .. math::
+        q = \operatorname{round}(x / s) + z, \qquad
+        y = s\,\bigl(\operatorname{clamp}(q, q_{\min}, q_{\max}) - z\bigr), \qquad
+        \bar{x} = \bar{y}\,[q_{\min} \le q \le q_{\max}]
+
+    Args:
+        input: any shape, floating dtype.
+        scale: the step :math:`s > 0` between two values; with ``dim`` one for each channel, a list or a vector. It
+            gets no gradient: :func:`learned_step_size` has one.
+        zero_point: the level :math:`z` that stands for 0, of an integer dtype; with ``dim`` one for each channel, or
+            one for all.
+        quant_min: the lowest level.
+        quant_max: the highest level.
+        dim: where the channels of ``input`` are; None for one scale and zero point for all.
+
+    Returns:
+        A tensor like ``input``. Ties go to the even level, NaN stays NaN.
+
+    Raises:
+        TypeError: if ``input`` is not floating, or ``zero_point`` not of an integer dtype.
+        ValueError: if a number is out of range. What a tensor holds is not looked at, which would stop the device.
+        IndexError: if ``input`` has no dimension ``dim``.
+        RuntimeError: if a vector has another size than ``dim``, or ``scale`` requires grad.
+
+    Source: B. Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-only
+    inference, CVPR 2018.
+
+    >>> x = torch.tensor([-1.0, 0.3, 9.0], requires_grad=True)
+    >>> y = fake_quantize(x, 0.5, zero_point=1, quant_min=0, quant_max=3)
+    >>> y.sum().backward()
+    >>> y.tolist(), x.grad.tolist()
+    ([-0.5, 0.5, 1.0], [0.0, 1.0, 0.0])
+    """
+    wide = wide_dtype(input)
+    if quant_min > quant_max:
+        raise ValueError(f"expected quant_min <= quant_max, got {quant_min} and {quant_max}")
+    if isinstance(scale, Tensor) and scale.requires_grad:
+        raise RuntimeError("fake_quantize has no gradient for scale: expected one that does not require grad")
+    if not isinstance(scale, Tensor) and not all(0 < s < math.inf for s in as_sequence(scale)):
+        raise ValueError(f"expected a finite scale > 0, got {scale}")
+    if not isinstance(zero_point, Tensor) and not all(quant_min <= z <= quant_max for z in as_sequence(zero_point)):
+        raise ValueError(f"expected zero_point in [{quant_min}, {quant_max}], got {zero_point}")
+    scale = torch.as_tensor(scale, dtype=wide, device=input.device)
+    zero_point = torch.as_tensor(zero_point, device=input.device)
+    if zero_point.is_floating_point():
+        raise TypeError(f"expected zero_point of an integer dtype, got {zero_point.dtype}")
+    zero_point = per_channel(zero_point, input, dim if zero_point.dim() else None, "zero_point")
+    return FakeQuantizeFunction.apply(input, per_channel(scale, input, dim, "scale"), zero_point, quant_min, quant_max)
+
+
+class LearnedStepSizeFunction(Function):
+    """Keeps its arguments, from which levels and rounding errors follow."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, step: Tensor, quant_min: int, quant_max: int, grad_scale: float) -> Tensor:
+        return ((input.to(step.dtype) / step).clamp(quant_min, quant_max).round() * step).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, int, int, float], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+        ctx.quant_min, ctx.quant_max, ctx.grad_scale = inputs[2:]
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        input, step = ctx.saved_tensors
+        grad_input = grad_step = None
+        ratio = input.to(step.dtype) / step
+        in_range = (ratio > ctx.quant_min) & (ratio < ctx.quant_max)
+        if ctx.needs_input_grad[1]:
+            level = ratio.clamp(ctx.quant_min, ctx.quant_max).round()
+            # where, not a product: outside of the range the ratio may be infinite.
+            slope = level - torch.where(in_range, ratio, 0)
+            grad_step = sum_to_shape(grad_output.to(step.dtype) * slope, step.shape) * ctx.grad_scale
+            del level, slope
+        if ctx.needs_input_grad[0]:
+            grad_input = torch.where(in_range, grad_output, 0)
+        return grad_input, grad_step, None, None, None
+
+
+def learned_step_size(
+    input: Tensor,
+    step: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dim: int | None = None,
+    grad_scale: float | None = None,
+) -> Tensor:
+    r"""Round to multiples of a step that is itself learned (LSQ).
+
+    .. math::
+        y = s \operatorname{round}(\operatorname{clamp}(x / s, q_{\min}, q_{\max})), \qquad
+        \bar{x} = \bar{y}\,[q_{\min} < x / s < q_{\max}], \qquad
+        \bar{s} = g \sum_i \bar{y}_i \begin{cases}
+            \operatorname{round}(x_i / s) - x_i / s & q_{\min} < x_i / s < q_{\max} \\
+            q_{\min} \text{ or } q_{\max} & \text{beyond} \end{cases}
+
+    Args:
+        input: any shape, floating dtype.
+        step: the step :math:`s > 0`, one number; with ``dim`` a vector, one for each channel. See
+            :func:`initial_step`.
+        quant_min: the lowest level, 0 or negative: :math:`-2^{b-1}` for signed numbers of :math:`b` bits.
+        quant_max: the highest level: :math:`2^{b-1} - 1`, or :math:`2^b - 1` for numbers without sign.
+        dim: where the channels of ``input`` are; None for one step for all.
+        grad_scale: the factor :math:`g`; :math:`1 / \sqrt{N q_{\max}}` if None, with :math:`N` elements for each
+            step. It keeps steps of a size with the other updates; for activations the paper takes for :math:`N` the
+            features of one example.
+
+    Returns:
+        A tensor like ``input``. Ties go to the even level, NaN stays NaN.
+
+    Raises:
+        TypeError: if ``input`` or ``step`` is not floating.
+        ValueError: unless ``quant_min <= 0 < quant_max``.
+        IndexError: if ``input`` has no dimension ``dim``.
+        RuntimeError: if ``step`` has another size than ``dim``.
+
+    Source: S. K. Esser et al., Learned step size quantization, ICLR 2020, equations 1 to 5.
+
+    >>> x = torch.tensor([0.2, 0.9, 5.0])
+    >>> s = torch.tensor(0.5, requires_grad=True)
+    >>> y = learned_step_size(x, s, -4, 3, grad_scale=1.0)
+    >>> y.sum().backward()
+    >>> y.tolist(), s.grad  # 0 - 0.4 + 2 - 1.8 + 3
+    ([0.0, 1.0, 1.5], tensor(2.8000))
+    """
+    wide = wide_dtype(input)
+    if not step.is_floating_point():
+        raise TypeError(f"expected step of a floating dtype, got {step.dtype}")
+    if not quant_min <= 0 < quant_max:
+        raise ValueError(f"expected quant_min <= 0 < quant_max, got {quant_min} and {quant_max}")
+    if grad_scale is None:
+        grad_scale = (max(input.numel() // max(step.numel(), 1), 1) * quant_max) ** -0.5
+    # Shape and dtype change out here, where autograd undoes both.
+    step = per_channel(step, input, dim, "step").to(torch.promote_types(step.dtype, wide))
+    return LearnedStepSizeFunction.apply(input, step, quant_min, quant_max, grad_scale)
+
+
+def initial_step(input: Tensor, quant_max: int, dim: int | None = None) -> Tensor:
+    r"""A step to begin with: :math:`2 \operatorname{mean} |x| / \sqrt{q_{\max}}`.
+
+    Args:
+        input: weights, or activations of a first batch.
+        quant_max: the highest level.
+        dim: where the channels are; None for one step for all.
+
+    Source: S. K. Esser et al., Learned step size quantization, ICLR 2020, section 2.1.
+
+    >>> initial_step(torch.tensor([[-1.0, 3.0], [2.0, 2.0]]), 4)
+    tensor(2.)
+    """
+    sizes = input.detach().abs()
+    mean = sizes.mean() if dim is None else sizes.movedim(dim, 0).flatten(1).mean(1)
+    return 2 * mean / math.sqrt(quant_max)

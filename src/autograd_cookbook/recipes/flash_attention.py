@@ -1,0 +1,244 @@
+"""Attention whose scores exist a tile at a time: FlashAttention's algorithm, in a few lines of torch and in Triton."""
+
+import math
+from typing import Any
+
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from autograd_cookbook.recipes._attention import (
+    BLOCK,
+    TILE,
+    attend,
+    attend_curvature,
+    attend_gradients,
+    folded,
+    prepared,
+    unfolded,
+)
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._triton import backend as backend  # a copy of the recipe has it too
+from autograd_cookbook.recipes._triton_attention import has_kernel, triton_attention_backward, triton_attention_forward
+
+
+class AttentionFunction(Function):
+    """Keeps its arguments, its output, and one log-sum-exp a query."""
+
+    @staticmethod
+    def forward(
+        query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int
+    ) -> tuple[Tensor, Tensor]:
+        return attend(query, key, value, causal, scale, size)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.causal, ctx.scale, ctx.size = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*tensors, *output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        options = ctx.causal, ctx.scale, ctx.size, ctx.needs_input_grad
+        return *AttentionGradient.apply(grad_output, *ctx.saved_tensors, *options), None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return unfolded(info, AttentionFunction.apply(*folded(info, in_dims, args)))
+
+
+class AttentionGradient(Function):
+    """The first derivative, of which output and log-sum-exp are no arguments but shortcuts; keeps what it is given."""
+
+    @staticmethod
+    def forward(
+        grad_output: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        logsumexp: Tensor,
+        causal: bool,
+        scale: float,
+        size: int,
+        needed: tuple[bool, ...],
+    ) -> tuple[Tensor | None, ...]:
+        return attend_gradients(grad_output, query, key, value, output, logsumexp, causal, scale, size, needed)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
+        *tensors, ctx.causal, ctx.scale, ctx.size, _ = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Context, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        grads = attend_curvature(tangents, *ctx.saved_tensors, causal=ctx.causal, scale=ctx.scale, size=ctx.size)
+        return *grads, None, None, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return unfolded(info, AttentionGradient.apply(*folded(info, in_dims, args)))
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool = False,
+    scale: float | None = None,
+    block: int | None = None,
+) -> Tensor:
+    r"""Scaled dot-product attention in memory that grows with the length, not with its square.
+
+    .. math::
+        O = P V, \quad
+        P = \operatorname{softmax}(s\,Q K^\top), \qquad
+        \bar{V} = P^\top \bar{O}, \quad
+        \bar{S}_{ij} = P_{ij} \big( \bar{O}_i \cdot V_j - \delta_i \big), \quad
+        \delta_i = \bar{O}_i \cdot O_i, \quad
+        \bar{Q} = s\,\bar{S} K, \;
+        \bar{K} = s\,\bar{S}^\top Q
+
+    Scores and probabilities are computed a tile at a time, in float32 at least, and again in backward. Between the two,
+    the arguments, the output and one number a query are kept. The second derivative runs over tiles, too; a third
+    one raises. There is no dropout and no mask but the causal one.
+
+    Args:
+        query: ``(..., queries, width)``, real floating dtype.
+        key: ``(..., keys, width)``, same dtype.
+        value: ``(..., keys, features)``, same dtype. Leading dimensions broadcast.
+        causal: query i attends to keys 0 to i, as with ``is_causal`` of torch; also if they are not equally many.
+        scale: of the scores, 1/√width by default.
+        block: queries and keys in a tile; by default as many as make 4 MB of float32 scores over the batch, at least
+            64 and at most 512.
+
+    Returns:
+        ``(..., queries, features)``, in the dtype of the arguments; in that of autocast under autocast.
+
+    Raises:
+        RuntimeError: if shapes, dtypes or devices do not fit.
+        TypeError: if ``query`` is not of a real floating dtype.
+        ValueError: for a ``block`` below 1.
+
+    Source: T. Dao, FlashAttention-2, arXiv:2307.08691, algorithms 1 and 2; M. Milakov and N. Gimelshein,
+    arXiv:1805.02867, for the running maximum; the second derivative is our own.
+
+    >>> import torch
+    >>> q = torch.zeros(2, 1, requires_grad=True)
+    >>> k, v = torch.tensor([[1.0], [-1.0]]), torch.tensor([[2.0], [4.0]])
+    >>> attention(q, k, v, causal=True).sum().backward()
+    >>> attention(q, k, v, causal=True).detach().flatten(), q.grad.flatten()
+    (tensor([2., 3.]), tensor([ 0., -1.]))
+    """
+    if block is not None and block < 1:
+        raise ValueError(f"expected block > 0, got {block}")
+    batch, tensors = prepared(query, key, value)
+    scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    size = block or min(BLOCK, max(64, math.isqrt(TILE // max(batch.numel(), 1))))
+    output, _ = AttentionFunction.apply(*tensors, causal, scale, size)
+    return output.reshape(*batch, *output.shape[1:])
+
+
+class TritonAttentionFunction(Function):
+    """Keeps its arguments, its output, and one log-sum-exp a query."""
+
+    @staticmethod
+    def forward(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+        if has_kernel(query, key, value):
+            return triton_attention_forward(query, key, value, causal, scale)
+        return attend(query, key, value, causal, scale, BLOCK)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.causal, ctx.scale = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*tensors, *output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        options = ctx.causal, ctx.scale, tuple(ctx.needs_input_grad[:3])
+        return *TritonAttentionGradient.apply(grad_output, *ctx.saved_tensors, *options), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return unfolded(info, TritonAttentionFunction.apply(*folded(info, in_dims, args)))
+
+
+class TritonAttentionGradient(Function):
+    """The first derivative; keeps what it is given. The second one is rare, and left to torch's operations."""
+
+    @staticmethod
+    def forward(
+        grad_output: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        output: Tensor,
+        logsumexp: Tensor,
+        causal: bool,
+        scale: float,
+        needed: tuple[bool, bool, bool],
+    ) -> tuple[Tensor | None, ...]:
+        args = (grad_output, query, key, value, output, logsumexp, causal, scale)
+        if not has_kernel(query, key, value):
+            return attend_gradients(*args, BLOCK, needed)
+        # The kernel for the queries always runs: the one for the keys takes delta from it.
+        grads = triton_attention_backward(*args, needed[1] or needed[2])
+        return tuple(grad if need else None for grad, need in zip(grads, needed, strict=True))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
+        *tensors, ctx.causal, ctx.scale, _ = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Context, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        grads = attend_curvature(tangents, *ctx.saved_tensors, causal=ctx.causal, scale=ctx.scale, size=BLOCK)
+        return *grads, None, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        return unfolded(info, TritonAttentionGradient.apply(*folded(info, in_dims, args)))
+
+
+def triton_attention(
+    query: Tensor, key: Tensor, value: Tensor, causal: bool = False, scale: float | None = None
+) -> Tensor:
+    r"""The same as ``attention``, by three kernels: one forward, two backward.
+
+    .. math:: O = \operatorname{softmax}(s\,Q K^\top)\,V
+
+    Runs in Triton for CUDA tensors, in Triton's interpreter for all if ``TRITON_INTERPRET`` was 1 when Triton was
+    imported, and otherwise, or for rows wider than 128, in torch's operations, a tile at a time:
+    ``backend(device)`` says which. Matrix products take their factors in the dtype of the arguments and sum up in
+    float32 at least, in full precision. The second derivative is left to torch's operations; a third one raises.
+
+    Args:
+        query: ``(..., queries, width)``, real floating dtype.
+        key: ``(..., keys, width)``, same dtype.
+        value: ``(..., keys, features)``, same dtype. Leading dimensions broadcast.
+        causal: query i attends to keys 0 to i.
+        scale: of the scores, 1/√width by default.
+
+    Returns:
+        ``(..., queries, features)``, in the dtype of the arguments; in that of autocast under autocast.
+
+    Raises:
+        RuntimeError: if shapes, dtypes or devices do not fit.
+        TypeError: if ``query`` is not of a real floating dtype.
+
+    Source: T. Dao, FlashAttention-2, arXiv:2307.08691, algorithms 1 and 2.
+
+    >>> import torch
+    >>> q, k, v = torch.zeros(2, 1), torch.ones(2, 1), torch.tensor([[2.0], [4.0]])
+    >>> triton_attention(q, k, v, causal=True).flatten()
+    tensor([2., 3.])
+    """
+    batch, tensors = prepared(query, key, value)
+    scale = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    output, _ = TritonAttentionFunction.apply(*tensors, causal, scale)
+    return output.reshape(*batch, *output.shape[1:])

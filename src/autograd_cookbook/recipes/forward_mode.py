@@ -1,0 +1,139 @@
+"""Functions with a ``jvp``: derivatives that travel along with the values, for forward mode."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.broadcasting import sum_to_shape
+
+
+class SymlogFunction(Function):
+    """Keeps its output for both modes: the slope follows from it, and can be differentiated again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return torch.log1p(input.abs()).copysign(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (output,) = ctx.saved_tensors
+        return grad_output * torch.exp(-output.abs())
+
+    @staticmethod
+    def jvp(ctx: Context, tangent: Tensor) -> Tensor:
+        (output,) = ctx.saved_tensors
+        return tangent * torch.exp(-output.abs())
+
+
+def symlog(input: Tensor) -> Tensor:
+    r"""Logarithm of both signs: linear near 0, logarithmic far away, for targets of any size.
+
+    .. math::
+        y = \operatorname{sign}(x) \log(1 + |x|), \qquad
+        \bar{x} = \bar{y}\,e^{-|y|}, \qquad \dot{y} = \dot{x}\,e^{-|y|}
+
+    At 0 the slope is 1. Composed, ``x.sign() * x.abs().log1p()``, it is 0 there.
+
+    Args:
+        input: any shape, real floating dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if the input is complex or an integer.
+
+    Source: D. Hafner et al., Mastering diverse domains through world models, arXiv:2301.04104 (2023).
+
+    >>> x = torch.tensor([0.0, -3.0])
+    >>> torch.func.jvp(symlog, (x,), (torch.ones(2),))
+    (tensor([ 0.0000, -1.3863]), tensor([1.0000, 0.2500]))
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected a real floating input, got {input.dtype}")
+    return SymlogFunction.apply(input)
+
+
+class SmoothMaximumFunction(Function):
+    """Keeps both inputs; the share that each has in the result weights its tangent as it does its gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, other: Tensor, temperature: float) -> Tensor:
+        return temperature * torch.logaddexp(input / temperature, other / temperature)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        input, other, ctx.temperature = inputs
+        # An input without a tangent gives None then, in place of zeros to multiply with.
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(input, other)
+        ctx.save_for_forward(input, other)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+        input, other = ctx.saved_tensors
+        grad_input = grad_other = None
+        if grad_output is not None and ctx.needs_input_grad[0]:
+            grad_input = sum_to_shape(grad_output * share(input, other, ctx.temperature), input.shape)
+        if grad_output is not None and ctx.needs_input_grad[1]:
+            grad_other = sum_to_shape(grad_output * share(other, input, ctx.temperature), other.shape)
+        return grad_input, grad_other, None
+
+    @staticmethod
+    def jvp(ctx: Context, tangent: Tensor | None, other_tangent: Tensor | None, _: None) -> Tensor | None:
+        input, other = ctx.saved_tensors
+        moved = None
+        if tangent is not None:
+            moved = tangent * share(input, other, ctx.temperature)
+        if other_tangent is not None:
+            moved_too = other_tangent * share(other, input, ctx.temperature)
+            moved = moved_too if moved is None else moved + moved_too
+        return moved
+
+
+def share(input: Tensor, other: Tensor, temperature: float) -> Tensor:
+    """The derivative of a smooth maximum by ``input``."""
+    # Of two equal infinities each has a half, and their difference would be NaN.
+    difference = torch.where(input.isinf() & (input == other), 0, input - other)
+    return torch.sigmoid(difference / temperature)
+
+
+def smooth_maximum(input: Tensor, other: Tensor, temperature: float = 1.0) -> Tensor:
+    r"""Maximum of two tensors with its corner rounded: where they differ by much, it is the larger one.
+
+    .. math::
+        y = T \log\left(e^{x/T} + e^{z/T}\right), \qquad s = \sigma\!\left(\frac{x - z}{T}\right), \qquad
+        \bar{x} = s\,\bar{y}, \quad \bar{z} = (1 - s)\,\bar{y}, \qquad \dot{y} = s\,\dot{x} + (1 - s)\,\dot{z}
+
+    Args:
+        input: any shape, real floating dtype.
+        other: any shape that broadcasts with that of ``input``, of the same dtype.
+        temperature: the width :math:`T` of the corner; at equal arguments the result is :math:`T \log 2` too large.
+
+    Returns:
+        A tensor of the broadcast shape.
+
+    Raises:
+        TypeError: if the dtypes differ or are not real floating ones.
+        ValueError: if the temperature is not positive.
+        RuntimeError: if the shapes do not broadcast.
+
+    >>> x = torch.tensor([0.0, 3.0])
+    >>> torch.func.jvp(lambda x: smooth_maximum(x, torch.zeros(2)), (x,), (torch.ones(2),))
+    (tensor([0.6931, 3.0486]), tensor([0.5000, 0.9526]))
+    """
+    if not input.is_floating_point() or input.dtype != other.dtype:
+        raise TypeError(f"expected two tensors of the same real floating dtype, got {input.dtype} and {other.dtype}")
+    if not temperature > 0:
+        raise ValueError(f"expected temperature > 0, got {temperature}")
+    return SmoothMaximumFunction.apply(input, other, temperature)

@@ -1,0 +1,172 @@
+"""Second derivatives: of a function of your own, as products with a vector, and whole."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+Scalar = Callable[[Tensor], Tensor]
+
+
+Mode = Literal["reverse", "forward_over_reverse"]
+
+
+class LogCoshFunction(Function):
+    """Keeps its input, and derives everything from it: so its gradient can be differentiated, and again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        # cosh overflows in float32 beyond 89; |x| + log1p(exp(-2|x|)) - log 2 does not.
+        size = input.abs()
+        return size + torch.log1p(torch.exp(-2 * size)) - torch.log(input.new_full((), 2.0))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        return grad_output * input.tanh()
+
+
+def log_cosh(input: Tensor) -> Tensor:
+    r"""Logarithm of the hyperbolic cosine: a loss, quadratic near 0, linear far away, and smooth throughout.
+
+    .. math:: y = \log \cosh x, \qquad \bar{x} = \bar{y} \tanh x, \qquad y'' = 1 - \tanh^2 x
+
+    Args:
+        input: any shape, real floating dtype, of any size.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if the input is complex: the absolute value has no complex derivative.
+
+    >>> x = torch.tensor(0.0, requires_grad=True)
+    >>> (first,) = torch.autograd.grad(log_cosh(x), x, create_graph=True)
+    >>> torch.autograd.grad(first, x)
+    (tensor(1.),)
+    """
+    if input.is_complex():
+        raise TypeError(f"expected a real input, got {input.dtype}")
+    return LogCoshFunction.apply(input)
+
+
+def hvp(function: Scalar, input: Tensor, vector: Tensor, mode: Mode = "reverse") -> Tensor:
+    r"""Multiply the Hessian of a function by a vector, without ever having the Hessian.
+
+    .. math::
+        H v = \nabla_x \left( \nabla f(x)^\top v \right) \quad \text{(reverse)}, \qquad
+        H v = \left.\frac{d}{dt}\right|_{t=0} \nabla f(x + t v) \quad \text{(forward over reverse)}
+
+    Args:
+        function: maps a tensor to a scalar.
+        input: where to differentiate; any shape, floating dtype.
+        vector: like ``input``.
+        mode: "reverse" differentiates backward twice, and takes any custom function with ``setup_context`` whose
+            double backward is right; "forward_over_reverse" needs forward mode in everything that
+            ``function`` does, a ``jvp`` in a custom function. Which is faster depends on the function.
+
+    Returns:
+        A tensor like ``input``, differentiable again.
+
+    Raises:
+        ValueError: if ``function`` returns no scalar, ``vector`` has another shape, or ``mode`` is unknown.
+
+    Source: B. A. Pearlmutter, Fast exact multiplication by the Hessian, Neural Computation 6 (1994).
+
+    >>> x = torch.tensor([1.0, 2.0])
+    >>> hvp(lambda x: (x**3).sum(), x, torch.tensor([1.0, 1.0]))
+    tensor([ 6., 12.])
+    """
+    if vector.shape != input.shape:
+        raise ValueError(f"expected a vector of shape {tuple(input.shape)}, got {tuple(vector.shape)}")
+    gradient = _gradient_of(function)
+    if mode == "forward_over_reverse":
+        # Forward mode refuses a tensor whose elements share memory, as an expanded one.
+        return torch.func.jvp(gradient, (input.contiguous(),), (vector.contiguous(),))[1]
+    _expect_reverse(mode)
+    return torch.func.vjp(gradient, input)[1](vector)[0]
+
+
+def hessian(function: Scalar, input: Tensor, mode: Mode = "reverse") -> Tensor:
+    r"""Compute all second derivatives of a function.
+
+    .. math:: H_{ij} = \frac{\partial^2 f}{\partial x_i \, \partial x_j}
+
+    Args:
+        function: maps a tensor to a scalar.
+        input: where to differentiate; any shape, floating dtype.
+        mode: "reverse" or "forward_over_reverse", see :func:`hvp`.
+
+    Returns:
+        Shape ``(*input.shape, *input.shape)``, differentiable again.
+
+    Raises:
+        ValueError: if ``function`` returns no scalar, or ``mode`` is unknown.
+
+    >>> hessian(lambda x: x.prod(), torch.tensor([2.0, 3.0, 5.0]))
+    tensor([[0., 5., 3.],
+            [5., 0., 2.],
+            [3., 2., 0.]])
+    """
+    return jacobian(_gradient_of(function), input, mode)
+
+
+def jacobian(function: Callable[[Tensor], Tensor], input: Tensor, mode: Mode = "reverse") -> Tensor:
+    r"""Compute all first derivatives of a function with any number of outputs.
+
+    .. math:: J_{ij} = \frac{\partial y_i}{\partial x_j}
+
+    Args:
+        function: maps a tensor to a tensor.
+        input: where to differentiate; any shape, floating dtype.
+        mode: "reverse" runs one backward for each output; "forward_over_reverse" one forward for each input, as
+            a Hessian needs it on top of a gradient.
+
+    Returns:
+        Shape ``(*output.shape, *input.shape)``, differentiable again.
+
+    Raises:
+        ValueError: if ``mode`` is unknown.
+
+    >>> jacobian(lambda x: torch.stack([x.sum(), x.prod()]), torch.tensor([2.0, 3.0]))
+    tensor([[1., 1.],
+            [3., 2.]])
+    """
+    if mode == "forward_over_reverse":
+        input = input.contiguous()  # as for hvp
+        columns = torch.func.vmap(lambda v: torch.func.jvp(function, (input,), (v,))[1])(_units(input))
+        return columns.movedim(0, -1).reshape((*columns.shape[1:], *input.shape))
+    _expect_reverse(mode)
+    output, pull_back = torch.func.vjp(function, input)  # type: ignore[misc]  # torch's type allows for has_aux
+    rows = torch.func.vmap(lambda v: pull_back(v)[0])(_units(output))
+    return rows.reshape((*output.shape, *input.shape))
+
+
+def _units(like: Tensor) -> Tensor:
+    """Every tensor of this shape with one 1, stacked."""
+    return torch.eye(like.numel(), dtype=like.dtype, device=like.device).reshape((like.numel(), *like.shape))
+
+
+def _gradient_of(function: Scalar) -> Callable[[Tensor], Tensor]:
+    def scalar(input: Tensor) -> Tensor:
+        output = function(input)
+        if output.dim() != 0:
+            raise ValueError(f"expected a function with a scalar output, got shape {tuple(output.shape)}")
+        return output
+
+    return torch.func.grad(scalar)
+
+
+def _expect_reverse(mode: str) -> None:
+    if mode != "reverse":
+        raise ValueError(f"expected mode 'reverse' or 'forward_over_reverse', got {mode!r}")

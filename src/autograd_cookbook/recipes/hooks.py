@@ -1,0 +1,270 @@
+"""Change, watch and use gradients while they pass, without writing a ``Function``."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.hooks import RemovableHandle
+
+from autograd_cookbook.recipes.clipping import limited
+
+
+def clip_gradient(input: Tensor, max_norm: float) -> Tensor:
+    r"""Pass a tensor through unchanged, and its gradient with a norm of at most ``max_norm``.
+
+    .. math:: y = x, \qquad \bar{x} = \bar{y}\,\min\left(1, \frac{c}{\lVert \bar{y} \rVert_2}\right)
+
+    Unlike :func:`torch.nn.utils.clip_grad_norm_` it acts in the middle of backward, so what comes later never
+    meets the large gradient.
+
+    Args:
+        input: any shape, floating or complex. Its other uses are not clipped.
+        max_norm: the bound :math:`c`, positive.
+
+    Returns:
+        A view of ``input``.
+
+    Raises:
+        ValueError: if ``max_norm`` is not positive.
+
+    >>> x = torch.zeros(2, requires_grad=True)
+    >>> (100 * clip_gradient(x, 1.0)).sum().backward()
+    >>> x.grad
+    tensor([0.7071, 0.7071])
+    """
+    if not max_norm > 0:
+        raise ValueError(f"expected max_norm > 0, got {max_norm}")
+
+    return _with_hook(input, lambda grad: limited(grad, max_norm, tuple(range(grad.dim()))))
+
+
+def add_gradient_noise(input: Tensor, std: float, generator: torch.Generator | None = None) -> Tensor:
+    r"""Pass a tensor through unchanged, and add Gaussian noise to its gradient.
+
+    .. math:: y = x, \qquad \bar{x} = \bar{y} + \sigma\,\varepsilon, \quad \varepsilon \sim \mathcal{N}(0, 1)
+
+    Args:
+        input: any shape, floating dtype.
+        std: the standard deviation :math:`\sigma`, not negative.
+        generator: where the noise comes from; torch's global one if None.
+
+    Returns:
+        A view of ``input``.
+
+    Raises:
+        ValueError: if ``std`` is negative.
+
+    Source: A. Neelakantan et al., Adding gradient noise improves learning for very deep networks,
+    arXiv:1511.06807.
+
+    >>> x = torch.zeros(10_000, requires_grad=True)
+    >>> add_gradient_noise(x, 0.1, torch.Generator().manual_seed(0)).sum().backward()
+    >>> print(f"{x.grad.mean():.2f} {x.grad.std():.2f}")
+    1.00 0.10
+    """
+    if not std >= 0:
+        raise ValueError(f"expected std >= 0, got {std}")
+
+    def disturb(grad: Tensor) -> Tensor:
+        if std == 0:
+            return grad
+        noise = torch.randn(grad.shape, generator=generator, dtype=grad.dtype, device=grad.device)
+        return grad + std * noise
+
+    return _with_hook(input, disturb)
+
+
+def _with_hook(input: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
+    # A view, so that the hook sits on a tensor of its own: other uses of the input do not pass through it.
+    output = input.view_as(input)
+    if output.requires_grad:
+        # An undefined gradient, which stands for zeros, comes as None.
+        output.register_hook(lambda grad: None if grad is None else hook(grad))
+    return output
+
+
+class GradientLog:
+    """Norms of the gradients of chosen tensors, recorded while backward runs.
+
+    Used with ``with``, it removes its hooks at the end; ``norms`` stays.
+
+    >>> x = torch.ones(4, requires_grad=True)
+    >>> with GradientLog() as log:
+    ...     y = log.watch("y", x * 3)
+    ...     y.sum().backward()
+    >>> log.norms
+    {'y': [2.0]}
+    """
+
+    def __init__(self) -> None:
+        self.norms: dict[str, list[float]] = {}
+        self._handles: list[RemovableHandle] = []
+
+    def watch(self, name: str, tensor: Tensor) -> Tensor:
+        """Record the norm of the gradient of ``tensor`` whenever it is computed.
+
+        Args:
+            name: under which the norms are kept, in the order of the backward passes.
+            tensor: must require grad; a leaf or an intermediate.
+
+        Returns:
+            ``tensor`` itself.
+
+        Raises:
+            ValueError: if ``tensor`` does not require grad: no gradient would ever come by.
+        """
+        if not tensor.requires_grad:
+            raise ValueError(f"expected a tensor that requires grad for {name!r}, got one that does not")
+        norms = self.norms.setdefault(name, [])
+
+        # It holds the list and neither the log nor the tensor: no reference cycle, nothing kept alive.
+        def record(grad: Tensor | None) -> None:
+            norms.append(0.0 if grad is None else float(torch.linalg.vector_norm(grad.detach())))
+
+        self._handles.append(tensor.register_hook(record))
+        return tensor
+
+    def watch_modules(self, model: nn.Module) -> None:
+        """Record the norm of the gradient of each submodule's output, under the submodule's name.
+
+        The hook is on the tensor, and not one of ``register_full_backward_hook``: those put a view around the module,
+        into which an activation in place cannot write.
+
+        Args:
+            model: outputs of its submodules that are no tensor, or require no grad, are passed over.
+
+        >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True))
+        >>> with GradientLog() as log:
+        ...     log.watch_modules(model)
+        ...     model(torch.ones(1, 2)).sum().backward()
+        >>> sorted(log.norms)
+        ['0', '1']
+        """
+
+        def watcher(name: str) -> Callable[..., None]:
+            def watch(module: nn.Module, args: Any, output: Any) -> None:
+                if isinstance(output, Tensor) and output.requires_grad:
+                    self.watch(name, output)
+
+            return watch
+
+        self._handles += [m.register_forward_hook(watcher(name)) for name, m in model.named_modules() if name]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+
+def step_in_backward(
+    parameters: Iterable[Tensor], optimizer: Callable[[list[Tensor]], torch.optim.Optimizer]
+) -> list[RemovableHandle]:
+    """Let each parameter be updated as soon as its gradient is complete, and the gradient freed.
+
+    At no time are all gradients alive. What needs all of them at once, such as clipping by the global norm or
+    accumulation over several backwards, is not possible then.
+
+    Args:
+        parameters: leaves that require grad; others are passed over.
+        optimizer: makes an optimizer for a list of one parameter.
+
+    Returns:
+        Handles; ``remove()`` ends it.
+
+    >>> w = torch.ones(2, requires_grad=True)
+    >>> handles = step_in_backward([w], lambda ps: torch.optim.SGD(ps, lr=0.1))
+    >>> w.sum().backward()
+    >>> w.tolist(), w.grad
+    ([0.8999999761581421, 0.8999999761581421], None)
+    """
+
+    def updater(parameter: Tensor) -> Callable[[Tensor], None]:
+        single = optimizer([parameter])
+
+        def update(_: Tensor) -> None:
+            single.step()
+            single.zero_grad(set_to_none=True)
+
+        return update
+
+    return [p.register_post_accumulate_grad_hook(updater(p)) for p in parameters if p.requires_grad]
+
+
+def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> Any:
+    r"""Call a function, and keep what it saves for backward in another dtype.
+
+    The value is exact; the gradient is computed from rounded tensors:
+
+    .. math:: y = f(x), \qquad \bar{x} = \bar{y}^\top\, \partial f \text{ from } \mathrm{round}(s)
+
+    for each saved tensor :math:`s`.
+
+    Args:
+        dtype: floating, for example ``torch.bfloat16``. Only tensors of a wider floating dtype are stored in it.
+        function: called as ``function(*args)``.
+        args: passed on; tensors among them, and leaves such as parameters, are alive anyway and kept as they are.
+
+    Returns:
+        What ``function`` returns.
+
+    Raises:
+        ValueError: if ``dtype`` is not a floating one.
+        RuntimeError: in backward, if a tensor that it needs was written to in between.
+
+    >>> x = torch.tensor([0.1], requires_grad=True)
+    >>> saved_as(torch.bfloat16, lambda x: (x + 0.0).square(), x).backward()
+    >>> x.grad
+    tensor([0.2002])
+    """
+    if not dtype.is_floating_point:
+        raise ValueError(f"expected a floating dtype, got {dtype}")
+
+    def pack(tensor: Tensor) -> Any:
+        wider = tensor.is_floating_point() and tensor.element_size() > dtype.itemsize
+        return (tensor.dtype, tensor.to(dtype)) if wider else tensor
+
+    return with_saved(pack, lambda packed: packed[1].to(packed[0]), function, args)
+
+
+# torch 2.13 traces a graph without such hooks: the gradient is right, and everything is kept as it was.
+@torch.compiler.disable
+def with_saved(
+    pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor], function: Callable[..., Any], args: tuple[Any, ...]
+) -> Any:
+    """Call a function, and keep what it saves for backward as ``pack`` makes it; ``unpack`` makes tensors of that.
+
+    What ``pack`` returns as it is, is kept so. Arguments and leaves such as parameters are alive anyway, and not
+    packed.
+
+    Raises:
+        RuntimeError: in backward, if a tensor that was not packed was written to in between.
+    """
+    # Compared by storage: autograd hands over an argument as another Python object.
+    alive = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
+
+    def keep(tensor: Tensor) -> tuple[Any, int | None]:
+        # Without the graph: a node that keeps its own output so is kept alive by it, for good.
+        kept = tensor.detach()
+        if not tensor.is_leaf and tensor.untyped_storage().data_ptr() not in alive:
+            packed = pack(kept)
+            if packed is not kept:
+                return packed, None
+        return kept, kept._version
+
+    def give(saved: tuple[Any, int | None]) -> Tensor:
+        kept, version = saved
+        if version is None:
+            return unpack(kept)
+        if kept._version != version:  # with hooks in place, autograd itself no longer looks
+            raise RuntimeError(
+                f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation"
+            )
+        return kept
+
+    with saved_tensors_hooks(keep, give):
+        return function(*args)

@@ -1,0 +1,268 @@
+"""Cross-entropy on top of a linear layer, a few classes at a time: the logits never exist as a whole."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.template import rows
+
+# Logits in a chunk: 4 MB in float32, and larger ones are hardly faster.
+CHUNK = 2**20
+
+
+# Classes in a chunk of many tokens: with fewer, the sum over chunks that is the gradient of the input takes long.
+LEAST = 1024
+
+
+def parts(tokens: int, classes: int, chunk_size: int | None) -> Iterator[slice]:
+    """Consecutive runs of classes, so short that their logits are few where no size is given."""
+    step = chunk_size or max(LEAST, CHUNK // max(tokens, 1))
+    for start in range(0, max(classes, 1), step):
+        yield slice(start, min(start + step, classes))
+
+
+def logits_of(input: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
+    """Logits of some of the classes, in float32 at least."""
+    logits = (input @ weight[part].mT).to(torch.promote_types(input.dtype, torch.float32))
+    return logits if bias is None else logits + bias[part]
+
+
+def place(target: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+    """Whether each target is among these classes, and as which column; a column that exists if it is not."""
+    inside = (target >= part.start) & (target < part.stop)
+    return inside, (target - part.start).clamp(0, part.stop - part.start - 1)[:, None]
+
+
+class LinearCrossEntropyFunction(Function):
+    """Keeps its arguments and one logsumexp a token, from which every probability follows."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore_index: int, chunk_size: int | None
+    ) -> tuple[Tensor, Tensor]:
+        ignored = target == ignore_index
+        classes = target.masked_fill(ignored, 0)
+        try:
+            weight[:, :1].index_select(0, classes)
+        except IndexError:
+            raise IndexError(
+                f"expected targets from 0 to {len(weight) - 1} or {ignore_index}, "
+                f"got {classes.min()} to {classes.max()}"
+            ) from None
+        exact = torch.promote_types(input.dtype, torch.float32)
+        logsumexp = input.new_full(target.shape, -torch.inf, dtype=exact)
+        chosen = torch.zeros_like(logsumexp)
+        for part in parts(len(target), len(weight), chunk_size):
+            logits = logits_of(input, weight, bias, part)
+            logsumexp = torch.logaddexp(logsumexp, torch.logsumexp(logits, 1))
+            inside, column = place(target, part)
+            chosen = torch.where(inside, logits.gather(1, column).squeeze(1), chosen)
+            del logits  # or it would be alive while the next ones are computed
+        return (logsumexp - chosen).masked_fill(ignored, 0), logsumexp
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.ignore_index, ctx.chunk_size = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*tensors, output[1])
+
+    @staticmethod
+    def backward(ctx: Context, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        input, weight, bias, target, logsumexp = ctx.saved_tensors
+        scale = grad_loss.masked_fill(target == ctx.ignore_index, 0)
+        # To autograd the logsumexp is a constant: a formula written here would have a wrong derivative.
+        grads = LinearCrossEntropyGradient.apply(
+            input, weight, bias, target, logsumexp, scale, ctx.chunk_size, ctx.needs_input_grad
+        )
+        return *grads, None, None, None
+
+
+class LinearCrossEntropyGradient(Function):
+    """First derivatives of the loss, each chunk of logits computed once more; keeps its arguments."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        input: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        logsumexp: Tensor,
+        grad_loss: Tensor,
+        chunk_size: int | None,
+        needed: tuple[bool, ...],
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        # Tokens are weighted before and after the matmuls: probabilities over many tokens are too small for float16.
+        scale = grad_loss[:, None]
+        scaled = (input * scale).to(input.dtype)
+        # A product over nothing is zeros: under vmap as many sets of them as there are writers.
+        nothing = scaled[:0] + logsumexp[:0][:, None].to(input.dtype)
+        grad_input = (input[:, :0] @ nothing).to(logsumexp.dtype) if needed[0] else None
+        grad_weight = weight[:, :0] @ nothing if needed[1] else None
+        grad_bias: list[Tensor] = []
+        for part in parts(len(target), len(weight), chunk_size):
+            logits = logits_of(input, weight, bias, part)
+            logits.sub_(logsumexp[:, None]).exp_()  # probabilities, in the same memory
+            inside, column = place(target, part)
+            grad_logits = logits.scatter_add(1, column, -inside.to(logits.dtype)[:, None])
+            del logits
+            grad_bias += [grad_loss @ grad_logits] if needed[2] else []
+            grad_logits = grad_logits.to(input.dtype)
+            if grad_input is not None:
+                grad_input += grad_logits @ weight[part]
+            if grad_weight is not None:
+                grad_weight[part] = grad_logits.mT @ scaled
+            del grad_logits
+        return (
+            None if grad_input is None else (grad_input * scale).to(input.dtype),
+            grad_weight,
+            torch.cat(grad_bias).to(weight.dtype) if needed[2] else None,
+        )
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
+        *tensors, ctx.chunk_size, _ = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Context, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        input, weight, bias, target, logsumexp, grad_loss = ctx.saved_tensors
+        of_input, of_weight, of_bias = tangents
+        needed = ctx.needs_input_grad
+        sliced = list(parts(len(target), len(weight), ctx.chunk_size))
+
+        def chunk(part: slice) -> tuple[Tensor, Tensor]:
+            """Probabilities, and how fast the logits change along the tangents."""
+            probability = torch.exp(logits_of(input, weight, bias, part) - logsumexp[:, None])
+            change = torch.zeros_like(probability)
+            if of_input is not None:
+                change = change + of_input @ weight[part].mT
+            if of_weight is not None:
+                change = change + input @ of_weight[part].mT
+            return probability, change if of_bias is None else change + of_bias[part]
+
+        mean, chosen = torch.zeros_like(logsumexp), torch.zeros_like(logsumexp)
+        for part in sliced:
+            probability, change = chunk(part)
+            mean = mean + (probability * change).sum(1)
+            inside, column = place(target, part)
+            chosen = torch.where(inside, change.gather(1, column).squeeze(1), chosen)
+
+        scale = grad_loss[:, None]
+        scaled = (input * scale).to(input.dtype)
+        scaled_of_input = None if of_input is None else (of_input * scale).to(input.dtype)
+        grad_input = torch.zeros_like(input, dtype=logsumexp.dtype)
+        grad_weight: list[Tensor] = []
+        grad_bias: list[Tensor] = []
+        for part in sliced:
+            probability, change = chunk(part)
+            second = probability * (change - mean[:, None])
+            inside, column = place(target, part)
+            first = probability.scatter_add(1, column, -inside.to(probability.dtype)[:, None]).to(input.dtype)
+            grad_bias += [grad_loss @ second] if needed[2] else []
+            second = second.to(input.dtype)
+            if needed[0]:
+                grad_input = grad_input + second @ weight[part]
+                if of_weight is not None:
+                    grad_input = grad_input + first @ of_weight[part]
+            if needed[1]:
+                of_part = second.mT @ scaled
+                grad_weight.append(of_part if scaled_of_input is None else of_part + first.mT @ scaled_of_input)
+        return (
+            (grad_input * scale).to(input.dtype) if needed[0] else None,
+            torch.cat(grad_weight) if needed[1] else None,
+            torch.cat(grad_bias).to(weight.dtype) if needed[2] else None,
+            None,
+            None,
+            mean - chosen,
+            None,
+            None,
+        )
+
+
+def linear_cross_entropy(
+    input: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    chunk_size: int | None = None,
+) -> Tensor:
+    r"""Cross-entropy of ``linear(input, weight, bias)``, whose logits are computed in chunks and never kept.
+
+    .. math::
+        z = X W^\top + b, \quad
+        \ell_n = \log \sum_v e^{z_{nv}} - z_{n t_n}, \qquad
+        \bar{Z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right), \quad
+        \bar{X} = \bar{Z} W, \;
+        \bar{W} = \bar{Z}^\top X, \;
+        \bar{b}_v = \textstyle\sum_n \bar{Z}_{nv}
+
+    Between forward and backward one number a token is kept. Backward computes each chunk of logits again, and so
+    does the second derivative. A third one raises.
+
+    Args:
+        input: ``(..., features)``, real floating dtype. float16 and bfloat16 are multiplied as they are, and
+            exponentials, losses and sums over chunks are float32.
+        weight: ``(classes, features)``, same dtype.
+        target: ``(...)``, int64, each a class or ``ignore_index``.
+        bias: ``(classes,)`` or None.
+        ignore_index: target of the tokens that do not count.
+        reduction: "mean" over the tokens that count, NaN if none does; "sum"; or "none".
+        chunk_size: classes in a chunk; by default as many as make 4 MB of float32 logits, and 1024 at least.
+
+    Returns:
+        A scalar, or the shape of ``target`` for "none"; in the dtype of ``input``, in float32 under autocast.
+
+    Raises:
+        IndexError: if a target is no class; on a GPU it is an assertion of the device.
+        RuntimeError: if shapes or dtypes do not fit.
+        TypeError: if ``input`` is not of a real floating dtype.
+        ValueError: for another ``reduction``, a ``chunk_size`` below 1, or a shape of ``target`` that does not fit.
+
+    Source: E. Wijmans et al., Cut your losses in large-vocabulary language models, arXiv:2411.09009, for what is
+    kept; the chunks, and the second derivative, are our own.
+
+    >>> x = torch.zeros(2, 3, requires_grad=True)
+    >>> w = torch.eye(4, 3)
+    >>> linear_cross_entropy(x, w, torch.tensor([0, 3])).backward()
+    >>> x.grad
+    tensor([[-0.3750,  0.1250,  0.1250],
+            [ 0.1250,  0.1250,  0.1250]])
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected input of a real floating dtype, got {input.dtype}")
+    if target.dtype is not torch.int64:
+        raise RuntimeError(f"expected target of dtype torch.int64, got {target.dtype}")
+    if target.shape != input.shape[:-1]:
+        raise ValueError(f"expected target of shape {tuple(input.shape[:-1])}, got {tuple(target.shape)}")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise RuntimeError(f"expected bias of shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"expected reduction 'mean', 'sum' or 'none', got {reduction!r}")
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(f"expected chunk_size > 0, got {chunk_size}")
+    device, result = input.device.type, input.dtype
+    if torch.is_autocast_enabled(device) and result is not torch.float64:
+        # Here and not inside: backward runs without autocast, and must compute the same logits again.
+        low, result = torch.get_autocast_dtype(device), torch.float32
+        input, weight = input.to(low), weight.to(low)
+        bias = bias if bias is None else bias.to(low)
+    losses, _ = LinearCrossEntropyFunction.apply(
+        rows(input), weight, bias, target.reshape(-1), ignore_index, chunk_size
+    )
+    if reduction == "none":
+        return losses.reshape(target.shape).to(result)
+    total = losses.sum()
+    return (total if reduction == "sum" else total / (target != ignore_index).sum()).to(result)

@@ -1,0 +1,238 @@
+"""Masks that cost one bit an element, or none."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.template import rows
+
+
+def pack_bits(mask: Tensor) -> Tensor:
+    """Eight elements of a bool mask in each byte.
+
+    Args:
+        mask: bool, any shape, n elements.
+
+    Returns:
+        uint8, ``(ceil(n / 8),)``. With m bytes, bit k of byte j is element k·m + j: eight slices that are contiguous
+        can be shifted and joined without a copy.
+
+    Raises:
+        TypeError: if the mask is not bool.
+
+    >>> pack_bits(torch.tensor([True, False, True]))
+    tensor([5], dtype=torch.uint8)
+    """
+    if mask.dtype is not torch.bool:
+        raise TypeError(f"expected a bool mask, got {mask.dtype}")
+    flat = mask.reshape(mask.numel())
+    slices = F.pad(flat, (0, -flat.numel() % 8)).reshape(8, -1 if flat.numel() else 0).view(torch.uint8)
+    packed = slices[0]
+    for k in range(1, 8):
+        packed = packed | slices[k] << k
+    return packed
+
+
+def unpack_bits(packed: Tensor, shape: torch.Size) -> Tensor:
+    """The bool mask of this shape that :func:`pack_bits` packed.
+
+    >>> unpack_bits(torch.tensor([5], dtype=torch.uint8), torch.Size([3]))
+    tensor([ True, False,  True])
+    """
+    places = torch.arange(8, dtype=torch.uint8, device=packed.device)[:, None]
+    flat = (packed >> places & 1).to(torch.bool).reshape(8 * packed.numel())
+    return flat[: shape.numel()].reshape(shape)
+
+
+def where_set(packed: Tensor, grad_output: Tensor) -> Tensor:
+    """The gradient where the bit of an element is set, 0 elsewhere, even for an infinite gradient."""
+    # What torch.relu does in backward. torch.where and masked_fill take several times as long for masks without order.
+    return torch.ops.aten.threshold_backward(grad_output, unpack_bits(packed, grad_output.shape), 0)
+
+
+class PackedReLUFunction(Function):
+    """Keeps one bit an element: whether the gradient is stopped there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        # Not output > 0: a NaN passes its gradient on, as in torch.
+        ctx.save_for_backward(pack_bits(~(output <= 0)))
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (packed,) = ctx.saved_tensors
+        return where_set(packed, grad_output)
+
+
+def packed_relu(input: Tensor) -> Tensor:
+    r"""Rectified linear unit that keeps one bit an element for backward, where torch keeps the output.
+
+    .. math:: y = \max(x, 0), \qquad \bar{x} = \bar{y}\,[x > 0]
+
+    For an output that nobody else keeps. Before a linear layer, which keeps its input anyway,
+    :func:`torch.nn.functional.relu` costs nothing and this one an eighth of a byte. The output may be written to.
+
+    Args:
+        input: any shape, real dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    >>> x = torch.tensor([-1.0, 0.0, 2.0], requires_grad=True)
+    >>> packed_relu(x).sum().backward()
+    >>> x.grad
+    tensor([0., 0., 1.])
+    """
+    return PackedReLUFunction.apply(input)
+
+
+class LinearReLUFunction(Function):
+    """Keeps input, weight and one bit an element of the output."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        # In place: the pre-activation and the output are never there together.
+        return F.linear(input, weight, bias).clamp_(min=0)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+        input, weight, _ = inputs
+        ctx.save_for_backward(input, weight, pack_bits(~(output <= 0)))
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        input, weight, packed = ctx.saved_tensors
+        grad = where_set(packed, grad_output)
+        grad_input = grad_weight = grad_bias = None
+        # Under autocast the gradient is of another dtype than the arguments.
+        if ctx.needs_input_grad[0]:
+            grad_input = grad @ weight.to(grad.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_weight = rows(grad).mT @ rows(input.to(grad.dtype))
+        if ctx.needs_input_grad[2]:
+            grad_bias = rows(grad).sum(0)
+        return grad_input, grad_weight, grad_bias
+
+
+def linear_relu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    r"""A linear layer with its rectifier, which keep one bit for each element of the output.
+
+    .. math::
+        Y = \max(X W^\top + b, 0), \qquad
+        \bar{Z} = \bar{Y} \odot [Y > 0], \quad
+        \bar{X} = \bar{Z}\,W, \quad
+        \bar{W} = \bar{Z}^\top X, \quad
+        \bar{b} = \textstyle\sum_n \bar{Z}_n
+
+    Args:
+        input: ``(..., in_features)``, real floating dtype.
+        weight: ``(out_features, in_features)``, same dtype and device.
+        bias: ``(out_features,)`` or None.
+
+    Returns:
+        ``(..., out_features)``.
+
+    Raises:
+        RuntimeError: if the shapes, dtypes or devices do not fit, as in :func:`torch.nn.functional.linear`.
+
+    >>> w = torch.tensor([[1.0], [-1.0]], requires_grad=True)
+    >>> linear_relu(torch.tensor([[3.0]]), w).sum().backward()
+    >>> w.grad
+    tensor([[3.],
+            [0.]])
+    """
+    return LinearReLUFunction.apply(input, weight, bias)
+
+
+BLOCK = 1 << 18  # so many random numbers are there at once
+
+
+class SeededDropoutFunction(Function):
+    """Keeps the seed of its mask, and draws the mask again."""
+
+    @staticmethod
+    def forward(input: Tensor, p: float, seed: Tensor) -> Tensor:
+        output = (input / (1 - p)).contiguous()
+        generator = torch.Generator(input.device)
+        # A seed for each index of the leading dimensions: of no dimension in a plain call, of more under vmap.
+        samples = output.view(seed.numel(), output.shape[seed.dim() :].numel())
+        for sample, number in zip(samples, seed.flatten().tolist(), strict=True):
+            generator.manual_seed(number)
+            for block in sample.split(BLOCK):
+                block.mul_(torch.rand(block.shape, generator=generator, device=block.device) >= p)
+        return output
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, Tensor], output: Tensor) -> None:
+        _, ctx.p, seed = inputs
+        ctx.save_for_backward(seed)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        # The gradient drops out where the input did; as a call of its own, so that vmap meets the rule below.
+        return SeededDropoutFunction.apply(grad_output, ctx.p, *ctx.saved_tensors), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], input: Tensor, p: float, seed: Tensor) -> tuple[Tensor, int]:
+        """A sample with a seed of its own gets a mask of its own; with one seed for all, all get the same."""
+
+        def batch(tensor: Tensor, dim: int | None) -> Tensor:
+            return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+        return SeededDropoutFunction.apply(batch(input, in_dims[0]), p, batch(seed, in_dims[2])), 0
+
+
+def seeded_dropout(input: Tensor, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
+    r"""Dropout that keeps eight bytes for backward, whatever the size of the input.
+
+    .. math::
+        y_i = \frac{m_i(s)}{1 - p}\,x_i, \qquad \bar{x}_i = \frac{m_i(s)}{1 - p}\,\bar{y}_i, \qquad
+        m_i(s) \in \{0, 1\} \text{ drawn from seed } s
+
+    A call takes one number from the global generator, so :func:`torch.manual_seed` repeats it; the masks come from a
+    generator of its own. They are other masks than those of :func:`torch.nn.functional.dropout`, and other ones on a
+    GPU than on a CPU.
+
+    Args:
+        input: any shape, floating or complex.
+        p: probability of an element to drop out.
+        training: whether anything happens.
+        seed: of the mask; drawn if None.
+
+    Returns:
+        A tensor like ``input``; ``input`` itself if not ``training`` or ``p`` is 0.
+
+    Raises:
+        ValueError: if ``p`` is not between 0 and 1.
+        TypeError: if ``input`` is neither floating nor complex.
+
+    Source:
+        Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014.
+
+    >>> x = torch.ones(1000, requires_grad=True)
+    >>> y = seeded_dropout(x, 0.9, seed=0)
+    >>> y.sum().backward()
+    >>> torch.equal(x.grad, y)
+    True
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"expected a probability between 0 and 1, got {p}")
+    if not (input.is_floating_point() or input.is_complex()):
+        raise TypeError(f"expected a floating or complex input, got {input.dtype}")
+    if not training or p in (0, 1):  # as in torch: nothing is drawn
+        return input if p < 1 or not training else input * 0
+    # On the CPU whatever the default device: reading a seed back must not wait for a GPU.
+    number = torch.randint(2**63 - 1, (), device="cpu") if seed is None else torch.tensor(seed, device="cpu")
+    return SeededDropoutFunction.apply(input, p, number)

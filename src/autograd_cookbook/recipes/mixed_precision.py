@@ -1,0 +1,123 @@
+"""Low precision outside, float32 inside: what is rounded once, and what autocast is to a function of one's own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+
+def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The vectors along a dimension over their lengths, which count as ``eps`` if they are shorter; and the lengths."""
+    exact = input.to(dtype)
+    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True)
+    return exact / length.clamp(min=eps), length
+
+
+class CosineSimilarityFunction(Function):
+    """Keeps its arguments in the precision that they have; what is computed from them in float32 is gone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, other: Tensor, dim: int, eps: float) -> Tensor:
+        result = torch.promote_types(input.dtype, other.dtype)
+        exact = torch.promote_types(result, torch.float32)
+        return (direction(input, dim, eps, exact)[0] * direction(other, dim, eps, exact)[0]).sum(dim).to(result)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, int, float], output: Tensor) -> None:
+        input, other, ctx.dim, ctx.eps = inputs
+        ctx.save_for_backward(input, other)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        tensors = ctx.saved_tensors
+        exact = torch.promote_types(grad_output.dtype, torch.float32)
+        # Again from the arguments: saved float32 vectors would cost four times the bytes of one argument, and would
+        # be constants to a second derivative.
+        units, lengths = zip(*(direction(t, ctx.dim, ctx.eps, exact) for t in tensors), strict=True)
+        cosine = torch.mul(*units).sum(ctx.dim, keepdim=True)
+        grad = grad_output.to(exact).reshape(cosine.shape)
+        grads = [None, None]
+        for k, (unit, length, towards) in enumerate(zip(units, lengths, reversed(units), strict=True)):
+            if ctx.needs_input_grad[k]:
+                # For nearly parallel vectors this is a difference of nearly equal numbers: in half precision, noise.
+                across = towards - torch.where(length >= ctx.eps, cosine * unit, 0)
+                grads[k] = (grad / length.clamp(min=ctx.eps) * across).to(tensors[k].dtype)
+        return *grads, None, None
+
+
+def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 1e-8) -> Tensor:
+    r"""Cosine of the angle between vectors, in float32 inside, rounded once; keeps nothing but its arguments.
+
+    .. math::
+        c = a^\top b, \quad a = \frac{x}{\max(\|x\|, \varepsilon)}, \quad b = \frac{y}{\max(\|y\|, \varepsilon)},
+        \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
+
+    and without the term in :math:`c` where a vector is shorter than :math:`\varepsilon`.
+
+    Args:
+        input: real floating dtype, any shape.
+        other: broadcastable with ``input``.
+        dim: along which the vectors lie; it is gone in the result.
+        eps: the least length to divide by.
+
+    Returns:
+        The cosines, in the dtype that the arguments promote to. Each gradient has the dtype of its argument.
+
+    Raises:
+        RuntimeError: if the shapes cannot be broadcast, or neither dtype is floating, as in
+            :func:`torch.nn.functional.cosine_similarity`.
+
+    >>> x = torch.tensor([300.0, 400.0], dtype=torch.bfloat16, requires_grad=True)
+    >>> c = cosine_similarity(x, torch.tensor([301.0, 400.0]))
+    >>> c
+    tensor(1.0000, grad_fn=<CosineSimilarityFunctionBackward>)
+    >>> torch.autograd.grad(c, x)[0]
+    tensor([ 2.5630e-06, -1.9222e-06], dtype=torch.bfloat16)
+    """
+    result = torch.promote_types(input.dtype, other.dtype)
+    if not result.is_floating_point:
+        raise RuntimeError(f"expected common dtype to be floating point, yet common dtype is {result}")
+    return CosineSimilarityFunction.apply(*torch.broadcast_tensors(input, other), dim, eps)
+
+
+def cast_inputs(function: Callable[..., Any], *args: Any) -> Any:
+    r"""Where autocast is on, call a function on tensors in its dtype: the backward meets the dtype that it saved.
+
+    .. math::
+        y = f(\mathrm{cast}(x)), \qquad \bar{x} = \mathrm{cast}^{-1}\bigl(f'(\mathrm{cast}(x))^\top\,\bar{y}\bigr)
+
+    What ``torch.amp.custom_fwd(cast_inputs=...)`` does, but outside of the function. So the cast is a part of the
+    graph, and the second derivative passes through it. Nor is the type of the device written into a class.
+
+    Args:
+        function: called as ``function(*args)``, such as the ``apply`` of a :class:`torch.autograd.Function`.
+        args: its arguments. Tensors of float16, bfloat16 and float32 are cast; float64, as in autocast, is left.
+
+    Returns:
+        What the function returns.
+
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> cast_inputs(torch.exp, x).dtype
+    torch.float32
+    >>> with torch.autocast("cpu", torch.bfloat16):
+    ...     y = cast_inputs(torch.exp, x)
+    >>> y.dtype, torch.autograd.grad(y.sum(), x)[0].dtype
+    (torch.bfloat16, torch.float32)
+    """
+    device = next((a.device.type for a in args if isinstance(a, Tensor)), "cpu")
+    if not torch.is_autocast_enabled(device):
+        return function(*args)
+    dtype = torch.get_autocast_dtype(device)
+
+    def cast(value: Any) -> Any:
+        narrow = isinstance(value, Tensor) and value.is_floating_point() and value.dtype is not torch.float64
+        return value.to(dtype) if narrow else value
+
+    with torch.autocast(device, enabled=False):
+        return function(*map(cast, args))

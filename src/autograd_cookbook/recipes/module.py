@@ -1,0 +1,179 @@
+"""A function in a module, trained: an activation with a learnable slope, and a loss of two tensors."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.broadcasting import sum_to_shape
+
+
+class ParametricSwishFunction(Function):
+    """Keeps its two inputs; the sigmoid is computed again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, beta: Tensor) -> Tensor:
+        return input * torch.sigmoid(beta * input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, beta = ctx.saved_tensors
+        gate = torch.sigmoid(beta * input)
+        slope = gate * (1 - gate)
+        grad_input = grad_beta = None
+        if ctx.needs_input_grad[0]:
+            grad_input = grad_output * (gate + beta * input * slope)
+        if ctx.needs_input_grad[1]:
+            grad_beta = sum_to_shape(grad_output * input * input * slope, beta.shape)
+        return grad_input, grad_beta
+
+
+def parametric_swish(input: Tensor, beta: Tensor) -> Tensor:
+    r"""Input times a sigmoid whose steepness is learned, one for all or one per channel.
+
+    .. math::
+        y = x\,g, \qquad \bar{x} = \bar{y}\,(g + \beta x\,g (1 - g)), \quad
+        \bar{\beta} = \textstyle\sum \bar{y}\,x^2\,g (1 - g), \qquad g = \sigma(\beta x)
+
+    Args:
+        input: any shape, real floating dtype.
+        beta: a shape that broadcasts to that of ``input``, same dtype: ``()`` for one steepness, ``(channels,)``
+            for channels in the last dimension, ``(channels, 1, 1)`` for images.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        RuntimeError: if ``beta`` does not broadcast to the shape of ``input``, or has another dtype.
+
+    Source: P. Ramachandran et al., Searching for activation functions, arXiv:1710.05941.
+
+    >>> beta = torch.zeros(2, requires_grad=True)
+    >>> parametric_swish(torch.ones(3, 2), beta).sum().backward()
+    >>> beta.grad
+    tensor([0.7500, 0.7500])
+    """
+    if beta.dtype != input.dtype:
+        raise RuntimeError(f"expected beta of dtype {input.dtype}, got {beta.dtype}")
+    if torch.broadcast_shapes(input.shape, beta.shape) != input.shape:
+        raise RuntimeError(f"cannot broadcast beta of shape {tuple(beta.shape)} to shape {tuple(input.shape)}")
+    return ParametricSwishFunction.apply(input, beta)
+
+
+class Swish(nn.Module):
+    """:func:`parametric_swish` with a steepness that is learned with the rest of a network.
+
+    Args:
+        channels: size of the last dimension for a steepness each, or None for one in all.
+        device: of the parameter.
+        dtype: of the parameter.
+
+    >>> sum(p.numel() for p in Swish(8).parameters())
+    8
+    """
+
+    def __init__(
+        self,
+        channels: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        shape = () if channels is None else (channels,)
+        self.beta = nn.Parameter(torch.ones(shape, device=device, dtype=dtype))
+
+    def forward(self, input: Tensor) -> Tensor:
+        return parametric_swish(input, self.beta)
+
+
+Reduction = Literal["none", "mean", "sum"]
+
+
+class SmoothL1Function(Function):
+    """Keeps its inputs, which are alive anyway, and not their difference."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, target: Tensor, beta: float) -> Tensor:
+        size = (input - target).abs()
+        # Divided by nothing smaller than beta: with beta 0 the branch is not taken, but would be NaN.
+        return torch.where(size < beta, size * size / (2 * beta or 1), size - beta / 2)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        input, target, ctx.beta = inputs
+        ctx.save_for_backward(input, target)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        input, target = ctx.saved_tensors
+        residual = input - target
+        # The sign of 0 is 0, as torch has it for the plain L1 loss.
+        slope = (residual / ctx.beta).clamp(-1, 1) if ctx.beta else residual.sign()
+        grad = grad_output * slope
+        return grad if ctx.needs_input_grad[0] else None, -grad if ctx.needs_input_grad[1] else None, None
+
+
+def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
+    r"""Quadratic for small residuals, linear for large ones: outliers pull with a bounded force.
+
+    .. math::
+        \ell = \begin{cases} r^2 / 2\beta & |r| < \beta \\ |r| - \beta / 2 & \text{else} \end{cases}, \qquad
+        \bar{x} = \bar{\ell}\,\min(\max(r / \beta, -1), 1), \quad \bar{t} = -\bar{x}, \qquad r = x - t
+
+    Args:
+        input: any shape, real floating dtype.
+        target: like ``input``.
+        beta: where the quadratic part ends; with 0 the loss is the absolute value.
+        reduction: "none" for a loss per element, "mean" or "sum" for a scalar. The mean of nothing is NaN.
+
+    Returns:
+        A tensor like ``input``, or a scalar.
+
+    Raises:
+        ValueError: if ``beta`` is negative, ``reduction`` is unknown, or the shapes differ: broadcasting here is
+            nearly always a mistake.
+
+    Source: R. Girshick, Fast R-CNN, arXiv:1504.08083.
+
+    >>> x = torch.tensor([0.5, 5.0], requires_grad=True)
+    >>> smooth_l1(x, torch.zeros(2), reduction="sum").backward()
+    >>> x.grad
+    tensor([0.5000, 1.0000])
+    """
+    if not beta >= 0:
+        raise ValueError(f"expected beta >= 0, got {beta}")
+    if input.shape != target.shape:
+        raise ValueError(f"expected a target of shape {tuple(input.shape)}, got {tuple(target.shape)}")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"expected reduction 'none', 'mean' or 'sum', got {reduction!r}")
+    loss = SmoothL1Function.apply(input, target, beta)
+    return loss if reduction == "none" else getattr(loss, reduction)()
+
+
+class SmoothL1Loss(nn.Module):
+    """:func:`smooth_l1` with its options fixed.
+
+    Args:
+        beta: where the quadratic part ends.
+        reduction: "none", "mean" or "sum".
+
+    >>> SmoothL1Loss(beta=0.5)(torch.ones(3), torch.zeros(3))
+    tensor(0.7500)
+    """
+
+    def __init__(self, beta: float = 1.0, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.beta, self.reduction = beta, reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
+        return smooth_l1(input, target, self.beta, self.reduction)

@@ -1,0 +1,225 @@
+"""Ordinary differential equations: gradients through a solver, in the memory of its results."""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._explicit import expect_explicit, vjp
+
+Slope = Callable[..., Tensor]
+
+
+State = tuple[Tensor, ...]
+
+
+def rk4(slope: Callable[[Tensor, State], State], time: Tensor, size: Tensor, state: State) -> State:
+    """One step of the classical Runge-Kutta method, whose error over a fixed time is of fourth order in ``size``."""
+
+    def after(part: float, slopes: State) -> State:
+        return slope(time + part * size, tuple(z + part * size * k for z, k in zip(state, slopes, strict=True)))
+
+    first = slope(time, state)
+    second = after(0.5, first)
+    third = after(0.5, second)
+    last = after(1.0, third)
+    return tuple(
+        z + size / 6 * (a + 2 * b + 2 * c + d) for z, a, b, c, d in zip(state, first, second, third, last, strict=True)
+    )
+
+
+def _step(
+    function: Slope, i: int, steps: int, state: Tensor, start: Tensor, end: Tensor, *parameters: Tensor
+) -> Tensor:
+    """Step ``i`` of ``steps`` equal ones from ``start`` to ``end``."""
+    size = (end - start) / steps
+    return rk4(lambda t, z: (function(t, *z, *parameters),), start + i * size, size, (state,))[0]
+
+
+def _solve(function: Slope, steps: int, initial: Tensor, times: Tensor, *parameters: Tensor) -> Tensor:
+    states = [initial]
+    for start, end in itertools.pairwise(times.unbind()):
+        state = states[-1]
+        for i in range(steps):
+            state = _step(function, i, steps, state, start, end, *parameters)
+        states.append(state)
+    return torch.stack(states)
+
+
+def _expect_problem(function: Slope, steps: int, initial: Tensor, times: Tensor, parameters: State) -> None:
+    if steps < 1:
+        raise ValueError(f"expected steps >= 1, got {steps}")
+    if times.dim() != 1 or len(times) == 0:
+        raise ValueError(f"expected a vector of at least one time, got shape {tuple(times.shape)}")
+    found = expect_explicit(function, times[0], initial, *parameters)
+    # Under autocast the slope may be narrower than the state, which stays what it is.
+    if found.shape != initial.shape or torch.promote_types(found.dtype, initial.dtype) != initial.dtype:
+        raise ValueError(
+            f"expected the function to return a slope like the state, {tuple(initial.shape)} of {initial.dtype}, "
+            f"got {tuple(found.shape)} of {found.dtype}"
+        )
+
+
+class OdeintFunction(Function):
+    """Keeps the states at the requested times; backward solves each interval again, and goes back step by step."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(function: Slope, steps: int, initial: Tensor, times: Tensor, *parameters: Tensor) -> Tensor:
+        return _solve(function, steps, initial, times, *parameters)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.function, ctx.steps, _, times, *parameters = inputs
+        ctx.save_for_backward(output, times, *parameters)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        output, times, *parameters = ctx.saved_tensors
+        needs_initial, needs_times, *needs_parameters = ctx.needs_input_grad[2:]
+        adjoint = grad_output[-1]
+        sums = [torch.zeros_like(t) for t in (*times, *parameters)]
+        for n in reversed(range(len(times) - 1)):
+            start, end = times[n : n + 2]
+            states = [output[n]]
+            for i in range(ctx.steps - 1):
+                states.append(_step(ctx.function, i, ctx.steps, states[-1], start, end, *parameters))
+            for i in reversed(range(ctx.steps)):
+                step = functools.partial(_step, ctx.function, i, ctx.steps)
+                wanted = (needs_initial or n > 0 or i > 0, needs_times, needs_times, *needs_parameters)
+                _, pull_back = vjp(step, states.pop(), start, end, *parameters, wanted=wanted)
+                of_state, *grads = pull_back(adjoint)
+                for k, grad in zip((n, n + 1, *range(len(times), len(sums))), grads, strict=True):
+                    sums[k] = sums[k] if grad is None else sums[k] + grad
+                # None for the first state alone, if nothing needs it.
+                adjoint = adjoint if of_state is None else of_state
+            adjoint = adjoint + grad_output[n]
+        grad_times, grad_parameters = sums[: len(times)], sums[len(times) :]
+        return (
+            None,
+            None,
+            adjoint if needs_initial else None,
+            torch.stack(grad_times) if needs_times else None,
+            *(grad if needed else None for grad, needed in zip(grad_parameters, needs_parameters, strict=True)),
+        )
+
+
+def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:
+    r"""Solve an initial value problem by Runge-Kutta steps; its gradient is that of the steps, exactly.
+
+    .. math::
+        \dot{z} = f(t, z, \theta), \qquad z_{k+1} = \Phi(z_k, \theta), \qquad
+        \bar{z}_k \mathrel{+}= \left(\frac{\partial \Phi}{\partial z_k}\right)^{\!\top} \bar{z}_{k+1}, \quad
+        \bar{\theta} \mathrel{+}= \left(\frac{\partial \Phi}{\partial \theta}\right)^{\!\top} \bar{z}_{k+1}
+
+    Forward keeps the states at ``times``. Backward goes through the intervals between them, solves each one again,
+    and holds its states and the inside of one step. So with :math:`n` steps in :math:`\sqrt{n}` intervals, about
+    :math:`2\sqrt{n}` states are alive.
+
+    Args:
+        function: called as ``function(time, state, *parameters)``; returns the slope, like the state. It must depend
+            on nothing else that requires grad, and do the same in every call.
+        initial: the state at ``times[0]``; any shape, floating or complex.
+        times: ``(n,)``, where the state is wanted, in rising or falling order.
+        steps: from each of the times to the next.
+        parameters: all that gets a gradient, beside ``initial`` and ``times``.
+
+    Returns:
+        ``(n, *initial.shape)``, the first being ``initial``.
+
+    Raises:
+        ValueError: if ``function`` returns another shape or dtype than the state, ``steps`` is not positive, or
+            ``times`` is no vector.
+        RuntimeError: if ``function`` uses a tensor that requires grad and is not passed.
+
+    >>> rate = torch.tensor(-1.0, requires_grad=True)
+    >>> z = odeint(lambda t, z, rate: rate * z, torch.tensor(1.0), torch.tensor([0.0, 1.0]), 10, rate)
+    >>> z[-1].backward()
+    >>> z[-1], rate.grad  # both exp(-1)
+    (tensor(0.3679, grad_fn=<SelectBackward0>), tensor(0.3679))
+    """
+    _expect_problem(function, steps, initial, times, parameters)
+    return OdeintFunction.apply(function, steps, initial, times, *parameters)
+
+
+class OdeintAdjointFunction(OdeintFunction):
+    """Keeps the same; backward solves another differential equation, backward in time."""
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        output, times, *parameters = ctx.saved_tensors
+        _, needs_times, *needs_parameters = ctx.needs_input_grad[2:]
+
+        def slopes(time: Tensor, augmented: State) -> State:
+            state, adjoint, *_ = augmented
+            at_time = functools.partial(ctx.function, time)
+            slope, pull_back = vjp(at_time, state, *parameters, wanted=(True, *needs_parameters))
+            return slope, *(-grad for grad in pull_back(adjoint) if grad is not None)
+
+        def along_slope(n: int, grad: Tensor) -> Tensor:
+            return (grad.conj() * ctx.function(times[n], output[n], *parameters)).real.sum().to(times.dtype)
+
+        adjoint = grad_output[-1]
+        grads = [torch.zeros_like(p) for p, needed in zip(parameters, needs_parameters, strict=True) if needed]
+        for n in reversed(range(len(times) - 1)):
+            # Begins at the state that was kept: the way back drifts no further than one interval.
+            augmented = (output[n + 1], adjoint, *grads)
+            size = (times[n] - times[n + 1]) / ctx.steps
+            for i in range(ctx.steps):
+                augmented = rk4(slopes, times[n + 1] + i * size, size, augmented)
+            _, adjoint, *grads = augmented
+            adjoint = adjoint + grad_output[n]
+        grad_times = None
+        if needs_times:
+            # Later is further along the slope. Only the first state is given: to leave it later is to move less.
+            first = -along_slope(0, adjoint - grad_output[0])
+            grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(times)))])
+        rest = iter(grads)
+        return None, None, adjoint, grad_times, *(next(rest) if needed else None for needed in needs_parameters)
+
+
+def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:
+    r"""Solve an initial value problem; its gradient is the solution of another one, backward in time.
+
+    .. math::
+        \dot{z} = f(t, z, \theta), \qquad
+        \dot{a} = -\left(\frac{\partial f}{\partial z}\right)^{\!\top} a, \quad
+        \bar{\theta} = \int_{t_0}^{t_1} \left(\frac{\partial f}{\partial \theta}\right)^{\!\top} a \, dt, \qquad
+        a(t_1) = \bar{z}(t_1), \quad \bar{z}(t_0) = a(t_0)
+
+    Backward solves for :math:`z`, :math:`a` and the integral from the last time to the first, and holds one state of
+    each, whatever the number of steps. It solves the equation of the gradient and does not differentiate the solution:
+    both agree to the order of the steps, the fourth here. And it needs the state backward in time, which is lost where
+    the equation forgets fast: prefer :func:`odeint` unless even the states of one interval are too many.
+
+    Args:
+        function: called as ``function(time, state, *parameters)``, as for :func:`odeint`.
+        initial: the state at ``times[0]``; any shape, floating or complex.
+        times: ``(n,)``, where the state is wanted, in rising or falling order. Backward begins anew at each.
+        steps: from each of the times to the next, forward and backward.
+        parameters: all that gets a gradient, beside ``initial`` and ``times``.
+
+    Returns:
+        ``(n, *initial.shape)``, the first being ``initial``.
+
+    Raises:
+        ValueError: as :func:`odeint`.
+        RuntimeError: as :func:`odeint`.
+
+    Source: R. T. Q. Chen, Y. Rubanova, J. Bettencourt, D. Duvenaud, Neural ordinary differential equations,
+    arXiv:1806.07366; L. S. Pontryagin et al., The mathematical theory of optimal processes (1962).
+
+    >>> rate = torch.tensor(-1.0, requires_grad=True)
+    >>> z = odeint_adjoint(lambda t, z, rate: rate * z, torch.tensor(1.0), torch.tensor([0.0, 1.0]), 10, rate)
+    >>> z[-1].backward()
+    >>> z[-1], rate.grad
+    (tensor(0.3679, grad_fn=<SelectBackward0>), tensor(0.3679))
+    """
+    _expect_problem(function, steps, initial, times, parameters)
+    return OdeintAdjointFunction.apply(function, steps, initial, times, *parameters)

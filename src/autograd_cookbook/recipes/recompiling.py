@@ -1,0 +1,39 @@
+"""How often ``torch.compile`` compiles a function, and for what."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+
+def compilations(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], **options: Any) -> list[int]:
+    """Count how often ``torch.compile`` has compiled a function, call by call.
+
+    Args:
+        function: what is compiled; with ``fullgraph=True``, so that each compilation is one graph.
+        calls: the arguments of each call, which are made in order. Take fresh tensors: torch writes on a tensor what
+            it has learned of its sizes, and a later compilation reads it.
+        options: for :func:`torch.compile`, such as ``dynamic=True``.
+
+    Returns:
+        The compilations up to and with each call. A number that does not grow means that old code was used.
+
+    Raises:
+        torch._dynamo.exc.TorchDynamoException: if a graph breaks, or too many versions were compiled.
+
+    >>> compilations(torch.exp, [(torch.ones(n),) for n in (3, 4, 5, 6)])
+    [1, 2, 2, 2]
+    """
+    from torch._dynamo.testing import CompileCounterWithBackend  # takes its time, and nobody else needs it
+
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(function, fullgraph=True, backend=counter, **options)
+    counts = []
+    try:
+        for args in calls:
+            compiled(*args)
+            counts.append(counter.frame_count)
+    finally:
+        torch._dynamo.reset()
+    return counts

@@ -1,0 +1,377 @@
+"""Reductions over any set of dimensions, with gradients that remember which."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+Dim = int | Sequence[int] | None
+
+
+def as_dims(dim: Dim, rank: int) -> tuple[int, ...]:
+    """Every way to name dimensions as a tuple of non-negative ints; None and ``()`` mean all of them.
+
+    Raises:
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice.
+    """
+    if dim is None or dim == ():
+        return tuple(range(rank))
+    limit = max(rank, 1)  # a tensor without dimensions still takes 0 and -1, as in torch
+    dims = []
+    for d in (dim,) if isinstance(dim, int) else dim:
+        if not -limit <= d < limit:
+            raise IndexError(
+                f"Dimension out of range (expected to be in range of [{-limit}, {limit - 1}], but got {d})"
+            )
+        if d % limit in dims:
+            raise RuntimeError(f"dim {d % limit} appears multiple times in the list of dims")
+        dims.append(d % limit)
+    return tuple(dims)
+
+
+def kept(shape: Sequence[int], dims: tuple[int, ...]) -> list[int]:
+    """The shape that a reduction over ``dims`` has with ``keepdim=True``: it broadcasts to ``shape``."""
+    return [1 if i in dims else size for i, size in enumerate(shape)]
+
+
+class SumFunction(Function):
+    """Keeps the shape of the input and none of its values."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return input.sum(dims, keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool], output: Tensor) -> None:
+        ctx.shape, ctx.dims = inputs[0].shape, inputs[1]
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        return grad_output.reshape(kept(ctx.shape, ctx.dims)).expand(ctx.shape), None, None
+
+
+def sum(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Sum over some dimensions.
+
+    .. math:: y = \sum_i x_i, \qquad \bar{x}_i = \bar{y}
+
+    Args:
+        input: any shape and dtype; integers and bools are summed as int64.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Raises:
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice.
+
+    >>> x = torch.ones(2, 3, requires_grad=True)
+    >>> sum(x, dim=(0, -1)).backward()
+    >>> x.grad
+    tensor([[1., 1., 1.],
+            [1., 1., 1.]])
+    """
+    return SumFunction.apply(input, as_dims(dim, input.dim()), keepdim)
+
+
+class MeanFunction(Function):
+    """Keeps the shape of the input and none of its values."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return input.mean(dims, keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool], output: Tensor) -> None:
+        input, ctx.dims, _ = inputs
+        ctx.shape, ctx.count = input.shape, input.numel() // max(output.numel(), 1)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        # Divided before it is expanded: one division per output.
+        share = grad_output.reshape(kept(ctx.shape, ctx.dims)) / ctx.count
+        return share.expand(ctx.shape), None, None
+
+
+def mean(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Average over some dimensions.
+
+    .. math:: y = \frac{1}{n} \sum_i x_i, \qquad \bar{x}_i = \frac{\bar{y}}{n}
+
+    Args:
+        input: any shape, floating or complex. The mean of nothing is NaN.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Raises:
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+
+    >>> x = torch.ones(2, 4, requires_grad=True)
+    >>> mean(x, dim=1).sum().backward()
+    >>> x.grad[0]
+    tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+    return MeanFunction.apply(input, as_dims(dim, input.dim()), keepdim)
+
+
+class AmaxFunction(Function):
+    """Keeps input and output: where they are equal, the maximum was."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return input.amax(dims, keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool], output: Tensor) -> None:
+        input, ctx.dims, _ = inputs
+        ctx.save_for_backward(input, output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        input, output = ctx.saved_tensors
+        shape = kept(input.shape, ctx.dims)
+        is_max = input == output.reshape(shape)
+        # All dimensions where dims is (): then there are none.
+        count = is_max.sum(ctx.dims, keepdim=True)
+        return grad_output.reshape(shape) * is_max / count, None, None
+
+
+def amax(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Maximum over some dimensions; ties share the gradient evenly, as in torch.
+
+    .. math:: y = \max_i x_i, \qquad \bar{x}_i = \bar{y}\,\frac{[x_i = y]}{\sum_j [x_j = y]}
+
+    Args:
+        input: any shape, real dtype.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Raises:
+        IndexError: if a dimension is out of range, or has size 0: nothing has no maximum.
+        RuntimeError: if a dimension is named twice.
+
+    >>> x = torch.tensor([1.0, 3.0, 3.0], requires_grad=True)
+    >>> amax(x).backward()
+    >>> x.grad
+    tensor([0.0000, 0.5000, 0.5000])
+    """
+    return AmaxFunction.apply(input, as_dims(dim, input.dim()), keepdim)
+
+
+class AminFunction(AmaxFunction):
+    """As for the maximum, but for the forward."""
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return input.amin(dims, keepdim)
+
+
+def amin(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Minimum over some dimensions; ties share the gradient evenly, as in torch.
+
+    .. math:: y = \min_i x_i, \qquad \bar{x}_i = \bar{y}\,\frac{[x_i = y]}{\sum_j [x_j = y]}
+
+    Args:
+        input: any shape, real dtype.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Raises:
+        IndexError: if a dimension is out of range, or has size 0: nothing has no minimum.
+        RuntimeError: if a dimension is named twice.
+
+    >>> x = torch.tensor([1.0, 1.0, 3.0], requires_grad=True)
+    >>> amin(x).backward()
+    >>> x.grad
+    tensor([0.5000, 0.5000, 0.0000])
+    """
+    return AminFunction.apply(input, as_dims(dim, input.dim()), keepdim)
+
+
+class LogSumExpFunction(Function):
+    """Keeps input and output, from which the softmax follows; a softmax that was kept would be a constant."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return torch.logsumexp(input, dims, keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool], output: Tensor) -> None:
+        input, ctx.dims, _ = inputs
+        ctx.save_for_backward(input, output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        input, output = ctx.saved_tensors
+        shape = kept(input.shape, ctx.dims)
+        output = output.reshape(shape)
+        # inf - inf is NaN. Where the output is infinite, its value is replaced before the subtraction: a row of
+        # -inf then has weights 0, and one with entries +inf gets the limit, all weight on those.
+        shift = output.masked_fill(output.isinf(), 0)
+        softmax = torch.exp(input.masked_fill(output == torch.inf, -torch.inf) - shift)
+        is_inf = input == torch.inf
+        softmax = softmax + is_inf / is_inf.sum(ctx.dims, keepdim=True).clamp(min=1)
+        return grad_output.reshape(shape) * softmax.conj(), None, None
+
+
+def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Logarithm of a sum of exponentials, without overflow, and with a gradient that is finite at infinity.
+
+    .. math:: y = \log \sum_i e^{x_i}, \qquad \bar{x}_i = \bar{y}\,\overline{e^{x_i - y}}
+
+    A row of :math:`-\infty` has gradient 0, and entries :math:`+\infty` share it, where
+    :func:`torch.logsumexp` returns NaN.
+
+    Args:
+        input: any shape, floating or complex dtype.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Raises:
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice.
+
+    >>> x = torch.tensor([0.0, 1000.0], requires_grad=True)
+    >>> logsumexp(x).backward()
+    >>> x.grad
+    tensor([0., 1.])
+    """
+    return LogSumExpFunction.apply(input, as_dims(dim, input.dim()), keepdim)
+
+
+class VarFunction(Function):
+    """Keeps the input alone: a mean that was kept would be a constant to the second derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
+        return torch.var(input, dims, correction=correction, keepdim=keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool, float], output: Tensor) -> None:
+        input, ctx.dims, _, correction = inputs
+        ctx.save_for_backward(input)
+        ctx.freedom = max(input.numel() // max(output.numel(), 1) - correction, 0)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
+        (input,) = ctx.saved_tensors
+        share = 2 * grad_output.reshape(kept(input.shape, ctx.dims)) / ctx.freedom
+        return share * (input - input.mean(ctx.dims, keepdim=True)), None, None, None
+
+
+def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float = 1) -> Tensor:
+    r"""Variance over some dimensions.
+
+    .. math::
+        y = \frac{1}{n - c} \sum_i |x_i - m|^2, \quad m = \frac{1}{n} \sum_i x_i, \qquad
+        \bar{x}_i = \bar{y}\,\frac{2\,(x_i - m)}{n - c}
+
+    The mean depends on :math:`x` too, but has no part in the gradient: the deviations from it add up to 0.
+
+    Args:
+        input: any shape, floating or complex.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+        correction: :math:`c`, taken from the number of elements: 1 for a sample, 0 for a population. With no degree
+            of freedom left, value and gradient are NaN or infinite, as in :func:`torch.var`, which warns.
+
+    Returns:
+        Real, also for a complex input.
+
+    Raises:
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+
+    >>> x = torch.tensor([10000.0, 10001.0, 10002.0], requires_grad=True)
+    >>> var(x).backward()
+    >>> x.grad
+    tensor([-1.,  0.,  1.])
+    """
+    return VarFunction.apply(input, as_dims(dim, input.dim()), keepdim, correction)
+
+
+class NormFunction(Function):
+    """Keeps input and output; powers are taken of their ratio, which is at most 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, ord: float, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+        return torch.linalg.vector_norm(input, ord, dims, keepdim)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, tuple[int, ...], bool], output: Tensor) -> None:
+        input, ctx.ord, ctx.dims, _ = inputs
+        # The gradient of the sum of sizes is made of signs alone.
+        ctx.save_for_backward(*((input,) if ctx.ord == 1 else (input, output)))
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
+        input, *output = ctx.saved_tensors
+        shape = kept(input.shape, ctx.dims)
+        if ctx.ord == 1:
+            return grad_output.reshape(shape) * input.sgn(), None, None, None
+        output = output[0].reshape(shape)
+        if ctx.ord == math.inf:
+            is_max = input.abs() == output
+            weight = input.sgn() * is_max / is_max.sum(ctx.dims, keepdim=True).clamp(min=1)
+        else:
+            # Filled twice: before the division for the gradient of it, after it for the value.
+            is_zero = output == 0
+            weight = (input / output.masked_fill(is_zero, 1)).masked_fill(is_zero, 0)
+            if ctx.ord != 2:
+                size = weight.abs()
+                # The derivative of a power below 1 is infinite at 0, and infinity times sgn(0) is NaN.
+                weight = weight.sgn() * size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
+        return grad_output.reshape(shape) * weight, None, None, None
+
+
+def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) -> Tensor:
+    r"""Norm of the vectors along some dimensions, with gradient 0 at the zero vector.
+
+    .. math::
+        y = \Bigl(\sum_i |x_i|^p\Bigr)^{1/p}, \qquad
+        \bar{x}_i = \bar{y}\,\operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1}
+
+    For :math:`p = \infty` the entries of largest size share the gradient evenly, as in torch. The second derivative
+    does not exist at the zero vector; it is 0 here, where that of :func:`torch.linalg.vector_norm` is NaN for
+    :math:`p \leq 2` but 1.
+
+    Args:
+        input: any shape, floating or complex. Infinite entries have gradient NaN if :math:`1 < p < \infty`.
+        ord: :math:`p`, from 1 to infinity.
+        dim: an int, negative or not, several, or None for all.
+        keepdim: whether the reduced dimensions stay, with size 1.
+
+    Returns:
+        Real, also for a complex input.
+
+    Raises:
+        ValueError: if ``ord`` is not at least 1.
+        IndexError: if a dimension is out of range.
+        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+
+    >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    >>> norm(x, dim=1).sum().backward()
+    >>> x.grad
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
+    if not ord >= 1:
+        raise ValueError(f"expected ord >= 1, got {ord}")
+    return NormFunction.apply(input, ord, as_dims(dim, input.dim()), keepdim)

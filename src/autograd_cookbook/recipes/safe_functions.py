@@ -1,0 +1,234 @@
+"""Functions whose derivatives stay finite and accurate where their formulas divide by zero or overflow."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.broadcasting import as_gradient
+
+
+class LogisticFunction(Function):
+    """Keeps its input: from the output, 1 - y would lose the digits of all derivatives where y is close to 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.sigmoid()
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        return grad_output * LogisticFunction.apply(input) * LogisticFunction.apply(-input)
+
+
+class SoftplusFunction(Function):
+    """Keeps its input; all derivatives are products of logistic functions of it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, beta: float) -> Tensor:
+        return input.clamp(min=0) + (-beta * input.abs()).exp().log1p() / beta
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        input, ctx.beta = inputs
+        ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        (input,) = ctx.saved_tensors
+        return grad_output * LogisticFunction.apply(ctx.beta * input), None
+
+
+def softplus(input: Tensor, beta: float = 1.0) -> Tensor:
+    r"""Smooth rectifier, with all digits of value, gradient and second derivative for inputs of any size.
+
+    .. math::
+        y = \tfrac{1}{\beta} \log(1 + e^{\beta x}) = \max(x, 0) + \tfrac{1}{\beta} \log(1 + e^{-\beta |x|}), \qquad
+        \bar{x} = \bar{y}\,\sigma(\beta x), \quad \sigma'(x) = \sigma(x)\,\sigma(-x)
+
+    Args:
+        input: any shape, real floating dtype.
+        beta: how sharp the bend at 0 is.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if ``input`` is not of a real floating dtype.
+        ValueError: if ``beta`` is not positive and finite.
+
+    >>> x = torch.tensor([-1000.0, 0.0, 1000.0], requires_grad=True)
+    >>> y = softplus(x)
+    >>> y.sum().backward()
+    >>> y.tolist()[2], x.grad
+    (1000.0, tensor([0.0000, 0.5000, 1.0000]))
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected input of a floating dtype, got {input.dtype}")
+    if not 0 < beta < math.inf:
+        raise ValueError(f"expected a finite beta > 0, got {beta}")
+    return SoftplusFunction.apply(input, beta)
+
+
+class XlogyFunction(Function):
+    """Keeps both inputs as they came, not expanded."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, other: Tensor) -> Tensor:
+        return torch.xlogy(input, other)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, other = ctx.saved_tensors
+        grad_input = grad_other = None
+        constant = (input == 0) & (other <= 0)
+        inside = torch.where(constant, 1, other)  # log and quotient must be finite where they are not wanted, too
+        if ctx.needs_input_grad[0]:
+            # Not a product: 0 times the logarithm of 0 is what all this is about.
+            grad_input = as_gradient(XlogyFunction.apply(grad_output, inside), input)
+        if ctx.needs_input_grad[1]:
+            grad_other = as_gradient(torch.where(constant, 0, grad_output * input / inside), other)
+        return grad_input, grad_other
+
+
+def xlogy(input: Tensor, other: Tensor) -> Tensor:
+    r"""The product :math:`x \log y`, which is 0 where :math:`x = 0`, with gradients that are finite there.
+
+    .. math:: z = x \log y, \qquad \bar{x} = \bar{z} \log y, \quad \bar{y} = \bar{z}\,\frac{x}{y}, \qquad
+        \bar{x} = \bar{y} = 0 \text{ where } x = 0,\ y \le 0
+
+    Where only :math:`y` is 0 the value is :math:`\mp\infty`, and so are the gradients.
+
+    Args:
+        input: any shape, real.
+        other: any shape that broadcasts with that of ``input``.
+
+    Returns:
+        What :func:`torch.xlogy` returns. That function has the same gradient for ``input``, and NaN for ``other``
+        where both are 0.
+
+    Raises:
+        RuntimeError: if the shapes do not broadcast, or an input is complex.
+
+    >>> p, q = torch.tensor([0.0, 1.0], requires_grad=True), torch.tensor([0.0, 0.5], requires_grad=True)
+    >>> xlogy(p, q).sum().backward()
+    >>> p.grad, q.grad
+    (tensor([ 0.0000, -0.6931]), tensor([0., 2.]))
+    """
+    return XlogyFunction.apply(input, other)
+
+
+class SafeSqrtFunction(Function):
+    """Keeps its output, as the built-in does."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.sqrt()
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (output,) = ctx.saved_tensors
+        return SafeDivideFunction.apply(grad_output, 2 * output.conj())
+
+
+def safe_sqrt(input: Tensor) -> Tensor:
+    r"""Square root with gradient 0 at 0, where the derivative is infinite.
+
+    .. math:: z = \sqrt{x}, \qquad \bar{x} = \frac{\bar{z}}{2 \overline{z}} \text{ where } x \ne 0, \qquad
+        \bar{x} = 0 \text{ where } x = 0
+
+    Zero is right for :math:`\sqrt{f(u)}` if 0 is the least that :math:`f` can be, as for norms and standard
+    deviations: it is in the subdifferential, or the average of the slopes on both sides. For a parameter of its own,
+    it means that what has become 0 stays there.
+
+    Args:
+        input: any shape, floating or complex. Negative numbers give NaN.
+
+    Returns:
+        A tensor like ``input``.
+
+    >>> x = torch.tensor([0.0, 4.0], requires_grad=True)
+    >>> safe_sqrt(x).sum().backward()
+    >>> x.grad
+    tensor([0.0000, 0.2500])
+    """
+    return SafeSqrtFunction.apply(input)
+
+
+class SafeDivideFunction(Function):
+    """Keeps both inputs as they came, not expanded."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, other: Tensor) -> Tensor:
+        return torch.where(other == 0, 0, input / other)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, other = ctx.saved_tensors
+        grad_input = grad_other = None
+        # The same division: so second derivatives are 0 there, too.
+        share = SafeDivideFunction.apply(grad_output, other.conj())
+        if ctx.needs_input_grad[0]:
+            grad_input = as_gradient(share, input)
+        if ctx.needs_input_grad[1]:
+            # Two quotients, and not one by the square of the denominator, which underflows long before.
+            grad_other = as_gradient(-share * SafeDivideFunction.apply(input, other).conj(), other)
+        return grad_input, grad_other
+
+
+def safe_divide(input: Tensor, other: Tensor) -> Tensor:
+    r"""Quotient that is 0 where the denominator is 0, with gradient 0 there.
+
+    .. math::
+        z = \frac{x}{y}, \qquad
+        \bar{x} = \frac{\bar{z}}{\overline{y}}, \quad
+        \bar{y} = -\frac{\bar{z}}{\overline{y}} \overline{\left(\frac{x}{y}\right)}, \qquad
+        z = \bar{x} = \bar{y} = 0 \text{ where } y = 0
+
+    For averages over what may be nothing. Near 0 the quotient is as large as it is: only 0 itself is taken out.
+
+    Args:
+        input: any shape and dtype.
+        other: any shape that broadcasts with that of ``input``.
+
+    Returns:
+        The quotient, of the broadcast shape and the dtype of :func:`torch.div`.
+
+    Raises:
+        RuntimeError: if the shapes do not broadcast.
+
+    >>> total, count = torch.tensor([6.0, 0.0], requires_grad=True), torch.tensor([3, 0])
+    >>> mean = safe_divide(total, count)
+    >>> mean.sum().backward()
+    >>> mean.tolist(), total.grad
+    ([2.0, 0.0], tensor([0.3333, 0.0000]))
+    """
+    return SafeDivideFunction.apply(input, other)

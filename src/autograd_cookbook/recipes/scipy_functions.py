@@ -1,0 +1,245 @@
+"""Functions of SciPy, with gradients that are calls of SciPy again."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """The numbers, in the host's memory: copied from a GPU, and from a lazy conjugate; else the same memory."""
+    return tensor.detach().cpu().resolve_conj().resolve_neg()
+
+
+def as_numpy(tensor: Tensor) -> Any:
+    """The same as an array."""
+    return on_host(tensor).numpy()
+
+
+class DCTFunction(Function):
+    """Linear, so its derivative is itself; orthogonal, so its adjoint is its inverse. Keeps nothing."""
+
+    @staticmethod
+    @torch.compiler.disable  # or it would trace the Python inside of SciPy, for seconds and to no end
+    def forward(input: Tensor, type: int, dim: int) -> Tensor:
+        from scipy import fft
+
+        # NumPy has no bfloat16, and SciPy no transform of half precision.
+        exact = input.to(torch.promote_types(input.dtype, torch.float32))
+        return torch.from_numpy(fft.dct(as_numpy(exact), type, axis=dim, norm="ortho", orthogonalize=True)).to(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
+        _, ctx.type, ctx.dim = inputs
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        inverse = {1: 1, 2: 3, 3: 2, 4: 4}[ctx.type]
+        return DCTFunction.apply(grad_output, inverse, ctx.dim), None, None
+
+    @staticmethod
+    def jvp(ctx: Context, tangent: Tensor, *_: None) -> Tensor:
+        return DCTFunction.apply(tangent, ctx.type, ctx.dim)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int, None, None], input: Tensor, type: int, dim: int) -> tuple[Tensor, int]:
+        return DCTFunction.apply(input.movedim(in_dims[0], 0), type, dim), 0  # the dim counts from the end
+
+
+def dct(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
+    r"""Discrete cosine transform in its orthogonal form, computed by ``scipy.fft``.
+
+    .. math::
+        y = C x, \qquad \bar{x} = C^\top \bar{y} = C^{-1} \bar{y}, \qquad \dot{y} = C \dot{x}, \qquad
+        C^{(2)}_{kn} = \sqrt{\frac{2 - [k = 0]}{N}} \cos \frac{\pi k (2 n + 1)}{2 N}
+
+    Args:
+        input: any shape, floating or complex, on any device; float16 and bfloat16 are computed in float32.
+        type: 1, 2, 3 or 4. Type 3 is the inverse of 2, and 1 and 4 are their own.
+        dim: what is transformed; two elements long or more for type 1, and one for the others.
+
+    Returns:
+        A tensor like ``input``, on its device.
+
+    Raises:
+        IndexError: if there is no such dim.
+        RuntimeError: if ``dim`` is too short.
+        TypeError: if ``input`` is neither floating nor complex.
+        ValueError: for another type.
+
+    Source: N. Ahmed, T. Natarajan, K. R. Rao, Discrete cosine transform, IEEE Transactions on Computers C-23 (1974).
+
+    >>> x = torch.ones(4, requires_grad=True)
+    >>> dct(x)[0].backward()
+    >>> x.grad
+    tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
+    if not (input.is_floating_point() or input.is_complex()):
+        raise TypeError(f"expected a floating or complex input, got {input.dtype}")
+    if type not in (1, 2, 3, 4):
+        raise ValueError(f"expected type 1, 2, 3 or 4, got {type!r}")
+    length = input.size(dim)
+    least = 2 if type == 1 else 1
+    if length < least:
+        raise RuntimeError(f"expected a dim of length {least} or more for type {type}, got {length}")
+    return DCTFunction.apply(input, type, dim if dim < 0 else dim - input.dim())
+
+
+class Factors:
+    """LU factors of the matrices of one call: made once, and used by forward and by derivatives of any order.
+
+    They are a cache and no more: for other values than those they were made of, they are made anew.
+    """
+
+    def __init__(self) -> None:
+        self.values: Tensor | None = None
+        self.made: list[Any] = []
+
+    def solve(self, indices: Tensor, values: Tensor, rhs: Tensor, adjoint: bool) -> Tensor:
+        """Solutions for ``(..., n, k)`` right-hand sides; the matrix of each, or its adjoint, is in the cache."""
+        batch = rhs.reshape(-1, *rhs.shape[-2:])
+        original = (values.conj() if adjoint else values).detach().cpu().reshape(len(batch), values.shape[-1])
+        if self.values is None or not torch.equal(original, self.values):
+            places = indices.flip(0) if adjoint else indices
+            self.made = [factorize(places, each, rhs.shape[-2]) for each in original]
+            self.values = original.clone()
+        solutions = torch.empty(rhs.shape, dtype=rhs.dtype)
+        for solution, lu, b in zip(solutions.view(batch.shape), self.made, batch, strict=True):
+            solution.copy_(torch.from_numpy(lu.solve(as_numpy(b), "H" if adjoint else "N")) if lu else torch.nan)
+        return solutions.to(rhs.device)
+
+
+def factorize(indices: Tensor, values: Tensor, size: int) -> Any:
+    """SciPy's LU factors of one matrix; None if a value is not finite, as then no solution is."""
+    from scipy import sparse
+    from scipy.sparse import linalg
+
+    if not values.isfinite().all():
+        return None
+    matrix = sparse.csc_array((as_numpy(values), tuple(as_numpy(indices))), shape=(size, size))
+    try:
+        return linalg.splu(matrix)
+    except RuntimeError as error:
+        message = f"no LU factors of the sparse {size} × {size} matrix: {error}"
+        raise torch.linalg.LinAlgError(message) from None  # type: ignore[attr-defined]  # torch does not export it
+
+
+class SparseSolveFunction(Function):
+    """Keeps the pattern, the values, the solution and the factors; derivatives are solves with the same factors."""
+
+    @staticmethod
+    @torch.compiler.disable
+    def forward(indices: Tensor, values: Tensor, rhs: Tensor, factors: Factors, adjoint: bool) -> Tensor:
+        size = rhs.shape[-2]
+        if indices.numel() and not (indices.min() >= 0 and indices.max() < size):
+            raise IndexError(f"expected indices from 0 to {size - 1}, got {indices.min()} to {indices.max()}")
+        return factors.solve(indices, values, rhs, adjoint) if rhs.numel() else rhs.clone()
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        indices, values, _, ctx.factors, ctx.adjoint = inputs
+        ctx.save_for_backward(indices, values, output)
+        ctx.save_for_forward(indices, values, output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        indices, values, solution = ctx.saved_tensors
+        grad_rhs = SparseSolveFunction.apply(indices.flip(0), values.conj(), grad_output, ctx.factors, not ctx.adjoint)
+        grad_values = None
+        if ctx.needs_input_grad[1]:
+            rows, columns = indices
+            pairs = grad_rhs.index_select(-2, rows) * solution.index_select(-2, columns).conj()
+            grad_values = -pairs.sum(-1)
+        return None, grad_values, grad_rhs, None, None
+
+    @staticmethod
+    def jvp(ctx: Context, _: None, of_values: Tensor, of_rhs: Tensor, *__: None) -> Tensor:
+        indices, values, solution = ctx.saved_tensors
+        rows, columns = indices
+        terms = of_values.unsqueeze(-1) * solution.index_select(-2, columns)
+        change = of_rhs.index_add(-2, rows, terms, alpha=-1)
+        return SparseSolveFunction.apply(indices, values, change, ctx.factors, ctx.adjoint)
+
+    @staticmethod
+    def vmap(
+        info: Any,
+        in_dims: tuple[int | None, ...],
+        indices: Tensor,
+        values: Tensor,
+        rhs: Tensor,
+        factors: Factors,
+        adjoint: bool,
+    ) -> tuple[Tensor, int]:
+        of_indices, of_values, of_rhs, *_ = in_dims
+        if of_indices is not None:
+            raise ValueError("vmap over indices: matrices of a batch must share one pattern, whose values may differ")
+        if of_values is None:  # one matrix: the right-hand sides of the batch become columns of one solve
+            assert of_rhs is not None  # something is mapped
+            columns = rhs.movedim(of_rhs, -1)
+            solution = SparseSolveFunction.apply(indices, values, columns.flatten(-2), factors, adjoint)
+            return solution.unflatten(-1, columns.shape[-2:]), columns.dim() - 1
+        batch = rhs.expand(info.batch_size, *rhs.shape) if of_rhs is None else rhs.movedim(of_rhs, 0)
+        return SparseSolveFunction.apply(indices, values.movedim(of_values, 0), batch, factors, adjoint), 0
+
+
+def sparse_solve(indices: Tensor, values: Tensor, rhs: Tensor) -> Tensor:
+    r"""Solve a sparse system by SciPy's SuperLU, factorized once for the solution and all its derivatives.
+
+    .. math::
+        A x = b, \qquad
+        A^{\mathsf{H}} u = \bar{x}, \quad
+        \bar{b} = u, \quad
+        \bar{a}_{ij} = -u_i \overline{x_j}, \qquad
+        \dot{x} = A^{-1} (\dot{b} - \dot{A} x)
+
+    There is a gradient for the stored values, and for no other entry of the matrix. The factors are computed on the
+    host, and take more memory than the values; a tensor on a GPU goes there and the solution comes back. If a value is
+    not finite, no solution is.
+
+    Args:
+        indices: ``(2, nnz)``, int64, row and column of each value; values at the same place are summed.
+        values: ``(nnz,)``, float32, float64, complex64 or complex128.
+        rhs: ``(n,)`` or ``(n, k)``, of the same dtype and device. It says the size of the matrix.
+
+    Returns:
+        Like ``rhs``.
+
+    Raises:
+        IndexError: if an index is not below n.
+        torch.linalg.LinAlgError: if the matrix is exactly singular.
+        RuntimeError: if shapes, dtypes or devices do not fit.
+        TypeError: for another dtype.
+        ValueError: under ``vmap`` over the indices.
+
+    Source: X. S. Li, An overview of SuperLU, ACM Transactions on Mathematical Software 31 (2005), for the solver.
+
+    >>> indices = torch.tensor([[0, 1, 1], [0, 0, 1]])
+    >>> values = torch.tensor([2.0, 1.0, 4.0], requires_grad=True)
+    >>> x = sparse_solve(indices, values, torch.tensor([2.0, 5.0]))
+    >>> x.sum().backward()
+    >>> x.detach(), values.grad
+    (tensor([1., 1.]), tensor([-0.3750, -0.2500, -0.2500]))
+    """
+    if values.dtype not in (torch.float32, torch.float64, torch.complex64, torch.complex128):
+        raise TypeError(f"expected values of float32, float64, complex64 or complex128, got {values.dtype}")
+    if rhs.dtype != values.dtype:
+        raise RuntimeError(f"expected rhs of dtype {values.dtype}, got {rhs.dtype}")
+    if indices.dtype is not torch.int64:
+        raise RuntimeError(f"expected indices of dtype torch.int64, got {indices.dtype}")
+    if values.dim() != 1 or indices.shape != (2, len(values)):
+        raise RuntimeError(
+            f"expected indices of shape (2, nnz) and values of shape (nnz,), "
+            f"got {tuple(indices.shape)} and {tuple(values.shape)}"
+        )
+    if rhs.dim() not in (1, 2):
+        raise RuntimeError(f"expected rhs of shape (n,) or (n, k), got {tuple(rhs.shape)}")
+    if not values.device == rhs.device == indices.device:
+        raise RuntimeError(
+            f"expected all tensors on one device, got {indices.device}, {values.device} and {rhs.device}"
+        )
+    if rhs.dim() == 1:
+        return SparseSolveFunction.apply(indices, values, rhs.unsqueeze(-1), Factors(), False).squeeze(-1)
+    return SparseSolveFunction.apply(indices, values, rhs, Factors(), False)

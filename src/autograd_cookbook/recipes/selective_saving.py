@@ -1,0 +1,210 @@
+"""Functions that keep their arguments alone, and compute in backward what autograd would keep as well."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.template import rows
+
+
+class GELULinearFunction(Function):
+    """Keeps the pre-activation; the activation, which the product would keep too, is computed again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, weight: Tensor, bias: Tensor | None, approximate: str) -> Tensor:
+        return F.linear(F.gelu(input, approximate=approximate), weight, bias)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor | None, str], output: Tensor) -> None:
+        input, weight, _, ctx.approximate = inputs
+        ctx.save_for_backward(input, weight)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        input, weight = ctx.saved_tensors
+        grad_input = grad_weight = grad_bias = None
+        if ctx.needs_input_grad[0]:
+            # Under autocast grad_output is of another dtype than the arguments.
+            grad_hidden = (grad_output @ weight.to(grad_output.dtype)).to(input.dtype)
+            grad_input = torch.ops.aten.gelu_backward(grad_hidden, input, approximate=ctx.approximate)
+        if ctx.needs_input_grad[1]:
+            hidden = F.gelu(input, approximate=ctx.approximate)
+            grad_weight = rows(grad_output).mT @ rows(hidden.to(grad_output.dtype))
+        if ctx.needs_input_grad[2]:
+            grad_bias = rows(grad_output).sum(0)
+        return grad_input, grad_weight, grad_bias, None
+
+
+def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, approximate: str = "none") -> Tensor:
+    r"""GELU and the linear layer behind it, for the price of one saved tensor.
+
+    .. math::
+        Y = \phi(X)\,W^\top + b, \qquad
+        \bar{X} = (\bar{Y} W) \odot \phi'(X), \quad
+        \bar{W} = \bar{Y}^\top \phi(X), \quad
+        \bar{b} = \textstyle\sum_n \bar{Y}_n, \qquad
+        \phi(x) = x\,\Phi(x)
+
+    Args:
+        input: ``(..., in_features)``, the pre-activation; real floating dtype.
+        weight: ``(out_features, in_features)``, same dtype and device.
+        bias: ``(out_features,)`` or None.
+        approximate: ``"none"``, or ``"tanh"`` as in :func:`torch.nn.functional.gelu`.
+
+    Returns:
+        ``(..., out_features)``.
+
+    Raises:
+        RuntimeError: if the shapes, dtypes or devices do not fit, or ``approximate`` is neither of the two.
+
+    Source:
+        Hendrycks and Gimpel, "Gaussian error linear units", 2016.
+
+    >>> x = torch.tensor([[0.0, 10.0]], requires_grad=True)
+    >>> gelu_linear(x, torch.ones(1, 2)).sum().backward()
+    >>> x.grad
+    tensor([[0.5000, 1.0000]])
+    """
+    return GELULinearFunction.apply(input, weight, bias, approximate)
+
+
+class SwiGLULinearFunction(Function):
+    """Keeps the two projections; neither the activation nor the gated product outlives forward."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
+        return F.linear(F.silu(gate) * up, weight)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        gate, up, weight = ctx.saved_tensors
+        grad_gate = grad_up = grad_weight = None
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            # Under autocast grad_output is of another dtype than the arguments.
+            grad_hidden = grad_output @ weight.to(grad_output.dtype)
+            if ctx.needs_input_grad[0]:
+                sigmoid = torch.sigmoid(gate)
+                grad_gate = grad_hidden * up * (sigmoid * (1 + gate * (1 - sigmoid)))
+            if ctx.needs_input_grad[1]:
+                grad_up = grad_hidden * F.silu(gate)
+        if ctx.needs_input_grad[2]:
+            hidden = F.silu(gate) * up
+            grad_weight = rows(grad_output).mT @ rows(hidden.to(grad_output.dtype))
+        return grad_gate, grad_up, grad_weight
+
+
+def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
+    r"""The second half of a gated feed-forward block: activation, product and down-projection.
+
+    .. math::
+        H = s(G) \odot U, \quad Y = H W^\top, \qquad
+        \bar{H} = \bar{Y} W, \quad
+        \bar{G} = \bar{H} \odot U \odot s'(G), \quad
+        \bar{U} = \bar{H} \odot s(G), \quad
+        \bar{W} = \bar{Y}^\top H, \qquad
+        s(x) = x\,\sigma(x)
+
+    Args:
+        gate: ``(..., hidden_features)``, real floating dtype.
+        up: as ``gate``.
+        weight: ``(out_features, hidden_features)``, same dtype and device.
+
+    Returns:
+        ``(..., out_features)``.
+
+    Raises:
+        TypeError: if ``gate`` is not real and floating.
+        RuntimeError: if ``gate`` and ``up`` differ in shape, or shapes, dtypes or devices do not fit.
+
+    Source:
+        Shazeer, "GLU variants improve transformer", 2020, equation 6.
+
+    >>> gate, up = torch.tensor([[0.0]], requires_grad=True), torch.tensor([[3.0]])
+    >>> swiglu_linear(gate, up, torch.tensor([[2.0]])).backward()
+    >>> gate.grad
+    tensor([[3.]])
+    """
+    if not gate.is_floating_point():
+        raise TypeError(f"expected a real floating gate, got {gate.dtype}")
+    if gate.shape != up.shape:
+        raise RuntimeError(f"expected up of the shape of gate, {tuple(gate.shape)}, got {tuple(up.shape)}")
+    return SwiGLULinearFunction.apply(gate, up, weight)
+
+
+def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Each row over its root mean square, and one over that, both in float32 at least."""
+    input = input.to(torch.promote_types(input.dtype, torch.float32))
+    scale = torch.rsqrt(input.square().mean(-1, keepdim=True) + eps)
+    return input * scale, scale
+
+
+class RMSNormFunction(Function):
+    """Keeps its arguments; a root mean square that was kept would be a constant to the second derivative."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, weight: Tensor, eps: float) -> Tensor:
+        return (normalized(input, eps)[0] * weight).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        input, weight, ctx.eps = inputs
+        ctx.save_for_backward(input, weight)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        input, weight = ctx.saved_tensors
+        direction, scale = normalized(input, ctx.eps)
+        grad_input = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            grad = grad_output * weight
+            along = (grad * direction).mean(-1, keepdim=True)
+            grad_input = ((grad - direction * along) * scale).to(input.dtype)
+        if ctx.needs_input_grad[1]:
+            grad_weight = rows(grad_output * direction).sum(0).to(weight.dtype)
+        return grad_input, grad_weight, None
+
+
+def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
+    r"""Divide each row by its root mean square, and scale the features.
+
+    .. math::
+        n = \frac{x}{r}, \quad r = \sqrt{\tfrac{1}{d} \textstyle\sum_i x_i^2 + \varepsilon}, \quad y = w \odot n, \qquad
+        \bar{n} = w \odot \bar{y}, \quad
+        \bar{x} = \frac{1}{r} \left( \bar{n} - n\,\tfrac{1}{d} \langle \bar{n}, n \rangle \right), \quad
+        \bar{w} = \textstyle\sum \bar{y} \odot n
+
+    Args:
+        input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.
+        weight: ``(features,)``.
+        eps: added to the mean square, so that a row of zeros is left alone.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        TypeError: if ``input`` is not real and floating.
+        RuntimeError: if ``weight`` has another shape.
+
+    Source:
+        Zhang and Sennrich, "Root mean square layer normalization", 2019.
+
+    >>> rms_norm(torch.tensor([3.0, 4.0]) * 100, torch.ones(2))
+    tensor([0.8485, 1.1314])
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected a real floating input, got {input.dtype}")
+    if weight.shape != input.shape[-1:] or not input.dim():
+        raise RuntimeError(f"expected weight of shape {tuple(input.shape[-1:])}, got {tuple(weight.shape)}")
+    return RMSNormFunction.apply(input, weight, eps)

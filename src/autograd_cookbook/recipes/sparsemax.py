@@ -1,0 +1,159 @@
+"""Distributions with exact zeros: sparsemax and entmax with alpha 1.5."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.cross_entropy import accumulation_dtype
+
+
+def below_maximum(input: Tensor, dim: int, scale: float) -> tuple[Tensor, Tensor]:
+    """Scaled distance of each entry to the maximum of its row, cut off at -1, and which rows are all ``-inf``.
+
+    What is 1 below the maximum is never in the support. Without it sums have terms of one size, and none is infinite.
+    """
+    wide = input.to(accumulation_dtype(input.dtype))
+    top = wide.amax(dim, keepdim=True)
+    # inf - inf is NaN: the largest finite number stands for either infinity.
+    largest = torch.finfo(wide.dtype).max
+    distance = wide.clamp(-largest, largest) - top.clamp(-largest, largest)
+    return distance.mul_(scale).clamp_(min=-1), top == -torch.inf
+
+
+def ranks(input: Tensor, dim: int) -> Tensor:
+    """1, 2, ... along a dimension, in the shape that broadcasts."""
+    size = input.shape[dim] if input.dim() else 1
+    return torch.arange(1, size + 1, dtype=input.dtype, device=input.device).reshape(
+        [-1 if d == dim % max(input.dim(), 1) else 1 for d in range(input.dim())]
+    )
+
+
+class SparsemaxFunction(Function):
+    """Keeps the output, whose support is all that the gradient depends on."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dim: int) -> Tensor:
+        if input.numel() == 0:
+            return input.clone()  # an empty row has no maximum
+        z, masked = below_maximum(input, dim, 1.0)
+        descending = z.sort(dim, descending=True).values
+        total, k = descending.cumsum(dim), ranks(z, dim)
+        size = (1 + k * descending > total).sum(dim, keepdim=True).clamp(min=1)
+        threshold = (total.gather(dim, size - 1) - 1) / size
+        return (z - threshold).clamp_(min=0).masked_fill_(masked, 0).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        ctx.dim = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        support = output > 0
+        # Not a product: the gradient of an entropy is infinite where the probability is 0.
+        inside = torch.where(support, grad_output, 0.0)
+        size = support.sum(ctx.dim, keepdim=True).clamp(min=1)
+        mean = inside.sum(ctx.dim, keepdim=True) / size
+        return torch.where(support, grad_output - mean, 0.0), None
+
+
+def sparsemax(input: Tensor, dim: int = -1) -> Tensor:
+    r"""Projection onto the probability simplex: like softmax, with zeros that are exact.
+
+    .. math::
+        p = \operatorname*{argmin}_{p \ge 0,\ \sum_i p_i = 1} \lVert p - x \rVert^2 = \max(x - \tau, 0), \qquad
+        \bar{x}_i = [p_i > 0] \Big(\bar{p}_i - \frac{1}{|S|} \sum_{j \in S} \bar{p}_j\Big), \quad S = \{j : p_j > 0\}
+
+    The threshold :math:`\tau` is exact, from a sort. An entry :math:`-\infty` has probability 0, and a row of them is
+    0 throughout, gradient included. Entries :math:`+\infty` share their row. The second derivative is 0 between the
+    points where the support changes.
+
+    Args:
+        input: any shape, floating dtype. Sums are computed in float32 at least.
+        dim: an int, negative or not.
+
+    Raises:
+        IndexError: if the dimension is out of range.
+        TypeError: if the input is not floating.
+
+    Source: Martins, Astudillo, From Softmax to Sparsemax, 2016, algorithm 1 and equation 14.
+
+    >>> x = torch.tensor([1.0, 0.5, -1.0], requires_grad=True)
+    >>> p = sparsemax(x)
+    >>> p[0].backward()
+    >>> p.tolist(), x.grad.tolist()
+    ([0.75, 0.25, 0.0], [0.5, -0.5, 0.0])
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected a floating input, got {input.dtype}")
+    return SparsemaxFunction.apply(input, dim)
+
+
+class Entmax15Function(Function):
+    """Keeps the output: its square root is the derivative of each entry by the distance to the threshold."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dim: int) -> Tensor:
+        if input.numel() == 0:
+            return input.clone()
+        z, masked = below_maximum(input, dim, 0.5)
+        descending = z.sort(dim, descending=True).values
+        k = ranks(z, dim)
+        mean, square = descending.cumsum(dim).div_(k), descending.square().cumsum(dim).div_(k)
+        # For each size of the support the root of a quadratic equation; NaN where it has none is in no comparison.
+        root = mean - mean.square().sub_(square).add_(1 / k).sqrt_()
+        size = ((root <= descending) & (descending > -1)).sum(dim, keepdim=True).clamp(min=1)
+        threshold = root.gather(dim, size - 1)
+        # One step of Newton removes what the difference of the two means has lost.
+        excess = (z - threshold).clamp_(min=0)
+        threshold = threshold + (excess.square().sum(dim, keepdim=True) - 1) / (2 * excess.sum(dim, keepdim=True))
+        return (z - threshold).clamp_(min=0).square_().masked_fill_(masked, 0).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        ctx.dim = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        support = output > 0
+        # Off the support the root has an infinite slope, which a second derivative would multiply by 0.
+        root = torch.where(support, torch.where(support, output, 1.0).sqrt(), 0.0)
+        total = root.sum(ctx.dim, keepdim=True)
+        mean = torch.where(support, root * grad_output, 0.0).sum(ctx.dim, keepdim=True) / (total + (total == 0))
+        return torch.where(support, root * (grad_output - mean), 0.0), None
+
+
+def entmax15(input: Tensor, dim: int = -1) -> Tensor:
+    r"""Entmax with :math:`\alpha = 1.5`: smooth like softmax, with exact zeros like sparsemax.
+
+    .. math::
+        p_i = \max\Big(\frac{x_i}{2} - \tau, 0\Big)^2, \quad \sum_i p_i = 1, \qquad
+        \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big), \quad s_i = \sqrt{p_i}
+
+    The threshold :math:`\tau` is exact, from a sort. An entry :math:`-\infty` has probability 0, and a row of them is
+    0 throughout, gradient included. Entries :math:`+\infty` share their row.
+
+    Args:
+        input: any shape, floating dtype. Sums are computed in float32 at least.
+        dim: an int, negative or not.
+
+    Raises:
+        IndexError: if the dimension is out of range.
+        TypeError: if the input is not floating.
+
+    Source: Peters, Niculae, Martins, Sparse Sequence-to-Sequence Models, 2019, algorithm 2 and proposition 2.
+
+    >>> entmax15(torch.tensor([1.0, 0.5, -1.0]))
+    tensor([0.6740, 0.3260, 0.0000])
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected a floating input, got {input.dtype}")
+    return Entmax15Function.apply(input, dim)

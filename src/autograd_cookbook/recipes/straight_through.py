@@ -1,0 +1,138 @@
+"""Straight-through estimators: step functions whose backward acts as if there were no steps."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+
+class StraightThroughFunction(Function):
+    """Keeps nothing: the gradient passes as it comes."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        return grad_output
+
+
+class RoundFunction(StraightThroughFunction):
+    """Rounding; keeps nothing."""
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.round()
+
+
+def round_ste(input: Tensor) -> Tensor:
+    r"""Round to whole numbers, with the gradient of the identity.
+
+    .. math:: y = \operatorname{round}(x), \qquad \bar{x} = \bar{y}
+
+    Args:
+        input: any shape, floating dtype. Halves go to the even neighbor, as in :func:`torch.round`.
+
+    Returns:
+        A tensor like ``input``, of whole numbers.
+
+    Raises:
+        RuntimeError: if ``input`` is complex, as in :func:`torch.round`.
+
+    Source: Y. Bengio et al., Estimating or propagating gradients through stochastic neurons for conditional
+    computation, arXiv:1308.3432.
+
+    >>> x = torch.tensor([0.4, 0.6, 2.5], requires_grad=True)
+    >>> y = round_ste(x)
+    >>> (y * y).sum().backward()
+    >>> y.tolist(), x.grad.tolist()
+    ([0.0, 1.0, 2.0], [0.0, 2.0, 4.0])
+    """
+    return RoundFunction.apply(input)
+
+
+class SignFunction(StraightThroughFunction):
+    """The sign; keeps nothing."""
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.sign()
+
+
+def sign_ste(input: Tensor) -> Tensor:
+    r"""The sign, 0 at 0 as in :func:`torch.sign`, with the gradient of the identity.
+
+    .. math:: y = \operatorname{sign}(x) \in \{-1, 0, 1\}, \qquad \bar{x} = \bar{y}
+
+    Args:
+        input: any shape, floating dtype.
+
+    Returns:
+        A tensor like ``input``.
+
+    Raises:
+        RuntimeError: if ``input`` is complex, as in :func:`torch.sign`.
+
+    Source: Y. Bengio et al., arXiv:1308.3432.
+
+    >>> x = torch.tensor([-0.3, 0.0, 5.0], requires_grad=True)
+    >>> y = sign_ste(x)
+    >>> y.sum().backward()
+    >>> y.tolist(), x.grad.tolist()
+    ([-1.0, 0.0, 1.0], [1.0, 1.0, 1.0])
+    """
+    return SignFunction.apply(input)
+
+
+class BinarizeFunction(Function):
+    """Keeps the input: only there one sees how far from 0 it was."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        # The last case is NaN, which stays NaN. And a tensor among the choices keeps its dtype: of two numbers, where
+        # would make float32.
+        return torch.where(input >= 0, 1, torch.where(input < 0, -1, input))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        return torch.where(input.abs() <= 1, grad_output, 0)
+
+
+def binarize(input: Tensor) -> Tensor:
+    r"""One of two values, 1 from 0 upwards and -1 below; with the gradient of a clamp to :math:`[-1, 1]`.
+
+    .. math:: y = \begin{cases} 1 & x \ge 0 \\ -1 & x < 0 \end{cases}, \qquad \bar{x} = \bar{y}\,[|x| \le 1]
+
+    What is far from 0 gets no gradient: to push it further would not change its value.
+
+    Args:
+        input: any shape, floating dtype.
+
+    Returns:
+        A tensor like ``input``, of 1 and -1; NaN stays NaN.
+
+    Raises:
+        TypeError: if ``input`` is complex.
+
+    Source: I. Hubara et al., Binarized neural networks, arXiv:1602.02830, equation 4.
+
+    >>> x = torch.tensor([-3.0, -0.5, 0.0, 1.0], requires_grad=True)
+    >>> y = binarize(x)
+    >>> y.sum().backward()
+    >>> y.tolist(), x.grad.tolist()
+    ([-1.0, -1.0, 1.0, 1.0], [0.0, 1.0, 1.0, 1.0])
+    """
+    if input.is_complex():
+        raise TypeError(f"expected a real input, got {input.dtype}: complex numbers have no sign")
+    return BinarizeFunction.apply(input)

@@ -1,0 +1,83 @@
+"""A threshold whose gradient is that of a smooth function: networks of spikes can be trained with it."""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+Shape = Literal["fast_sigmoid", "arctan", "triangle"]
+
+
+def surrogate_derivative(input: Tensor, slope: float, shape: Shape) -> Tensor:
+    """What stands in for the derivative of the step: 1 at the threshold, less on both sides, the faster the steeper."""
+    distance = slope * input.abs()
+    if shape == "triangle":
+        return (1 - distance).clamp(min=0)
+    # The reciprocal before the square: it falls to 0 where the square of a distance would be infinite.
+    return (1 + distance).reciprocal().square() if shape == "fast_sigmoid" else (1 + distance.square()).reciprocal()
+
+
+class SpikeFunction(Function):
+    """Keeps its input; the output says only on which side of the threshold it was."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, slope: float, shape: Shape) -> Tensor:
+        # Not heaviside, which is 0 at NaN: a neuron that has diverged would look as if it were silent.
+        return torch.where(input.isnan(), input, (input > 0).to(input.dtype))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float, Shape], output: Tensor) -> None:
+        input, ctx.slope, ctx.shape = inputs
+        ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        (input,) = ctx.saved_tensors
+        return grad_output * surrogate_derivative(input, ctx.slope, ctx.shape), None, None
+
+
+def spike(input: Tensor, slope: float = 2.0, shape: Shape = "fast_sigmoid") -> Tensor:
+    r"""1 above the threshold 0, and 0 elsewhere; in backward the derivative of something smooth.
+
+    .. math::
+        y = [x > 0], \qquad
+        \bar{x} = \bar{y} \cdot \begin{cases}
+            (1 + \beta |x|)^{-2} & \text{fast\_sigmoid, the derivative of } x / (1 + \beta |x|) \\
+            (1 + (\beta x)^2)^{-1} & \text{arctan, of } \arctan(\beta x) / \beta \\
+            \max(0, 1 - \beta |x|) & \text{triangle} \end{cases}
+
+    Args:
+        input: membrane potential minus threshold; any shape, floating dtype.
+        slope: the steepness :math:`\beta > 0`, in units of 1 / potential. The larger, the closer to the threshold a
+            neuron must be to learn; the default is for thresholds of about 1.
+        shape: which of the three.
+
+    Returns:
+        A tensor like ``input`` of zeros and ones. NaN stays NaN.
+
+    Raises:
+        ValueError: if ``slope`` is not positive and finite, or ``shape`` unknown.
+        TypeError: if ``input`` is not floating.
+
+    Source: F. Zenke and S. Ganguli, SuperSpike, Neural Computation 30 (2018), for fast_sigmoid; W. Fang et al., ICCV
+    2021, for arctan; S. K. Esser et al., PNAS 113 (2016), for triangle; each up to a constant factor.
+
+    >>> x = torch.tensor([-0.1, 0.0, 0.3], requires_grad=True)
+    >>> y = spike(x, slope=10.0)
+    >>> y.sum().backward()
+    >>> y.tolist(), x.grad
+    ([0.0, 0.0, 1.0], tensor([0.2500, 1.0000, 0.0625]))
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected input of a floating dtype, got {input.dtype}")
+    if not 0 < slope < math.inf:
+        raise ValueError(f"expected a finite slope > 0, got {slope}")
+    if shape not in ("fast_sigmoid", "arctan", "triangle"):
+        raise ValueError(f"expected shape to be fast_sigmoid, arctan or triangle, got {shape!r}")
+    return SpikeFunction.apply(input, slope, shape)

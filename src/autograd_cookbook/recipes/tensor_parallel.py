@@ -1,0 +1,431 @@
+r"""Operators between the ranks of a process group, each with the backward that belongs to it.
+
+A tensor is *replicated* if every rank holds the same one, and so is its gradient; all other tensors *vary* from rank
+to rank. What makes a tensor of one kind from one of the other has the opposite for its backward.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd import Function
+from torch.nn import functional as F
+
+from autograd_cookbook.recipes._collectives import all_reduced, even_sizes, gathered, own_part, ranks_in, sizes_of_ranks
+from autograd_cookbook.recipes._context import Context
+
+
+class CopyToRanks(Function):
+    """From replicated to varying: each rank goes on with its own copy. Keeps nothing."""
+
+    @staticmethod
+    def forward(input: Tensor, group: "dist.ProcessGroup | None") -> Tensor:
+        return input.view_as(input)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.group = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        return ReduceFromRanks.apply(grad_output, ctx.group), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], input: Tensor, group: Any) -> tuple[Tensor, int | None]:
+        return CopyToRanks.apply(input, group), in_dims[0]
+
+
+class ReduceFromRanks(Function):
+    """From varying to replicated, by a sum. Keeps nothing."""
+
+    @staticmethod
+    def forward(input: Tensor, group: "dist.ProcessGroup | None") -> Tensor:
+        return all_reduced(input, group)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.group = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        return CopyToRanks.apply(grad_output, ctx.group), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], input: Tensor, group: Any) -> tuple[Tensor, int | None]:
+        return ReduceFromRanks.apply(input, group), in_dims[0]
+
+
+def copy_to_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -> Tensor:
+    r"""Begin a part of the computation that differs from rank to rank, with a tensor that they all have.
+
+    .. math:: y_r = x, \qquad \bar{x} = \textstyle\sum_r \bar{y}_r
+
+    Every rank must call it, and its backward, in the same order.
+
+    Args:
+        input: any shape, floating or complex; the same on every rank.
+        group: the ranks; all of them if None.
+
+    Returns:
+        A view of ``input``. Torch raises if it is written to in place.
+
+    Raises:
+        ValueError: if there is no process group.
+
+    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, where it is called f.
+
+    >>> from autograd_cookbook.recipes.data_parallel import run_ranks
+    >>> def gradient():
+    ...     import torch
+    ...     import torch.distributed as dist
+    ...     from autograd_cookbook.recipes.tensor_parallel import copy_to_ranks
+    ...
+    ...     x = torch.tensor(1.0, requires_grad=True)
+    ...     (copy_to_ranks(x) * 10 ** dist.get_rank()).backward()
+    ...     return x.grad.item()
+    >>> run_ranks(gradient, 2)
+    [11.0, 11.0]
+    """
+    ranks_in(group)  # or backward would be the first to know that there are none
+    return CopyToRanks.apply(input, group)
+
+
+def reduce_from_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -> Tensor:
+    r"""End a part of the computation that differs from rank to rank, with the sum over the ranks.
+
+    .. math:: y = \textstyle\sum_r x_r, \qquad \bar{x}_r = \bar{y}
+
+    What follows must be the same on every rank: then each has the whole of :math:`\bar{y}`, and there is nothing to
+    send.
+
+    Args:
+        input: any floating or complex dtype, of one shape on all ranks.
+        group: the ranks; all of them if None.
+
+    Returns:
+        A tensor like ``input``, the same on every rank.
+
+    Raises:
+        ValueError: if there is no process group.
+
+    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, where it is called g.
+    """
+    ranks_in(group)
+    return ReduceFromRanks.apply(input, group)
+
+
+class GatherFromRanks(Function):
+    """From varying to replicated: the parts of all ranks, joined. Keeps nothing."""
+
+    @staticmethod
+    def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
+        return gathered(input, dim, sizes, group)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *ctx.how = inputs
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        return ScatterToRanks.apply(grad_output, *ctx.how), None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None, None, None], input: Tensor, dim: int, *how: Any
+    ) -> tuple[Tensor, int]:
+        return GatherFromRanks.apply(input.movedim(in_dims[0], 0), dim + 1, *how), 0
+
+
+class ScatterToRanks(Function):
+    """From replicated to varying: each rank takes its part. Keeps nothing, not even the other parts."""
+
+    @staticmethod
+    def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
+        return own_part(input, dim, sizes, group)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, *ctx.how = inputs
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        return GatherFromRanks.apply(grad_output, *ctx.how), None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None, None, None], input: Tensor, dim: int, *how: Any
+    ) -> tuple[Tensor, int]:
+        return ScatterToRanks.apply(input.movedim(in_dims[0], 0), dim + 1, *how), 0
+
+
+def gather_from_ranks(
+    input: Tensor, dim: int = -1, group: "dist.ProcessGroup | None" = None, sizes: Sequence[int] | None = None
+) -> Tensor:
+    r"""Join the parts of all ranks, for a computation that is the same on every rank.
+
+    .. math:: y = [x_0, x_1, \dots], \qquad \bar{x}_r = \text{part } r \text{ of } \bar{y}
+
+    Each rank has the whole of :math:`\bar{y}` and takes its part; nothing is sent. If the ranks go on in different
+    ways, each has a :math:`\bar{y}` of its own, and that gradient would be too small: then use :func:`.all_gather`.
+
+    Args:
+        input: at least one dimension, alike on all ranks but for the length of ``dim``.
+        dim: along which the parts are joined.
+        group: the ranks; all of them if None.
+        sizes: length of ``dim`` on each rank. If None the ranks tell each other first, which waits for a GPU, and is
+            not possible inside of :func:`torch.func.vmap` and its like.
+
+    Returns:
+        A tensor like ``input``, as long in ``dim`` as all parts together.
+
+    Raises:
+        IndexError: if there is no such dimension.
+        RuntimeError: if the tensors of two ranks do not fit.
+        ValueError: if there is no process group, or ``sizes`` are not those of the ranks.
+
+    >>> from autograd_cookbook.recipes.data_parallel import run_ranks
+    >>> def gradients():
+    ...     import torch
+    ...     from autograd_cookbook.recipes.data_parallel import all_gather
+    ...     from autograd_cookbook.recipes.tensor_parallel import gather_from_ranks
+    ...
+    ...     x = torch.tensor([3.0], requires_grad=True)
+    ...     loss = gather_from_ranks(x).square().sum() / 2  # the same on both ranks, counted once
+    ...     once = torch.autograd.grad(loss, x)[0].item()
+    ...     loss = all_gather(x).square().sum() / 2  # a loss of each rank's own
+    ...     return once, torch.autograd.grad(loss, x)[0].item()
+    >>> run_ranks(gradients, 2)
+    [(3.0, 6.0), (3.0, 6.0)]
+    """
+    sizes = sizes_of_ranks(input, dim, group, sizes)
+    return GatherFromRanks.apply(input, dim % input.dim(), sizes, group)
+
+
+def scatter_to_ranks(input: Tensor, dim: int = -1, group: "dist.ProcessGroup | None" = None) -> Tensor:
+    r"""Take this rank's part of a tensor that they all have.
+
+    .. math:: y_r = \text{part } r \text{ of } x, \qquad \bar{x} = [\bar{y}_0, \bar{y}_1, \dots]
+
+    Args:
+        input: at least one dimension; the same on every rank.
+        dim: along which it is cut, as :func:`torch.tensor_split` does: the first parts are one longer if need be.
+        group: the ranks; all of them if None.
+
+    Returns:
+        The part, in memory of its own.
+
+    Raises:
+        IndexError: if there is no such dimension.
+        ValueError: if there is no process group.
+    """
+    sizes = even_sizes(input.size(dim), group)
+    return ScatterToRanks.apply(input, dim % input.dim(), sizes, group)
+
+
+def column_parallel_linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, group: "dist.ProcessGroup | None" = None
+) -> Tensor:
+    r"""A linear layer of which each rank has some of the outputs: the columns of :math:`W^\top`.
+
+    .. math::
+        Y_r = X W_r^\top + b_r, \qquad
+        \bar{X} = \textstyle\sum_r \bar{Y}_r W_r, \quad \bar{W}_r = \bar{Y}_r^\top X, \quad
+        \bar{b}_r = \textstyle\sum_n \bar{Y}_{r,n}
+
+    Forward sends nothing, backward sends as many numbers as ``input`` has.
+
+    Args:
+        input: ``(..., in_features)``, the same on every rank.
+        weight: ``(features of this rank, in_features)``.
+        bias: ``(features of this rank,)`` or None.
+        group: the ranks; all of them if None.
+
+    Returns:
+        ``(..., features of this rank)``: for :func:`row_parallel_linear`, or for :func:`gather_from_ranks`.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, as in :func:`torch.nn.functional.linear`.
+        ValueError: if there is no process group.
+
+    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3.
+
+    >>> from autograd_cookbook.recipes.data_parallel import run_ranks
+    >>> def two_layers():
+    ...     import torch
+    ...     from autograd_cookbook.recipes.tensor_parallel import column_parallel_linear, row_parallel_linear
+    ...
+    ...     x = torch.ones(1, 2, requires_grad=True)
+    ...     half = torch.ones(3, 2)  # of the six hidden units
+    ...     y = row_parallel_linear(column_parallel_linear(x, half), half.mT)
+    ...     y.sum().backward()
+    ...     return y.tolist(), x.grad.tolist()
+    >>> run_ranks(two_layers, 2)[0]
+    ([[12.0, 12.0]], [[12.0, 12.0]])
+    """
+    return F.linear(copy_to_ranks(input, group), weight, bias)
+
+
+def row_parallel_linear(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, group: "dist.ProcessGroup | None" = None
+) -> Tensor:
+    r"""A linear layer of which each rank has some of the inputs: the rows of :math:`W^\top`.
+
+    .. math::
+        Y = \textstyle\sum_r X_r W_r^\top + b, \qquad
+        \bar{X}_r = \bar{Y} W_r, \quad \bar{W}_r = \bar{Y}^\top X_r, \quad \bar{b} = \textstyle\sum_n \bar{Y}_n
+
+    Forward sends as many numbers as the output has, backward sends nothing.
+
+    Args:
+        input: ``(..., features of this rank)``, from :func:`column_parallel_linear` or :func:`scatter_to_ranks`.
+        weight: ``(out_features, features of this rank)``.
+        bias: ``(out_features,)`` or None; the same on every rank, and added once.
+        group: the ranks; all of them if None.
+
+    Returns:
+        ``(..., out_features)``, the same on every rank.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not fit, as in :func:`torch.nn.functional.linear`.
+        ValueError: if there is no process group.
+
+    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3.
+    """
+    output = reduce_from_ranks(F.linear(input, weight), group)
+    return output if bias is None else output + bias
+
+
+def among(target: Tensor, first: int, classes: int) -> tuple[Tensor, Tensor]:
+    """Whether each target is a class of this rank, and as which column; a column that exists if it is not."""
+    inside = (target >= first) & (target < first + classes)
+    return inside, (target - first).clamp(0, classes - 1)
+
+
+class VocabParallelCrossEntropyFunction(Function):
+    """Keeps its arguments and one logsumexp a token, from which the probabilities of every rank follow."""
+
+    @staticmethod
+    def forward(
+        input: Tensor, target: Tensor, sizes: tuple[int, ...], ignore_index: int, group: "dist.ProcessGroup | None"
+    ) -> tuple[Tensor, Tensor]:
+        ignored = target == ignore_index
+        classes = target.masked_fill(ignored, 0)
+        try:
+            input.new_empty(1).expand(sum(sizes)).index_select(0, classes.flatten())
+        except IndexError:
+            raise IndexError(
+                f"expected targets from 0 to {sum(sizes) - 1} or {ignore_index}, got {classes.min()} to {classes.max()}"
+            ) from None
+        logits = input.to(torch.promote_types(input.dtype, torch.float32))
+        largest = logits.amax(-1)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
+        inside, column = among(classes, sum(sizes[: dist.get_rank(group)]), input.size(-1))
+        chosen = logits.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~inside, 0)
+        # The sum of exponentials and the logit of the target travel together.
+        sums = torch.stack([logits.sub(largest.unsqueeze(-1)).exp_().sum(-1), chosen])
+        dist.all_reduce(sums, group=group)
+        logsumexp = sums[0].log() + largest
+        return (logsumexp - sums[1]).masked_fill(ignored, 0), logsumexp
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        input, target, ctx.sizes, ctx.ignore_index, ctx.group = inputs
+        ctx.save_for_backward(input, target, output[1])
+
+    @staticmethod
+    def backward(ctx: Context, grad_loss: Tensor, grad_logsumexp: Tensor) -> tuple[Tensor | None, ...]:
+        input, target, logsumexp = ctx.saved_tensors
+        # What all ranks have meets logits that only one has: differentiated again, their gradients are sums over ranks.
+        shared = torch.stack([logsumexp, grad_loss.masked_fill(target == ctx.ignore_index, 0), grad_logsumexp])
+        logsumexp, grad_loss, grad_logsumexp = CopyToRanks.apply(shared, ctx.group)
+        probability = (input.to(shared.dtype) - logsumexp.unsqueeze(-1)).exp()
+        grad = probability * (grad_loss + grad_logsumexp).unsqueeze(-1)
+        inside, column = among(target, sum(ctx.sizes[: dist.get_rank(ctx.group)]), input.size(-1))
+        of_target = (grad_loss * inside).unsqueeze(-1)
+        return grad.scatter_add(-1, column.unsqueeze(-1), -of_target).to(input.dtype), None, None, None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], input: Tensor, target: Tensor, *rest: Any
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        """One more dimension of tokens."""
+
+        def batch(tensor: Tensor, dim: int | None) -> Tensor:
+            return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+        tensors = batch(input, in_dims[0]), batch(target, in_dims[1])
+        return VocabParallelCrossEntropyFunction.apply(*tensors, *rest), (0, 0)
+
+
+def vocab_parallel_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    ignore_index: int = -100,
+    reduction: Literal["mean", "sum", "none"] = "mean",
+    group: "dist.ProcessGroup | None" = None,
+    sizes: Sequence[int] | None = None,
+) -> Tensor:
+    r"""Cross-entropy of logits of which each rank has some of the classes; they are never gathered.
+
+    .. math::
+        \ell_n = m_n + \log \textstyle\sum_r \sum_{v \in r} e^{z_{nv} - m_n} - z_{n t_n}, \qquad
+        \bar{z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right)
+
+    Forward sends three numbers a token (the largest logit :math:`m_n`, the sum, the logit of the target), backward
+    none. Between them one number a token is kept. Every rank gets the same loss, and takes it as its own.
+
+    Args:
+        input: ``(..., classes of this rank)``, real floating dtype. Rank 0 has the first classes, and so on; the ranks
+            may have different numbers of them. float16 and bfloat16 are summed in float32.
+        target: ``(...)``, int64, each a class of any rank or ``ignore_index``; the same on every rank.
+        ignore_index: target of the tokens that do not count.
+        reduction: "mean" over the tokens that count, NaN if none does; "sum"; or "none".
+        group: the ranks; all of them if None.
+        sizes: number of classes on each rank. If None the ranks tell each other first, which waits for a GPU, and is
+            not possible inside of :func:`torch.func.vmap` and its like.
+
+    Returns:
+        A scalar, or the shape of ``target`` for "none"; in the dtype of ``input``, in float32 under autocast.
+
+    Raises:
+        IndexError: if a target is no class; on a GPU it is an assertion of the device.
+        RuntimeError: if ``target`` is not int64, or the logits of two ranks do not fit.
+        TypeError: if ``input`` is not of a real floating dtype.
+        ValueError: for another ``reduction``, a shape of ``target`` that does not fit, a rank without a class, other
+            ``sizes`` than those of the ranks, or if there is no process group.
+
+    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, for the idea; keeping the logsumexp, and the
+    second derivative, are our own.
+
+    >>> from autograd_cookbook.recipes.data_parallel import run_ranks
+    >>> def loss_and_gradient():
+    ...     import torch
+    ...     from autograd_cookbook.recipes.tensor_parallel import vocab_parallel_cross_entropy
+    ...
+    ...     half = torch.zeros(1, 2, requires_grad=True)  # of four classes
+    ...     loss = vocab_parallel_cross_entropy(half, torch.tensor([2]))
+    ...     loss.backward()
+    ...     return round(loss.item(), 4), half.grad.tolist()
+    >>> run_ranks(loss_and_gradient, 2)
+    [(1.3863, [[0.25, 0.25]]), (1.3863, [[-0.75, 0.25]])]
+    """
+    if not input.is_floating_point():
+        raise TypeError(f"expected input of a real floating dtype, got {input.dtype}")
+    if target.dtype is not torch.int64:
+        raise RuntimeError(f"expected target of dtype torch.int64, got {target.dtype}")
+    if target.shape != input.shape[:-1]:
+        raise ValueError(f"expected target of shape {tuple(input.shape[:-1])}, got {tuple(target.shape)}")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"expected reduction 'mean', 'sum' or 'none', got {reduction!r}")
+    sizes = sizes_of_ranks(input, -1, group, sizes)
+    if 0 in sizes:
+        raise ValueError(f"expected a class or more on each rank, got {sizes}")
+    low = torch.is_autocast_enabled(input.device.type) and input.dtype is not torch.float64
+    result = torch.float32 if low else input.dtype
+    losses, _ = VocabParallelCrossEntropyFunction.apply(input, target, sizes, ignore_index, group)
+    if reduction == "none":
+        return losses.to(result)
+    total = losses.sum()
+    return (total if reduction == "sum" else total / (target != ignore_index).sum()).to(result)

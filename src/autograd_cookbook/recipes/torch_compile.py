@@ -1,0 +1,58 @@
+"""A loss that ``torch.compile`` takes whole, forward and backward."""
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+
+
+class HuberFunction(Function):
+    """Keeps the input; its clamped value is the gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, delta: float) -> Tensor:
+        size = input.abs()
+        # Both branches are computed and none is chosen by Python: an "if" on data would break the graph.
+        return torch.where(size <= delta, input * input / 2, delta * (size - delta / 2))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:
+        input, ctx.delta = inputs
+        ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
+        (input,) = ctx.saved_tensors
+        return grad_output * input.clamp(-ctx.delta, ctx.delta), None
+
+
+def huber(input: Tensor, delta: float = 1.0) -> Tensor:
+    r"""Huber's function of a residual: quadratic near 0, linear far away.
+
+    .. math::
+        y = \begin{cases} x^2 / 2 & |x| \le \delta \\ \delta\,(|x| - \delta / 2) & \text{else} \end{cases}, \qquad
+        \bar{x} = \bar{y}\,\min(\max(x, -\delta), \delta)
+
+    Args:
+        input: residuals, any shape, floating dtype.
+        delta: where the quadratic ends; positive.
+
+    Returns:
+        A tensor like ``input``, the loss of each element.
+
+    Raises:
+        ValueError: if ``delta`` is not positive, as in :func:`torch.nn.functional.huber_loss`.
+
+    Source: P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35 (1964).
+
+    >>> x = torch.tensor([-3.0, 0.5], requires_grad=True)
+    >>> huber(x).sum().backward()
+    >>> x.grad
+    tensor([-1.0000,  0.5000])
+    """
+    if not delta > 0:
+        raise ValueError(f"expected delta > 0, got {delta}")
+    return HuberFunction.apply(input, delta)

@@ -1,0 +1,274 @@
+"""Reductions: what is special beyond the catalog's own tests."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes import reductions
+
+SURVIVORS = {
+    "LogSumExpFunction.backward: 0 -> 1": "the exponential of an infinite number is the same after any finite shift",
+    "NormFunction.backward: is_max.sum(ctx.dims, keepdim=True).clamp(min={1 -> -1})": (
+        "only a vector with a NaN has no element of its largest size"
+    ),
+    "NormFunction.backward: output.masked_fill(is_zero, {1 -> 2})": "where the norm is 0 the quotient is replaced",
+    "NormFunction.backward: size.masked_fill(size == 0, {1 -> 2})": "where the size is 0 it is multiplied by 0",
+    "NormFunction.backward: 2 -> -2": "an order is 1 or more; the branch that 2 leaves out raises to the power 1",
+}
+
+INF = float("inf")
+BUILT_IN = {name: getattr(torch, name) for name in ("sum", "mean", "amax", "amin", "logsumexp", "var")}
+OURS = {name: getattr(reductions, name) for name in BUILT_IN}
+BUILT_IN["norm"] = lambda x, dim, keepdim=False: torch.linalg.vector_norm(x, 2, dim, keepdim)
+OURS["norm"] = lambda x, dim, keepdim=False: reductions.norm(x, 2, dim, keepdim)
+
+
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize(
+    ("dim", "error", "message"),
+    [
+        (3, IndexError, r"\[-3, 2\], but got 3"),
+        (-4, IndexError, "but got -4"),
+        ((0, 0), RuntimeError, "dim 0 appears multiple"),
+        ((1, -2), RuntimeError, "dim 1 appears multiple"),
+    ],
+)
+def test_a_bad_dim_raises_what_torch_raises(name, dim, error, message) -> None:
+    x = torch.randn(2, 3, 4)
+    with pytest.raises(error, match=message):
+        OURS[name](x, dim)
+    with pytest.raises(error):
+        BUILT_IN[name](x, dim)
+
+
+def test_a_dimension_named_twice_is_noticed_before_torch_sees_it() -> None:
+    """Not every function hands its dimensions to a reduction of torch."""
+    with pytest.raises(RuntimeError, match="dim 1 appears multiple"):
+        reductions.as_dims((1, -2), 3)
+    assert reductions.as_dims((1, -3), 3) == (1, 0)
+
+
+@pytest.mark.parametrize("function", [reductions.amax, reductions.amin])
+def test_the_maximum_of_nothing_raises(function) -> None:
+    with pytest.raises(IndexError, match="non-zero size"):
+        function(torch.ones(0, 3), 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_integers(dtype) -> None:
+    x = torch.ones(2, 3, dtype=dtype)
+    assert reductions.sum(x, 0).dtype is torch.int64
+    assert reductions.sum(x, 0).tolist() == [2, 2, 2]
+    with pytest.raises(RuntimeError, match="floating point"):
+        reductions.mean(x, 0)
+
+
+def test_the_mean_of_nothing_is_nan() -> None:
+    x = torch.ones(0, 3, requires_grad=True)
+    y = reductions.mean(x, 0)
+    assert y.isnan().all()
+    y.sum().backward()
+    assert x.grad.shape == (0, 3)
+
+
+@pytest.mark.parametrize("values", [[2.0, 2.0, 1.0], [INF, INF, 0.0], [-INF, -INF, -INF], [float("nan"), 1.0, 2.0]])
+@pytest.mark.parametrize("name", ["amax", "amin"])
+def test_ties_share_as_in_torch(name, values) -> None:
+    grads = []
+    for function in (OURS[name], BUILT_IN[name]):
+        x = torch.tensor(values, requires_grad=True)
+        function(x, 0).backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "gradient"),
+    [
+        ([-INF, -INF], [0.0, 0.0]),
+        ([-INF, 0.0], [0.0, 1.0]),
+        ([INF, 0.0], [1.0, 0.0]),
+        ([INF, INF, -INF], [0.5, 0.5, 0.0]),
+        ([1000.0, 1000.0], [0.5, 0.5]),
+        ([-1000.0, -1000.0], [0.5, 0.5]),
+    ],
+)
+def test_logsumexp_has_finite_gradients_at_infinity(values, gradient) -> None:
+    x = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    y = reductions.logsumexp(x, 0)
+    assert y.item() == torch.logsumexp(x, 0).item()
+    (first,) = torch.autograd.grad(y, x, create_graph=True)
+    assert first.tolist() == pytest.approx(gradient, rel=1e-12)
+    (second,) = torch.autograd.grad(first[0], x)
+    assert second.isfinite().all(), "the second derivative is not finite"
+
+
+def test_logsumexp_keeps_one_number_a_row() -> None:
+    x = torch.ones(50, 20, requires_grad=True)
+    assert saved_bytes(lambda x: reductions.logsumexp(x, 1), x) == 50 * 4
+    assert saved_bytes(lambda x: x.exp().sum(1).log(), x) > 50 * 20 * 4
+
+
+def test_a_masked_row_beside_others_passes_gradgradcheck() -> None:
+    mask = torch.tensor([[0.0, 0.0, 0.0], [-INF, -INF, -INF], [0.0, -INF, 0.0]], dtype=torch.float64)
+    x = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+
+    def unmasked_rows(x):
+        return reductions.logsumexp(x + mask, 1)[[0, 2]]
+
+    assert gradcheck(unmasked_rows, (x,))
+    assert gradgradcheck(unmasked_rows, (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("dim", [None, 0, -1, (0, 2), (-1, 0, 1), ()])
+@pytest.mark.parametrize("correction", [0, 1, 0.5, 2])
+def test_var_agrees_with_torch_in_all_options(dtype, dim, correction) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5, dtype=dtype, requires_grad=True)
+    for keepdim in (False, True):
+        ours = reductions.var(x, dim, keepdim, correction)
+        # None in place of (), for which torch has a wrong gradient: see below.
+        theirs = torch.var(x, None if dim == () else dim, correction=correction, keepdim=keepdim)
+        assert torch.equal(ours, theirs)
+        assert ours.dtype is theirs.dtype
+        weights = torch.rand_like(theirs)
+        got, expected = (torch.autograd.grad(y, x, weights)[0] for y in (ours, theirs))
+        assert got.dtype is dtype
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "correction", "gradient"),
+    [
+        ([1.0], 1, [float("nan")]),
+        ([1.0, 2.0], 2, [-INF, INF]),
+        ([1.0, 2.0], 3, [-INF, INF]),
+        ([1.0, 2.0, 3.0], 3, [-INF, float("nan"), INF]),
+        ([], 1, []),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
+def test_var_without_degrees_of_freedom(values, correction, gradient) -> None:
+    """The value is torch's. So is the gradient, but for the sign of infinite ones, which torch loses."""
+    x = torch.tensor(values, requires_grad=True)
+    y = reductions.var(x, correction=correction)
+    torch.testing.assert_close(y, torch.var(x, correction=correction), equal_nan=True)
+    y.backward()
+    torch.testing.assert_close(x.grad, torch.tensor(gradient), equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:var.*degrees of freedom")
+def test_var_of_no_rows() -> None:
+    """torch warns of 0 elements, though each of the rows that there are not has 3."""
+    x = torch.ones(0, 3, requires_grad=True)
+    y = reductions.var(x, 1)
+    assert y.shape == (0,)
+    y.sum().backward()
+    assert x.grad.shape == (0, 3)
+
+
+def test_an_empty_dim_of_torchs_var_has_an_infinite_gradient() -> None:
+    """Or else the page on reductions is out of date: () means all dimensions forward, and none in its backward."""
+    x = torch.randn(2, 3, requires_grad=True)
+    y = torch.var(x, ())
+    assert y == torch.var(x)
+    assert torch.autograd.grad(y, x)[0].isinf().all()
+
+
+def test_var_keeps_nothing_and_a_composition_keeps_the_deviations() -> None:
+    x = torch.ones(50, 20, requires_grad=True)
+    assert saved_bytes(lambda x: reductions.var(x, 1), x) == 0
+    assert saved_bytes(lambda x: (x - x.mean(1, keepdim=True)).square().sum(1) / 19, x) == 50 * 20 * 4
+
+
+def test_var_does_not_cancel() -> None:
+    x = torch.tensor([1e4, 1e4 + 1, 1e4 + 2], requires_grad=True)
+    y = reductions.var(x, correction=0)
+    assert y.item() == pytest.approx(2 / 3, rel=1e-6)
+    y.backward()
+    assert x.grad.tolist() == pytest.approx([-2 / 3, 0, 2 / 3], abs=1e-6)
+    assert (x.square().mean() - x.mean().square()).item() != pytest.approx(2 / 3, rel=0.1)
+
+
+ORDERS = [1, 1.5, 2, 2.5, 3, INF]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex128], ids=str)
+@pytest.mark.parametrize("dim", [None, 0, -1, (0, 2), ()])
+@pytest.mark.parametrize("ord", ORDERS)
+def test_norm_agrees_with_torch_in_all_options(ord, dim, dtype) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 5, dtype=dtype)
+    x[0, 0, 0] = 0
+    x.requires_grad_()
+    for keepdim in (False, True):
+        ours = reductions.norm(x, ord, dim, keepdim)
+        theirs = torch.linalg.vector_norm(x, ord, dim, keepdim)
+        assert torch.equal(ours, theirs)
+        assert ours.dtype is theirs.dtype
+        weights = torch.rand_like(theirs)
+        got, expected = (torch.autograd.grad(y, x, weights)[0] for y in (ours, theirs))
+        assert got.dtype is dtype
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("ord", ORDERS)
+def test_norm_at_the_zero_vector_has_gradient_zero_and_a_finite_second_one(ord) -> None:
+    """Beside a row that is not zero, whose derivatives stay what they are."""
+    x = torch.tensor([[0.0, 0.0, 0.0], [3.0, 0.0, -4.0]], dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(reductions.norm(x, ord, 1).sum(), x, create_graph=True)
+    (expected,) = torch.autograd.grad(torch.linalg.vector_norm(x, ord, 1).sum(), x)
+    torch.testing.assert_close(first, expected, rtol=1e-12, atol=0)
+    assert first[0].tolist() == [0, 0, 0]
+    (second,) = torch.autograd.grad(first, x, torch.arange(6.0).reshape(2, 3).double())
+    assert not second[0].any()
+    assert second.isfinite().all()
+
+
+@pytest.mark.parametrize("ord", [1.5, 2])
+def test_the_second_derivative_of_torchs_norm_is_nan_at_zero(ord) -> None:
+    """Or else the docstring of ours, and its page, are out of date."""
+    x = torch.zeros(3, requires_grad=True)
+    (first,) = torch.autograd.grad(torch.linalg.vector_norm(x, ord), x, create_graph=True)
+    assert torch.autograd.grad(first.sum(), x)[0].isnan().all()
+
+
+def test_norm_in_half_precision_does_not_overflow_in_backward() -> None:
+    """300² is beyond float16, and torch has NaN there."""
+    x = torch.tensor([300.0, -400.0], dtype=torch.float16, requires_grad=True)
+    (ours,) = torch.autograd.grad(reductions.norm(x, 3), x)
+    size = (300**3 + 400**3) ** (1 / 3)
+    assert ours.tolist() == pytest.approx([(300 / size) ** 2, -((400 / size) ** 2)], rel=2e-3)
+    (theirs,) = torch.autograd.grad(torch.linalg.vector_norm(x, 3), x)
+    assert theirs.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("values", "gradient"), [([2.0, -2.0, 1.0], [0.5, -0.5, 0]), ([0.0, 0.0], [0, 0]), ([INF, 1.0], [1, 0])]
+)
+def test_ties_of_the_largest_size_share(values, gradient) -> None:
+    x = torch.tensor(values, requires_grad=True)
+    reductions.norm(x, INF).backward()
+    assert x.grad.tolist() == gradient
+
+
+def test_the_bytes_of_norm() -> None:
+    """One number a row, and the 1-norm nothing at all."""
+    x = torch.ones(50, 20, requires_grad=True)
+    assert saved_bytes(lambda x: reductions.norm(x, 2, 1), x) == 50 * 4
+    assert saved_bytes(lambda x: reductions.norm(x, 1, 1), x) == 0
+
+
+@pytest.mark.parametrize("ord", [0, 0.5, -1, -INF, float("nan")])
+def test_norm_is_a_norm(ord) -> None:
+    with pytest.raises(ValueError, match=rf"expected ord >= 1, got {ord}"):
+        reductions.norm(torch.ones(3), ord)
+
+
+@pytest.mark.parametrize("function", [reductions.var, reductions.norm])
+def test_var_and_norm_refuse_integers(function) -> None:
+    with pytest.raises(RuntimeError, match="floating point"):
+        function(torch.ones(3, dtype=torch.int64))
