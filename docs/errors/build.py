@@ -1,0 +1,137 @@
+"""Compile the error index: ``python -m docs.errors.build``; no program is run.
+
+Four sources: what the programs raise (kept in the index, renewed by ``python -m docs.errors.programs --update``), what
+other releases of torch said, the entries that have no program, and the rules by which a pasted text is read.
+"""
+
+import ast
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from docs.errors import programs
+
+from autograd_cookbook.errors import INDEX, PROGRAMS
+from autograd_cookbook.errors.matching import wordings
+
+HERE = Path(__file__).parent
+RULES = HERE / "rules.toml"
+# One table for each entry: what is known of one without a program, or what a program's entry has besides.
+ENTRIES = HERE / "entries"
+# What other releases said: {"name": [{"torch": "1.13 to 2.3", "kind": …, "message": …}, …], …}.
+WORDINGS = HERE / "wordings.json"
+# What a run of the program gives; everything else is written by hand.
+RAISED = ("name", "kind", "message", "torch")
+PROSE = ("title", "cause", "fix", "change", "tell")
+# Nodes of old releases that the installed torch has no longer.
+FORMER_NODES = (
+    *("CudnnConvolutionTranspose", "ThnnConv2D", "ThnnConv3D", "ThnnConvDepthwise2D", "SlowConv2D", "BatchNorm"),
+    *(
+        "Svd",
+        "Symeig",
+        "Eig",
+        "Solve",
+        "Inverse",
+        "Qr",
+        "Lstsq",
+        "Lu",
+        "LuWithInfo",
+        "LuSolve",
+        "Logdet",
+        "SWhere",
+        "Ger",
+    ),
+)
+
+
+def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+    """The index, of what the programs have raised: their name, kind and message, and the version of torch."""
+    rules = tomllib.loads(RULES.read_text(encoding="utf-8"))
+    more = written()
+    former = json.loads(WORDINGS.read_text(encoding="utf-8")) if WORDINGS.exists() else {}
+    known = programs.load()
+    entries: list[dict[str, Any]] = []
+    for each in raised:
+        program = known[each["name"]]
+        told = {"group": program.group, "title": program.title, "cause": program.cause, "fix": program.fix}
+        entry = {**each, **told, **more.pop(program.name, {})}
+        entries.append({**entry, "names": [*names_in(program.source), *entry.get("names", ())]})
+    entries += [{"name": name, **entry} for name, entry in more.items()]
+    for entry in entries:
+        own = [*entry.pop("names", ()), "program"]
+        said = [{"torch": entry["torch"], "message": entry["message"]}]
+        said += [*former.get(entry["name"], ()), *entry.pop("former", ())]
+        if said[1:]:
+            entry["former"] = said[1:]
+        rows = [
+            (*row, kind)
+            for each in said
+            for kind in [each.get("kind", entry["kind"])]
+            for row in wordings(kind, each["message"], own, rules["tokens"])
+        ]
+        entry["wordings"] = [list(row) for row in dict.fromkeys(rows) if row[0]]
+    named = {entry["name"]: entry for entry in entries}
+    for entry in entries:
+        shared = [row for name in entry.pop("wordings_of", ()) for row in named[name]["wordings"]]
+        entry["wordings"] += [row for row in shared if row not in entry["wordings"]]
+    return {"rules": rules, "nodes": nodes(), "entries": entries}
+
+
+def written() -> dict[str, dict[str, Any]]:
+    """The tables of all files, by the name of their entry."""
+    tables: dict[str, dict[str, Any]] = {}
+    for path in sorted(ENTRIES.glob("*.toml")):
+        for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            if name in tables:
+                raise ValueError(f"{path.name}: {name} is in another file, too")
+            tables[name] = {key: " ".join(text.split()) if key in PROSE else text for key, text in table.items()}
+    return tables
+
+
+def nodes() -> list[str]:
+    """What the engine calls the nodes of built-in operators, without "Backward0"."""
+    known = {name.partition("Backward")[0] for name in dir(torch._C._functions) if "Backward" in name}
+    return sorted(known | {*FORMER_NODES})
+
+
+def names_in(source: str) -> set[str]:
+    """What a program gives a name of its own: another reader's class is called otherwise."""
+    tree = ast.parse(source)
+    named = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    # A library's name, too: "mylib::scale".
+    named |= {
+        part
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "::" in node.value
+        for part in node.value.partition("(")[0].split("::")
+    }
+    required = {"forward", "setup_context", "backward", "jvp", "vmap", "vjp"}  # called the same by everybody
+    return {name for name in named if len(name) > 2 and name not in required}
+
+
+def write(raised: Iterable[Mapping[str, str]]) -> int:
+    """Write the index and the programs that go with it; return how many entries there are."""
+    index = compiled(raised)
+    shown = {
+        program.name: [program.source, program.mended_source if program.mended else ""]
+        for program in programs.load().values()
+    }
+    for path, content in ((INDEX, index), (PROGRAMS, shown)):
+        path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return len(index["entries"])
+
+
+def renew() -> bool:
+    """Compile the index anew, of what it has of the programs; whether it is another one now."""
+    before = INDEX.read_bytes(), PROGRAMS.read_bytes()
+    known = programs.load()
+    stored = [entry for entry in json.loads(before[0])["entries"] if entry["name"] in known]
+    write({field: entry[field] for field in RAISED} for entry in stored)
+    return before != (INDEX.read_bytes(), PROGRAMS.read_bytes())
+
+
+if __name__ == "__main__":
+    print("the index is another one now" if renew() else "the index is as it was")

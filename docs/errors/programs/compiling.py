@@ -1,0 +1,1675 @@
+"""torch.compile and torch.export."""
+
+import io
+import time
+import warnings
+
+import torch
+from docs.errors.programs import mends, raises
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.library import custom_op
+
+
+@raises(
+    "A Function with a jvp was compiled",
+    cause="The compiler does not trace a Function that defines ``jvp``, even where only its backward is needed.",
+    fix="Take the ``jvp`` out of the Function that is compiled: put it into a subclass that only forward mode uses.",
+    see=("cookbook/07_compile/torch_compile", "cookbook/05_higher_order/forward_mode", "check:compile"),
+)
+def compiled_jvp():
+    class Cube(Function):
+        @staticmethod
+        def forward(x):
+            return x**3
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * grad_output
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * tangent
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Cube.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_jvp)
+def compiled_without_jvp():
+    class Cube(Function):
+        @staticmethod
+        def forward(x):
+            return x**3
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Cube.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function with a method vjp was compiled",
+    cause="``vjp`` is another name for ``backward`` in a Function. The compiler traces only ``backward``.",
+    fix="Call the method ``backward``.",
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def compiled_vjp():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def vjp(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_vjp)
+def compiled_backward():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function was compiled that gets one tensor twice",
+    cause="The compiler does not trace a Function whose inputs are one and the same tensor.",
+    fix="Pass a second tensor object for it: ``x.view_as(x)``. Its gradient flows back to ``x``.",
+    see=("cookbook/07_compile/torch_compile", "check:same_tensor_twice"),
+)
+def compiled_duplicate():
+    class Multiply(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, y = ctx.saved_tensors
+            return grad_output * y, grad_output * x
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Multiply.apply(x, x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_duplicate)
+def compiled_distinct():
+    class Multiply(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, y = ctx.saved_tensors
+            return grad_output * y, grad_output * x
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Multiply.apply(x, x.view_as(x)).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function with an if on a tensor was compiled",
+    cause="""The graph is recorded once for all values. Which branch to take depends on the values, which the compiler
+    does not know. The text names the operation that made the condition.""",
+    fix="Compute both and choose with ``torch.where``; or make the code an operator with ``torch.library.custom_op``.",
+    see=("cookbook/07_compile/graph_breaks", "check:compile"),
+)
+def compiled_branch():
+    class ClippedSum(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x if x.sum() > 0 else x * 0
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return torch.where(x.sum() > 0, grad_output, 0)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return ClippedSum.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_branch)
+def compiled_where():
+    class ClippedSum(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.where(x.sum() > 0, x, 0)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return torch.where(x.sum() > 0, grad_output, 0)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return ClippedSum.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function that prints was compiled",
+    cause="""``print`` cannot be part of a graph. ``fullgraph=True`` forbids to break the graph there; the text is the
+    same outside of a Function.""",
+    fix="""Take it out. To watch gradients, put a hook on the input or the output, outside of the compiled code, or run
+    without ``torch.compile``. A hook on an intermediate tensor is compiled, and may not print either.""",
+    see=("cookbook/07_compile/graph_breaks", "check:compile"),
+)
+def compiled_print():
+    class Noisy(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            print("gradient", grad_output)
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Noisy.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_print)
+def compiled_silent():
+    class Noisy(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Noisy.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function that turns a tensor into a number was compiled",
+    cause="""``item()`` takes a value out of the graph that is known only when the graph runs. The compiler carries it
+    as a symbol, and loses it at the boundary of the Function. ``float(x)``, ``int(x)`` and ``tolist()`` of integers do
+    the same.""",
+    fix="Keep the value as a tensor.",
+    see=("cookbook/07_compile/graph_breaks", "check:compile"),
+)
+def compiled_item():
+    class Normalize(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.scale = x.abs().max().item()
+            return x / ctx.scale
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output / ctx.scale  # the scale is taken as a constant
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Normalize.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_item)
+def compiled_scale():
+    class Normalize(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.scale = x.abs().max()
+            return x / ctx.scale
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output / ctx.scale  # the scale is taken as a constant
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Normalize.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function that turns a tensor into a list was compiled",
+    cause="``tolist()`` of floating-point values takes them out of the graph.",
+    fix="Compute with tensors, or make the code an operator with ``torch.library.custom_op``.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
+)
+def compiled_list_item():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return torch.tensor([2 * value for value in x.tolist()])
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_list_item)
+def compiled_no_list():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function that calls Python's math on a tensor was compiled",
+    cause="""``math.erf`` needs a Python number, so the tensor's value would have to be known while compiling. An ``if``
+    on ``x.item()`` ends in nearly the same text.""",
+    fix="Use PyTorch's function: ``torch.erf``.",
+    see=("cookbook/07_compile/graph_breaks", "check:compile"),
+)
+def compiled_math():
+    import math
+
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.scale = math.erf(x.max())
+            return x * ctx.scale
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.scale  # the scale is taken as a constant
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_math)
+def compiled_torch_erf():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.scale = torch.erf(x.max())
+            return x * ctx.scale
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.scale  # the scale is taken as a constant
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function that calls a function written in C was compiled",
+    cause="""The compiler follows Python code. ``time.perf_counter`` has none, and is no operator either. The same goes
+    for extensions made with pybind11.""",
+    fix="Call it outside of the compiled code, or wrap it as an operator with ``torch.library.custom_op``.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
+)
+def compiled_clock():
+    class Timed(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.start = time.perf_counter()
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Timed.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_clock)
+def compiled_no_clock():
+    class Timed(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Timed.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function that warns was compiled",
+    cause="``warnings.warn`` ends in a function written in C, which the compiler does not follow.",
+    fix="Warn before the compiled code is called, from a function around it.",
+    see=("cookbook/07_compile/graph_breaks", "check:compile"),
+)
+def compiled_warning():
+    class Careful(Function):
+        @staticmethod
+        def forward(ctx, x):
+            warnings.warn("approximate", stacklevel=2)
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Careful.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_warning)
+def compiled_no_warning():
+    class Careful(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Careful.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function whose backward appends to a list was compiled",
+    cause="""The backward of a Function is recorded as a graph of its own. What it changes outside, here a Python list,
+    cannot be part of it.""",
+    fix="""Collect it with a hook outside of the compiled code. The gradient that ``backward`` gets is that of the
+    Function's output.""",
+    see=("cookbook/07_compile/graph_breaks", "check:compile"),
+)
+def compiled_side_effect():
+    norms = []
+
+    class Watched(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            norms.append(grad_output.norm())
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Watched.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_side_effect)
+def compiled_no_side_effect():
+    class Watched(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def watched(x):
+        return Watched.apply(x)
+
+    norms = []
+    y = watched(torch.randn(3, requires_grad=True))
+    y.register_hook(lambda grad: norms.append(grad.norm()))
+    y.sum().backward()
+
+
+@raises(
+    "A Function that computes with an attribute of its class was compiled",
+    cause="""The compiler does not know the type of what it finds on the Function's own class, and cannot compute with
+    it. Here calls are counted on the class; a constant there, as in ``Scale.factor * x``, ends the same.""",
+    fix="Count outside, in the code that calls ``apply``. Pass a constant as an argument.",
+    see=("cookbook/07_compile/graph_breaks", "check:global_settings"),
+)
+def compiled_class_counter():
+    class Counted(Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            Counted.calls += 1
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Counted.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_class_counter)
+def compiled_uncounted():
+    calls = 0
+
+    class Counted(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Counted.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+    calls += 1
+
+
+@raises(
+    "A Function that updates a tensor on its class was compiled",
+    cause="The compiler does not know the type of what it finds on the Function's own class, and so not its methods.",
+    fix="Pass the tensor as an argument, and return the new value, marked with ``ctx.mark_non_differentiable``.",
+    see=("cookbook/07_compile/graph_breaks", "check:global_settings"),
+)
+def compiled_class_buffer():
+    class Averaged(Function):
+        mean = torch.zeros(3)
+
+        @staticmethod
+        def forward(ctx, x):
+            Averaged.mean.add_(x.detach())
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Averaged.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_class_buffer)
+def compiled_no_buffer():
+    class Averaged(Function):
+        @staticmethod
+        def forward(ctx, x, mean):
+            new_mean = mean + x
+            ctx.mark_non_differentiable(new_mean)
+            return 2 * x, new_mean
+
+        @staticmethod
+        def backward(ctx, grad_output, _):
+            return 2 * grad_output, None
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x, mean):
+        y, new_mean = Averaged.apply(x, mean)
+        return y.sum(), new_mean
+
+    loss(torch.randn(3, requires_grad=True), torch.zeros(3))
+
+
+@raises(
+    "A Function with a keyword-only argument was compiled",
+    cause="""``apply`` hands arguments on by position, and this ``forward`` has one behind a ``*``. Without the compiler
+    it is a ``TypeError``.""",
+    fix="Make it an ordinary argument. ``backward`` then returns ``None`` for it.",
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def compiled_keyword_only():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, *, factor):
+            ctx.factor = factor
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.factor
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x, factor=2.0).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_keyword_only)
+def compiled_keyword():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.factor, None
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x, factor=2.0).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A Function that changes its input and returns something else was compiled",
+    cause="""What ``mark_dirty`` names must be returned as well, in eager mode too. For the compiler it must be the very
+    object: ``return x.add_(1)``, which eager mode accepts, gets this text.""",
+    fix="Return the changed tensor by its name: ``x.add_(1)``, then ``return x``.",
+    see=("cookbook/07_compile/torch_compile", "cookbook/04_memory/in_place"),
+)
+def compiled_dirty_lost():
+    class AddOne(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.add_(1)
+            ctx.mark_dirty(x)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return AddOne.apply(x.clone()).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_dirty_lost)
+def compiled_dirty_returned():
+    class AddOne(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.add_(1)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return AddOne.apply(x.clone()).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "An in-place Function was compiled for inputs that need no gradient",
+    cause="""Without gradients the compiler follows ``forward`` as an ordinary function, and its substitute for ``ctx``
+    has no ``mark_dirty``.""",
+    fix="Call ``apply`` only where a gradient is needed, and the in-place operation itself otherwise.",
+    see=("cookbook/07_compile/torch_compile", "cookbook/04_memory/in_place"),
+)
+def compiled_dirty_without_grad():
+    class AddOne(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.add_(1)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def shifted(x):
+        return AddOne.apply(x.clone())
+
+    shifted(torch.randn(3))
+
+
+@mends(compiled_dirty_without_grad)
+def compiled_dirty_with_grad():
+    class AddOne(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.add_(1)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def shifted(x):
+        y = x.clone()
+        return AddOne.apply(y) if y.requires_grad else y.add_(1)
+
+    shifted(torch.randn(3))
+
+
+@raises(
+    "A Function that raises was compiled",
+    cause="""While recording the graph, ``forward`` raised an exception: the argument is wrong, as it would be without
+    ``torch.compile``. The exception itself is at the end of the text, or in its context.""",
+    fix="Run once without ``torch.compile`` to see the exception alone, and mend that.",
+    see=("cookbook/07_compile/graph_breaks", "check:compile"),
+)
+def compiled_error():
+    class RowSum(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if x.dim() != 2:
+                raise ValueError(f"expected a matrix, got {x.dim()} dimensions")
+            return x.sum(1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output[:, None].expand(-1, 3)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return RowSum.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_error)
+def compiled_matrix():
+    class RowSum(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if x.dim() != 2:
+                raise ValueError(f"expected a matrix, got {x.dim()} dimensions")
+            return x.sum(1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output[:, None].expand(-1, 3)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return RowSum.apply(x).sum()
+
+    loss(torch.randn(2, 3, requires_grad=True))
+
+
+@raises(
+    "A Function with class methods was compiled",
+    cause="""``forward`` and ``backward`` are static methods. In eager mode a class method gets along; the compiler
+    passes it the class a second time.""",
+    fix="Use ``@staticmethod``, without ``cls``.",
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def compiled_classmethod():
+    class Double(Function):
+        @classmethod
+        def forward(cls, ctx, x):
+            return 2 * x
+
+        @classmethod
+        def backward(cls, ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_classmethod)
+def compiled_staticmethod():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "torch.autograd.grad was called in compiled code",
+    cause="""The compiler does not trace it, neither in a compiled function nor in the ``backward`` of a Function,
+    unless the flag in the text is set.""",
+    fix="Use ``torch.func.grad``, which is traced.",
+    see=("cookbook/07_compile/graph_breaks", "guide/higher_order"),
+)
+def compiled_autograd_grad():
+    @torch.compile(backend="eager", fullgraph=True)
+    def slope(x):
+        (gradient,) = torch.autograd.grad(x.sin().sum(), x)
+        return gradient
+
+    slope(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_autograd_grad)
+def compiled_func_grad():
+    @torch.compile(backend="eager", fullgraph=True)
+    def slope(x):
+        return torch.func.grad(lambda x: x.sin().sum())(x)
+
+    slope(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "backward was called in compiled code",
+    cause="The compiler does not trace ``Tensor.backward`` unless the flag in the text is set.",
+    fix="Compile the forward and the loss, and call ``backward`` on what comes out: the backward is compiled, too.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_backward_call():
+    @torch.compile(backend="eager", fullgraph=True)
+    def step(x):
+        loss = x.sin().sum()
+        loss.backward()
+        return loss
+
+    step(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_backward_call)
+def compiled_loss():
+    @torch.compile(backend="eager", fullgraph=True)
+    def step(x):
+        return x.sin().sum()
+
+    step(torch.randn(3, requires_grad=True)).backward()
+
+
+@raises(
+    "requires_grad_ was called on an input in compiled code",
+    cause="""Whether an input requires a gradient is part of what the graph was compiled for, and does not change
+    inside of it.""",
+    fix="Set it before the call.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_requires_grad():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.requires_grad_().sin().sum()
+
+    loss(torch.randn(3))
+
+
+@mends(compiled_requires_grad)
+def compiled_required_before():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.sin().sum()
+
+    loss(torch.randn(3).requires_grad_())
+
+
+@raises(
+    "A new leaf was returned from compiled code",
+    cause="""A tensor made inside got ``requires_grad_()`` and is returned. Compiling would drop that mark, so the
+    compiler refuses. The text is the same for a result that is computed from such a tensor.""",
+    fix="""Return the tensor, and call ``requires_grad_()`` on it outside. If a result is computed from it, make the
+    tensor outside, and pass it in.""",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_leaf_returned():
+    @torch.compile(backend="eager", fullgraph=True)
+    def start(x):
+        return (0.1 * x).requires_grad_()
+
+    start(torch.randn(3))
+
+
+@mends(compiled_leaf_returned)
+def compiled_leaf_outside():
+    @torch.compile(backend="eager", fullgraph=True)
+    def start(x):
+        return 0.1 * x
+
+    start(torch.randn(3)).requires_grad_()
+
+
+@raises(
+    "grad_fn was read in compiled code",
+    cause="While compiling there is no autograd graph yet.",
+    fix="Read it outside, or ask ``requires_grad``.",
+    see=("cookbook/07_compile/graph_breaks", "guide/graph"),
+)
+def compiled_grad_fn():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x.sin()
+        return y.sum() if y.grad_fn is not None else y
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_grad_fn)
+def compiled_asks_requires_grad():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x.sin()
+        return y.sum() if y.requires_grad else y
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "retain_grad was called in compiled code",
+    cause="The backward of a compiled graph is one function, and its intermediate tensors have no ``.grad``.",
+    fix="Return this gradient too, computed with ``torch.func``, or leave out ``fullgraph=True``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_retain_grad():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        hidden = x.sin()
+        hidden.retain_grad()
+        return hidden.square().sum(), hidden
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_retain_grad)
+def compiled_hidden_gradient():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        hidden_grad, value = torch.func.grad_and_value(lambda hidden: hidden.square().sum())(x.sin())
+        return value, hidden_grad
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A module with a backward hook was compiled",
+    cause="Backward hooks of modules are traced only together with compiled autograd.",
+    fix="""Remove the hook before compiling, or allow graph breaks by leaving out ``fullgraph=True``. A hook that only
+    reads ``grad_output`` can be put on the output tensor inside of ``forward``. A change made there also changes the
+    gradients of the parameters.""",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/02_changing_the_gradient/hooks"),
+)
+def compiled_module_hook():
+    layer = nn.Linear(3, 2)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    compiled(torch.randn(4, 3))
+
+
+@mends(compiled_module_hook)
+def compiled_module():
+    layer = nn.Linear(3, 2)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    compiled(torch.randn(4, 3))
+
+
+@raises(
+    "The handle of a hook was returned from compiled code",
+    cause="""What compiled code returns is rebuilt after the graph has run. The handle of a hook on a tensor that was
+    made inside has nothing to be rebuilt from. The text names the kind of what was returned.""",
+    fix="Return tensors only, or register the hook outside.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/02_changing_the_gradient/hooks"),
+)
+def compiled_hook_handle():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        return x.sin().register_hook(lambda grad: 2 * grad)
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_hook_handle)
+def compiled_hook():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        y = x.sin()
+        y.register_hook(lambda grad: 2 * grad)
+        return y.sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "Saved-tensor hooks were entered in compiled code",
+    cause="""PyTorch marks the context managers ``saved_tensors_hooks``, ``save_on_cpu`` and ``detect_anomaly`` as not
+    to be traced, and other functions with them. The text names the one that was called.""",
+    fix="Enter the context around the call of the compiled function.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/04_memory/saved_tensor_hooks", "check:saved_tensor_hooks"),
+)
+def compiled_save_on_cpu():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        with torch.autograd.graph.save_on_cpu():
+            return x.sin().sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_save_on_cpu)
+def compiled_inside_save_on_cpu():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.sin().sum()
+
+    with torch.autograd.graph.save_on_cpu():
+        loss(torch.randn(3, requires_grad=True)).backward()
+
+
+@raises(
+    "A pointer was passed to an operation in compiled code",
+    cause="""While compiling, tensors have no memory, so a call with ``x.data_ptr()`` cannot be recorded. The text is
+    the same for other arguments that a graph cannot hold, such as a ``torch.Generator``.""",
+    fix="Wrap the kernel as an operator with ``torch.library.custom_op``.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
+)
+def compiled_data_ptr():
+    @torch.compile(backend="eager", fullgraph=True)
+    def doubled(x):
+        return torch.add(x, x.data_ptr())
+
+    doubled(torch.randn(3))
+
+
+@mends(compiled_data_ptr)
+def compiled_operator():
+    @custom_op("cookbook::double", mutates_args=())
+    def double(x: Tensor) -> Tensor:
+        assert x.data_ptr()
+        return 2 * x
+
+    double.register_fake(torch.empty_like)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def doubled(x):
+        return double(x)
+
+    doubled(torch.randn(3))
+
+
+@raises(
+    "A function that must not be compiled was called in compiled code",
+    cause="""``torch.compiler.disable`` keeps a function out of graphs. The graph breaks there, and ``fullgraph=True``
+    forbids it.""",
+    fix="Leave out ``fullgraph=True``, or make the function an operator.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_disabled():
+    @torch.compiler.disable
+    def logged(x):
+        return 2 * x
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return logged(x).sum()
+
+    loss(torch.randn(3))
+
+
+@mends(compiled_disabled)
+def compiled_with_break():
+    @torch.compiler.disable
+    def logged(x):
+        return 2 * x
+
+    @torch.compile(backend="eager")
+    def loss(x):
+        return logged(x).sum()
+
+    loss(torch.randn(3))
+
+
+@raises(
+    "A custom operator without a fake kernel was compiled",
+    cause="""The compiler runs operators on fake tensors to learn the shape and dtype of their results. This operator
+    has nothing to run on them. Errors of a fake kernel, and of operations on tensors of the wrong shapes, appear in the
+    same frame of text, with another exception in the middle.""",
+    fix="Register a fake kernel: ``cube.register_fake(torch.empty_like)``.",
+    see=("cookbook/06_beyond_autograd/custom_operator", "check:opcheck"),
+)
+def compiled_no_fake():
+    @custom_op("cookbook::cube", mutates_args=())
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return cube(x).sum()
+
+    loss(torch.randn(3))
+
+
+@mends(compiled_no_fake)
+def compiled_with_fake():
+    @custom_op("cookbook::cube", mutates_args=())
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+    cube.register_fake(torch.empty_like)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return cube(x).sum()
+
+    loss(torch.randn(3))
+
+
+@raises(
+    "A compiled Function returned a gradient of the wrong shape",
+    cause="""The backward of a Function is run while compiling, to record it. The text holds the same exception as in
+    eager mode, behind the name of the backend, and calls every Function ``ApplyTemplate``.""",
+    fix="Mend the shape, here by not reducing it: each input's gradient has its input's shape.",
+    see=("cookbook/07_compile/torch_compile", "check:first_order"),
+)
+def compiled_gradient_shape():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output.sum().view(1, 1)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_gradient_shape)
+def compiled_gradient_right():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        return Double.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A second derivative was taken through compiled code",
+    cause="The backward that ``torch.compile`` makes is compiled code without a backward of its own.",
+    fix="""Compute second derivatives in eager mode; or take the first inside of the compiled function, with
+    ``torch.func.grad``.""",
+    see=("cookbook/07_compile/torch_compile", "guide/higher_order", "check:second_order"),
+)
+def compiled_double_backward():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def energy(x):
+        return x.sin().sum()
+
+    x = torch.randn(3, requires_grad=True)
+    (force,) = torch.autograd.grad(energy(x), x, create_graph=True)
+    force.square().sum().backward()
+
+
+@mends(compiled_double_backward)
+def compiled_force():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def force(x):
+        return torch.func.grad(lambda x: x.sin().sum())(x)
+
+    x = torch.randn(3, requires_grad=True)
+    force(x).square().sum().backward()
+
+
+@raises(
+    "A function was compiled too often",
+    cause="""A function is compiled again if something has changed that the graph was compiled for: here each new value
+    of a Python number, up to ``torch._dynamo.config.recompile_limit``, 8 by default. With ``fullgraph=True`` the next
+    one is an error; without, the rest runs in eager mode. The log names what changed.""",
+    fix="""Pass the changing number as a tensor, or let it be dynamic: without ``dynamic=False`` numbers become symbols
+    at their second value. Keep constant whatever else the log names.""",
+    see=("cookbook/07_compile/recompiling",),
+)
+def recompile_limit():
+    @torch.compile(backend="eager", fullgraph=True, dynamic=False)
+    def scaled(x, step):
+        return x * step
+
+    for step in range(20):
+        scaled(torch.ones(3), step)
+
+
+@mends(recompile_limit)
+def recompile_never():
+    @torch.compile(backend="eager", fullgraph=True, dynamic=False)
+    def scaled(x, step):
+        return x * step
+
+    for step in range(20):
+        scaled(torch.ones(3), torch.tensor(step))
+
+
+@raises(
+    "torch.compile was given an unknown backend",
+    cause="The name is not among the registered backends.",
+    fix='Use one that ``torch._dynamo.list_backends(None)`` names, such as ``"aot_eager"`` for debugging.',
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def unknown_backend():
+    torch.compile(torch.sin, backend="eager_aot")
+
+
+@mends(unknown_backend)
+def known_backend():
+    torch.compile(torch.sin, backend="aot_eager")
+
+
+@raises(
+    "torch.compile was given an unknown mode",
+    cause="The text lists the modes.",
+    fix="Pass one of them.",
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def unknown_mode():
+    torch.compile(torch.sin, mode="fast")
+
+
+@mends(unknown_mode)
+def known_mode():
+    torch.compile(torch.sin, mode="max-autotune")
+
+
+@raises(
+    "torch.compile was given a mode and options",
+    cause="A mode is a set of options, so only one of the two is accepted.",
+    fix="Pass the options that the mode stands for: ``torch._inductor.list_mode_options()`` lists them.",
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def mode_and_options():
+    torch.compile(torch.sin, mode="max-autotune", options={"max_autotune": True})
+
+
+@mends(mode_and_options)
+def options_only():
+    torch.compile(torch.sin, options=torch._inductor.list_mode_options("max-autotune"))
+
+
+@raises(
+    "A function was exported",
+    cause="``torch.export.export`` takes a module, whose parameters and buffers become part of the program.",
+    fix="Put the function into the ``forward`` of a module.",
+    see=("cookbook/07_compile/export",),
+)
+def export_of_function():
+    def model(x):
+        return x.sin()
+
+    torch.export.export(model, (torch.randn(3),))
+
+
+@mends(export_of_function)
+def export_of_module():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x.sin()
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@raises(
+    "The example arguments of an export are no tuple",
+    cause="They are passed on as positional arguments, so one argument is a tuple of one.",
+    fix="Write ``(x,)``.",
+    see=("cookbook/07_compile/export",),
+)
+def export_arguments():
+    x = torch.randn(4, 3)
+    torch.export.export(nn.Linear(3, 2), x)
+
+
+@mends(export_arguments)
+def export_argument_tuple():
+    x = torch.randn(4, 3)
+    torch.export.export(nn.Linear(3, 2), (x,))
+
+
+@raises(
+    "A module with an if on a tensor was exported",
+    cause="The exported graph has one path for all values, and which one the ``if`` takes depends on them.",
+    fix="""Choose with ``torch.where``, or with ``torch.cond``. ``torch.where`` computes both sides: if one has an
+    infinite derivative, the gradient is NaN, even where the other is chosen.""",
+    see=("cookbook/07_compile/export",),
+)
+def export_branch():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@mends(export_branch)
+def export_where():
+    class Model(nn.Module):
+        def forward(self, x):
+            return torch.where(x.sum() > 0, x, -x)
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@raises(
+    "A module that goes through NumPy was exported",
+    cause="Exporting runs the module on fake tensors, which hold no numbers for NumPy to see.",
+    fix="Wrap the code as an operator with ``torch.library.custom_op``.",
+    see=("cookbook/07_compile/export", "cookbook/06_beyond_autograd/custom_operator"),
+)
+def export_numpy():
+    class Model(nn.Module):
+        def forward(self, x):
+            return torch.from_numpy(x.numpy() * 2)
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@mends(export_numpy)
+def export_operator():
+    @custom_op("cookbook::double", mutates_args=())
+    def double(x: Tensor) -> Tensor:
+        return torch.from_numpy(x.numpy() * 2)
+
+    double.register_fake(torch.empty_like)
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return double(x)
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@raises(
+    "A module that reads a pointer was exported",
+    cause="Exporting runs the module on fake tensors, which have no memory.",
+    fix="Wrap the kernel that takes the pointer as an operator with ``torch.library.custom_op``.",
+    see=("cookbook/07_compile/export", "cookbook/06_beyond_autograd/custom_operator"),
+)
+def export_pointer():
+    class Model(nn.Module):
+        def forward(self, x):
+            return 2 * x if x.data_ptr() else x
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@mends(export_pointer)
+def export_kernel():
+    @custom_op("cookbook::double", mutates_args=())
+    def double(x: Tensor) -> Tensor:
+        return 2 * x if x.data_ptr() else x.clone()
+
+    double.register_fake(torch.empty_like)
+
+    class Model(nn.Module):
+        def forward(self, x):
+            return double(x)
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@raises(
+    "A dimension that was to be dynamic was fixed by the code",
+    cause="``Dim`` promises that the program works for every size, and ``view(3, 1)`` works for 3 only.",
+    fix="Write the size as that of the tensor, or declare the dimension static.",
+    see=("cookbook/07_compile/export",),
+)
+def export_specialized():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x.view(3, 1)
+
+    batch = torch.export.Dim("batch")
+    torch.export.export(Model(), (torch.randn(3),), dynamic_shapes=({0: batch},))
+
+
+@mends(export_specialized)
+def export_dynamic():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x.view(-1, 1)
+
+    batch = torch.export.Dim("batch")
+    torch.export.export(Model(), (torch.randn(3),), dynamic_shapes=({0: batch},))
+
+
+@raises(
+    "dynamic_shapes has another structure than the arguments",
+    cause="It has one entry for each argument of ``forward``: a tuple in its order, or a dictionary by name.",
+    fix="Give one entry for each; ``None`` is that of an argument without dynamic dimensions.",
+    see=("cookbook/07_compile/export",),
+)
+def export_shapes_structure():
+    class Model(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    batch = torch.export.Dim("batch")
+    torch.export.export(Model(), (torch.randn(3),), dynamic_shapes=({0: batch}, None))
+
+
+@mends(export_shapes_structure)
+def export_shapes_match():
+    class Model(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    batch = torch.export.Dim("batch")
+    torch.export.export(Model(), (torch.randn(3),), dynamic_shapes=({0: batch},))
+
+
+@raises(
+    "An exported program was called with another shape",
+    cause="Without ``dynamic_shapes`` the program is for the shapes of the example, and checks them.",
+    fix="Export with ``dynamic_shapes``.",
+    see=("cookbook/07_compile/export",),
+)
+def exported_other_shape():
+    class Model(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    program = torch.export.export(Model(), (torch.randn(3),))
+    program.module()(torch.randn(4))
+
+
+@mends(exported_other_shape)
+def exported_any_shape():
+    class Model(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    program = torch.export.export(Model(), (torch.randn(3),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    program.module()(torch.randn(4))
+
+
+@raises(
+    "A module that stores a tensor on itself was exported",
+    warning=True,
+    cause="""An exported program has parameters and buffers. A tensor assigned to an ordinary attribute is left behind,
+    and the export only warns.""",
+    fix="Register a buffer and write to that, or return the tensor.",
+    see=("cookbook/07_compile/export",),
+)
+def export_attribute():
+    class Model(nn.Module):
+        def forward(self, x):
+            self.last = x.sin()
+            return self.last
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@mends(export_attribute)
+def export_returned():
+    class Model(nn.Module):
+        def forward(self, x):
+            return x.sin()
+
+    torch.export.export(Model(), (torch.randn(3),))
+
+
+@raises(
+    "A fake tensor met a real one",
+    cause="""Code that runs on fake tensors found a tensor with data: one made before the mode was entered, or a
+    constant kept in a module or a closure.""",
+    fix="Make all tensors in the same mode, or convert: ``mode.from_tensor(x)``.",
+    see=("cookbook/07_compile/export",),
+)
+def fake_mixed():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    weight = torch.randn(3)
+    with FakeTensorMode():
+        x = torch.randn(3)
+        x * weight
+
+
+@mends(fake_mixed)
+def fake_converted():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    weight = torch.randn(3)
+    with FakeTensorMode() as mode:
+        x = torch.randn(3)
+        x * mode.from_tensor(weight)
+
+
+@raises(
+    "The value of a fake tensor was asked for",
+    cause="""A fake tensor has a shape, a dtype and a device, and no numbers. ``item()``, ``bool(x)`` and ``int(x)``
+    want one. The text names the operator behind them.""",
+    fix="Compute with tensors, or do this outside of the mode.",
+    see=("cookbook/07_compile/export",),
+)
+def fake_value():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.randn(3)
+        x / x.norm().item()
+
+
+@mends(fake_value)
+def fake_without_value():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x = torch.randn(3)
+        x / x.norm()
+
+
+@raises(
+    "A shape that depends on the values of a fake tensor was asked for",
+    cause="Without numbers, how many are not zero is not known. The text names the operator.",
+    fix="""Give the mode a ``ShapeEnv``, which stands for such sizes by symbols, as ``torch.compile`` and
+    ``torch.export`` do.""",
+    see=("cookbook/07_compile/export",),
+)
+def fake_dynamic_shape():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        torch.randn(3).nonzero()
+
+
+@mends(fake_dynamic_shape)
+def fake_symbolic_shape():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    with FakeTensorMode(shape_env=ShapeEnv()):
+        torch.randn(3).nonzero()
+
+
+@raises(
+    "A traced module with a custom Function was saved",
+    cause="``torch.jit.trace`` keeps a call of your Python class in its graph, and a file can hold no Python.",
+    fix="Let the forward use plain operations while tracing: ``if torch.jit.is_tracing(): return x.clamp(-1, 1)``, or "
+    "make the Function a custom operator. For a new project, use ``torch.export``, which records what the Function "
+    "computes.",
+    see=("cookbook/07_compile/export",),
+)
+def traced_function_saved():
+    class Clip(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    traced = torch.jit.trace(lambda x: Clip.apply(x), torch.randn(3))
+    torch.jit.save(traced, io.BytesIO())
+
+
+@mends(traced_function_saved)
+def traced_operations_saved():
+    class Clip(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    def clip(x):
+        return x.clamp(-1, 1) if torch.jit.is_tracing() else Clip.apply(x)
+
+    traced = torch.jit.trace(clip, torch.randn(3))
+    torch.jit.save(traced, io.BytesIO())
+
+
+@raises(
+    "A traced function uses a tensor from outside that requires grad",
+    cause="``torch.jit.trace`` stores tensors that are neither inputs nor parameters of the traced module as "
+    "constants, and constants cannot require grad.",
+    fix="Pass the tensor as an input, or make it a parameter of the module that is traced. If it should not train, use "
+    "``weight.detach()``. A gradient computed inside of forward is better traced by ``make_fx``.",
+    see=("cookbook/07_compile/export",),
+)
+def traced_constant():
+    weight = torch.randn(3, requires_grad=True)
+    torch.jit.trace(lambda x: x * weight, torch.randn(3))
+
+
+@mends(traced_constant)
+def traced_input():
+    weight = torch.randn(3, requires_grad=True)
+    torch.jit.trace(lambda x, weight: x * weight, (torch.randn(3), weight))
+
+
+@raises(
+    "Anomaly mode was entered in compiled code",
+    cause="Anomaly mode checks the values of each gradient when backward runs. The compiler traces without values, so "
+    "it does not trace the context.",
+    fix="Look for nan without the compiler: run the function itself under ``torch.autograd.set_detect_anomaly(True)``, "
+    'or set ``torch.compiler.set_stance("force_eager")`` for the run.',
+    see=("guide/debugging", "guide/nonfinite"),
+)
+def compiled_anomaly():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss_of(x):
+        with torch.autograd.detect_anomaly():
+            return x.sin().sum()
+
+    loss_of(torch.randn(3, requires_grad=True)).backward()
+
+
+@mends(compiled_anomaly)
+def eager_anomaly():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss_of(x):
+        return x.sin().sum()
+
+    torch.compiler.set_stance("force_eager")
+    with torch.autograd.set_detect_anomaly(True):
+        loss_of(torch.randn(3, requires_grad=True)).backward()

@@ -1,0 +1,2026 @@
+"""Running backward."""
+
+import copy
+from collections import OrderedDict
+
+import torch
+from docs.errors.programs import mends, raises
+from torch import nn
+from torch.autograd import Function
+from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
+from torch.utils.checkpoint import checkpoint
+
+
+@raises(
+    "Nothing in the graph of the loss requires grad",
+    cause="The tensor that backward starts from was not recorded: no input requires grad, or it was computed under "
+    "``no_grad`` or ``inference_mode``, from detached tensors, through integers, inside the forward of a Function, or "
+    "by a Function that got its tensors in a list or marked its output as not differentiable. Or it is a gradient that "
+    "was computed without ``create_graph=True``.",
+    fix="Print ``requires_grad`` along the way from the parameters to the loss; the first ``False`` is the place. For "
+    "a gradient of a gradient, give ``create_graph=True`` to the first.",
+    see=("guide/graph", "guide/grad_modes"),
+)
+def nothing_requires_grad():
+    model = nn.Linear(3, 1)
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        prediction = model(x)
+    loss = prediction.square().mean()
+    loss.backward()
+
+
+@mends(nothing_requires_grad)
+def model_requires_grad():
+    model = nn.Linear(3, 1)
+    x = torch.randn(4, 3)
+    prediction = model(x)
+    loss = prediction.square().mean()
+    loss.backward()
+
+
+@raises(
+    "A checkpoint with reentrant recomputation has frozen inputs",
+    cause="``checkpoint(..., use_reentrant=True)`` returns a result that requires grad only if one of its inputs does; "
+    "parameters inside do not count. With a frozen base model (LoRA, adapters, a frozen embedding) no input does, so "
+    "the graph ends there, although parameters inside are trained.",
+    fix="Pass ``use_reentrant=False`` to ``checkpoint``; in ``transformers``, "
+    "``gradient_checkpointing_kwargs={'use_reentrant': False}``, or call ``model.enable_input_require_grads()``. "
+    "``loss.requires_grad_()`` only hides it: nothing would be trained.",
+    see=("guide/training",),
+)
+def frozen_under_checkpoint():
+    base, adapter = nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 3)
+    x = torch.randn(4, 3)
+    hidden = base(x)
+    y = checkpoint(lambda h: h + adapter(h), hidden, use_reentrant=True)
+    y.square().mean().backward()
+
+
+@mends(frozen_under_checkpoint)
+def frozen_under_other_checkpoint():
+    base, adapter = nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 3)
+    x = torch.randn(4, 3)
+    hidden = base(x)
+    y = checkpoint(lambda h: h + adapter(h), hidden, use_reentrant=False)
+    y.square().mean().backward()
+
+
+@raises(
+    "backward was called on a tensor with several elements",
+    cause="Backward computes the product of a vector with the Jacobian. The vector defaults to 1 for a single element "
+    "only.",
+    fix="Reduce the loss to one number (``.sum()``, ``.mean()``), or give the vector: ``y.backward(gradient=v)``.",
+    see=("guide/backward",),
+)
+def loss_not_scalar():
+    model = nn.Linear(3, 1)
+    x, target = torch.randn(4, 3), torch.randn(4, 1)
+    loss = (model(x) - target).square()
+    loss.backward()
+
+
+@mends(loss_not_scalar)
+def loss_scalar():
+    model = nn.Linear(3, 1)
+    x, target = torch.randn(4, 3), torch.randn(4, 1)
+    loss = (model(x) - target).square()
+    loss.mean().backward()
+
+
+@raises(
+    "backward was called on a complex number",
+    cause="A complex loss has no direction of steepest descent, so that no gradient is assumed for it.",
+    fix="Make the loss real: ``.abs()``, ``.real``, or ``.abs().square()``.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+)
+def loss_complex():
+    signal = torch.randn(8, requires_grad=True)
+    spectrum = torch.fft.fft(signal)
+    loss = spectrum.square().sum()
+    loss.backward()
+
+
+@mends(loss_complex)
+def loss_real():
+    signal = torch.randn(8, requires_grad=True)
+    spectrum = torch.fft.fft(signal)
+    loss = spectrum.abs().square().sum()
+    loss.backward()
+
+
+@raises(
+    "The gradient given to backward has another shape than the output",
+    cause="The vector has one element for each element of the output. It is not broadcast. The function that "
+    "``torch.func.vjp`` returns says the same of its cotangents.",
+    fix="Give a tensor of the shape of the output, such as ``torch.ones_like(y)``.",
+    see=("guide/backward",),
+)
+def vector_of_other_shape():
+    x = torch.randn(4, 3, requires_grad=True)
+    y = x.exp()
+    weights = torch.tensor([1.0, 0.5, 0.25])
+    y.backward(weights)
+
+
+@mends(vector_of_other_shape)
+def vector_of_same_shape():
+    x = torch.randn(4, 3, requires_grad=True)
+    y = x.exp()
+    weights = torch.tensor([1.0, 0.5, 0.25])
+    y.backward(weights.expand_as(y))
+
+
+@raises(
+    "A complex output was given a real gradient, or the other way round",
+    cause="Output and gradient are both complex or both real. Between precisions, the engine converts.",
+    fix="Give a gradient of the output's dtype: ``torch.ones_like(y)``.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+)
+def vector_real():
+    x = torch.randn(4, requires_grad=True)
+    y = torch.fft.fft(x)
+    y.backward(torch.ones(4))
+
+
+@mends(vector_real)
+def vector_complex():
+    x = torch.randn(4, requires_grad=True)
+    y = torch.fft.fft(x)
+    y.backward(torch.ones_like(y))
+
+
+@raises(
+    "The gradient given to backward is not a tensor",
+    cause="``backward`` and ``torch.autograd.grad`` take tensors, or ``None`` for the 1 of a single element, not "
+    "numbers, arrays or nested lists.",
+    fix="Make it a tensor of the shape of the output.",
+    see=("guide/backward",),
+)
+def vector_is_list():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y.backward([1.0, 0.5, 0.25])
+
+
+@mends(vector_is_list)
+def vector_is_tensor():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y.backward(torch.tensor([1.0, 0.5, 0.25]))
+
+
+@raises(
+    "Fewer gradients than outputs",
+    cause="``torch.autograd.backward`` and ``torch.autograd.grad`` take one gradient for each output, or none at all. "
+    "Too many are not noticed: those at the end are ignored.",
+    fix="Give as many, with ``None`` for outputs of one element.",
+    see=("guide/backward",),
+)
+def vectors_too_few():
+    x = torch.randn(3, requires_grad=True)
+    loss, penalty = x.exp().sum(), x.square().sum()
+    torch.autograd.backward([loss, penalty], [torch.tensor(1.0)])
+
+
+@mends(vectors_too_few)
+def vectors_for_all():
+    x = torch.randn(3, requires_grad=True)
+    loss, penalty = x.exp().sum(), x.square().sum()
+    torch.autograd.backward([loss, penalty], [torch.tensor(1.0), torch.tensor(0.1)])
+
+
+@raises(
+    "The gradient given to backward is on another device",
+    cause="The vector is not moved to the device of the output, unless it has no dimensions. Here it is the device "
+    "``meta``, which every machine has.",
+    fix="Make it there: ``torch.ones_like(y)``.",
+    see=("guide/backward",),
+)
+def vector_on_other_device():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y.backward(torch.ones(3, device="meta"))
+
+
+@mends(vector_on_other_device)
+def vector_on_same_device():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y.backward(torch.ones_like(y))
+
+
+@raises(
+    "backward ran twice through the same graph",
+    cause="The first backward frees the saved tensors. Two losses that share a part of the graph, a state carried "
+    "from step to step without ``detach``, and tensors computed once before the loop are the usual ways to run "
+    "through it again. Reading saved tensors of a node by hand after backward gives the same message.",
+    fix="Compute the shared part again, add the losses and run backward once, or ``detach`` the state. "
+    "``retain_graph=True`` on all but the last backward keeps the tensors, and their memory.",
+    see=("guide/backward", "guide/training", "check:backward_twice"),
+)
+def backward_again():
+    model = nn.Linear(3, 3)
+    hidden = model(torch.randn(4, 3)).tanh()
+    loss, penalty = hidden.mean(), hidden.square().mean()
+    loss.backward()
+    penalty.backward()
+
+
+@mends(backward_again)
+def backward_of_sum():
+    model = nn.Linear(3, 3)
+    hidden = model(torch.randn(4, 3)).tanh()
+    loss, penalty = hidden.mean(), hidden.square().mean()
+    (loss + penalty).backward()
+
+
+@raises(
+    "A state kept from one iteration to the next still has its graph",
+    cause="The hidden state of a recurrent network, a memory or a running average was computed in the last iteration, "
+    "and is used in this one. Backward goes on into the graph of the last iteration, whose saved tensors are gone.",
+    fix="Detach the state where the next iteration takes it over: ``state = state.detach()``, for an LSTM each of the "
+    "pair. ``retain_graph=True`` is no fix here: the graph would grow with every iteration, and so would time and "
+    "memory.",
+    see=("guide/training",),
+)
+def state_kept():
+    cell = nn.RNNCell(3, 4)
+    state = torch.zeros(2, 4)
+    for _ in range(2):
+        state = cell(torch.randn(2, 3), state)
+        state.square().mean().backward()
+
+
+@mends(state_kept)
+def state_detached():
+    cell = nn.RNNCell(3, 4)
+    state = torch.zeros(2, 4)
+    for _ in range(2):
+        state = cell(torch.randn(2, 3), state.detach())
+        state.square().mean().backward()
+
+
+@raises(
+    "A result that backward needs was changed in place",
+    cause="The operation that the message names saved its own output (as ``exp``, ``tanh``, ``sigmoid`` and ``sqrt`` "
+    "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
+    "message names the last recorded operation that wrote to that input: often the in-place operation itself. "
+    "``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
+    fix="Change a copy: ``y = y + 1`` in place of ``y += 1``. An input can also be changed before it is used. Run "
+    "backward before ``optimizer.step()``.",
+    see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
+)
+def result_changed():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y += 1
+    y.sum().backward()
+
+
+@mends(result_changed)
+def result_kept():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y = y + 1
+    y.sum().backward()
+
+
+@raises(
+    "An input or a parameter that backward needs was changed in place",
+    cause="The tensor with that shape was saved in the forward pass, and changed before backward, under ``no_grad`` "
+    "as well. No operation is named, since it is a leaf: data in a buffer that is reused, or a parameter after "
+    "``optimizer.step()``.",
+    fix="Run backward before the change, or give the operation a copy: ``buffer.clone()``.",
+    see=("guide/graph", "guide/training", "check:later_writes"),
+)
+def input_changed():
+    weight = torch.randn(3, requires_grad=True)
+    buffer = torch.empty(3)
+    loss = 0.0
+    for step in range(2):
+        buffer.fill_(step)
+        loss = loss + (weight * buffer).sum()
+    loss.backward()
+
+
+@mends(input_changed)
+def input_copied():
+    weight = torch.randn(3, requires_grad=True)
+    buffer = torch.empty(3)
+    loss = 0.0
+    for step in range(2):
+        buffer.fill_(step)
+        loss = loss + (weight * buffer.clone()).sum()
+    loss.backward()
+
+
+@raises(
+    "optimizer.step() changed a weight between forward and backward",
+    cause="``optimizer.step()`` writes the new weights into the old ones. The graph of the second loss was made with "
+    "the old weights and needs them for its gradient. The tensor in the message is a weight: the shape is one of your "
+    "parameters, and an ``nn.Linear`` is named by its transpose (``AsStridedBackward0``, ``TBackward``). In a GAN, it "
+    "is a weight of the discriminator, through which the generator's loss goes. Old releases of torch (before 1.5) "
+    "did not notice, and computed a wrong gradient.",
+    fix="Run all ``backward()`` calls of graphs that use the old weights before the first ``step()``; or compute the "
+    "second loss again after the step. For a GAN: ``detach()`` the fake sample for the discriminator's loss, and run "
+    "the discriminator again for the generator's. Changing ``inplace=True`` of an activation, or a ``clone()`` of its "
+    "result, does not help.",
+    see=("guide/training",),
+)
+def stepped_before_backward():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(5, 3)
+    first, second = model(x).mean(), model(x).square().mean()
+    first.backward()
+    optimizer.step()
+    second.backward()
+
+
+@mends(stepped_before_backward)
+def backward_before_step():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    x = torch.randn(5, 3)
+    first, second = model(x).mean(), model(x).square().mean()
+    first.backward()
+    second.backward()
+    optimizer.step()
+
+
+@raises(
+    "Anomaly mode points at the operation whose saved tensor was changed in place",
+    cause="The same as without anomaly mode. Above it, a warning shows the traceback of the operation that saved the "
+    "tensor; the change itself came later, and no line of it is shown.",
+    fix="Look for what changes that tensor after the line that the warning shows.",
+    see=("guide/debugging", "guide/nonfinite"),
+)
+def result_changed_anomaly():
+    x = torch.randn(3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        y = x.exp()
+        y += 1
+        y.sum().backward()
+
+
+@mends(result_changed_anomaly)
+def result_kept_anomaly():
+    x = torch.randn(3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        y = x.exp()
+        y = y + 1
+        y.sum().backward()
+
+
+@raises(
+    "A leaf that requires grad was changed in place",
+    cause="The value that the gradient would belong to would be gone.",
+    fix="For an update, change it under ``torch.no_grad()``. For a computation, work out of place or on ``x.clone()``.",
+    see=("guide/graph", "guide/grad_modes"),
+)
+def leaf_changed():
+    weight = torch.randn(3, requires_grad=True)
+    weight.square().sum().backward()
+    weight -= 0.1 * weight.grad
+
+
+@mends(leaf_changed)
+def leaf_updated():
+    weight = torch.randn(3, requires_grad=True)
+    weight.square().sum().backward()
+    with torch.no_grad():
+        weight -= 0.1 * weight.grad
+
+
+@raises(
+    "A view of a leaf that requires grad was changed in place",
+    cause="Indexing, ``view``, ``.T`` and slices give views; to write to one changes the leaf itself.",
+    fix="For an initialization or an update, write under ``torch.no_grad()``. For a computation, write to "
+    "``x.clone()``.",
+    see=("guide/graph", "guide/grad_modes"),
+)
+def leaf_view_changed():
+    embedding = torch.randn(5, 3, requires_grad=True)
+    embedding[0] = 0.0
+
+
+@mends(leaf_view_changed)
+def leaf_view_initialized():
+    embedding = torch.randn(5, 3, requires_grad=True)
+    with torch.no_grad():
+        embedding[0] = 0.0
+
+
+@raises(
+    "One of several views from unbind, chunk or split was changed in place",
+    cause="The views come from one call with several outputs, for which autograd cannot rewrite the history. "
+    "Iterating over a tensor calls ``unbind``. A Function that returns several views of its input gives the same "
+    "message.",
+    fix="Work out of place, or take each view by itself: ``y[i]``, ``y.narrow(...)``.",
+    see=("guide/graph",),
+)
+def several_views_changed():
+    x = torch.randn(2, 3, requires_grad=True)
+    y = 2 * x
+    for row in y:
+        row += 1
+
+
+@mends(several_views_changed)
+def single_view_changed():
+    x = torch.randn(2, 3, requires_grad=True)
+    y = 2 * x
+    for i in range(len(y)):
+        y[i] += 1
+    y.sum().backward()
+
+
+@raises(
+    "A tensor was changed in place after unbind, chunk or split gave views of it",
+    cause="The views come from one call with several outputs, for which autograd cannot replay the view on the new "
+    "value. The message comes when a view is used, not at the change.",
+    fix="Change the tensor before it is split, or out of place.",
+    see=("guide/graph",),
+)
+def split_then_changed():
+    x = torch.randn(4, requires_grad=True)
+    y = 2 * x
+    first, _ = y.chunk(2)
+    y += 1
+    first.sum().backward()
+
+
+@mends(split_then_changed)
+def changed_then_split():
+    x = torch.randn(4, requires_grad=True)
+    y = 2 * x
+    y += 1
+    first, _ = y.chunk(2)
+    first.sum().backward()
+
+
+@raises(
+    "A view made under no_grad was changed in place outside",
+    cause="The view was made without a record, and the change would have to be recorded. PyTorch does not guess which "
+    "is meant.",
+    fix="Make the view and the change in the same mode.",
+    see=("guide/grad_modes",),
+)
+def no_grad_view_changed():
+    x = torch.randn(2, 3, requires_grad=True)
+    y = 2 * x
+    with torch.no_grad():
+        row = y[0]
+    row += 1
+
+
+@mends(no_grad_view_changed)
+def recorded_view_changed():
+    x = torch.randn(2, 3, requires_grad=True)
+    y = 2 * x
+    row = y[0]
+    row += 1
+    y.sum().backward()
+
+
+@raises(
+    "A tensor was changed in place after a view of it was made under no_grad",
+    cause="The view was made without a record, so that it is not clear whether it should follow the change. The "
+    "message comes when its ``grad_fn`` is needed, not at the change.",
+    fix="Make the view outside ``no_grad``, after the change, or ``detach`` it.",
+    see=("guide/grad_modes",),
+)
+def no_grad_base_changed():
+    x = torch.randn(2, 3, requires_grad=True)
+    y = 2 * x
+    with torch.no_grad():
+        row = y[0]
+    y += 1
+    row.sum().backward()
+
+
+@mends(no_grad_base_changed)
+def recorded_base_changed():
+    x = torch.randn(2, 3, requires_grad=True)
+    y = 2 * x
+    y += 1
+    row = y[0]
+    row.sum().backward()
+
+
+@raises(
+    "A view made in inference mode was changed in place outside",
+    cause="The view was made of a normal tensor, without a record, and the change would have to be recorded.",
+    fix="Make the view and the change in the same mode.",
+    see=("guide/grad_modes",),
+)
+def inference_view_changed():
+    table = torch.zeros(2, 3)
+    bias = torch.randn(3, requires_grad=True)
+    with torch.inference_mode():
+        row = table[0]
+    row += bias
+
+
+@mends(inference_view_changed)
+def normal_view_changed():
+    table = torch.zeros(2, 3)
+    bias = torch.randn(3, requires_grad=True)
+    row = table[0]
+    row += bias
+    table.sum().backward()
+
+
+@raises(
+    "A tensor was changed in place after a view of it was made in inference mode",
+    cause="The view was made without a record, so that it is not clear whether it should follow the change.",
+    fix="Make the view outside ``inference_mode``, after the change.",
+    see=("guide/grad_modes",),
+)
+def inference_base_changed():
+    table = torch.zeros(2, 3)
+    bias = torch.randn(3, requires_grad=True)
+    with torch.inference_mode():
+        row = table[0]
+    table += bias
+    row.sum().backward()
+
+
+@mends(inference_base_changed)
+def normal_base_changed():
+    table = torch.zeros(2, 3)
+    bias = torch.randn(3, requires_grad=True)
+    table += bias
+    row = table[0]
+    row.sum().backward()
+
+
+@raises(
+    "A tensor made in inference mode was used in a computation that is recorded",
+    cause="An inference tensor has no version counter, so that it cannot be saved for backward, not even as a "
+    "constant factor.",
+    fix="Make it under ``torch.no_grad()`` instead, or use ``features.clone()`` outside of inference mode.",
+    see=("guide/grad_modes",),
+)
+def inference_tensor_saved():
+    backbone, head = nn.Linear(3, 3), nn.Linear(3, 1)
+    x = torch.randn(4, 3)
+    with torch.inference_mode():
+        features = backbone(x)
+    head(features)
+
+
+@mends(inference_tensor_saved)
+def no_grad_tensor_saved():
+    backbone, head = nn.Linear(3, 3), nn.Linear(3, 1)
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        features = backbone(x)
+    head(features).sum().backward()
+
+
+@raises(
+    "A tensor made in inference mode was changed in place outside",
+    cause="An inference tensor can be changed in inference mode only. Here it is a ``.grad``: backward ran in "
+    "inference mode, and the next backward adds to it. A buffer of a model that was made or replaced there is "
+    "the other usual case; one that was changed in place there stays a normal tensor.",
+    fix="Run backward outside of inference mode. Make state under ``torch.no_grad()``, or ``clone`` it outside.",
+    see=("guide/grad_modes", "guide/training"),
+)
+def inference_grad_changed():
+    weight = torch.randn(3, requires_grad=True)
+    loss = weight.square().sum()
+    with torch.inference_mode():
+        loss.backward()
+    loss = weight.square().sum()
+    loss.backward()
+
+
+@mends(inference_grad_changed)
+def normal_grad_changed():
+    weight = torch.randn(3, requires_grad=True)
+    loss = weight.square().sum()
+    loss.backward()
+    loss = weight.square().sum()
+    loss.backward()
+
+
+@raises(
+    "requires_grad was set on a tensor made in inference mode",
+    cause="An inference tensor stays one after the block, and cannot become part of a graph.",
+    fix="Clone it outside: ``noise.clone().requires_grad_()``.",
+    see=("guide/grad_modes",),
+)
+def inference_requires_grad():
+    with torch.inference_mode():
+        noise = torch.randn(3)
+    noise.requires_grad_()
+
+
+@mends(inference_requires_grad)
+def clone_requires_grad():
+    with torch.inference_mode():
+        noise = torch.randn(3)
+    noise.clone().requires_grad_().sum().backward()
+
+
+@raises(
+    "The version of a tensor made in inference mode was read",
+    cause="Inference tensors do not count their in-place changes.",
+    fix="Ask ``tensor.is_inference()`` first, or clone it outside of inference mode.",
+    see=("guide/grad_modes",),
+)
+def inference_version():
+    with torch.inference_mode():
+        cache = torch.zeros(3)
+    cache._version  # noqa: B018
+
+
+@mends(inference_version)
+def clone_version():
+    with torch.inference_mode():
+        cache = torch.zeros(3)
+    cache.clone()._version  # noqa: B018
+
+
+@raises(
+    "torch.autograd.grad was asked for an input that the output does not depend on",
+    cause="No path leads from the output to the tensor at this index (from 0): it was not used, it is a copy or a view "
+    "of the tensor that was, it was changed in place after its use, it was detached on the way, or a Function returned "
+    "``None`` for it.",
+    fix="Check which tensor goes into the computation. If it may be unused, ``allow_unused=True`` gives ``None``, and "
+    "``materialize_grads=True`` zeros.",
+    see=("guide/backward",),
+)
+def input_not_used():
+    weight = torch.randn(3, requires_grad=True)
+    bias = torch.zeros((), requires_grad=True)
+    x = torch.randn(4, 3)
+    loss = (x @ weight).square().mean()
+    torch.autograd.grad(loss, [weight, bias])
+
+
+@mends(input_not_used)
+def input_used():
+    weight = torch.randn(3, requires_grad=True)
+    bias = torch.zeros((), requires_grad=True)
+    x = torch.randn(4, 3)
+    loss = (x @ weight + bias).square().mean()
+    torch.autograd.grad(loss, [weight, bias])
+
+
+@raises(
+    "torch.autograd.grad was asked for an input that does not require grad",
+    cause="One of the inputs has ``requires_grad=False``: it was never set, or the tensor is a detached copy.",
+    fix="Call ``x.requires_grad_()`` before the computation, not after it.",
+    see=("guide/backward", "guide/graph"),
+)
+def input_without_grad():
+    weight = torch.randn(3, requires_grad=True)
+    x = torch.randn(3)
+    loss = (weight * x).sum().square()
+    torch.autograd.grad(loss, x)
+
+
+@mends(input_without_grad)
+def input_with_grad():
+    weight = torch.randn(3, requires_grad=True)
+    x = torch.randn(3).requires_grad_()
+    loss = (weight * x).sum().square()
+    torch.autograd.grad(loss, x)
+
+
+@raises(
+    "torch.autograd.grad was given no inputs",
+    cause="The list of inputs is empty, often because a filter such as ``requires_grad`` let nothing pass, or a "
+    "generator of parameters had already run to its end.",
+    fix="Keep the parameters in a list, and see that it is not empty.",
+    see=("guide/backward",),
+)
+def inputs_empty_grad():
+    model = nn.Linear(3, 1).requires_grad_(False)
+    x = torch.randn(4, 3, requires_grad=True)
+    loss = model(x).sum()
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    torch.autograd.grad(loss, trainable)
+
+
+@mends(inputs_empty_grad)
+def inputs_given_grad():
+    model = nn.Linear(3, 1)
+    x = torch.randn(4, 3, requires_grad=True)
+    loss = model(x).sum()
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    torch.autograd.grad(loss, trainable)
+
+
+@raises(
+    "backward was given an empty list of inputs",
+    cause="``inputs`` names the tensors whose ``.grad`` is filled; an empty list is taken for a mistake, not for "
+    "*all* or *none*.",
+    fix="Leave ``inputs`` out for all leaves, or give at least one tensor.",
+    see=("guide/backward",),
+)
+def inputs_empty_backward():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).sum()
+    frozen = {"weight", "bias"}
+    trainable = [p for name, p in model.named_parameters() if name not in frozen]
+    loss.backward(inputs=trainable)
+
+
+@mends(inputs_empty_backward)
+def inputs_given_backward():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).sum()
+    frozen = {"weight"}
+    trainable = [p for name, p in model.named_parameters() if name not in frozen]
+    loss.backward(inputs=trainable)
+
+
+@raises(
+    "The inputs of backward are names, not tensors",
+    cause="``inputs`` of ``backward`` and ``torch.autograd.grad`` takes tensors or gradient edges. Iterating over a "
+    "``ParameterDict`` gives its keys.",
+    fix="Give the tensors: ``inputs=list(parameters.values())``.",
+    see=("guide/backward",),
+)
+def inputs_are_names():
+    parameters = nn.ParameterDict({"scale": nn.Parameter(torch.ones(3))})
+    loss = parameters["scale"].square().sum()
+    loss.backward(inputs=parameters)
+
+
+@mends(inputs_are_names)
+def inputs_are_tensors():
+    parameters = nn.ParameterDict({"scale": nn.Parameter(torch.ones(3))})
+    loss = parameters["scale"].square().sum()
+    loss.backward(inputs=list(parameters.values()))
+
+
+@raises(
+    "The inputs of backward are in a mapping that is not a dict",
+    cause="``inputs`` may be a ``dict`` whose values are tensors. Other mappings are refused, ``OrderedDict`` among "
+    "them.",
+    fix="Give ``dict(inputs)``, or a list of the values.",
+    see=("guide/backward",),
+)
+def inputs_ordered_backward():
+    weights = OrderedDict(scale=torch.ones(3, requires_grad=True))
+    loss = weights["scale"].square().sum()
+    loss.backward(inputs=weights)
+
+
+@mends(inputs_ordered_backward)
+def inputs_dict_backward():
+    weights = {"scale": torch.ones(3, requires_grad=True)}
+    loss = weights["scale"].square().sum()
+    loss.backward(inputs=weights)
+
+
+@raises(
+    "The inputs of torch.autograd.grad are in a mapping that is not a dict",
+    cause="``inputs`` may be a ``dict`` whose values are tensors. Other mappings are refused, ``OrderedDict`` among "
+    "them, and so a ``state_dict``.",
+    fix="Give ``dict(inputs)``, or a list of the values. The tensors of a ``state_dict`` are detached: give "
+    "``dict(model.named_parameters())`` in its place.",
+    see=("guide/backward", "cookbook/05_higher_order/maml"),
+)
+def inputs_ordered_grad():
+    weights = OrderedDict(scale=torch.ones(3, requires_grad=True))
+    loss = weights["scale"].square().sum()
+    torch.autograd.grad(loss, weights)
+
+
+@mends(inputs_ordered_grad)
+def inputs_dict_grad():
+    weights = {"scale": torch.ones(3, requires_grad=True)}
+    loss = weights["scale"].square().sum()
+    torch.autograd.grad(loss, weights)
+
+
+@raises(
+    "materialize_grads and allow_unused=False contradict each other",
+    cause="``materialize_grads=True`` gives zeros for inputs that are not used, which ``allow_unused=False`` forbids.",
+    fix="Leave ``allow_unused`` out.",
+    see=("guide/backward",),
+)
+def materialize_unused_forbidden():
+    x = torch.randn(3, requires_grad=True)
+    loss = x.square().sum()
+    torch.autograd.grad(loss, x, allow_unused=False, materialize_grads=True)
+
+
+@mends(materialize_unused_forbidden)
+def materialize_unused_allowed():
+    x = torch.randn(3, requires_grad=True)
+    loss = x.square().sum()
+    torch.autograd.grad(loss, x, materialize_grads=True)
+
+
+@raises(
+    "One of the outputs to run backward from is not a tensor",
+    cause="A list of losses holds a number or ``None``, such as a loss of the initial value 0.0 or one that was "
+    "switched off.",
+    fix="Keep only tensors in the list.",
+    see=("guide/backward",),
+)
+def output_is_number():
+    x = torch.randn(3, requires_grad=True)
+    losses = [x.square().sum(), 0.0]
+    torch.autograd.backward(losses)
+
+
+@mends(output_is_number)
+def outputs_are_tensors():
+    x = torch.randn(3, requires_grad=True)
+    losses = [x.square().sum(), 0.0]
+    torch.autograd.backward([loss for loss in losses if torch.is_tensor(loss)])
+
+
+@raises(
+    "A loss that is a Python number has no backward",
+    cause="``.item()``, ``float(loss)`` and sums that were started with a number and never met a tensor give a "
+    "``float``. So does a Function whose ``forward`` returns ``.item()``.",
+    fix="Keep the loss a tensor until backward has run; call ``.item()`` for the log only.",
+    see=("guide/graph", "guide/training"),
+)
+def loss_is_float():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean().item()
+    loss.backward()
+
+
+@mends(loss_is_float)
+def loss_is_tensor():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+
+
+@raises(
+    "A tuple, a list or a dictionary has no backward",
+    cause="The call returns several things, of which the loss is one: a pair of loss and prediction, a dictionary of "
+    "losses, or the output object of a library. Often a newer version of the library returns more than the older one "
+    "did.",
+    fix="Take the loss out: ``loss, prediction = model(x)``, ``output.loss`` or ``sum(losses.values())``. "
+    "Wrapping it in ``torch.tensor`` would cut it off from the parameters.",
+)
+def loss_is_tuple():
+    layer = nn.Linear(3, 1)
+
+    def model(x):
+        prediction = layer(x)
+        return prediction.square().mean(), prediction
+
+    loss = model(torch.randn(4, 3))
+    loss.backward()
+
+
+@mends(loss_is_tuple)
+def loss_taken_out():
+    layer = nn.Linear(3, 1)
+
+    def model(x):
+        prediction = layer(x)
+        return prediction.square().mean(), prediction
+
+    loss, _ = model(torch.randn(4, 3))
+    loss.backward()
+
+
+@raises(
+    "A batch of gradients does not fit the output",
+    cause="With ``is_grads_batched=True`` the first dimension of each gradient counts the vectors, and the others "
+    "have to be those of the output.",
+    fix="Give a tensor of shape ``(vectors, *output.shape)``, such as ``torch.eye(n)`` for an output of shape "
+    "``(n,)``.",
+    see=("guide/backward", "cookbook/05_higher_order/hessian", "check:batched_grad"),
+)
+def batch_of_other_shape():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.grad(y, x, torch.eye(4), is_grads_batched=True)
+
+
+@mends(batch_of_other_shape)
+def batch_of_right_shape():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+
+
+@raises(
+    "A batch of gradients met a condition on their values",
+    cause="``is_grads_batched=True`` runs ``backward`` once under vmap. There ``if``, ``bool()``, ``.any()`` in a "
+    "condition and the like have no single value to decide by.",
+    fix="Write the condition with ``torch.where``, or take the gradients one by one.",
+    see=("guide/directions", "check:batched_grad"),
+)
+def batch_met_condition():
+    class Gate(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output if grad_output.norm() < 1 else grad_output / grad_output.norm()
+
+    x = torch.randn(3, requires_grad=True)
+    torch.autograd.grad(Gate.apply(x), x, torch.eye(3), is_grads_batched=True)
+
+
+@mends(batch_met_condition)
+def batch_met_where():
+    class Gate(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output / grad_output.norm().clamp(min=1)
+
+    x = torch.randn(3, requires_grad=True)
+    torch.autograd.grad(Gate.apply(x), x, torch.eye(3), is_grads_batched=True)
+
+
+@raises(
+    "A batch of gradients met NumPy",
+    cause="``is_grads_batched=True`` runs ``backward`` once under vmap, where a tensor stands for a whole batch and "
+    "cannot become an array: ``.numpy()`` first calls ``detach``, which has no rule there.",
+    fix="Write ``backward`` in operations of torch, or take the gradients one by one.",
+    see=("cookbook/06_beyond_autograd/scipy_functions", "check:batched_grad"),
+)
+def batch_met_numpy():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return torch.from_numpy(2 * grad_output.numpy())
+
+    x = torch.randn(3, requires_grad=True)
+    torch.autograd.grad(Double.apply(x), x, torch.eye(3), is_grads_batched=True)
+
+
+@mends(batch_met_numpy)
+def batch_met_torch():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    torch.autograd.grad(Double.apply(x), x, torch.eye(3), is_grads_batched=True)
+
+
+@raises(
+    "A batch of gradients does not fit the gradient edge",
+    cause="With ``is_grads_batched=True`` the first dimension of the gradient counts the vectors, and the others have "
+    "to be those of the edge's tensor. For an edge PyTorch 2.13 says that batches are not supported, but only where "
+    "the shapes differ: a batch that fits works.",
+    fix="Give a tensor of shape ``(vectors, *shape)``.",
+    see=("guide/graph", "guide/backward"),
+)
+def batch_not_for_edge():
+    x = torch.randn(3, requires_grad=True)
+    edge = get_gradient_edge(x.exp())
+    torch.autograd.grad(edge, x, torch.eye(4), is_grads_batched=True)
+
+
+@mends(batch_not_for_edge)
+def batch_for_edge():
+    x = torch.randn(3, requires_grad=True)
+    edge = get_gradient_edge(x.exp())
+    torch.autograd.grad(edge, x, torch.eye(3), is_grads_batched=True)
+
+
+@raises(
+    "materialize_grads met a gradient edge that was not used",
+    cause="The zeros would have to be shaped like the input, and an edge of the graph is no tensor. For an edge that "
+    "is used nothing is said.",
+    fix="Use ``allow_unused=True`` and replace ``None``, or give the tensor.",
+    see=("guide/graph", "guide/backward"),
+)
+def edge_materialized():
+    x = torch.randn(3, requires_grad=True)
+    edge = get_gradient_edge(x.exp())
+    loss = x.square().sum()
+    torch.autograd.grad(loss, edge, materialize_grads=True)
+
+
+@mends(edge_materialized)
+def edge_unused():
+    x = torch.randn(3, requires_grad=True)
+    edge = get_gradient_edge(x.exp())
+    loss = x.square().sum()
+    torch.autograd.grad(loss, edge, allow_unused=True)
+
+
+@raises(
+    "The gradient edge of a tensor that does not require grad was asked for",
+    cause="The tensor is not in a graph, so that it has no node whose edge could be given.",
+    fix="Ask before ``detach``, outside of ``no_grad``, or set ``requires_grad``.",
+    see=("guide/graph",),
+)
+def edge_of_constant():
+    x = torch.randn(3, requires_grad=True)
+    with torch.no_grad():
+        hidden = x.exp()
+    get_gradient_edge(hidden)
+
+
+@mends(edge_of_constant)
+def edge_of_result():
+    x = torch.randn(3, requires_grad=True)
+    hidden = x.exp()
+    get_gradient_edge(hidden)
+
+
+@raises(
+    "A gradient of another shape was assigned to .grad",
+    cause="``.grad`` has the shape of its tensor. It is neither broadcast nor reshaped.",
+    fix="Assign a tensor of the same shape. Where all rows have the same gradient, as here, that is "
+    "``grad.expand_as(weight).clone()``.",
+    see=("guide/backward",),
+)
+def grad_of_other_shape():
+    weight = torch.randn(4, 3, requires_grad=True)
+    weight.grad = torch.ones(3)
+
+
+@mends(grad_of_other_shape)
+def grad_of_same_shape():
+    weight = torch.randn(4, 3, requires_grad=True)
+    weight.grad = torch.ones(3).expand_as(weight).clone()
+
+
+@raises(
+    "A gradient of another dtype was assigned to .grad",
+    cause="``.grad`` has the dtype of its tensor, unless ``grad_dtype`` of the tensor says otherwise.",
+    fix="Convert it: ``grad.to(weight.dtype)``. For gradients kept in another precision, set ``weight.grad_dtype`` "
+    "first.",
+    see=("guide/backward", "cookbook/07_compile/mixed_precision"),
+)
+def grad_of_other_dtype():
+    weight = torch.randn(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad = torch.ones(3)
+
+
+@mends(grad_of_other_dtype)
+def grad_dtype_set():
+    weight = torch.randn(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    weight.grad = torch.ones(3)
+
+
+@raises(
+    "A gradient on another device was assigned to .grad",
+    cause="``.grad`` is on the device of its tensor. Here the other one is ``meta``, which every machine has.",
+    fix="Move it: ``grad.to(weight.device)``.",
+    see=("guide/backward",),
+)
+def grad_on_other_device():
+    weight = torch.randn(3, requires_grad=True)
+    weight.grad = torch.ones(3, device="meta")
+
+
+@mends(grad_on_other_device)
+def grad_on_same_device():
+    weight = torch.randn(3, requires_grad=True)
+    weight.grad = torch.ones(3, device=weight.device)
+
+
+@raises(
+    "A tensor was assigned to its own .grad",
+    cause="A tensor would hold itself.",
+    fix="Assign a copy: ``weight.detach().clone()``.",
+    see=("guide/backward",),
+)
+def grad_is_itself():
+    weight = torch.randn(3, requires_grad=True)
+    weight.grad = weight
+
+
+@mends(grad_is_itself)
+def grad_is_copy():
+    weight = torch.randn(3, requires_grad=True)
+    weight.grad = weight.detach().clone()
+
+
+@raises(
+    "A number was assigned to .grad",
+    cause="``.grad`` is a tensor or ``None``.",
+    fix="Clear it by ``weight.grad = None``, or in place by ``weight.grad.zero_()``.",
+    see=("guide/backward", "guide/training"),
+)
+def grad_is_number():
+    weight = torch.randn(3, requires_grad=True)
+    weight.square().sum().backward()
+    weight.grad = 0
+
+
+@mends(grad_is_number)
+def grad_is_none():
+    weight = torch.randn(3, requires_grad=True)
+    weight.square().sum().backward()
+    weight.grad = None
+
+
+@raises(
+    "grad_dtype was changed while .grad has another dtype",
+    cause="``grad_dtype`` is the dtype of ``.grad``, and the gradient that is there has another.",
+    fix="Set ``weight.grad = None`` first.",
+    see=("guide/backward",),
+)
+def grad_dtype_too_late():
+    weight = torch.randn(3, requires_grad=True)
+    weight.square().sum().backward()
+    weight.grad_dtype = torch.bfloat16
+
+
+@mends(grad_dtype_too_late)
+def grad_dtype_in_time():
+    weight = torch.randn(3, requires_grad=True)
+    weight.grad_dtype = torch.bfloat16
+    weight.square().sum().backward()
+
+
+@raises(
+    "grad_dtype was set on a tensor that is not a leaf",
+    cause="Only leaves accumulate gradients, so that only they have a dtype for them.",
+    fix="Set it on the leaf that the result comes from.",
+    see=("guide/backward",),
+)
+def grad_dtype_of_result():
+    weight = torch.randn(3, requires_grad=True)
+    half = weight.bfloat16()
+    half.grad_dtype = torch.float32
+
+
+@mends(grad_dtype_of_result)
+def grad_dtype_of_leaf():
+    weight = torch.randn(3, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    half = weight.bfloat16()
+    half.square().sum().backward()
+
+
+@raises(
+    "grad_dtype was set to a string",
+    cause="``grad_dtype`` is a ``torch.dtype``, or ``None`` for any dtype.",
+    fix="Set ``torch.float32``, not its name.",
+    see=("guide/backward",),
+)
+def grad_dtype_is_string():
+    weight = torch.randn(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = "float32"
+
+
+@mends(grad_dtype_is_string)
+def grad_dtype_is_dtype():
+    weight = torch.randn(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+
+
+@raises(
+    ".grad of a tensor that is not a leaf was read",
+    cause="Backward fills ``.grad`` of leaves only. A result of an operation is none, and neither is what "
+    "``.to(device)`` makes of a parameter, where it has to copy.",
+    fix="Call ``hidden.retain_grad()`` before backward, or ask ``torch.autograd.grad`` for the gradient.",
+    see=("guide/graph", "guide/backward"),
+    warning=True,
+)
+def grad_of_result():
+    x = torch.randn(3, requires_grad=True)
+    hidden = x.exp()
+    hidden.sum().backward()
+    print(hidden.grad)
+
+
+@mends(grad_of_result)
+def grad_retained():
+    x = torch.randn(3, requires_grad=True)
+    hidden = x.exp()
+    hidden.retain_grad()
+    hidden.sum().backward()
+    print(hidden.grad)
+
+
+@raises(
+    "retain_grad was called on a tensor that does not require grad",
+    cause="The tensor is not in a graph, so that no gradient arrives at it. ``backward(inputs=[x])`` with an ``x`` "
+    "that does not require grad gives the same message.",
+    fix="Set ``requires_grad`` on a leaf before it is used, or find what detached the tensor.",
+    see=("guide/graph",),
+)
+def retain_grad_of_constant():
+    weight = torch.randn(3, requires_grad=True)
+    hidden = weight.detach().exp()
+    hidden.retain_grad()
+
+
+@mends(retain_grad_of_constant)
+def retain_grad_of_result():
+    weight = torch.randn(3, requires_grad=True)
+    hidden = weight.exp()
+    hidden.retain_grad()
+    hidden.sum().backward()
+
+
+@raises(
+    "A hook was registered on a tensor that does not require grad",
+    cause="No gradient arrives at the tensor, so that the hook would never run.",
+    fix="Register it on a tensor of the graph, before ``detach`` and outside of ``no_grad``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def hook_on_constant():
+    x = torch.randn(3)
+    x.register_hook(lambda grad: grad.clamp(-1, 1))
+
+
+@mends(hook_on_constant)
+def hook_on_leaf():
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(lambda grad: grad.clamp(-1, 1))
+    x.exp().sum().backward()
+
+
+@raises(
+    "A hook returned something that is not a tensor",
+    cause="A hook on a tensor returns the new gradient, or ``None`` to leave it. ``.item()``, a number or a tuple is "
+    "none of these.",
+    fix="Return a tensor of the same shape, or nothing.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def hook_returned_number():
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(lambda grad: grad.norm().item())
+    x.exp().sum().backward()
+
+
+@mends(hook_returned_number)
+def hook_returned_gradient():
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(lambda grad: grad / grad.norm())
+    x.exp().sum().backward()
+
+
+@raises(
+    "A hook changed the shape of the gradient",
+    cause="What a hook on a tensor or on a node returns takes the place of the gradient, and is not broadcast.",
+    fix="Return a gradient of the same shape; a hook that only looks returns nothing.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def hook_returned_norm():
+    def log_norm(grad):
+        return grad.norm()
+
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(log_norm)
+    x.exp().sum().backward()
+
+
+@mends(hook_returned_norm)
+def hook_returned_nothing():
+    def log_norm(grad):
+        print(grad.norm())
+
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(log_norm)
+    x.exp().sum().backward()
+
+
+@raises(
+    "A hook changed the dtype of the gradient",
+    cause="The gradient that a hook returns has the dtype and the device of the one that it was given. The engine "
+    "does not convert it.",
+    fix="Convert back: ``.to(grad.dtype)``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def hook_returned_double():
+    def accurate(grad):
+        return grad.double() / grad.double().norm()
+
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(accurate)
+    x.exp().sum().backward()
+
+
+@mends(hook_returned_double)
+def hook_returned_float():
+    def accurate(grad):
+        return (grad.double() / grad.double().norm()).to(grad.dtype)
+
+    x = torch.randn(3, requires_grad=True)
+    x.register_hook(accurate)
+    x.exp().sum().backward()
+
+
+@raises(
+    "A post-accumulate-grad hook was registered on a tensor that is not a leaf",
+    cause="The hook runs after ``.grad`` has been filled, and only leaves accumulate.",
+    fix="Use ``register_hook`` for the gradient of a result.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def post_hook_on_result():
+    weight = torch.randn(3, requires_grad=True)
+    hidden = weight.exp()
+    hidden.register_post_accumulate_grad_hook(lambda tensor: None)
+
+
+@mends(post_hook_on_result)
+def post_hook_on_leaf():
+    weight = torch.randn(3, requires_grad=True)
+    weight.register_post_accumulate_grad_hook(lambda tensor: None)
+    weight.exp().sum().backward()
+
+
+@raises(
+    "A post-accumulate-grad hook returned something",
+    cause="The hook is given the leaf, and what it returns has no place to go.",
+    fix="Change ``parameter.grad`` inside the hook, and return nothing.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def post_hook_returned():
+    weight = torch.randn(3, requires_grad=True)
+    weight.register_post_accumulate_grad_hook(lambda parameter: parameter.grad.clamp_(-1, 1))
+    weight.exp().sum().backward()
+
+
+@mends(post_hook_returned)
+def post_hook_returned_nothing():
+    def clip(parameter):
+        parameter.grad.clamp_(-1, 1)
+
+    weight = torch.randn(3, requires_grad=True)
+    weight.register_post_accumulate_grad_hook(clip)
+    weight.exp().sum().backward()
+
+
+@raises(
+    "A hook on a node returned a tensor in place of a tuple",
+    cause="A hook on a ``grad_fn`` gets tuples of gradients, and returns a tuple of them, even of one, or ``None``. "
+    "That holds for ``register_hook`` and ``register_prehook``.",
+    fix="Return a tuple: ``(grad,)``.",
+    see=("cookbook/02_changing_the_gradient/hooks", "guide/graph"),
+)
+def node_hook_returned_tensor():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y.grad_fn.register_prehook(lambda grad_outputs: 2 * grad_outputs[0])
+    y.sum().backward()
+
+
+@mends(node_hook_returned_tensor)
+def node_hook_returned_tuple():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    y.grad_fn.register_prehook(lambda grad_outputs: (2 * grad_outputs[0],))
+    y.sum().backward()
+
+
+@raises(
+    "A hook on a node returned too few gradients, or too many",
+    cause="It returns as many as it was given: those of the inputs for ``register_hook``, those of the outputs for "
+    "``register_prehook``.",
+    fix="Return a tuple of the same length, with ``None`` where there was ``None``.",
+    see=("cookbook/02_changing_the_gradient/hooks", "guide/graph"),
+)
+def node_hook_returned_one():
+    a = torch.randn(3, requires_grad=True)
+    b = torch.randn(3, requires_grad=True)
+    product = a * b
+    product.grad_fn.register_hook(lambda grad_inputs, grad_outputs: (2 * grad_inputs[0],))
+    product.sum().backward()
+
+
+@mends(node_hook_returned_one)
+def node_hook_returned_both():
+    a = torch.randn(3, requires_grad=True)
+    b = torch.randn(3, requires_grad=True)
+    product = a * b
+    product.grad_fn.register_hook(lambda grad_inputs, grad_outputs: (2 * grad_inputs[0], grad_inputs[1]))
+    product.sum().backward()
+
+
+@raises(
+    "A hook on a node made a gradient out of None",
+    cause="``None`` says that the gradient is not needed, or was not computed. A hook may take a gradient away, but "
+    "not make one.",
+    fix="Return ``None`` where there was ``None``.",
+    see=("cookbook/02_changing_the_gradient/hooks", "guide/graph"),
+)
+def node_hook_filled_none():
+    weight = torch.randn(3, requires_grad=True)
+    x = torch.randn(3)
+    product = weight * x
+    product.grad_fn.register_hook(lambda grad_inputs, grad_outputs: (grad_inputs[0], grad_outputs[0]))
+    product.sum().backward()
+
+
+@mends(node_hook_filled_none)
+def node_hook_left_none():
+    weight = torch.randn(3, requires_grad=True)
+    x = torch.randn(3)
+    product = weight * x
+    product.grad_fn.register_hook(lambda grad_inputs, grad_outputs: (2 * grad_inputs[0], None))
+    product.sum().backward()
+
+
+@raises(
+    "A hook on several gradients met torch.autograd.grad with a leaf",
+    cause="``register_multi_grad_hook`` asks the engine which of its tensors will get a gradient. In "
+    "``torch.autograd.grad`` it cannot tell for leaves.",
+    fix="Use ``backward(inputs=...)``, choose ``mode='any'``, or hook results in place of leaves.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def multi_hook_in_grad():
+    weight = torch.randn(3, requires_grad=True)
+    bias = torch.zeros(3, requires_grad=True)
+    register_multi_grad_hook([weight, bias], lambda grads: print(grads))
+    loss = (weight + bias).square().sum()
+    torch.autograd.grad(loss, [weight, bias])
+
+
+@mends(multi_hook_in_grad)
+def multi_hook_in_backward():
+    weight = torch.randn(3, requires_grad=True)
+    bias = torch.zeros(3, requires_grad=True)
+    register_multi_grad_hook([weight, bias], lambda grads: print(grads))
+    loss = (weight + bias).square().sum()
+    loss.backward(inputs=[weight, bias])
+
+
+@raises(
+    "A hook on several gradients was given a tensor that does not require grad",
+    cause="In the mode ``all`` every tensor needs a node to wait for, and a constant has none. The mode ``any`` "
+    "passes over it.",
+    fix="Leave tensors out that do not require grad.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def multi_hook_on_constant():
+    layer = nn.Linear(3, 3)
+    layer.bias.requires_grad_(False)
+    register_multi_grad_hook(list(layer.parameters()), lambda grads: print(grads))
+
+
+@mends(multi_hook_on_constant)
+def multi_hook_on_trainable():
+    layer = nn.Linear(3, 3)
+    layer.bias.requires_grad_(False)
+    register_multi_grad_hook([p for p in layer.parameters() if p.requires_grad], lambda grads: print(grads))
+
+
+@raises(
+    "A hook on several gradients was given an unknown mode",
+    cause="There are two modes: ``all`` calls the hook once all gradients are there, ``any`` with the first of them.",
+    fix="Choose ``mode='all'`` or ``mode='any'``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def multi_hook_mode():
+    layer = nn.Linear(3, 3)
+    register_multi_grad_hook(list(layer.parameters()), lambda grad: print(grad), mode="first")
+
+
+@mends(multi_hook_mode)
+def multi_hook_mode_any():
+    layer = nn.Linear(3, 3)
+    register_multi_grad_hook(list(layer.parameters()), lambda grad: print(grad), mode="any")
+
+
+@raises(
+    "A backward hook of a module returned too few gradients, too many, or a lone tensor",
+    cause="A full backward hook returns a tuple with one gradient for each positional argument of the module, and "
+    "``None`` for one that is not a tensor. Of a lone tensor, the rows are counted.",
+    fix="Return a tuple of the length of ``grad_input``: ``(grad,)``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def module_hook_returned_tensor():
+    layer = nn.Linear(3, 1)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: grad_input[0].clamp(-1, 1))
+    x = torch.randn(4, 3, requires_grad=True)
+    layer(x).sum().backward()
+
+
+@mends(module_hook_returned_tensor)
+def module_hook_returned_tuple():
+    layer = nn.Linear(3, 1)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: (grad_input[0].clamp(-1, 1),))
+    x = torch.randn(4, 3, requires_grad=True)
+    layer(x).sum().backward()
+
+
+@raises(
+    "A full backward hook of a module whose input does not require grad",
+    cause="The hook runs, but the gradient with respect to the input is not computed, and ``grad_input`` holds "
+    "``None``. It is so for the first layer of a network. Arguments given by keyword are not seen: ``layer(input=x)`` "
+    "gives the same warning, whatever ``x`` requires.",
+    fix="Expected for a first layer, if the hook reads only ``grad_output``. Otherwise let the input require grad, and "
+    "give it by position.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def module_hook_without_input():
+    layer = nn.Linear(3, 1)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    x = torch.randn(4, 3)
+    layer(x).sum().backward()
+
+
+@mends(module_hook_without_input)
+def module_hook_with_input():
+    layer = nn.Linear(3, 1)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    x = torch.randn(4, 3, requires_grad=True)
+    layer(x).sum().backward()
+
+
+@raises(
+    "A module has a full and an old backward hook",
+    cause="The two kinds need different ways to watch the module, and exclude each other.",
+    fix="Use ``register_full_backward_hook`` for both.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def module_hooks_mixed():
+    layer = nn.Linear(3, 1)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    layer.register_backward_hook(lambda module, grad_input, grad_output: None)
+
+
+@mends(module_hooks_mixed)
+def module_hooks_full():
+    layer = nn.Linear(3, 1)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+
+
+@raises(
+    "An old backward hook on a module of several operations",
+    cause="A hook of ``register_backward_hook`` sees only the last operation of the module, so that its "
+    "``grad_input`` is that operation's, not the module's.",
+    fix="Use ``register_full_backward_hook``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def module_hook_old():
+    class Affine(nn.Module):
+        def forward(self, x):
+            return 2 * x + 1
+
+    layer = Affine()
+    layer.register_backward_hook(lambda module, grad_input, grad_output: None)
+    layer(torch.randn(3, requires_grad=True))
+
+
+@mends(module_hook_old)
+def module_hook_full():
+    class Affine(nn.Module):
+        def forward(self, x):
+            return 2 * x + 1
+
+    layer = Affine()
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    layer(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "Anomaly mode found nan in a gradient",
+    cause="The node that is named computed a gradient with nan, at this position among its inputs. Often the forward "
+    "value is masked afterwards, and zero times infinity is nan: here the derivative of the square root at zero. A "
+    "custom Function is named by its class and ``Backward``.",
+    fix="Keep the point out of the operation itself: choose a safe argument by ``torch.where`` before it, not after "
+    "it.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions", "check:special_points"),
+)
+def nan_found():
+    x = torch.zeros(3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        y = torch.where(x > 0, x.sqrt(), 0.0)
+        y.sum().backward()
+
+
+@mends(nan_found)
+def nan_avoided():
+    x = torch.zeros(3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        safe = torch.where(x > 0, x, 1.0)
+        y = torch.where(x > 0, safe.sqrt(), 0.0)
+        y.sum().backward()
+
+
+@raises(
+    "Anomaly mode was switched on by detect_anomaly",
+    cause="``detect_anomaly`` says each time that it is slow: it keeps the traceback of every operation and looks for "
+    "nan in every gradient. ``set_detect_anomaly`` does the same without a word.",
+    fix="Nothing is wrong while debugging. Take it out afterwards.",
+    see=("guide/debugging", "guide/nonfinite"),
+    warning=True,
+)
+def anomaly_announced():
+    x = torch.randn(3, requires_grad=True)
+    with torch.autograd.detect_anomaly():
+        x.exp().sum().backward()
+
+
+@mends(anomaly_announced)
+def anomaly_not_announced():
+    x = torch.randn(3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        x.exp().sum().backward()
+
+
+@raises(
+    "backward was called with create_graph=True",
+    cause="``.grad`` then has a history that leads back to its own parameter. Neither the end of all other references "
+    "nor Python's garbage collector frees this cycle; clearing ``.grad`` does.",
+    fix="Use ``torch.autograd.grad(..., create_graph=True)``, which fills no ``.grad``.",
+    see=("guide/higher_order", "check:freed_at_once"),
+    warning=True,
+)
+def graph_in_grad():
+    weight = torch.randn(3, requires_grad=True)
+    loss = weight.exp().sum()
+    loss.backward(create_graph=True)
+
+
+@mends(graph_in_grad)
+def graph_from_grad():
+    weight = torch.randn(3, requires_grad=True)
+    loss = weight.exp().sum()
+    (grad,) = torch.autograd.grad(loss, weight, create_graph=True)
+    grad.square().sum().backward()
+
+
+@raises(
+    "only_inputs was given to torch.autograd.grad",
+    cause="The argument has no effect any more: only the gradients of the inputs are computed.",
+    fix="Leave it out. To fill ``.grad`` of all leaves, use ``backward``.",
+    see=("guide/backward",),
+    warning=True,
+)
+def only_inputs_given():
+    x = torch.randn(3, requires_grad=True)
+    loss = x.exp().sum()
+    torch.autograd.grad(loss, x, only_inputs=False)
+
+
+@mends(only_inputs_given)
+def only_inputs_left_out():
+    x = torch.randn(3, requires_grad=True)
+    loss = x.exp().sum()
+    torch.autograd.grad(loss, x)
+
+
+@raises(
+    "A tensor that requires grad was turned into a Python number",
+    cause="``float(x)`` and functions of ``math`` cut the tensor from the graph. ``.item()`` and ``int(x)`` do the "
+    "same without a word.",
+    fix="Use the function of torch, or write ``x.detach()`` to say that no gradient is wanted.",
+    see=("guide/graph",),
+    warning=True,
+)
+def number_from_tensor():
+    temperature = torch.tensor(2.0, requires_grad=True)
+    logits = torch.randn(3)
+    (logits / float(temperature)).sum()
+
+
+@mends(number_from_tensor)
+def tensor_kept():
+    temperature = torch.tensor(2.0, requires_grad=True)
+    logits = torch.randn(3)
+    (logits / temperature).sum().backward()
+
+
+@raises(
+    "requires_grad of a result was switched off",
+    cause="A result requires grad because of what it was computed from. Only leaves have a choice.",
+    fix="Take ``hidden.detach()`` in its place.",
+    see=("guide/graph", "guide/grad_modes"),
+)
+def result_frozen():
+    layer = nn.Linear(3, 3)
+    hidden = layer(torch.randn(4, 3))
+    hidden.requires_grad_(False)
+
+
+@mends(result_frozen)
+def result_detached():
+    layer = nn.Linear(3, 3)
+    hidden = layer(torch.randn(4, 3))
+    hidden = hidden.detach()
+
+
+@raises(
+    "requires_grad of a result was assigned True",
+    cause="A result that requires grad does so already, and its flag is not to be written to. ``requires_grad_()`` "
+    "with ``True`` is allowed.",
+    fix="Delete the line. To read the gradient of the result, call ``hidden.retain_grad()``.",
+    see=("guide/graph",),
+)
+def result_flag_assigned():
+    layer = nn.Linear(3, 3)
+    hidden = layer(torch.randn(4, 3))
+    hidden.requires_grad = True
+
+
+@mends(result_flag_assigned)
+def result_grad_retained():
+    layer = nn.Linear(3, 3)
+    hidden = layer(torch.randn(4, 3))
+    hidden.retain_grad()
+    hidden.sum().backward()
+
+
+@raises(
+    "A tensor of integers was to require grad from its creation",
+    cause="Only floating point and complex tensors have gradients, and ``nn.Parameter`` and ``requires_grad=True`` "
+    "ask for one. ``torch.tensor`` of Python integers makes integers. The attribute ``x.requires_grad = True`` says "
+    "the same with a small first letter.",
+    fix="Write ``1.0`` in place of ``1``, give a ``dtype``, or use ``nn.Parameter(x, requires_grad=False)``.",
+    see=("guide/graph",),
+)
+def integers_require_grad():
+    codebook = torch.tensor([[1, 0], [0, 1]])
+    nn.Parameter(codebook)
+
+
+@mends(integers_require_grad)
+def floats_require_grad():
+    codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    nn.Parameter(codebook)
+
+
+@raises(
+    "requires_grad_ was called on a tensor of integers",
+    cause="Only floating point and complex tensors have gradients, although the message does not mention complex ones. "
+    "``torch.func.grad`` says the same of an argument of integers.",
+    fix="Convert it first: ``x.float().requires_grad_()``.",
+    see=("guide/graph",),
+)
+def integers_require_grad_later():
+    pixels = torch.randint(256, (3,))
+    pixels.requires_grad_()
+
+
+@mends(integers_require_grad_later)
+def floats_require_grad_later():
+    pixels = torch.randint(256, (3,))
+    pixels.float().requires_grad_()
+
+
+@raises(
+    "requires_grad was assigned something that is not a bool",
+    cause="The attribute is ``True`` or ``False``, not a number or a tensor.",
+    fix="Convert it: ``bool(...)``.",
+    see=("guide/graph",),
+)
+def flag_is_number():
+    weight = torch.randn(3)
+    weight.requires_grad = 1
+
+
+@mends(flag_is_number)
+def flag_is_bool():
+    weight = torch.randn(3)
+    weight.requires_grad = True
+
+
+@raises(
+    "A result of an operation was deep-copied",
+    cause="A copy of a tensor with a history would have to copy the graph. Often it is a result that a module keeps "
+    "as an attribute, and the module is what is copied.",
+    fix="Store ``hidden.detach()`` on the module, or copy ``hidden.detach()``. In place of the old "
+    "``nn.utils.weight_norm``, which keeps such a result, use ``nn.utils.parametrizations.weight_norm``.",
+    see=("guide/graph", "check:module_copies"),
+)
+def result_copied():
+    layer = nn.Linear(3, 3)
+    layer.last = layer(torch.randn(4, 3))
+    copy.deepcopy(layer)
+
+
+@mends(result_copied)
+def detached_copied():
+    layer = nn.Linear(3, 3)
+    layer.last = layer(torch.randn(4, 3)).detach()
+    copy.deepcopy(layer)
+
+
+@raises(
+    "detach_ was called on a view",
+    cause="A view shares its history with its base, from which it cannot be cut alone.",
+    fix="Use ``detach()``, which gives a new tensor.",
+    see=("guide/graph",),
+)
+def view_detached_in_place():
+    x = torch.randn(4, 3, requires_grad=True)
+    row = (2 * x)[0]
+    row.detach_()
+
+
+@mends(view_detached_in_place)
+def view_detached():
+    x = torch.randn(4, 3, requires_grad=True)
+    row = (2 * x)[0]
+    row = row.detach()
+
+
+@raises(
+    "An operation with out= got a tensor that requires grad",
+    cause="``out=`` writes into a given tensor, which autograd does not record.",
+    fix="Leave ``out`` out, or run under ``torch.no_grad()``.",
+    see=("guide/grad_modes", "guide/graph"),
+)
+def out_given():
+    weight = torch.randn(3, requires_grad=True)
+    result = torch.empty(3)
+    torch.mul(weight, 2, out=result)
+
+
+@mends(out_given)
+def out_left_out():
+    weight = torch.randn(3, requires_grad=True)
+    result = torch.mul(weight, 2)
+    result.sum().backward()
+
+
+@raises(
+    "A tensor that requires grad was resized",
+    cause="``resize_`` changes the tensor in place in a way that has no gradient. It is refused under "
+    "``torch.no_grad()``, too.",
+    fix="Use ``reshape``, ``nn.functional.pad`` or slices, or resize before ``requires_grad_()``.",
+    see=("guide/graph",),
+)
+def parameter_resized():
+    weight = torch.randn(3, requires_grad=True)
+    weight.resize_(6)
+
+
+@mends(parameter_resized)
+def parameter_padded():
+    weight = torch.randn(3, requires_grad=True)
+    nn.functional.pad(weight, (0, 3)).sum().backward()
+
+
+@raises(
+    "Integers were assigned to .data of a tensor that requires grad",
+    cause="``.data`` takes the dtype along, and integers cannot require grad.",
+    fix="Convert first, or copy into the tensor under ``torch.no_grad()``: ``weight.copy_(rounded)``.",
+    see=("guide/grad_modes",),
+)
+def data_of_integers():
+    weight = torch.randn(3, requires_grad=True)
+    weight.data = weight.detach().round().long()
+
+
+@mends(data_of_integers)
+def data_of_floats():
+    weight = torch.randn(3, requires_grad=True)
+    with torch.no_grad():
+        weight.copy_(weight.round())
+
+
+@raises(
+    "An optimizer was given a result of an operation",
+    cause="An optimizer changes leaves. A parameter that went through ``.to(device)``, a product or a view is a "
+    "result.",
+    fix="Do the operation first, then ``requires_grad_()`` or ``nn.Parameter``.",
+    see=("guide/graph", "guide/training"),
+)
+def result_optimized():
+    weight = 0.01 * torch.randn(3, requires_grad=True)
+    torch.optim.SGD([weight], lr=0.1)
+
+
+@mends(result_optimized)
+def leaf_optimized():
+    weight = (0.01 * torch.randn(3)).requires_grad_()
+    torch.optim.SGD([weight], lr=0.1)
+
+
+@raises(
+    "The operation has no derivative with respect to this input",
+    cause="PyTorch knows the derivative with respect to other inputs only, or to none: what stands after the colon is "
+    "the input. The message comes in backward. The second derivative of an operation is missing in the same way under "
+    "the name of its backward, as for ``_embedding_bag_backward``.",
+    fix="Detach that input, if its gradient is not needed, or write the gradient as a Function.",
+    see=("guide/decision", "cookbook/06_beyond_autograd/scipy_functions"),
+)
+def derivative_of_input_missing():
+    shape = torch.tensor([1.0, 2.0], requires_grad=True)
+    x = torch.tensor([0.5, 1.5], requires_grad=True)
+    torch.special.gammainc(shape, x).sum().backward()
+
+
+@mends(derivative_of_input_missing)
+def derivative_of_input_not_needed():
+    shape = torch.tensor([1.0, 2.0], requires_grad=True)
+    x = torch.tensor([0.5, 1.5], requires_grad=True)
+    torch.special.gammainc(shape.detach(), x).sum().backward()
+
+
+@raises(
+    "The operation has no derivative at all",
+    cause="Nobody has written one. The message comes in backward, also in a second one: ``ctc_loss`` and "
+    "``scaled_dot_product_attention`` by its fast kernel for the CPU have first derivatives only, and are named with "
+    "``_backward`` at the end.",
+    fix="Use a differentiable stand-in, or a Function with a gradient of your choice.",
+    see=("cookbook/02_changing_the_gradient/surrogate_gradients", "cookbook/02_changing_the_gradient/straight_through"),
+)
+def derivative_missing():
+    voltage = torch.randn(3, requires_grad=True)
+    spikes = torch.heaviside(voltage, torch.tensor(0.0))
+    spikes.sum().backward()
+
+
+@mends(derivative_missing)
+def derivative_chosen():
+    class Spike(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.heaviside(x, torch.tensor(0.0))
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output / (1 + x.abs()).square()
+
+    voltage = torch.randn(3, requires_grad=True)
+    spikes = Spike.apply(voltage)
+    spikes.sum().backward()
+
+
+@raises(
+    "The fast attention has no second derivative",
+    cause="``scaled_dot_product_attention`` takes a fused kernel (flash, memory-efficient, cuDNN), whose backward has "
+    "no derivative. A gradient penalty, MAML, a Hessian or any ``create_graph=True`` needs one.",
+    fix="Choose the kernel that is made of differentiable operations, around the forward: ``with "
+    "torch.nn.attention.sdpa_kernel(SDPBackend.MATH):``. With older releases, switch the others off one by one "
+    "(``enable_flash=False, enable_mem_efficient=False``).",
+    see=("guide/higher_order",),
+)
+def attention_twice():
+    query = torch.randn(1, 2, 4, 8, requires_grad=True)
+    y = nn.functional.scaled_dot_product_attention(query, query, query)
+    (gradient,) = torch.autograd.grad(y.sum(), query, create_graph=True)
+    gradient.square().sum().backward()
+
+
+@mends(attention_twice)
+def attention_of_differentiable_operations():
+    query = torch.randn(1, 2, 4, 8, requires_grad=True)
+    with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
+        y = nn.functional.scaled_dot_product_attention(query, query, query)
+    (gradient,) = torch.autograd.grad(y.sum(), query, create_graph=True)
+    gradient.square().sum().backward()
+
+
+@raises(
+    "grad_variables was given to backward",
+    cause="It is the name that ``grad_tensors`` had when tensors were wrapped in variables.",
+    fix="Write ``grad_tensors``.",
+    see=("guide/backward", "guide/api"),
+    warning=True,
+)
+def grad_variables_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_variables=torch.ones(3))
+
+
+@mends(grad_variables_given)
+def grad_tensors_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_tensors=torch.ones(3))
+
+
+@raises(
+    "grad_tensors and grad_variables were both given to backward",
+    cause="They are two names of one argument.",
+    fix="Give ``grad_tensors`` only.",
+    see=("guide/backward", "guide/api"),
+)
+def both_names_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_tensors=torch.ones(3), grad_variables=torch.ones(3))
+
+
+@mends(both_names_given)
+def one_name_given():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    torch.autograd.backward(y, grad_tensors=torch.ones(3))

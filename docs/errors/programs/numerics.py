@@ -1,0 +1,509 @@
+"""nan in gradients, and derivatives of decompositions."""
+
+import torch
+from docs.errors.programs import mends, raises
+from torch import nn
+from torch.autograd import Function
+from torch.nn import functional as F
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of a division",
+    cause="The derivative of ``a / b`` is infinite or nan where ``b`` is 0. Masking the result afterwards does not "
+    "help: the masked elements send a gradient of zero into the division, and zero times infinity is nan.",
+    fix="Make the denominator safe before you divide: ``a / torch.where(b == 0, 1.0, b)``, and choose the result by "
+    "``torch.where`` afterwards. Adding a small number to ``b`` works where ``b`` cannot be negative.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions"),
+)
+def nan_in_division():
+    error = torch.tensor([0.0, 1.0], requires_grad=True)
+    scale = torch.tensor([0.0, 2.0])
+    with torch.autograd.set_detect_anomaly(True):
+        ratio = error / scale
+        ratio[scale > 0].mean().backward()
+
+
+@mends(nan_in_division)
+def division_made_safe():
+    error = torch.tensor([0.0, 1.0], requires_grad=True)
+    scale = torch.tensor([0.0, 2.0])
+    with torch.autograd.set_detect_anomaly(True):
+        ratio = error / torch.where(scale > 0, scale, 1.0)
+        ratio[scale > 0].mean().backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of a power whose exponent requires grad",
+    cause="The derivative of ``base**exponent`` with respect to the exponent contains ``log(base)``: it is nan for a "
+    "negative base, and in older releases also for a base of 0.",
+    fix="Keep the base positive: ``base.clamp(min=eps)**exponent``. If the exponent should get no gradient, as the "
+    "weight of a focal loss, pass ``exponent.detach()``.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions"),
+)
+def nan_in_power():
+    base = torch.tensor([-0.5, 2.0], requires_grad=True)
+    exponent = torch.tensor([2.0, 2.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        (base**exponent).sum().backward()
+
+
+@mends(nan_in_power)
+def power_of_constant():
+    base = torch.tensor([-0.5, 2.0], requires_grad=True)
+    exponent = torch.tensor([2.0, 2.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        (base ** exponent.detach()).sum().backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of a logarithm",
+    cause="The derivative of the logarithm at 0 is infinite. The elements at 0 were masked afterwards, so they send a "
+    "gradient of zero, and zero times infinity is nan.",
+    fix="Keep the argument away from 0 before the logarithm: ``p.clamp(min=eps).log()``. Better, use a function that "
+    "is stable as a whole: ``log_softmax``, ``logsigmoid``, ``torch.special.xlogy``, or a loss that takes logits.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions", "cookbook/03_stability/cross_entropy"),
+)
+def nan_in_logarithm():
+    p = torch.tensor([0.0, 0.5], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        p.log()[p > 0].sum().backward()
+
+
+@mends(nan_in_logarithm)
+def logarithm_clamped():
+    p = torch.tensor([0.0, 0.5], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        p.clamp(min=1e-6).log()[p > 0].sum().backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of an exponential",
+    cause="The exponential overflowed to infinity in the forward; in ``float32`` above 88, in ``float16`` above 11. "
+    "Its gradient is infinity times a gradient that is zero (a masked element) or infinite.",
+    fix="Use the stable function for the whole formula: ``F.softplus`` for ``log(1 + exp(x))``, ``torch.logsumexp``, "
+    "``softmax``, ``torch.expm1``. Otherwise clamp the argument before the exponential: ``x.clamp(max=30).exp()``.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions"),
+)
+def nan_in_exponential():
+    x = torch.tensor([100.0, 1.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        torch.log(1 + x.exp()).sum().backward()
+
+
+@mends(nan_in_exponential)
+def exponential_inside():
+    x = torch.tensor([100.0, 1.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        F.softplus(x).sum().backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of a softmax",
+    cause="A row of the scores has nothing but ``-inf`` (every position is masked), or it has ``+inf`` or nan. Its "
+    "softmax is nan, and so is its gradient, also where the row is replaced afterwards.",
+    fix="Leave one position of each row unmasked, or mask with ``torch.finfo(scores.dtype).min`` in place of "
+    "``-inf``, and zero the empty rows after the softmax.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions"),
+)
+def nan_in_softmax():
+    scores = torch.randn(2, 3, requires_grad=True)
+    masked = torch.tensor([[True, True, True], [False, False, True]])
+    with torch.autograd.set_detect_anomaly(True):
+        weights = scores.masked_fill(masked, -torch.inf).softmax(-1)
+        weights.nan_to_num().square().sum().backward()
+
+
+@mends(nan_in_softmax)
+def softmax_of_finite():
+    scores = torch.randn(2, 3, requires_grad=True)
+    masked = torch.tensor([[True, True, True], [False, False, True]])
+    with torch.autograd.set_detect_anomaly(True):
+        weights = scores.masked_fill(masked, torch.finfo(scores.dtype).min).softmax(-1)
+        weights.masked_fill(masked, 0.0).square().sum().backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of a standard deviation or variance",
+    cause="``std`` and ``var`` divide by ``n - 1`` unless you say otherwise, so for a single element they are nan. A "
+    "standard deviation of 0 has an infinite derivative as well, as the square root has.",
+    fix="Skip groups of one element, or pass ``correction=0``; for ``std`` add a small number under the root: "
+    "``(x.var(correction=0) + eps).sqrt()``.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions"),
+)
+def nan_in_deviation():
+    x = torch.randn(1, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        x.std().backward()
+
+
+@mends(nan_in_deviation)
+def deviation_with_eps():
+    x = torch.randn(1, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        (x.var(correction=0) + 1e-6).sqrt().backward()
+
+
+@raises(
+    "Anomaly mode found nan in an operation that only passes it on",
+    cause="Products, sums, indexing and most other operations make nan only of operands or gradients that are infinite "
+    "or nan already. The operation at fault is a neighbor: here the logarithm, ``-inf`` where ``p`` is 0.",
+    fix="Look at the operands of the line that the traceback above the error shows: print "
+    "``torch.isfinite(x).all()`` for each. Make the one that is infinite safe where it is computed; for "
+    "``p * log(p)`` use ``torch.special.xlogy(p, p.clamp(min=eps))``.",
+    see=("guide/nonfinite", "guide/debugging", "cookbook/03_stability/safe_functions"),
+)
+def nan_in_product():
+    p = torch.tensor([0.0, 1.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        entropy = -(p * p.log()).nansum()
+        entropy.backward()
+
+
+@mends(nan_in_product)
+def product_of_finite():
+    p = torch.tensor([0.0, 1.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        entropy = -torch.special.xlogy(p, p.clamp(min=1e-6)).sum()
+        entropy.backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of a layer",
+    cause="The layer itself cannot make nan of finite numbers: its input, its weights or the gradient that arrives are "
+    "infinite or nan already. Usual reasons are data with nan, a learning rate that made the weights explode, an "
+    "overflow in ``float16``, or an operation between the layer and the loss.",
+    fix="Find where the first nan is: check the batch with ``torch.isfinite(x).all()``, then the weights, then the "
+    "output of each layer with a forward hook. Skip bad batches, lower the learning rate or clip the gradient norm.",
+    see=("guide/nonfinite", "guide/debugging", "cookbook/02_changing_the_gradient/clipping"),
+)
+def nan_in_layer():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    data = torch.randn(4, 3)
+    data[0, 0] = torch.nan
+    with torch.autograd.set_detect_anomaly(True):
+        model(data).sum().backward()
+
+
+@mends(nan_in_layer)
+def layer_of_finite():
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    data = torch.randn(4, 3)
+    data[0, 0] = torch.nan
+    data = data[torch.isfinite(data).all(1)]
+    with torch.autograd.set_detect_anomaly(True):
+        model(data).sum().backward()
+
+
+@raises(
+    "Anomaly mode found nan in the backward of your own Function",
+    cause="The node is named by the class of a ``torch.autograd.Function`` and ``Backward``, so the nan was computed "
+    "in its ``backward``: mostly a division by a saved value that is 0, or zero times infinity at a masked element.",
+    fix="Guard the formula in ``backward`` itself, with ``torch.where`` on the saved value before the division. Do not "
+    "remove nan afterwards: ``nan_to_num`` hides other errors.",
+    see=("guide/nonfinite", "cookbook/03_stability/safe_functions", "check:special_points"),
+)
+def nan_in_own_backward():
+    class SafeRoot(Function):
+        @staticmethod
+        def forward(ctx, x):
+            result = x.sqrt()
+            ctx.save_for_backward(result)
+            return result
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (result,) = ctx.saved_tensors
+            return torch.where(result > 0, grad_output, 0.0) / (2 * result)
+
+    x = torch.tensor([0.0, 4.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        SafeRoot.apply(x).sum().backward()
+
+
+@mends(nan_in_own_backward)
+def own_backward_guarded():
+    class SafeRoot(Function):
+        @staticmethod
+        def forward(ctx, x):
+            result = x.sqrt()
+            ctx.save_for_backward(result)
+            return result
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (result,) = ctx.saved_tensors
+            safe = torch.where(result > 0, result, 1.0)
+            return torch.where(result > 0, grad_output / (2 * safe), 0.0)
+
+    x = torch.tensor([0.0, 4.0], requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        SafeRoot.apply(x).sum().backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of eigenvectors or singular vectors",
+    cause="The gradient of eigenvectors contains ``1 / (difference of two eigenvalues)``, and that of singular vectors "
+    "``1 / (difference of their squares)``. Two that are equal make it infinite: a multiple of the identity, a "
+    "projection, a matrix of low rank (several zeros).",
+    fix="Use only what does not depend on the choice among equal values: the eigenvalues (``eigvalsh``, ``svdvals``), "
+    "or a function of the whole matrix. Otherwise take the recipe for eigenvalues that may be equal, or separate them "
+    "by a small random diagonal.",
+    see=("cookbook/03_stability/eigenvalues", "guide/nonfinite"),
+)
+def nan_in_decomposition():
+    covariance = torch.eye(3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        _, vectors = torch.linalg.eigh(covariance)
+        vectors[0].square()[0].backward()
+
+
+@mends(nan_in_decomposition)
+def values_of_decomposition():
+    covariance = torch.eye(3, requires_grad=True)
+    with torch.autograd.set_detect_anomaly(True):
+        torch.linalg.eigvalsh(covariance)[0].backward()
+
+
+@raises(
+    "Anomaly mode found nan in the gradient of a solve, inverse or determinant",
+    cause="The matrix is singular or nearly so for this input, so its inverse, which the gradient contains, overflows. "
+    "Adding the same small number to all elements does not make a matrix regular.",
+    fix="Add a small multiple of the identity: ``A + eps * torch.eye(n)``, and check ``torch.linalg.cond(A)``. If the "
+    "matrix is finite and regular, its right-hand side is infinite or nan.",
+    see=("guide/nonfinite", "cookbook/05_higher_order/implicit"),
+)
+def nan_in_solve():
+    matrix = (1e-20 * torch.eye(3)).requires_grad_()
+    with torch.autograd.set_detect_anomaly(True):
+        torch.linalg.solve(matrix, torch.ones(3)).square().sum().backward()
+
+
+@mends(nan_in_solve)
+def solve_regularized():
+    matrix = (1e-20 * torch.eye(3)).requires_grad_()
+    with torch.autograd.set_detect_anomaly(True):
+        torch.linalg.solve(matrix + 1e-3 * torch.eye(3), torch.ones(3)).square().sum().backward()
+
+
+@raises(
+    "The loss depends on the phase of complex eigenvectors",
+    cause="A complex eigenvector is only defined up to a factor ``e^{i phi}``, and the decomposition picks one. This "
+    "loss changes with that factor, so it has no derivative. The check is on the gradient that arrives.",
+    fix="Make the loss independent of the phase: use ``abs(v)``, the projection ``v v^H``, or the eigenvalues. Or fix "
+    "the phase yourself, in differentiable code: ``v * v[:1].conj() / v[:1].abs()`` makes the first row real.",
+    see=("cookbook/03_stability/eigenvalues", "cookbook/05_higher_order/complex_numbers"),
+)
+def eigenvectors_phase():
+    matrix = torch.randn(3, 3, dtype=torch.complex64)
+    hermitian = (matrix + matrix.mH).requires_grad_()
+    _, vectors = torch.linalg.eigh(hermitian)
+    vectors.real.sum().backward()
+
+
+@mends(eigenvectors_phase)
+def eigenvectors_modulus():
+    matrix = torch.randn(3, 3, dtype=torch.complex64)
+    hermitian = (matrix + matrix.mH).requires_grad_()
+    _, vectors = torch.linalg.eigh(hermitian)
+    vectors.abs().sum().backward()
+
+
+@raises(
+    "The loss depends on the phase of complex singular vectors",
+    cause="A pair of complex singular vectors ``u``, ``v`` is only defined up to a common factor ``e^{i phi}``. This "
+    "loss changes with it, as a loss of ``U`` or of ``Vh`` alone does, so it has no derivative.",
+    fix="Make the loss independent of the phase: use both together, as in ``U @ torch.diag(s) @ Vh`` or ``U @ Vh``, "
+    "``abs(U)``, or the singular values (``svdvals``).",
+    see=("cookbook/03_stability/eigenvalues", "cookbook/05_higher_order/complex_numbers"),
+)
+def singular_vectors_phase():
+    matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
+    left, _, _ = torch.linalg.svd(matrix)
+    left.real.sum().backward()
+
+
+@mends(singular_vectors_phase)
+def singular_vectors_together():
+    matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
+    left, _, right = torch.linalg.svd(matrix)
+    (left @ right).real.sum().backward()
+
+
+@raises(
+    "The loss depends on the phase of eigenvectors of torch.linalg.eig",
+    cause="``eig`` returns complex eigenvectors of length 1, defined up to a factor ``e^{i phi}``. This loss changes "
+    "with it, so it has no derivative.",
+    fix="Use ``abs(v)``, ``v v^H`` or the eigenvalues (``eigvals``). For a symmetric matrix use ``torch.linalg.eigh``, "
+    "whose eigenvectors are real.",
+    see=("cookbook/03_stability/eigenvalues", "cookbook/05_higher_order/complex_numbers"),
+)
+def general_eigenvectors_phase():
+    matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
+    _, vectors = torch.linalg.eig(matrix)
+    vectors.real.sum().backward()
+
+
+@mends(general_eigenvectors_phase)
+def general_eigenvectors_modulus():
+    matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
+    _, vectors = torch.linalg.eig(matrix)
+    vectors.abs().sum().backward()
+
+
+@raises(
+    "A complete QR decomposition was differentiated",
+    cause='With ``mode="complete"`` and more rows than columns, the last columns of ``Q`` are any basis of the rest of '
+    "the space, so they have no derivative.",
+    fix='Use ``mode="reduced"``, which is the default.',
+    see=("guide/higher_order",),
+)
+def qr_complete():
+    matrix = torch.randn(4, 2, requires_grad=True)
+    q, _ = torch.linalg.qr(matrix, mode="complete")
+    q.sum().backward()
+
+
+@mends(qr_complete)
+def qr_reduced():
+    matrix = torch.randn(4, 2, requires_grad=True)
+    q, _ = torch.linalg.qr(matrix)
+    q.sum().backward()
+
+
+@raises(
+    "A QR decomposition without Q was differentiated",
+    cause='The derivative of ``R`` needs ``Q``, and ``mode="r"`` does not compute it.',
+    fix='Use ``mode="reduced"``, and ignore ``Q``.',
+    see=("guide/higher_order",),
+)
+def qr_without_q():
+    matrix = torch.randn(4, 2, requires_grad=True)
+    _, r = torch.linalg.qr(matrix, mode="r")
+    r.diagonal().abs().log().sum().backward()
+
+
+@mends(qr_without_q)
+def qr_with_q():
+    matrix = torch.randn(4, 2, requires_grad=True)
+    _, r = torch.linalg.qr(matrix)
+    r.diagonal().abs().log().sum().backward()
+
+
+@raises(
+    "A singular value decomposition did not converge, because the matrix has nan or inf in it",
+    cause="The matrix is not finite. If it is a gradient or a covariance, the nan came from the step before: an "
+    "overflow in ``float16`` with a large loss scale, or weights that exploded.",
+    fix="Check ``torch.isfinite(matrix).all()`` before the decomposition, and skip the step if it is not. With a "
+    "GradScaler, call ``scaler.unscale_`` first. Another driver or a small diagonal does not help against nan.",
+    see=("guide/nonfinite",),
+)
+def svd_of_nan():
+    gradient = torch.full((3, 3), torch.nan)
+    torch.linalg.svd(gradient)
+
+
+@mends(svd_of_nan)
+def svd_of_finite():
+    gradient = torch.full((3, 3), torch.nan)
+    if torch.isfinite(gradient).all():
+        torch.linalg.svd(gradient)
+
+
+@raises(
+    "An eigenvalue decomposition did not converge",
+    cause="In most cases the matrix has nan or inf in it, although the message speaks of its condition. Repeated "
+    "eigenvalues alone do not stop the forward on the CPU.",
+    fix="Check ``torch.isfinite(matrix).all()`` before the decomposition. If it is finite, decompose in ``float64``: "
+    "``torch.linalg.eigh(matrix.double())``.",
+    see=("guide/nonfinite", "cookbook/03_stability/eigenvalues"),
+)
+def eigh_of_nan():
+    covariance = torch.full((3, 3), torch.nan)
+    torch.linalg.eigh(covariance)
+
+
+@mends(eigh_of_nan)
+def eigh_of_finite():
+    covariance = torch.full((3, 3), torch.nan)
+    if torch.isfinite(covariance).all():
+        torch.linalg.eigh(covariance)
+
+
+@raises(
+    "A Cholesky decomposition met a matrix that is not positive definite",
+    cause="Rounding made the smallest eigenvalue zero or negative, or the matrix has a lower rank than its size (fewer "
+    "samples than dimensions), or nan in it.",
+    fix="Add a small multiple of the identity: ``A + 1e-5 * torch.eye(n)``, symmetrize with ``(A + A.mT) / 2``, and "
+    "compute in ``float64``.",
+    see=("guide/nonfinite",),
+)
+def cholesky_indefinite():
+    samples = torch.randn(2, 3, requires_grad=True)
+    covariance = samples.T @ samples - 1e-3 * torch.eye(3)
+    torch.linalg.cholesky(covariance).sum().backward()
+
+
+@mends(cholesky_indefinite)
+def cholesky_regularized():
+    samples = torch.randn(2, 3, requires_grad=True)
+    covariance = samples.T @ samples - 1e-3 * torch.eye(3)
+    torch.linalg.cholesky(covariance + 1e-2 * torch.eye(3)).sum().backward()
+
+
+@raises(
+    "A singular matrix was inverted",
+    cause="A row or column of the matrix depends on the others, so it has no inverse.",
+    fix="Solve instead of inverting, with a small multiple of the identity: "
+    "``torch.linalg.solve(A + eps * torch.eye(n), b)``, or use ``torch.linalg.lstsq`` or ``pinv``.",
+    see=("guide/nonfinite",),
+)
+def inverse_of_singular():
+    matrix = torch.ones(2, 2, requires_grad=True)
+    torch.linalg.inv(matrix).sum().backward()
+
+
+@mends(inverse_of_singular)
+def inverse_regularized():
+    matrix = torch.ones(2, 2, requires_grad=True)
+    torch.linalg.inv(matrix + 1e-3 * torch.eye(2)).sum().backward()
+
+
+@raises(
+    "The operation has no derivative for complex numbers",
+    cause="PyTorch computes the forward of this operation for complex tensors, but its derivative was only written for "
+    "real ones. It refuses in the forward if an input requires grad.",
+    fix="Write the operation with others that have one, such as ``exp``, ``*``, ``/`` and ``abs``; here "
+    "``z * torch.sigmoid(z)``. Newer releases have more of them: ``sigmoid``, ``prod`` and ``cross`` came after 1.8.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+)
+def complex_without_derivative():
+    z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    F.silu(z).abs().sum().backward()
+
+
+@mends(complex_without_derivative)
+def complex_by_hand():
+    z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    (z * torch.sigmoid(z)).abs().sum().backward()
+
+
+@raises(
+    "A complex tensor was made real, and its imaginary part dropped",
+    cause="``z.to(torch.float32)``, a copy into a real buffer, and some backward steps keep the real part only. In a "
+    "backward it is harmless if a real tensor was made complex on purpose: a real input has a real gradient.",
+    fix="Say which part you mean: ``z.real`` or ``z.abs()``. If only backward warns, make the complex tensor by "
+    "``torch.complex(x, zeros)`` or ``torch.view_as_complex``, and check that nothing else is converted.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+    warning=True,
+)
+def imaginary_part_dropped():
+    signal = torch.randn(8)
+    spectrum = torch.fft.fft(signal)
+    spectrum.to(torch.float32)
+
+
+@mends(imaginary_part_dropped)
+def imaginary_part_kept():
+    signal = torch.randn(8)
+    spectrum = torch.fft.fft(signal)
+    spectrum.abs()

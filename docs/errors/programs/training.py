@@ -1,0 +1,622 @@
+"""The training loop and optimizers."""
+
+import copy
+from multiprocessing.reduction import ForkingPickler
+
+import numpy as np
+import torch
+from docs.errors.programs import mends, raises
+from torch import nn
+from torch.autograd import Variable
+from torch.nn import functional as F
+
+
+@raises(
+    "The gradient of a parameter is None, because the loss does not use the parameter",
+    cause="``backward`` fills ``.grad`` of the leaves that the loss depends on. This parameter is frozen, its layer "
+    "was not called, its output was ignored or detached, or ``backward`` has not run yet; since torch 2.0, "
+    "``zero_grad`` sets gradients to ``None`` as well.",
+    fix="Skip such parameters: ``if p.grad is not None:``, or use ``clip_grad_norm_``, which does. If the parameter "
+    "should train, find where its path to the loss ends: print ``requires_grad`` and ``grad_fn`` along the way.",
+    see=("guide/graph", "guide/training"),
+)
+def grad_is_none():
+    model = nn.ModuleDict({"used": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
+    model["used"](torch.randn(4, 3)).sum().backward()
+    for parameter in model.parameters():
+        parameter.grad.data.clamp_(-1, 1)
+
+
+@mends(grad_is_none)
+def grad_is_skipped():
+    model = nn.ModuleDict({"used": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
+    model["used"](torch.randn(4, 3)).sum().backward()
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.clamp_(-1, 1)
+
+
+@raises(
+    "The gradient of an input is None, because the tensor is not a leaf",
+    cause="``backward`` fills ``.grad`` of leaves only. ``x.to(device)``, ``x.cuda()``, ``x.double()``, "
+    "``x.view(...)`` and arithmetic return a computed tensor, so the gradient is in the tensor they were called on.",
+    fix="Set ``requires_grad_()`` last: ``x = x.to(device).detach().requires_grad_()``, right before the forward. To "
+    "keep the gradient of a computed tensor, call ``x.retain_grad()`` before ``backward``.",
+    see=("guide/graph",),
+)
+def grad_of_converted():
+    image = torch.randn(1, 3, requires_grad=True)
+    image = image.to(torch.float64)
+    nn.Linear(3, 1, dtype=torch.float64)(image).sum().backward()
+    image.grad.zero_()
+
+
+@mends(grad_of_converted)
+def grad_of_leaf():
+    image = torch.randn(1, 3)
+    image = image.to(torch.float64).requires_grad_()
+    nn.Linear(3, 1, dtype=torch.float64)(image).sum().backward()
+    image.grad.zero_()
+
+
+@raises(
+    "A weight was replaced by its update, so its gradient is None in the next step",
+    cause="``w = w - lr * w.grad`` makes a new, computed tensor and calls it ``w``. It is no leaf, so the next "
+    "``backward`` leaves its ``.grad`` at ``None``.",
+    fix="Change the weight in place, without recording: ``with torch.no_grad(): w -= lr * w.grad``, then "
+    "``w.grad = None``. If the gradient is ``None`` in the first step already, ``backward`` did not reach the weight.",
+    see=("guide/training", "guide/grad_modes"),
+)
+def weight_replaced():
+    weight = torch.randn(3, requires_grad=True)
+    for _ in range(2):
+        weight.square().sum().backward()
+        weight = weight - 0.1 * weight.grad
+
+
+@mends(weight_replaced)
+def weight_updated():
+    weight = torch.randn(3, requires_grad=True)
+    for _ in range(2):
+        weight.square().sum().backward()
+        with torch.no_grad():
+            weight -= 0.1 * weight.grad
+        weight.grad = None
+
+
+@raises(
+    "The loss is None",
+    cause="The function that computes the loss returns nothing, because it has no ``return`` on this path. A model of "
+    "transformers leaves ``output.loss`` at ``None`` if it is not given ``labels``.",
+    fix="Return the loss, or pass the labels: ``model(**batch, labels=labels)``.",
+    see=("guide/training",),
+)
+def loss_is_none():
+    def loss_of(prediction, target):
+        (prediction - target).square().mean()
+
+    prediction = nn.Linear(3, 1)(torch.randn(4, 3))
+    loss = loss_of(prediction, torch.randn(4, 1))
+    loss.backward()
+
+
+@mends(loss_is_none)
+def loss_is_returned():
+    def loss_of(prediction, target):
+        return (prediction - target).square().mean()
+
+    prediction = nn.Linear(3, 1)(torch.randn(4, 3))
+    loss = loss_of(prediction, torch.randn(4, 1))
+    loss.backward()
+
+
+@raises(
+    "A loss module was made and not called",
+    cause="``nn.CrossEntropyLoss()`` makes a module. The loss is what the module returns when it is called with the "
+    "prediction and the target.",
+    fix="Call it: ``criterion = nn.CrossEntropyLoss()``, then ``loss = criterion(prediction, target)``.",
+    see=("guide/training",),
+)
+def loss_is_module():
+    loss = nn.CrossEntropyLoss()
+    loss.backward()
+
+
+@mends(loss_is_module)
+def loss_module_called():
+    prediction, target = nn.Linear(3, 2)(torch.randn(4, 3)), torch.tensor([0, 1, 1, 0])
+    criterion = nn.CrossEntropyLoss()
+    criterion(prediction, target).backward()
+
+
+@raises(
+    "The tensors were given to a loss module when it was made",
+    cause="``nn.CrossEntropyLoss(prediction, target)`` takes the tensors for its options ``weight`` and "
+    "``size_average``, and asks whether the second one is true. An ``if`` on a tensor of several elements says the "
+    "same.",
+    fix="Make the module first and call it with the tensors: ``nn.CrossEntropyLoss()(prediction, target)``, or use "
+    "``F.cross_entropy(prediction, target)``. In an ``if``, write ``.any()`` or ``.all()``.",
+    see=("guide/training",),
+)
+def loss_module_given_tensors():
+    prediction, target = nn.Linear(3, 2)(torch.randn(4, 3)), torch.tensor([0, 1, 1, 0])
+    nn.CrossEntropyLoss(prediction, target)
+
+
+@mends(loss_module_given_tensors)
+def loss_function_given_tensors():
+    prediction, target = nn.Linear(3, 2)(torch.randn(4, 3)), torch.tensor([0, 1, 1, 0])
+    F.cross_entropy(prediction, target)
+
+
+@raises(
+    "The loss is computed from indices or comparisons, which have no gradient",
+    cause="``argmax``, ``round``, ``>`` and the conversion to integers cut the graph: their results are constant "
+    "almost everywhere. A loss of the predicted class, as accuracy is, has nothing to differentiate.",
+    fix="Compute the loss from the logits: ``F.cross_entropy(logits, target)``, and the accuracy for the log only. To "
+    "train through a hard choice, use a straight-through estimator or ``F.gumbel_softmax(..., hard=True)``.",
+    see=("cookbook/02_changing_the_gradient/straight_through", "guide/graph"),
+)
+def loss_of_argmax():
+    logits = nn.Linear(3, 2)(torch.randn(4, 3))
+    target = torch.tensor([0, 1, 1, 0])
+    loss = (logits.argmax(1) - target).float().square().mean()
+    loss.backward()
+
+
+@mends(loss_of_argmax)
+def loss_of_logits():
+    logits = nn.Linear(3, 2)(torch.randn(4, 3))
+    target = torch.tensor([0, 1, 1, 0])
+    loss = F.cross_entropy(logits, target)
+    loss.backward()
+
+
+@raises(
+    "A list of tensors was given to torch.tensor",
+    cause="``torch.tensor`` copies numbers into a new leaf. It cannot take tensors of several elements, and of those "
+    "with one element it would keep the value without the graph.",
+    fix="Use ``torch.stack(tensors)`` or ``torch.cat(tensors)``, which keep the graph.",
+    see=("guide/graph",),
+)
+def tensor_of_tensors():
+    model = nn.Linear(3, 2)
+    outputs = [model(torch.randn(3)) for _ in range(4)]
+    torch.tensor(outputs).square().mean()
+
+
+@mends(tensor_of_tensors)
+def tensors_stacked():
+    model = nn.Linear(3, 2)
+    outputs = [model(torch.randn(3)) for _ in range(4)]
+    torch.stack(outputs).square().mean()
+
+
+@raises(
+    "NumPy was used in a forward or a loss that is differentiated",
+    cause="``np.sum``, ``np.log``, ``np.mean`` and the like convert tensors to arrays, and autograd cannot record what "
+    "NumPy does. ``detach()`` would silence this, and cut the gradient of everything before.",
+    fix="Use the function of torch: ``torch.log(x)``, ``torch.stack(list).sum(0)``, Python's ``sum(list)``. Detach "
+    "only for plots and logs.",
+    see=("guide/graph", "cookbook/06_beyond_autograd/scipy_functions"),
+)
+def numpy_in_loss():
+    model = nn.Linear(3, 1)
+    losses = [model(torch.randn(3)).square() for _ in range(4)]
+    np.sum(losses, axis=0)
+
+
+@mends(numpy_in_loss)
+def torch_in_loss():
+    model = nn.Linear(3, 1)
+    losses = [model(torch.randn(3)).square() for _ in range(4)]
+    torch.stack(losses).sum().backward()
+
+
+@raises(
+    "An embedding with max_norm changed its weight before backward",
+    cause="With ``max_norm``, each call of the embedding first shortens the rows that it looks up, in place. A graph "
+    "that used ``embedding.weight`` before has saved the old values.",
+    fix="Use a copy for the other computation: ``embedding.weight.clone() @ x``, or look up before you use the weight. "
+    "Without ``max_norm``, divide by the norm of the result yourself.",
+    see=("cookbook/04_memory/in_place",),
+)
+def embedding_renormalized():
+    embedding = nn.Embedding(4, 3, max_norm=1.0)
+    x = torch.randn(3, requires_grad=True)
+    scores = embedding.weight @ x
+    found = embedding(torch.tensor([0, 2]))
+    (scores.sum() + found.sum()).backward()
+
+
+@mends(embedding_renormalized)
+def embedding_cloned():
+    embedding = nn.Embedding(4, 3, max_norm=1.0)
+    x = torch.randn(3, requires_grad=True)
+    scores = embedding.weight.clone() @ x
+    found = embedding(torch.tensor([0, 2]))
+    (scores.sum() + found.sum()).backward()
+
+
+@raises(
+    "An optimizer was given no parameters",
+    cause="The model has no parameters, or not where it looks for them: layers in a plain list or dict are not "
+    "registered. Or the iterator was used up before, or a filter by ``requires_grad`` left nothing.",
+    fix="Put layers into ``nn.ModuleList`` or ``nn.ModuleDict``, single tensors into ``nn.Parameter``, and pass "
+    "``model.parameters()`` anew to each optimizer.",
+    see=("guide/training",),
+)
+def optimizer_of_nothing():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = [nn.Linear(3, 3), nn.Linear(3, 1)]
+
+    torch.optim.SGD(Net().parameters())
+
+
+@mends(optimizer_of_nothing)
+def optimizer_of_layers():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 1)])
+
+    torch.optim.SGD(Net().parameters())
+
+
+@raises(
+    "An optimizer was given a single tensor",
+    cause="An optimizer takes an iterable of tensors, or of dicts with a list of them under ``params``.",
+    fix="Put the tensor into a list: ``torch.optim.SGD([weight])``.",
+    see=("guide/training",),
+)
+def optimizer_of_tensor():
+    weight = torch.randn(3, requires_grad=True)
+    torch.optim.SGD(weight)
+
+
+@mends(optimizer_of_tensor)
+def optimizer_of_list():
+    weight = torch.randn(3, requires_grad=True)
+    torch.optim.SGD([weight])
+
+
+@raises(
+    "A parameter is in two groups of an optimizer",
+    cause="It would be updated twice in each step. Tied weights, such as an embedding that is also the output layer, "
+    "are one parameter with two names.",
+    fix="Leave the parameters of the special group out of the other one: compare them by ``id``.",
+    see=("guide/training",),
+)
+def parameter_in_two_groups():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    torch.optim.SGD([{"params": model.parameters()}, {"params": model[1].parameters(), "lr": 0.1}])
+
+
+@mends(parameter_in_two_groups)
+def parameter_in_one_group():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 0.1}])
+
+
+@raises(
+    "LBFGS was stepped without a closure",
+    cause="``LBFGS`` evaluates the loss several times in one step, so it needs a function that does it.",
+    fix="Put ``zero_grad``, the loss and ``backward`` into a function that returns the loss, and pass it: "
+    "``optimizer.step(closure)``.",
+    see=("guide/training",),
+)
+def closure_missing():
+    weight = torch.randn(3, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight])
+    weight.square().sum().backward()
+    optimizer.step()
+
+
+@mends(closure_missing)
+def closure_given():
+    weight = torch.randn(3, requires_grad=True)
+    optimizer = torch.optim.LBFGS([weight])
+
+    def closure():
+        optimizer.zero_grad()
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+@raises(
+    "A computed tensor was assigned to a parameter of a module",
+    cause="A module refuses to replace a registered parameter by a tensor with a graph: its optimizer would go on with "
+    "the old one.",
+    fix="To set values, copy them: ``with torch.no_grad(): layer.weight.copy_(new)``. To differentiate through the new "
+    'weights (MAML, hypernetworks), call ``torch.func.functional_call(layer, {"weight": new}, x)``.',
+    see=("cookbook/05_higher_order/maml", "guide/training"),
+)
+def parameter_replaced():
+    layer = nn.Linear(3, 1)
+    layer.weight = layer.weight - 0.1 * torch.randn(1, 3)
+    layer(torch.randn(4, 3)).sum().backward()
+
+
+@mends(parameter_replaced)
+def parameter_given_to_call():
+    layer = nn.Linear(3, 1)
+    weight = layer.weight - 0.1 * torch.randn(1, 3)
+    torch.func.functional_call(layer, {"weight": weight}, torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "An optimizer got sparse gradients that it does not support",
+    cause="``nn.Embedding(..., sparse=True)`` gives gradients that hold the looked-up rows only. ``SparseAdam``, "
+    "``Adagrad`` and ``SGD`` take them; ``Adam``, ``AdamW`` and ``RMSprop`` do not.",
+    fix="Give the embeddings an optimizer of their own: ``torch.optim.SparseAdam(embedding.parameters())``, or drop "
+    "``sparse=True``.",
+    see=("guide/training",),
+)
+def sparse_for_adam():
+    embedding = nn.Embedding(10, 3, sparse=True)
+    optimizer = torch.optim.Adam(embedding.parameters())
+    embedding(torch.tensor([1, 4])).sum().backward()
+    optimizer.step()
+
+
+@mends(sparse_for_adam)
+def sparse_for_sparse_adam():
+    embedding = nn.Embedding(10, 3, sparse=True)
+    optimizer = torch.optim.SparseAdam(embedding.parameters())
+    embedding(torch.tensor([1, 4])).sum().backward()
+    optimizer.step()
+
+
+@raises(
+    "SparseAdam got a dense gradient",
+    cause="``SparseAdam`` takes the gradients of ``nn.Embedding(..., sparse=True)`` only. Here a layer has another, or "
+    "the embedding's weight is also used elsewhere (tied weights), which makes its gradient dense.",
+    fix="Give the other layers an optimizer of their own, such as ``torch.optim.Adam``.",
+    see=("guide/training",),
+)
+def dense_for_sparse_adam():
+    model = nn.Sequential(nn.Embedding(10, 3, sparse=True), nn.Linear(3, 1))
+    optimizer = torch.optim.SparseAdam(model.parameters())
+    model(torch.tensor([1, 4])).sum().backward()
+    optimizer.step()
+
+
+@mends(dense_for_sparse_adam)
+def dense_for_adam():
+    model = nn.Sequential(nn.Embedding(10, 3, sparse=True), nn.Linear(3, 1))
+    optimizers = torch.optim.SparseAdam(model[0].parameters()), torch.optim.Adam(model[1].parameters())
+    model(torch.tensor([1, 4])).sum().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+@raises(
+    "A sparse gradient met weight decay",
+    cause="Weight decay adds the whole dense weight to the gradient, so the gradient of ``nn.Embedding(..., "
+    "sparse=True)`` could not stay sparse.",
+    fix="Set ``weight_decay=0`` for the embeddings, in a parameter group of their own, or drop ``sparse=True``.",
+    see=("guide/training",),
+)
+def sparse_with_decay():
+    embedding = nn.Embedding(10, 3, sparse=True)
+    optimizer = torch.optim.SGD(embedding.parameters(), weight_decay=0.01)
+    embedding(torch.tensor([1, 4])).sum().backward()
+    optimizer.step()
+
+
+@mends(sparse_with_decay)
+def sparse_without_decay():
+    embedding = nn.Embedding(10, 3, sparse=True)
+    optimizer = torch.optim.SGD(embedding.parameters(), weight_decay=0)
+    embedding(torch.tensor([1, 4])).sum().backward()
+    optimizer.step()
+
+
+@raises(
+    "A sparse gradient was clipped",
+    cause="``nn.Embedding(..., sparse=True)`` gives sparse gradients, and the functions that clip have no kernel for "
+    "them.",
+    fix="Clip the dense parameters only, and the values of the sparse ones by hand: "
+    "``p.grad = p.grad.coalesce()``, then ``p.grad.values().clamp_(-1, 1)``. Otherwise drop ``sparse=True``.",
+    see=("cookbook/02_changing_the_gradient/clipping",),
+)
+def sparse_clipped():
+    embedding = nn.Embedding(10, 3, sparse=True)
+    embedding(torch.tensor([1, 4])).sum().backward()
+    nn.utils.clip_grad_value_(embedding.parameters(), 1.0)
+
+
+@mends(sparse_clipped)
+def sparse_values_clipped():
+    embedding = nn.Embedding(10, 3, sparse=True)
+    embedding(torch.tensor([1, 4])).sum().backward()
+    embedding.weight.grad = embedding.weight.grad.coalesce()
+    embedding.weight.grad.values().clamp_(-1, 1)
+
+
+@raises(
+    "The norm of the gradients is nan or infinite",
+    cause="At least one gradient is not finite, and ``error_if_nonfinite=True`` asks to be told. Scaling by the norm "
+    "would make all gradients nan or zero.",
+    fix="Skip the step in this case, and look for the operation under ``torch.autograd.set_detect_anomaly(True)``. "
+    "With a GradScaler, unscale first and leave the skipping to ``scaler.step``, without ``error_if_nonfinite``.",
+    see=("guide/nonfinite", "cookbook/02_changing_the_gradient/clipping"),
+)
+def norm_not_finite():
+    weight = torch.zeros(3, requires_grad=True)
+    weight.sqrt().sum().backward()
+    nn.utils.clip_grad_norm_([weight], 1.0, error_if_nonfinite=True)
+
+
+@mends(norm_not_finite)
+def norm_finite():
+    weight = torch.zeros(3, requires_grad=True)
+    (weight + 1e-6).sqrt().sum().backward()
+    nn.utils.clip_grad_norm_([weight], 1.0, error_if_nonfinite=True)
+
+
+@raises(
+    "retain_variables was given to backward",
+    cause="The argument has been called ``retain_graph`` since torch 0.2, and the old name is gone.",
+    fix="Write ``backward(retain_graph=True)``. First ask whether you need it: one backward of the summed losses is "
+    "often enough.",
+    see=("guide/backward",),
+)
+def retain_variables_given():
+    loss = torch.randn(3, requires_grad=True).exp().sum()
+    loss.backward(retain_variables=True)
+
+
+@mends(retain_variables_given)
+def retain_graph_given():
+    loss = torch.randn(3, requires_grad=True).exp().sum()
+    loss.backward(retain_graph=True)
+
+
+@raises(
+    "A Variable was made volatile",
+    cause="Since torch 0.4, ``volatile`` has no effect: this forward is recorded, and keeps its memory. A ``Variable`` "
+    "is a tensor.",
+    fix="Run the forward under ``with torch.no_grad():``, and drop ``Variable``.",
+    see=("guide/grad_modes",),
+    warning=True,
+)
+def variable_volatile():
+    x = Variable(torch.randn(4, 3), volatile=True)
+    nn.Linear(3, 1)(x)
+
+
+@mends(variable_volatile)
+def forward_not_recorded():
+    x = torch.randn(4, 3)
+    with torch.no_grad():
+        nn.Linear(3, 1)(x)
+
+
+@raises(
+    "A Variable was made of an array or a number",
+    cause="``Variable`` takes a tensor only. Since torch 0.4 it does nothing but return it.",
+    fix="Make a tensor: ``torch.from_numpy(array).float()`` or ``torch.tensor(value, requires_grad=True)``.",
+    see=("guide/graph",),
+)
+def variable_of_array():
+    data = np.ones((4, 3))
+    x = Variable(data, requires_grad=True)
+    nn.Linear(3, 1)(x).sum().backward()
+
+
+@mends(variable_of_array)
+def tensor_of_array():
+    data = np.ones((4, 3))
+    x = torch.from_numpy(data).float().requires_grad_()
+    nn.Linear(3, 1)(x).sum().backward()
+
+
+@raises(
+    "A module that keeps a computed tensor on itself was deep-copied",
+    cause="``forward`` stored a result (``self.features = ...``), or weight normalization did, and ``deepcopy`` meets "
+    "a tensor with a graph. Averaging of weights (EMA), schedulers and exporters copy the model that way.",
+    fix="Store ``self.features = features.detach()`` or return it, or delete it before the copy. In place of "
+    "``torch.nn.utils.weight_norm`` use ``torch.nn.utils.parametrizations.weight_norm``, which can be copied.",
+    see=("guide/graph",),
+)
+def module_with_output_copied():
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            self.features = self.layer(x)
+            return self.features
+
+    encoder = Encoder()
+    encoder(torch.randn(4, 3))
+    copy.deepcopy(encoder)
+
+
+@mends(module_with_output_copied)
+def module_without_graph_copied():
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            features = self.layer(x)
+            self.features = features.detach()
+            return features
+
+    encoder = Encoder()
+    encoder(torch.randn(4, 3))
+    copy.deepcopy(encoder)
+
+
+@raises(
+    "Integers were made a parameter",
+    cause="``nn.Parameter`` requires grad unless you say otherwise, and integers cannot. Quantized weights (int8, "
+    "int4) are integers.",
+    fix="Write ``nn.Parameter(weight, requires_grad=False)``, or register a buffer: "
+    '``self.register_buffer("weight", weight)``. In a library of quantized models, versions of accelerate and '
+    "transformers that fit each other pass this on.",
+    see=("guide/graph",),
+)
+def integer_parameter():
+    weight = torch.randint(-8, 8, (3, 3), dtype=torch.int8)
+    nn.Parameter(weight)
+
+
+@mends(integer_parameter)
+def integer_parameter_frozen():
+    weight = torch.randint(-8, 8, (3, 3), dtype=torch.int8)
+    nn.Parameter(weight, requires_grad=False)
+
+
+@raises(
+    "A worker process was to send a tensor with a graph",
+    cause="A graph cannot leave its process. A Dataset, a queue or a pool returned a computed tensor that requires "
+    "grad: it is used in a DataLoader's worker or in ``multiprocessing``.",
+    fix="Return ``x.detach()`` from the worker, and compute what is differentiated in the process that trains. Model "
+    "outputs in a Dataset belong under ``torch.no_grad()``.",
+    see=("guide/graph",),
+)
+def graph_to_other_process():
+    embedding = nn.Embedding(4, 3)
+    item = embedding(torch.tensor([1]))
+    ForkingPickler.dumps(item)  # what a queue or a DataLoader's worker does
+
+
+@mends(graph_to_other_process)
+def values_to_other_process():
+    embedding = nn.Embedding(4, 3)
+    item = embedding(torch.tensor([1]))
+    ForkingPickler.dumps(item.detach())
+
+
+@raises(
+    "A module on the meta device was moved to a real one",
+    cause="Parameters on ``meta`` have a shape and no values, so there is nothing to copy. The weights were not loaded "
+    "into all of them: a key is missing in the checkpoint, or a library set up the model on ``meta`` and a part was "
+    "left there.",
+    fix="Load the weights with ``model.load_state_dict(weights, assign=True)`` and look at the missing keys. "
+    "``model.to_empty(device=...)`` gives memory without values: use it only before loading or initializing.",
+    see=("guide/graph",),
+)
+def meta_module_moved():
+    with torch.device("meta"):
+        model = nn.Linear(3, 1)
+    model.to("cpu")
+
+
+@mends(meta_module_moved)
+def meta_module_loaded():
+    weights = nn.Linear(3, 1).state_dict()
+    with torch.device("meta"):
+        model = nn.Linear(3, 1)
+    model.load_state_dict(weights, assign=True)
+    model.to("cpu")

@@ -1,0 +1,2439 @@
+"""Writing and calling a Function."""
+
+from collections import namedtuple
+
+import torch
+from docs.errors.programs import mends, raises
+from torch import nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+
+@raises(
+    "save_for_backward was given a number",
+    cause="``ctx.save_for_backward`` keeps tensors, and ``None`` in the place of one; nothing else.",
+    fix="Numbers, shapes, flags and strings become attributes: ``ctx.exponent = exponent``. Tensors in a list are "
+    "unpacked: ``ctx.save_for_backward(*tensors)``.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def number_saved():
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, exponent):
+            ctx.save_for_backward(x, exponent)
+            return x**exponent
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, exponent = ctx.saved_tensors
+            return exponent * x ** (exponent - 1) * grad_output, None
+
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    Power.apply(x, 3)
+
+
+@mends(number_saved)
+def number_on_ctx():
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, exponent):
+            ctx.save_for_backward(x)
+            ctx.exponent = exponent
+            return x**exponent
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return ctx.exponent * x ** (ctx.exponent - 1) * grad_output, None
+
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    Power.apply(x, 3).sum().backward()
+
+
+@raises(
+    "forward is missing, or its name is misspelled",
+    cause="``apply`` calls the class's ``forward``, and the class inherits the one of ``Function``, which only raises.",
+    fix="Define a static method that is called exactly ``forward``.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def forward_missing():
+    class Swish(Function):
+        @staticmethod
+        def foward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x.sigmoid()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            s = x.sigmoid()
+            return grad_output * s * (1 + x * (1 - s))
+
+    x = torch.randn(3, requires_grad=True)
+    Swish.apply(x).sum().backward()
+
+
+@mends(forward_missing)
+def forward_spelled():
+    class Swish(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x.sigmoid()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            s = x.sigmoid()
+            return grad_output * s * (1 + x * (1 - s))
+
+    x = torch.randn(3, requires_grad=True)
+    Swish.apply(x).sum().backward()
+
+
+@raises(
+    "The Function has no backward",
+    cause="The class defines neither ``backward`` nor ``vjp`` (or the name is misspelled). ``apply`` works; the "
+    "message comes when the engine reaches the node.",
+    fix="Define a static method ``backward(ctx, *grad_outputs)``. A result that needs no gradient is marked with "
+    "``ctx.mark_non_differentiable`` instead.",
+    see=("guide/backward", "cookbook/01_first_steps/template"),
+)
+def backward_missing():
+    class Round(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+    x = torch.randn(3, requires_grad=True)
+    Round.apply(x).sum().backward()
+
+
+@mends(backward_missing)
+def backward_defined():
+    class Round(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.round()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output  # straight through
+
+    x = torch.randn(3, requires_grad=True)
+    Round.apply(x).sum().backward()
+
+
+@raises(
+    "The Function has both backward and vjp",
+    cause="``vjp`` is another name for ``backward``. With both defined, the engine does not know which to call.",
+    fix="Keep one of them. ``backward`` is the usual name.",
+    see=("guide/directions",),
+)
+def backward_and_vjp():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+        @staticmethod
+        def vjp(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+
+
+@mends(backward_and_vjp)
+def backward_alone():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+
+
+@raises(
+    "An instance of a Function was called",
+    cause="A Function is not instantiated: its methods are static, and ``apply`` is a method of the class. Calling an "
+    "instance always raises this, with static methods too.",
+    fix="Call ``ScaledTanh.apply(x)``. To make a layer of it, call ``apply`` in the ``forward`` of an ``nn.Module``.",
+    see=("cookbook/01_first_steps/template", "cookbook/01_first_steps/module"),
+)
+def instance_called():
+    class ScaledTanh(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.tanh()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (y,) = ctx.saved_tensors
+            return grad_output * (1 - y * y)
+
+    activation = ScaledTanh()
+    activation(torch.randn(3, requires_grad=True))
+
+
+@mends(instance_called)
+def instance_not_called():
+    class ScaledTanh(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.tanh()
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (y,) = ctx.saved_tensors
+            return grad_output * (1 - y * y)
+
+    activation = ScaledTanh.apply
+    activation(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "An instance of a Function was made",
+    cause="The class itself is what is used: its methods are static. An instance serves nothing, and PyTorch warns "
+    "that making one will be an error.",
+    fix="Keep the class, or its ``apply``, not an instance.",
+    see=("cookbook/01_first_steps/template",),
+    warning=True,
+)
+def instance_made():
+    class Negate(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return -x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return -grad_output
+
+    Negate().apply(torch.randn(3, requires_grad=True))
+
+
+@mends(instance_made)
+def instance_not_made():
+    class Negate(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return -x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return -grad_output
+
+    negate = Negate.apply
+    negate(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "apply got fewer arguments than forward takes",
+    cause="``apply`` passes its arguments on to ``forward``, after ``ctx``; one without a default was not given.",
+    fix="Give ``apply`` every argument of ``forward`` but ``ctx``.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def apply_argument_missing():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x)
+
+
+@mends(apply_argument_missing)
+def argument_given():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@raises(
+    "forward takes no ctx, and there is no setup_context",
+    cause="A ``forward`` without ``setup_context`` is called with ``ctx`` before the arguments of ``apply``; this one "
+    "does not take it. More arguments in ``apply`` than ``forward`` takes give the same message.",
+    fix="Write ``forward(ctx, x)``, or keep ``forward(x)`` and define ``setup_context(ctx, inputs, output)``.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def ctx_not_taken():
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x)
+
+
+@mends(ctx_not_taken)
+def ctx_in_setup_context():
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@raises(
+    "forward takes ctx although there is a setup_context",
+    cause="With ``setup_context``, ``forward`` is called without ``ctx``. The first argument of ``apply`` lands in "
+    "``ctx``, and the last one is missing. ``apply`` with too few arguments gives the same message in this form.",
+    fix="Take ``ctx`` out of ``forward``, and move what used it to ``setup_context``.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def ctx_twice():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x)
+
+
+@mends(ctx_twice)
+def ctx_once():
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@raises(
+    "apply got more arguments than forward takes (with setup_context)",
+    cause="In the form with ``setup_context``, ``apply`` first binds its arguments to ``forward``'s signature; there "
+    "are more of them than parameters.",
+    fix="Give ``apply`` just what ``forward`` takes, or add the parameter. ``backward`` then returns one more value: "
+    "the gradient of the parameter, or ``None`` where it is no tensor.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def argument_too_many():
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x, 2)
+
+
+@mends(argument_too_many)
+def argument_single():
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@raises(
+    "A keyword-only or unknown argument was given to apply",
+    cause="``apply`` turns keywords into positions by the names of ``forward``'s positional parameters. A "
+    "keyword-only parameter and one that falls into ``**kwargs`` are not among them; nor, without ``setup_context``, "
+    "is one hidden by a decorator such as ``custom_fwd``.",
+    fix="Make the parameter an ordinary one, before any ``*``, and give it by position under a decorator. "
+    "``backward`` returns one more value: the gradient of the parameter, or ``None`` where it is no tensor.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def keyword_only():
+    class LeakyReLU(Function):
+        @staticmethod
+        def forward(ctx, x, *, slope):
+            ctx.save_for_backward(x)
+            ctx.slope = slope
+            return torch.where(x > 0, x, slope * x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return torch.where(x > 0, grad_output, ctx.slope * grad_output)
+
+    x = torch.randn(3, requires_grad=True)
+    LeakyReLU.apply(x, slope=0.1)
+
+
+@mends(keyword_only)
+def keyword_ordinary():
+    class LeakyReLU(Function):
+        @staticmethod
+        def forward(ctx, x, slope):
+            ctx.save_for_backward(x)
+            ctx.slope = slope
+            return torch.where(x > 0, x, slope * x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return torch.where(x > 0, grad_output, ctx.slope * grad_output), None
+
+    x = torch.randn(3, requires_grad=True)
+    LeakyReLU.apply(x, slope=0.1).sum().backward()
+
+
+@raises(
+    "A misspelled keyword was given to apply (with setup_context)",
+    cause="In the form with ``setup_context``, ``apply`` binds its arguments to ``forward``'s signature, which has no "
+    "such parameter.",
+    fix="Use the name that ``forward`` gives the parameter.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def keyword_misspelled():
+    class Scale(Function):
+        @staticmethod
+        def forward(x, factor=1.0):
+            return factor * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            _, ctx.factor = inputs
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, scale=2.0)
+
+
+@mends(keyword_misspelled)
+def keyword_spelled():
+    class Scale(Function):
+        @staticmethod
+        def forward(x, factor=1.0):
+            return factor * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            _, ctx.factor = inputs
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, factor=2.0).sum().backward()
+
+
+@raises(
+    "An argument was given to apply by position and by name",
+    cause="The positional arguments already fill the parameter that the keyword names.",
+    fix="Give each argument once.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def keyword_twice():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0, factor=2.0)
+
+
+@mends(keyword_twice)
+def keyword_once():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, factor=2.0).sum().backward()
+
+
+@raises(
+    "apply got a keyword, and an argument before it is missing",
+    cause="When ``apply`` gets keywords, it puts all arguments into the order of ``forward``'s parameters. Nothing "
+    "was given for one that stands before a keyword. In PyTorch 2.13 a ``forward`` without ``setup_context`` does not "
+    "even use its default there. The position counts from 0, without ``ctx``.",
+    fix="Give every argument that stands before a keyword.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def keyword_leaves_gap():
+    class ScaleShift(Function):
+        @staticmethod
+        def forward(ctx, x, factor, shift):
+            ctx.factor = factor
+            return factor * x + shift
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None, None
+
+    x = torch.randn(3, requires_grad=True)
+    ScaleShift.apply(x, shift=1.0)
+
+
+@mends(keyword_leaves_gap)
+def keyword_all():
+    class ScaleShift(Function):
+        @staticmethod
+        def forward(ctx, x, factor, shift):
+            ctx.factor = factor
+            return factor * x + shift
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None, None
+
+    x = torch.randn(3, requires_grad=True)
+    ScaleShift.apply(x, factor=2.0, shift=1.0).sum().backward()
+
+
+@raises(
+    "setup_context does not take the output",
+    cause="PyTorch calls ``setup_context(ctx, inputs, output)``, with all of ``forward``'s arguments in one tuple.",
+    fix="Take exactly these three parameters, also when one of them is not used.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def setup_context_without_output():
+    class Sine(Function):
+        @staticmethod
+        def forward(x):
+            return x.sin()
+
+        @staticmethod
+        def setup_context(ctx, inputs):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * x.cos()
+
+    x = torch.randn(3, requires_grad=True)
+    Sine.apply(x)
+
+
+@mends(setup_context_without_output)
+def setup_context_with_output():
+    class Sine(Function):
+        @staticmethod
+        def forward(x):
+            return x.sin()
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * x.cos()
+
+    x = torch.randn(3, requires_grad=True)
+    Sine.apply(x).sum().backward()
+
+
+@raises(
+    "setup_context unpacks fewer inputs than there are",
+    cause="``inputs`` is the tuple of all arguments of ``forward``: tensors or not, defaults included.",
+    fix="Unpack all of them, with ``_`` for those that are not needed.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def inputs_half_unpacked():
+    class Power(Function):
+        @staticmethod
+        def forward(x, exponent=2):
+            return x**exponent
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            (x,) = inputs
+            ctx.save_for_backward(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Power.apply(x)
+
+
+@mends(inputs_half_unpacked)
+def inputs_unpacked():
+    class Power(Function):
+        @staticmethod
+        def forward(x, exponent=2):
+            return x**exponent
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, ctx.exponent = inputs
+            ctx.save_for_backward(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return ctx.exponent * x ** (ctx.exponent - 1) * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Power.apply(x).sum().backward()
+
+
+@raises(
+    "Fewer saved tensors than backward unpacks",
+    cause="``ctx.saved_tensors`` has as many elements as the last ``ctx.save_for_backward`` was given, here none. It "
+    "is also empty inside ``forward`` and ``setup_context``, where nothing has been packed yet, and a second call of "
+    "``save_for_backward`` replaces the first. A ``jvp`` finds there what ``save_for_forward`` was given.",
+    fix="Save everything in one call, and unpack as many in ``backward``.",
+    see=("guide/ctx",),
+)
+def nothing_saved():
+    class Multiply(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            a, b = ctx.saved_tensors
+            return grad_output * b, grad_output * a
+
+    a = torch.randn(3, requires_grad=True)
+    b = torch.randn(3, requires_grad=True)
+    Multiply.apply(a, b).sum().backward()
+
+
+@mends(nothing_saved)
+def both_saved():
+    class Multiply(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            a, b = ctx.saved_tensors
+            return grad_output * b, grad_output * a
+
+    a = torch.randn(3, requires_grad=True)
+    b = torch.randn(3, requires_grad=True)
+    Multiply.apply(a, b).sum().backward()
+
+
+@raises(
+    "backward reads an attribute that forward did not put on ctx",
+    cause="``ctx`` is an instance of a class that PyTorch makes of the Function, with ``Backward`` after its name. It "
+    "has only the attributes that ``forward`` or ``setup_context`` set.",
+    fix="Set it in ``forward`` or ``setup_context``: ``ctx.exponent = exponent``. Tensors go through "
+    "``ctx.save_for_backward``.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def attribute_not_set():
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, exponent):
+            ctx.save_for_backward(x)
+            return x**exponent
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return ctx.exponent * x ** (ctx.exponent - 1) * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Power.apply(x, 3).sum().backward()
+
+
+@mends(attribute_not_set)
+def attribute_set():
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, exponent):
+            ctx.save_for_backward(x)
+            ctx.exponent = exponent
+            return x**exponent
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return ctx.exponent * x ** (ctx.exponent - 1) * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Power.apply(x, 3).sum().backward()
+
+
+@raises(
+    "ctx.saved_tensors was assigned",
+    cause="``ctx.saved_tensors`` can only be read; tensors get there through ``ctx.save_for_backward``. ``metadata``, "
+    "``next_functions`` and ``requires_grad`` of ``ctx`` cannot be assigned either.",
+    fix="Call ``ctx.save_for_backward(x)``, and choose other names for what is yours.",
+    see=("guide/ctx",),
+)
+def saved_tensors_assigned():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.saved_tensors = (x,)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x)
+
+
+@mends(saved_tensors_assigned)
+def saved_by_call():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@raises(
+    "The attribute to_save of ctx was overwritten",
+    cause="``ctx.save_for_backward`` keeps its arguments in ``ctx.to_save`` until ``forward`` ends, and an attribute "
+    "of one's own of that name takes their place. It has to be a tuple.",
+    fix="Give tensors to ``ctx.save_for_backward``, and choose another name for anything else. ``to_save``, "
+    "``saved_for_forward``, ``dirty_tensors``, ``non_differentiable``, ``materialize_grads``, ``needs_input_grad``, "
+    "``saved_tensors``, ``metadata``, ``name``, ``next_functions`` and ``requires_grad`` are PyTorch's.",
+    see=("guide/ctx", "guide/api"),
+)
+def to_save_overwritten():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.to_save = x
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * ctx.to_save * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x)
+
+
+@mends(to_save_overwritten)
+def to_save_left_alone():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@raises(
+    "The attribute non_differentiable of ctx was overwritten",
+    cause="``ctx.mark_non_differentiable`` keeps its arguments in ``ctx.non_differentiable``, which has to be a tuple "
+    "of outputs.",
+    fix="Call ``ctx.mark_non_differentiable(output)``, and choose other names for what is yours.",
+    see=("guide/ctx", "guide/api"),
+)
+def non_differentiable_overwritten():
+    class Quantize(Function):
+        @staticmethod
+        def forward(ctx, x):
+            codes = x.round()
+            ctx.non_differentiable = codes
+            return codes
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    x = torch.randn(3, requires_grad=True)
+    Quantize.apply(x)
+
+
+@mends(non_differentiable_overwritten)
+def non_differentiable_marked():
+    class Quantize(Function):
+        @staticmethod
+        def forward(ctx, x):
+            codes = x.round()
+            ctx.mark_non_differentiable(codes)
+            return codes
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    x = torch.randn(3, requires_grad=True)
+    Quantize.apply(x)
+
+
+@raises(
+    "The attribute dirty_tensors of ctx was overwritten",
+    cause="``ctx.mark_dirty`` keeps its arguments in ``ctx.dirty_tensors``, which has to be a tuple of inputs.",
+    fix="Call ``ctx.mark_dirty(x)``, and choose other names for what is yours.",
+    see=("guide/ctx", "guide/api"),
+)
+def dirty_tensors_overwritten():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.dirty_tensors = [x]
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x.clone())
+
+
+@mends(dirty_tensors_overwritten)
+def dirty_tensors_marked():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x.clone()).sum().backward()
+
+
+@raises(
+    "ctx.saved_variables was read",
+    cause="It is the name that ``ctx.saved_tensors`` had when tensors were wrapped in variables.",
+    fix="Read ``ctx.saved_tensors``.",
+    see=("guide/ctx", "guide/api"),
+    warning=True,
+)
+def saved_variables_read():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_variables
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@mends(saved_variables_read)
+def saved_tensors_read():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@raises(
+    "ctx.mark_shared_storage was called",
+    cause="The method does nothing any more: PyTorch itself sees that an output is a view of an input.",
+    fix="Delete the call.",
+    see=("guide/api",),
+    warning=True,
+)
+def shared_storage_marked():
+    class Flatten(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            y = x.view(-1)
+            ctx.mark_shared_storage((x, y))
+            return y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.view(ctx.shape)
+
+    x = torch.randn(2, 3, requires_grad=True)
+    Flatten.apply(x)
+
+
+@mends(shared_storage_marked)
+def shared_storage_not_marked():
+    class Flatten(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x.view(-1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.reshape(ctx.shape)
+
+    x = torch.randn(2, 3, requires_grad=True)
+    Flatten.apply(x).sum().backward()
+
+
+@raises(
+    "save_for_forward was given a number",
+    cause="``ctx.save_for_forward`` keeps tensors for ``jvp``, and ``None`` in the place of one; nothing else.",
+    fix="Numbers become attributes: ``ctx.factor = factor``.",
+    see=("guide/ctx", "guide/directions", "cookbook/05_higher_order/forward_mode"),
+)
+def number_saved_for_forward():
+    class Scale(Function):
+        @staticmethod
+        def forward(x, factor):
+            return factor * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            x, factor = inputs
+            ctx.save_for_forward(x, factor)
+
+        @staticmethod
+        def jvp(ctx, tangent, _):
+            _, factor = ctx.saved_tensors
+            return factor * tangent
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0)
+
+
+@mends(number_saved_for_forward)
+def number_for_jvp_on_ctx():
+    class Scale(Function):
+        @staticmethod
+        def forward(x, factor):
+            return factor * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            _, ctx.factor = inputs
+
+        @staticmethod
+        def jvp(ctx, tangent, _):
+            return ctx.factor * tangent
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0)
+
+
+@raises(
+    "A Function changed a leaf in place",
+    cause="``forward`` marks as dirty a leaf that requires grad. Its old value, the one that the gradient would "
+    "belong to, is gone, so that autograd refuses, as with the built-in in-place operations.",
+    fix="Give the Function a result of an operation (``x.clone()``), or do not work in place.",
+    see=("guide/ctx", "cookbook/04_memory/in_place", "check:inputs_unchanged"),
+)
+def leaf_marked_dirty():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x)
+
+
+@mends(leaf_marked_dirty)
+def copy_marked_dirty():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x.clone()).sum().backward()
+
+
+@raises(
+    "A tensor marked dirty is not among the outputs",
+    cause="A Function that changes an input in place has to return it: only through an output can autograd make the "
+    "Function the origin of the new value.",
+    fix="Return the input, besides the other results. Do not mark what was not changed.",
+    see=("guide/ctx", "cookbook/04_memory/in_place"),
+)
+def dirty_not_returned():
+    class AddOneInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.add_(1)
+            ctx.mark_dirty(x)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    AddOneInPlace.apply(2 * x)
+
+
+@mends(dirty_not_returned)
+def dirty_returned():
+    class AddOneInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.add_(1)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    AddOneInPlace.apply(2 * x).sum().backward()
+
+
+@raises(
+    "mark_dirty was given a list",
+    cause="``ctx.mark_dirty`` takes tensors as separate arguments, not a list. The message ends in the middle in "
+    "PyTorch 2.13: which argument is at fault is lost.",
+    fix="Unpack the list: ``ctx.mark_dirty(*tensors)``.",
+    see=("guide/ctx", "cookbook/04_memory/in_place"),
+)
+def dirty_list():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty([x])
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x.clone())
+
+
+@mends(dirty_list)
+def dirty_argument():
+    class DoubleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    DoubleInPlace.apply(x.clone()).sum().backward()
+
+
+@raises(
+    "A Function that changes a view in place returns two tensors",
+    cause="After a change of a view, autograd rewrites the history of its base, and can do so only for a Function "
+    "with a single output. A number among the outputs counts.",
+    fix="Split the Function in two: one that changes the tensor, one that computes the rest. Or clone the view before; "
+    "then the change stays in the clone, and the base keeps its values.",
+    see=("guide/ctx", "cookbook/04_memory/in_place"),
+)
+def dirty_view_two_outputs():
+    class ScaleAndSumInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x, x.sum()
+
+        @staticmethod
+        def backward(ctx, grad_x, grad_sum):
+            return 2 * (grad_x + grad_sum)
+
+    rows = torch.randn(2, 3, requires_grad=True).clone()
+    ScaleAndSumInPlace.apply(rows[0])
+
+
+@mends(dirty_view_two_outputs)
+def dirty_view_single_output():
+    class ScaleInPlace(Function):
+        @staticmethod
+        def forward(ctx, x):
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx, grad_x):
+            return 2 * grad_x
+
+    rows = torch.randn(2, 3, requires_grad=True).clone()
+    total = ScaleInPlace.apply(rows[0]).sum()
+    total.backward()
+
+
+@raises(
+    "mark_non_differentiable was given a number",
+    cause="``ctx.mark_non_differentiable`` is for outputs that are tensors. The message ends in the middle in PyTorch "
+    "2.13: the type of the argument is lost.",
+    fix="Mark only tensors. A number among the outputs needs no mark, and ``backward`` still gets an argument for it.",
+    see=("guide/ctx", "cookbook/01_first_steps/several_outputs"),
+)
+def number_marked():
+    class SumAndCount(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            total, count = x.sum(), x.numel()
+            ctx.mark_non_differentiable(count)
+            return total, count
+
+        @staticmethod
+        def backward(ctx, grad_total, _):
+            return grad_total.expand(ctx.shape)
+
+    x = torch.randn(3, requires_grad=True)
+    SumAndCount.apply(x)
+
+
+@mends(number_marked)
+def number_not_marked():
+    class SumAndCount(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x.sum(), x.numel()
+
+        @staticmethod
+        def backward(ctx, grad_total, _):
+            return grad_total.expand(ctx.shape)
+
+    x = torch.randn(3, requires_grad=True)
+    total, _ = SumAndCount.apply(x)
+    total.backward()
+
+
+@raises(
+    "set_materialize_grads was given a number",
+    cause="The method takes ``True`` or ``False`` and no other number, not even 0 or 1.",
+    fix="``ctx.set_materialize_grads(False)``.",
+    see=("guide/ctx",),
+)
+def materialize_number():
+    class Split(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(0)
+            return 2 * x, 3 * x
+
+        @staticmethod
+        def backward(ctx, grad_a, grad_b):
+            parts = [factor * grad for factor, grad in ((2, grad_a), (3, grad_b)) if grad is not None]
+            return sum(parts) if parts else None
+
+    x = torch.randn(3, requires_grad=True)
+    Split.apply(x)
+
+
+@mends(materialize_number)
+def materialize_bool():
+    class Split(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            return 2 * x, 3 * x
+
+        @staticmethod
+        def backward(ctx, grad_a, grad_b):
+            parts = [factor * grad for factor, grad in ((2, grad_a), (3, grad_b)) if grad is not None]
+            return sum(parts) if parts else None
+
+    x = torch.randn(3, requires_grad=True)
+    a, _ = Split.apply(x)
+    a.sum().backward()
+
+
+@raises(
+    "backward calculates with the None of an output that was not used",
+    cause="After ``ctx.set_materialize_grads(False)`` the gradient of an output that nothing used is ``None``, not a "
+    "tensor of zeros. That of an output that is no tensor is always ``None``.",
+    fix="Check for ``None`` before calculating, or leave ``set_materialize_grads`` at its default.",
+    see=("guide/ctx", "cookbook/01_first_steps/several_outputs", "check:unused_outputs", "check:undefined_gradient"),
+)
+def none_multiplied():
+    class MinMax(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(x)
+            return x.amin(), x.amax()
+
+        @staticmethod
+        def backward(ctx, grad_min, grad_max):
+            (x,) = ctx.saved_tensors
+            return (x == x.amin()) * grad_min + (x == x.amax()) * grad_max
+
+    x = torch.randn(3, requires_grad=True)
+    _, largest = MinMax.apply(x)
+    largest.backward()
+
+
+@mends(none_multiplied)
+def none_asked_for():
+    class MinMax(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(x)
+            return x.amin(), x.amax()
+
+        @staticmethod
+        def backward(ctx, grad_min, grad_max):
+            (x,) = ctx.saved_tensors
+            grad = torch.zeros_like(x)
+            if grad_min is not None:
+                grad += (x == x.amin()) * grad_min
+            if grad_max is not None:
+                grad += (x == x.amax()) * grad_max
+            return grad
+
+    x = torch.randn(3, requires_grad=True)
+    _, largest = MinMax.apply(x)
+    largest.backward()
+
+
+@raises(
+    "The output of a Function is a view, and was changed in place",
+    cause="``forward`` returns a view of its input, or the input itself. A change in place would replace the history "
+    "of the view, and with it the custom backward, so that the gradient would be wrong. Outputs of modules with a "
+    "full backward hook are of this kind, too (``BackwardHookFunction``).",
+    fix="Return a copy from ``forward`` (``x.view(-1).clone()``), or change the result out of place.",
+    see=("cookbook/04_memory/in_place", "check:in_place_consumer"),
+)
+def view_changed():
+    class Reverse(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return -grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    y = Reverse.apply(x)
+    y += 1
+
+
+@mends(view_changed)
+def view_not_changed():
+    class Reverse(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return -grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    y = Reverse.apply(x)
+    y = y + 1
+    y.sum().backward()
+
+
+@raises(
+    "The input of a Function was changed in place after it had returned a view of it",
+    cause="The output shares memory with the input, so that a change of the input, or of another view of it, changes "
+    "the output. Autograd would have to replay the view on the new value and lose the custom backward. The message "
+    "comes when the output is used, not at the change.",
+    fix="Return a copy from ``forward``, or change the input out of place.",
+    see=("cookbook/04_memory/in_place", "check:in_place_consumer"),
+)
+def base_of_view_changed():
+    class Reverse(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return -grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    hidden = 2 * x
+    y = Reverse.apply(hidden)
+    hidden += 1
+    y.sum().backward()
+
+
+@mends(base_of_view_changed)
+def base_of_view_not_changed():
+    class Reverse(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return -grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    hidden = 2 * x
+    y = Reverse.apply(hidden)
+    hidden = hidden + 1
+    y.sum().backward()
+
+
+@raises(
+    "backward returns too few gradients, or too many",
+    cause="``backward`` returns one value for each argument of ``forward`` but ``ctx``, in their order, ``None`` for "
+    "those that are no tensors. Trailing ``None`` may be too many; nothing may be missing. A list counts as a single "
+    "value. For a custom operator both counts in the message are one too high.",
+    fix="Return a tuple with one element for each argument.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
+)
+def gradient_missing():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@mends(gradient_missing)
+def gradient_for_each():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@raises(
+    "backward returns a gradient for an argument that is no tensor",
+    cause="An argument of ``forward`` that is a number, a string or a list of tensors takes no gradient. Positions "
+    "count from 1. Often the gradients are in the wrong order, or a learnable number was given by ``.item()``. "
+    "For a custom operator it can also mean that its backward returns more gradients than the operator has "
+    "arguments.",
+    fix="Return the gradients in the order of the arguments, with ``None`` for those that are no tensors. What is to "
+    "be learned is given as a tensor.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
+)
+def gradient_for_number():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.save_for_backward(x)
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return ctx.factor * grad_output, (x * grad_output).sum()
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@mends(gradient_for_number)
+def gradient_for_tensor():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.save_for_backward(x, factor)
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, factor = ctx.saved_tensors
+            return factor * grad_output, (x * grad_output).sum()
+
+    x = torch.randn(3, requires_grad=True)
+    factor = torch.tensor(2.0, requires_grad=True)
+    Scale.apply(x, factor).sum().backward()
+
+
+@raises(
+    "A gradient has the wrong shape",
+    cause="The gradient at this index (from 0) has neither the shape of the input nor one that can be summed to it. A "
+    "gradient that only has extra or expanded dimensions, as after broadcasting, is summed without a word. A "
+    "transposed matrix and the gradients of two inputs in each other's place are the usual reasons.",
+    fix="Return a gradient of the shape of the input. A ``reshape`` at the end would only hide a wrong formula.",
+    see=("cookbook/01_first_steps/matmul", "cookbook/01_first_steps/broadcasting", "check:returned"),
+)
+def gradient_of_other_shape():
+    class MatMul(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            a, b = ctx.saved_tensors
+            return b @ grad_output.T, a.T @ grad_output
+
+    a = torch.randn(2, 3, requires_grad=True)
+    b = torch.randn(3, 4, requires_grad=True)
+    MatMul.apply(a, b).sum().backward()
+
+
+@mends(gradient_of_other_shape)
+def gradient_of_same_shape():
+    class MatMul(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a @ b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            a, b = ctx.saved_tensors
+            return grad_output @ b.T, a.T @ grad_output
+
+    a = torch.randn(2, 3, requires_grad=True)
+    b = torch.randn(3, 4, requires_grad=True)
+    MatMul.apply(a, b).sum().backward()
+
+
+@raises(
+    "A gradient is on another device than its input",
+    cause="The engine brings the dtype of a gradient to that of the input, but it moves only a gradient without "
+    "dimensions. Here it is the device ``meta``, which every machine has; usually it is a tensor made in ``backward`` "
+    "without ``device=``.",
+    fix="Make tensors on the device of what they belong to: ``torch.zeros_like(x)``, ``grad_output.new_zeros(...)``.",
+    see=("guide/backward", "check:returned"),
+)
+def gradient_on_other_device():
+    class Crop(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x[1:].clone()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return torch.zeros(ctx.shape, device="meta")
+
+    x = torch.randn(3, requires_grad=True)
+    Crop.apply(x).sum().backward()
+
+
+@mends(gradient_on_other_device)
+def gradient_on_same_device():
+    class Crop(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x[1:].clone()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            grad = grad_output.new_zeros(ctx.shape)
+            grad[1:] = grad_output
+            return grad
+
+    x = torch.randn(3, requires_grad=True)
+    Crop.apply(x).sum().backward()
+
+
+@raises(
+    "A gradient has a compressed sparse layout, and its input another layout",
+    cause="An input, sparse or not, takes a gradient in its own layout, a dense one, or one in COO, which "
+    "``to_sparse()`` makes. CSR and the other compressed layouts fit only an input of the same layout: the engine does "
+    "not convert them.",
+    fix="Return the layout of the input, ``grad.to_sparse(layout=x.layout)``, or a dense gradient.",
+    see=("guide/backward", "check:returned"),
+)
+def gradient_of_other_layout():
+    class Densify(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.to_dense()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.to_sparse_csr()
+
+    x = torch.eye(3).to_sparse().requires_grad_()
+    Densify.apply(x).sum().backward()
+
+
+@mends(gradient_of_other_layout)
+def gradient_of_same_layout():
+    class Densify(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.to_dense()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.to_sparse(layout=torch.sparse_coo)
+
+    x = torch.eye(3).to_sparse().requires_grad_()
+    Densify.apply(x).sum().backward()
+
+
+@raises(
+    "backward returns a number",
+    cause="Each gradient is a tensor or ``None``. A Python number is none of these, and nothing is expanded to the "
+    "shape of the input. A list is refused in the same way.",
+    fix="Return a tensor of the shape of the input, such as ``torch.full_like(x, 2.0)``, multiplied by "
+    "``grad_output``.",
+    see=("guide/ctx", "check:returned"),
+)
+def gradient_is_number():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2.0
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+
+
+@mends(gradient_is_number)
+def gradient_is_tensor():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2.0 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+
+
+@raises(
+    "A real input got a complex gradient",
+    cause="The gradient of a real tensor is real. The engine converts between real dtypes, but drops no imaginary "
+    "part. A backward that passes through complex numbers has to drop it itself.",
+    fix="Return the real part: ``grad.real``.",
+    see=("cookbook/05_higher_order/complex_numbers", "check:complex128"),
+)
+def gradient_complex():
+    class Spectrum(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return torch.fft.fft(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return torch.fft.ifft(grad_output, norm="forward")
+
+    x = torch.randn(4, requires_grad=True)
+    Spectrum.apply(x).abs().sum().backward()
+
+
+@mends(gradient_complex)
+def gradient_real():
+    class Spectrum(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return torch.fft.fft(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return torch.fft.ifft(grad_output, norm="forward").real
+
+    x = torch.randn(4, requires_grad=True)
+    Spectrum.apply(x).abs().sum().backward()
+
+
+@raises(
+    "backward takes fewer arguments than forward has outputs",
+    cause="``backward`` is called with ``ctx`` and one gradient for each output, those included that are not used, no "
+    "tensors or marked as not differentiable.",
+    fix="Take one parameter for each output: ``backward(ctx, grad_values, grad_indices)``.",
+    see=("cookbook/01_first_steps/several_outputs", "check:unused_outputs"),
+)
+def grad_outputs_not_taken():
+    class Sort(Function):
+        @staticmethod
+        def forward(ctx, x):
+            values, indices = x.sort()
+            ctx.mark_non_differentiable(indices)
+            ctx.save_for_backward(indices)
+            return values, indices
+
+        @staticmethod
+        def backward(ctx, grad_values):
+            (indices,) = ctx.saved_tensors
+            return torch.zeros_like(grad_values).scatter(0, indices, grad_values)
+
+    x = torch.randn(3, requires_grad=True)
+    values, _ = Sort.apply(x)
+    values.sum().backward()
+
+
+@mends(grad_outputs_not_taken)
+def grad_outputs_taken():
+    class Sort(Function):
+        @staticmethod
+        def forward(ctx, x):
+            values, indices = x.sort()
+            ctx.mark_non_differentiable(indices)
+            ctx.save_for_backward(indices)
+            return values, indices
+
+        @staticmethod
+        def backward(ctx, grad_values, _):
+            (indices,) = ctx.saved_tensors
+            return torch.zeros_like(grad_values).scatter(0, indices, grad_values)
+
+    x = torch.randn(3, requires_grad=True)
+    values, _ = Sort.apply(x)
+    values.sum().backward()
+
+
+@raises(
+    "A once_differentiable backward was differentiated",
+    cause="``@once_differentiable`` runs ``backward`` without recording it, and makes a later ``backward()`` through "
+    "its result raise. That is so only when the gradient that arrived required grad itself, and only for "
+    "``backward()`` without ``inputs``. Elsewhere second derivatives can be silently wrong: ``torch.autograd.grad`` "
+    "says that the input was not used, but where another path leads to the input, it leaves this one out. Nested "
+    "``torch.func.grad`` and ``torch.autograd.functional.hessian`` take it for zero.",
+    fix="Write ``backward`` in differentiable operations on saved inputs and outputs, and remove the decorator.",
+    see=("guide/higher_order", "cookbook/05_higher_order/double_backward", "check:second_order"),
+)
+def differentiated_twice():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    (grad,) = torch.autograd.grad(Square.apply(x).exp().sum(), x, create_graph=True)
+    grad.square().sum().backward()
+
+
+@mends(differentiated_twice)
+def differentiable_twice():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    (grad,) = torch.autograd.grad(Square.apply(x).exp().sum(), x, create_graph=True)
+    grad.square().sum().backward()
+
+
+@raises(
+    "NumPy was called on a tensor that requires grad",
+    cause="An array has no history, so the gradient would be lost. It also comes from inside of ``backward`` under "
+    "``create_graph=True``, where what is done with saved tensors and the incoming gradient is recorded.",
+    fix="Put the code into the ``forward`` of a Function, where nothing is recorded, and write its ``backward``. "
+    "Where no gradient is wanted: ``x.detach().numpy()``. In a ``backward``, where no second derivative is wanted: "
+    "``@once_differentiable``.",
+    see=("cookbook/06_beyond_autograd/scipy_functions", "guide/decision", "check:second_order"),
+)
+def numpy_on_parameter():
+    weight = torch.nn.Parameter(torch.randn(8))
+    cubes = torch.from_numpy(weight.numpy() ** 3)
+    cubes.sum().backward()
+
+
+@mends(numpy_on_parameter)
+def numpy_in_function():
+    class Cube(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return torch.from_numpy(x.numpy() ** 3)
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * torch.from_numpy(3 * x.numpy() ** 2)
+
+    weight = torch.nn.Parameter(torch.randn(8))
+    Cube.apply(weight).sum().backward()
+
+
+@raises(
+    "backward changes in place a gradient that is expanded",
+    cause="``sum`` passes an expanded gradient back, in which one number is seen at many places, so that it cannot be "
+    "written to. Where it can be written to, the change is worse: it alters a gradient that others may still use.",
+    fix="Calculate out of place: ``grad_output * 2``.",
+    see=("check:grad_output_unchanged", "check:grad_output_layouts"),
+)
+def grad_output_changed():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.mul_(2)
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+
+
+@mends(grad_output_changed)
+def grad_output_not_changed():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+
+
+@raises(
+    "backward takes a view of a gradient that is not contiguous",
+    cause="``grad_output`` has the shape of the output, but the strides of whatever produced it: here transposed, by "
+    "``.T``.",
+    fix="Use ``reshape``, or ``grad_output.contiguous()`` where the layout matters.",
+    see=("check:grad_output_layouts",),
+)
+def grad_output_viewed():
+    class Unflatten(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.reshape(2, 3).clone()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.view(6)
+
+    x = torch.randn(6, requires_grad=True)
+    y = Unflatten.apply(x)
+    (y.T * torch.randn(3, 2)).sum().backward()
+
+
+@mends(grad_output_viewed)
+def grad_output_reshaped():
+    class Unflatten(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.reshape(2, 3).clone()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.reshape(6)
+
+    x = torch.randn(6, requires_grad=True)
+    y = Unflatten.apply(x)
+    (y.T * torch.randn(3, 2)).sum().backward()
+
+
+@raises(
+    "boxed_grads_call is not a bool",
+    cause="The class attribute ``boxed_grads_call`` makes ``backward`` receive its gradients in one list. It is "
+    "``True`` or ``False``, and ``1`` is neither.",
+    fix="Set ``boxed_grads_call = True``.",
+    see=("guide/api",),
+)
+def boxed_number():
+    class Double(Function):
+        boxed_grads_call = 1
+
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grads):
+            return 2 * grads.pop()
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x)
+
+
+@mends(boxed_number)
+def boxed_bool():
+    class Double(Function):
+        boxed_grads_call = True
+
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grads):
+            return 2 * grads.pop()
+
+    x = torch.randn(3, requires_grad=True)
+    Double.apply(x).sum().backward()
+
+
+@raises(
+    "clear_saved_tensors_on_access is not a bool",
+    cause="The class attribute ``clear_saved_tensors_on_access`` is ``True`` or ``False``, and ``1`` is neither.",
+    fix="Set ``clear_saved_tensors_on_access = True``.",
+    see=("guide/api", "guide/ctx"),
+)
+def clearing_number():
+    class Square(Function):
+        clear_saved_tensors_on_access = 1
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x)
+
+
+@mends(clearing_number)
+def clearing_bool():
+    class Square(Function):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    x = torch.randn(3, requires_grad=True)
+    Square.apply(x).sum().backward()
+
+
+@raises(
+    "Saved tensors that clear themselves were read twice",
+    cause="With the class attribute ``clear_saved_tensors_on_access = True``, the first reading of "
+    "``ctx.saved_tensors`` hands the tensors over and lets go of them. A second ``backward`` through the node reads "
+    "them a second time, ``retain_graph=True`` or not.",
+    fix="Read ``ctx.saved_tensors`` once, into local names. Where the graph is needed twice, leave the attribute at "
+    "``False``.",
+    see=("guide/api", "guide/ctx"),
+)
+def cleared_read_twice():
+    class Multiply(Function):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * ctx.saved_tensors[1], grad_output * ctx.saved_tensors[0]
+
+    a = torch.randn(3, requires_grad=True)
+    b = torch.randn(3, requires_grad=True)
+    Multiply.apply(a, b).sum().backward()
+
+
+@mends(cleared_read_twice)
+def cleared_read_once():
+    class Multiply(Function):
+        clear_saved_tensors_on_access = True
+
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            a, b = ctx.saved_tensors
+            return grad_output * b, grad_output * a
+
+    a = torch.randn(3, requires_grad=True)
+    b = torch.randn(3, requires_grad=True)
+    Multiply.apply(a, b).sum().backward()
+
+
+@raises(
+    "forward of a Function returned a list",
+    cause="A Function returns a tensor or a tuple of tensors. A list is taken for one result that is no tensor, and is "
+    "passed on as it is: its tensors have no graph, and ``backward`` is never called. Torch 1.6 raised a "
+    "``TypeError`` instead.",
+    fix="Return a tuple: ``return tuple(outputs)``, or ``return a, b``. The same holds for a dict and for a list "
+    "inside of the tuple: return the tensors one by one, and build the list around ``apply``.",
+    see=("cookbook/01_first_steps/several_outputs", "guide/graph"),
+)
+def list_returned():
+    class Halves(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return [part.clone() for part in x.chunk(2)]
+
+        @staticmethod
+        def backward(ctx, *grad_outputs):
+            return torch.cat(grad_outputs)
+
+    first, second = Halves.apply(torch.randn(4, requires_grad=True))
+    (first * second).sum().backward()
+
+
+@mends(list_returned)
+def tuple_returned():
+    class Halves(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return tuple(part.clone() for part in x.chunk(2))
+
+        @staticmethod
+        def backward(ctx, *grad_outputs):
+            return torch.cat(grad_outputs)
+
+    first, second = Halves.apply(torch.randn(4, requires_grad=True))
+    (first * second).sum().backward()
+
+
+@raises(
+    "forward of a Function returned a named tuple",
+    cause="``apply`` makes an ordinary tuple of whatever tuple ``forward`` returns, so the names are gone.",
+    fix="Build the named tuple around the call: ``Parts(*Halves.apply(x))``.",
+    see=("cookbook/01_first_steps/several_outputs",),
+)
+def named_tuple_returned():
+    Parts = namedtuple("Parts", "first second")
+
+    class Halves(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return Parts(*(part.clone() for part in x.chunk(2)))
+
+        @staticmethod
+        def backward(ctx, *grad_outputs):
+            return torch.cat(grad_outputs)
+
+    parts = Halves.apply(torch.randn(4, requires_grad=True))
+    parts.first.sum().backward()
+
+
+@mends(named_tuple_returned)
+def named_tuple_made_outside():
+    Parts = namedtuple("Parts", "first second")
+
+    class Halves(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return tuple(part.clone() for part in x.chunk(2))
+
+        @staticmethod
+        def backward(ctx, first, second):
+            return torch.cat([first, second])
+
+    parts = Parts(*Halves.apply(torch.randn(4, requires_grad=True)))
+    (parts.first + parts.second).sum().backward()
+
+
+@raises(
+    "saved_tensors was multiplied as if it were one tensor: a comma is missing",
+    cause="``ctx.saved_tensors`` is a tuple, also when one tensor was saved. ``x = ctx.saved_tensors`` makes ``x`` "
+    "that tuple, and Python takes ``x * grad_output`` for a repetition of it.",
+    fix="Write the comma: ``(x,) = ctx.saved_tensors``.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def comma_missing():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    Square.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(comma_missing)
+def comma_written():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    Square.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "saved_tensors was used as if it were one tensor: a comma is missing",
+    cause="``ctx.saved_tensors`` is a tuple, also when one tensor was saved. ``x = ctx.saved_tensors`` makes ``x`` "
+    "that tuple, which has no methods of a tensor, and cannot be compared, negated or given to a function of torch.",
+    fix="Write the comma: ``(x,) = ctx.saved_tensors``.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def comma_missing_in_method():
+    class Exp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x = ctx.saved_tensors
+            return grad_output * x.exp()
+
+    Exp.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(comma_missing_in_method)
+def comma_written_for_method():
+    class Exp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * x.exp()
+
+    Exp.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "backward unpacks fewer saved tensors than were saved",
+    cause="``ctx.saved_tensors`` has as many elements as ``save_for_backward`` was given.",
+    fix="Unpack all of them in the same order, with ``_`` for those that are not needed; or save fewer, which also "
+    "saves their memory.",
+    see=("guide/ctx",),
+)
+def saved_more_than_unpacked():
+    class Multiply(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a, b)
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (a,) = ctx.saved_tensors
+            return None, grad_output * a
+
+    Multiply.apply(torch.randn(3), torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(saved_more_than_unpacked)
+def saved_as_many_as_unpacked():
+    class Multiply(Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.save_for_backward(a)
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (a,) = ctx.saved_tensors
+            return None, grad_output * a
+
+    Multiply.apply(torch.randn(3), torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "forward saved its tensors under a condition that did not hold",
+    cause="``forward`` skips ``save_for_backward`` when it believes that no gradient will be asked for. Inside "
+    "``forward``, and under a checkpoint, ``requires_grad`` and ``torch.is_grad_enabled()`` do not say that: grad mode "
+    "is always off there. Libraries with fused kernels had such conditions.",
+    fix="Save in every case, or ask ``ctx.needs_input_grad``. If the Function is a library's, install a version that "
+    "fits your torch, or turn checkpointing off around it.",
+    see=("guide/ctx", "guide/grad_modes"),
+)
+def saved_under_condition():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if torch.is_grad_enabled():
+                ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    Square.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(saved_under_condition)
+def saved_if_needed():
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            if ctx.needs_input_grad[0]:
+                ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    Square.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "backward wrote into a tensor that it had saved, and ran a second time",
+    cause="An in-place operation in ``backward`` changed the saved tensor, and the second backward through the same "
+    "graph finds it changed. A kernel of your own that writes there changes it unnoticed: the second gradient is "
+    "wrong without an error.",
+    fix="Write the result into a new tensor: ``result * grad_output`` in place of ``result.mul_(grad_output)``.",
+    see=("guide/ctx", "cookbook/04_memory/in_place", "check:backward_twice"),
+)
+def saved_overwritten():
+    class Exp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            result = x.exp()
+            ctx.save_for_backward(result)
+            return result
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (result,) = ctx.saved_tensors
+            return result.mul_(grad_output)
+
+    loss = Exp.apply(torch.randn(3, requires_grad=True)).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+@mends(saved_overwritten)
+def saved_kept():
+    class Exp(Function):
+        @staticmethod
+        def forward(ctx, x):
+            result = x.exp()
+            ctx.save_for_backward(result)
+            return result
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (result,) = ctx.saved_tensors
+            return result * grad_output
+
+    loss = Exp.apply(torch.randn(3, requires_grad=True)).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+@raises(
+    "backward combines tensors whose shapes do not fit",
+    cause="The formula in ``backward`` broadcasts in another way than the forward did. ``grad_output`` has the shape "
+    "of the output; where the forward reduced or dropped a dimension, it must be put back.",
+    fix="Print the shapes at the start of ``backward``, and give ``grad_output`` the missing dimension: "
+    "``grad_output.unsqueeze(dim)`` for each one that the forward removed.",
+    see=("cookbook/01_first_steps/reductions", "cookbook/01_first_steps/broadcasting"),
+)
+def backward_shapes_differ():
+    class SquaredNorm(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.square().sum(-1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+    SquaredNorm.apply(torch.randn(4, 3, requires_grad=True)).sum().backward()
+
+
+@mends(backward_shapes_differ)
+def backward_shapes_fit():
+    class SquaredNorm(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.square().sum(-1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output.unsqueeze(-1)
+
+    SquaredNorm.apply(torch.randn(4, 3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "A class with forward and backward inherits from nn.Module",
+    cause="``nn.Module.apply`` calls a function on all submodules. The ``apply`` that runs a Function belongs to "
+    "``torch.autograd.Function``.",
+    fix="Inherit from ``torch.autograd.Function``: ``class Clip(Function)``. A module is only needed for parameters; "
+    "its ``forward`` then calls ``Clip.apply(x)``.",
+    see=("cookbook/01_first_steps/module", "cookbook/01_first_steps/template"),
+)
+def module_for_function():
+    class Clip(nn.Module):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    Clip.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(module_for_function)
+def function_for_function():
+    class Clip(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    Clip.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "A class with forward and backward inherits from nothing",
+    cause="``apply`` comes from ``torch.autograd.Function``, and this class has no base.",
+    fix="Inherit from it: ``class Clip(torch.autograd.Function)``.",
+    see=("cookbook/01_first_steps/template",),
+)
+def base_missing():
+    class Clip:
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    Clip.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(base_missing)
+def base_given():
+    class Clip(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    Clip.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "forward of a Function was called directly",
+    cause="``forward`` is static and takes ``ctx`` first. ``apply`` makes the ``ctx``, calls ``forward`` and records "
+    "the node; called directly, your first tensor is taken for ``ctx``.",
+    fix="Call ``Clip.apply(x)``.",
+    see=("cookbook/01_first_steps/template",),
+)
+def forward_called():
+    class Clip(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    Clip.forward(torch.randn(3, requires_grad=True))
+
+
+@mends(forward_called)
+def forward_applied():
+    class Clip(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clamp(-1, 1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    Clip.apply(torch.randn(3, requires_grad=True))

@@ -1,0 +1,392 @@
+"""Functions that do not keep what torch asks of a backward."""
+
+import torch
+import torch.nn.functional as F
+from docs.pitfalls.programs import broken, fixes, leaf
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+# --- returned ---
+
+
+@broken("returned", inputs=lambda: (leaf(4, 3), leaf(3), leaf(3)))
+class ScaleShiftLeavesTheSum(Function):
+    """Scale and shift are broadcast over the batch, and their gradients come back with the shape of the batch."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, scale, shift):
+        return x * (1 + scale) + shift
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, scale, _ = inputs
+        ctx.save_for_backward(x, scale)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, scale = ctx.saved_tensors
+        return grad_output * (1 + scale), grad_output * x, grad_output
+
+
+@fixes(ScaleShiftLeavesTheSum)
+class ScaleShiftSums(Function):
+    """Sums each gradient to the shape of its input."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, scale, shift):
+        return x * (1 + scale) + shift
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, scale, shift = inputs
+        ctx.shift_shape = shift.shape
+        ctx.save_for_backward(x, scale)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, scale = ctx.saved_tensors
+        grad_x = (grad_output * (1 + scale)).sum_to_size(x.shape)
+        return grad_x, (grad_output * x).sum_to_size(scale.shape), grad_output.sum_to_size(ctx.shift_shape)
+
+
+# --- subsets ---
+
+
+@broken("subsets", inputs=lambda: (leaf(4, 3), leaf(2, 3)))
+class LinearSavesTheWrongOne(Function):
+    """Saves the weight if the weight is trained; but it is the gradient of the input that needs the weight."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight = inputs
+        ctx.save_for_backward(x if ctx.needs_input_grad[0] else None, weight if ctx.needs_input_grad[1] else None)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        grad_x = grad_output @ weight if ctx.needs_input_grad[0] else None
+        grad_weight = grad_output.mT @ x if ctx.needs_input_grad[1] else None
+        return grad_x, grad_weight
+
+
+@fixes(LinearSavesTheWrongOne)
+class LinearSavesTheRightOne(Function):
+    """Saves each factor for the gradient of the other one."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, weight = inputs
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight if ctx.needs_input_grad[0] else None)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        grad_x = grad_output @ weight if ctx.needs_input_grad[0] else None
+        grad_weight = grad_output.mT @ x if ctx.needs_input_grad[1] else None
+        return grad_x, grad_weight
+
+
+# --- unused_outputs ---
+
+
+@broken("unused_outputs", inputs=lambda: (leaf(4, 3), leaf(3)))
+class ActNormNeedsBothGradients(Function):
+    """Asks for None in place of zeros, and then computes with both gradients, though a loss may use one output."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, log_scale):
+        return x * log_scale.exp(), log_scale.sum()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_y, grad_log_det):
+        if grad_y is None and grad_log_det is None:
+            return None, None
+        x, log_scale = ctx.saved_tensors
+        grad_x = grad_y * log_scale.exp()
+        return grad_x, (grad_x * x).sum_to_size(log_scale.shape) + grad_log_det
+
+
+@fixes(ActNormNeedsBothGradients)
+class ActNormNeedsNoGradient(Function):
+    """Leaves out the terms of an output that nobody used."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, log_scale):
+        return x * log_scale.exp(), log_scale.sum()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_y, grad_log_det):
+        x, log_scale = ctx.saved_tensors
+        grad_x = grad_log_scale = None
+        if grad_y is not None:
+            grad_x = grad_y * log_scale.exp()
+            grad_log_scale = (grad_x * x).sum_to_size(log_scale.shape)
+        if grad_log_det is not None:
+            grad_log_det = grad_log_det.expand(log_scale.shape)
+            grad_log_scale = grad_log_det if grad_log_scale is None else grad_log_scale + grad_log_det
+        return grad_x, grad_log_scale
+
+
+# --- undefined_gradient ---
+
+
+@broken("undefined_gradient", inputs=lambda: (leaf(4, 3),))
+class SoftsignWithoutMaterializing(Function):
+    """Asks for None in place of zeros, to save memory, and multiplies by the None that it then gets."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x / (1 + x.abs())
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (1 + x.abs()) ** -2
+
+
+@fixes(SoftsignWithoutMaterializing)
+class SoftsignReturnsNone(Function):
+    """Returns None if there is no grad_output."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x / (1 + x.abs())
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        if grad_output is None:
+            return None
+        (x,) = ctx.saved_tensors
+        return grad_output * (1 + x.abs()) ** -2
+
+
+# --- backward_twice ---
+
+
+@broken("backward_twice", inputs=lambda: (leaf(4, 5), torch.tensor([1, 0, 4, 2])), source="unslothai/unsloth#5002")
+class CrossEntropyReusesItsBuffer(Function):
+    """Writes the gradient into the saved probabilities, so that a second backward has none to start from."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits, target):
+        return logits.logsumexp(-1) - logits[torch.arange(len(logits)), target]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        logits, target = inputs
+        ctx.save_for_backward(logits.softmax(-1), target)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        p, target = ctx.saved_tensors
+        p -= F.one_hot(target, p.shape[-1])
+        p *= grad_output.unsqueeze(-1)
+        return p, None
+
+
+@fixes(CrossEntropyReusesItsBuffer)
+class CrossEntropyKeepsItsBuffer(Function):
+    """Computes the gradient in memory of its own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits, target):
+        return logits.logsumexp(-1) - logits[torch.arange(len(logits)), target]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        logits, target = inputs
+        ctx.save_for_backward(logits.softmax(-1), target)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        p, target = ctx.saved_tensors
+        return (p - F.one_hot(target, p.shape[-1])) * grad_output.unsqueeze(-1), None
+
+
+# --- independent_calls ---
+
+
+@broken("independent_calls", inputs=lambda: (leaf(4, 5),))
+class SoftmaxOnTheClass(Function):
+    """Keeps its output on the class, where the next call overwrites it before this one's backward has run."""
+
+    output = None
+
+    @staticmethod
+    def forward(x):
+        SoftmaxOnTheClass.output = x.softmax(-1)
+        return SoftmaxOnTheClass.output.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        y = SoftmaxOnTheClass.output
+        return y * (grad_output - (grad_output * y).sum(-1, keepdim=True))
+
+
+@fixes(SoftmaxOnTheClass)
+class SoftmaxOnItsContext(Function):
+    """Saves the output on the ctx of the call."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.softmax(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return y * (grad_output - (grad_output * y).sum(-1, keepdim=True))
+
+
+# --- same_tensor_twice ---
+
+
+@broken("same_tensor_twice", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
+class SimilarityToItself(Function):
+    """Takes x against x for a symmetric case of its own, and gives the factor of two to both arguments."""
+
+    @staticmethod
+    def forward(query, key):
+        return query @ key.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        query, key = inputs
+        ctx.symmetric = query is key
+        ctx.save_for_backward(query, key)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        query, key = ctx.saved_tensors
+        if ctx.symmetric:
+            grad = (grad_output + grad_output.mT) @ query
+            return grad, grad
+        grad_query = grad_output @ key if ctx.needs_input_grad[0] else None
+        grad_key = grad_output.mT @ query if ctx.needs_input_grad[1] else None
+        return grad_query, grad_key
+
+
+@fixes(SimilarityToItself)
+class SimilarityOfTwo(Function):
+    """Gives each argument its own part, and lets the engine add them up."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(query, key):
+        return query @ key.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        query, key = ctx.saved_tensors
+        grad_query = grad_output @ key if ctx.needs_input_grad[0] else None
+        grad_key = grad_output.mT @ query if ctx.needs_input_grad[1] else None
+        return grad_query, grad_key
+
+
+# --- grad_attribute ---
+
+
+@broken("grad_attribute", inputs=lambda: (leaf(4, 3), leaf(2, 3)))
+class LinearAddsToGradItself(Function):
+    """Adds the gradient of the weight to weight.grad itself and returns None, so that autograd.grad gets nothing."""
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        if ctx.needs_input_grad[1]:
+            grad_weight = grad_output.mT @ x
+            weight.grad = grad_weight if weight.grad is None else weight.grad + grad_weight
+        return grad_output @ weight if ctx.needs_input_grad[0] else None, None
+
+
+@fixes(LinearAddsToGradItself)
+class LinearReturnsGrad(Function):
+    """Returns the gradient of the weight, and leaves it to the engine whom to give it to."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        grad_weight = grad_output.mT @ x if ctx.needs_input_grad[1] else None
+        return grad_output @ weight if ctx.needs_input_grad[0] else None, grad_weight
