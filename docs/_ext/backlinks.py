@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+from docs._ext.pages import PLACES
 from sphinx.application import Sphinx
 
 from autograd_cookbook.catalog import RECIPES
 
 ROOT = Path(__file__).parents[2]
-PAGES = {name: recipe.page for recipe in RECIPES for name in recipe.names}
+PAGES = {name: PLACES[recipe.page] for recipe in RECIPES if recipe.page in PLACES for name in recipe.names}
 
 
 def append_page(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

@@ -1,66 +1,96 @@
 """Directives for the error index: a section for each message, and the field to paste one into.
 
-The programs are those of the tests, ``tests/errors``. They run while the page is read, and what they raise must be what
-the index says that they do.
+The programs run while the page is read, and what they raise must be what the index says that they do.
 """
 
 import inspect
 import json
 from pathlib import Path
 
+from docs._ext.pitfalls import box, changed_lines, parsed
+from docs._ext.recipe import link, to_check
+from docs.errors import programs as errors
+from docs.errors.programs import Program
 from docutils import nodes
-from pitfalls import box, changed_lines, parsed
-from recipe import link, to_check
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from tests import errors
-from tests.errors import Program
 
 import autograd_cookbook.errors
-from autograd_cookbook.errors import FRAME, HEADING, KNOWN, VARIABLE, Entry, entries
+from autograd_cookbook.errors import ISSUES, Entry, advice, entries, matcher
 
 ROOT = Path(__file__).parents[2]
 PAGE = "errors/index"
 
 
 class ErrorsDirective(SphinxDirective):
-    """``{errors} group``: a section for each message of a group, with what raises it and the mended program."""
+    """``{errors} group``: a section for each message of a group, with what raises it and the mended program.
+
+    ``{errors} group name``: for that message alone.
+    """
 
     required_arguments = 1
+    optional_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        (group,) = self.arguments
+        group, *only = self.arguments
         if group not in errors.GROUPS:
             raise self.error(f"no group {group!r}; there are {', '.join(errors.GROUPS)}")
-        programs = [program for program in errors.load().values() if program.group == group]
-        for path in (inspect.getfile(programs[0].function), errors.__file__, autograd_cookbook.errors.INDEX):
-            self.env.note_dependency(str(path))
+        known = errors.load()
+        self.env.note_dependency(errors.__file__)
+        self.env.note_dependency(str(autograd_cookbook.errors.INDEX))
         self.env.note_dependency(str(ROOT / "constraints.txt"))
-        stored = {entry.name: entry for entry in entries()}
-        return [self.section(program, stored.get(program.name)) for program in programs]
+        for path in {inspect.getfile(program.function) for program in known.values() if program.group == group}:
+            self.env.note_dependency(path)
+        found = [entry for entry in entries() if entry.group == group and entry.name in (only or [entry.name])]
+        wanted = [p.name for p in known.values() if p.group == group and p.name in (only or [p.name])]
+        if missing := set(wanted) - {entry.name for entry in found}:
+            raise self.error(f"not in the index: {', '.join(sorted(missing))}; run nox -s refresh")
+        return [self.section(entry, known.get(entry.name)) for entry in found]
 
-    def section(self, program: Program, entry: Entry | None) -> nodes.section:
-        raised = errors.run(program.source, program.warning)
-        if raised is None or entry is None or (raised.kind, raised.message) != (entry.kind, entry.message):
-            raise self.error(f"{program.name} raises {raised}, the index says {entry}: python -m tests.errors --update")
+    def section(self, entry: Entry, program: Program | None) -> nodes.section:
         section = nodes.section("", ids=[entry.anchor], names=[entry.anchor], classes=["error-entry"])
         self.state.document.note_explicit_target(section, section)
-        section += nodes.title(program.title, program.title)
-        message = f"{raised.kind}: {raised.message}".rstrip()
-        section += box(nodes.literal_block(message, message, language="text"), classes=["error-message"])
-        for text in (program.cause, program.fix):
+        section += nodes.title(entry.title, entry.title)
+        section += self.message(f"{entry.kind}: {entry.message}".rstrip())
+        for label, text in (("It is this one if:", entry.tell), ("Change:", entry.change)):
+            if text:
+                section += parsed(self, f"**{label}** {text}")
+        for text in (entry.cause, entry.fix):
             section += parsed(self, text)
-        codes = program.source, program.mended_source if program.mended else ""
-        section += self.program("broken", "✗ Raises it", codes[0], codes[1])
-        if program.mended:
-            if (left := errors.run(program.mended_source, program.warning)) is not None:
-                raise self.error(f"the mended version of {program.name} raises {left}")
-            section += self.program("mended", "✓ Mended", codes[1], codes[0])
-        if program.see:
-            links = [self.link(target) for target in program.see]
+        if program is not None:
+            section += self.programs(program, entry)
+        elif entry.source:
+            text = f"Seen in torch {entry.torch}; not run here. "
+            source = nodes.reference("", "Source", refuri=entry.source)
+            section += nodes.paragraph("", "", nodes.Text(text), source, nodes.Text("."))
+        for former in entry.former:
+            said = nodes.Text(f"torch {former.torch} said:")
+            kind = former.kind or entry.kind
+            section += [nodes.paragraph("", "", said), self.message(f"{kind}: {former.message}".rstrip())]
+        see = entry.see or (program.see if program else ())
+        if see:
+            links = [self.link(target) for target in see]
             between = [node for each in links for node in (nodes.Text(", "), each)][1:]
             section += nodes.paragraph("", "", nodes.Text("Read on: "), *between, nodes.Text("."))
         return section
+
+    def message(self, text: str) -> nodes.container:
+        return box(nodes.literal_block(text, text, language="text"), classes=["error-message"])
+
+    def programs(self, program: Program, entry: Entry) -> list[nodes.Node]:
+        """The program and the mended one, both run."""
+        raised = errors.run(program.source, program.warning)
+        if raised is None or (raised.kind, raised.message) != (entry.kind, entry.message):
+            raise self.error(
+                f"{program.name} raises {raised}, the index says {entry}: python -m docs.errors.programs --update"
+            )
+        codes = program.source, program.mended_source if program.mended else ""
+        shown = [self.program("broken", "✗ Raises it", codes[0], codes[1])]
+        if program.mended:
+            if (left := errors.run(program.mended_source, program.warning)) is not None:
+                raise self.error(f"the mended version of {program.name} raises {left}")
+            shown.append(self.program("mended", "✓ Mended", codes[1], codes[0]))
+        return shown
 
     def program(self, kind: str, label: str, code: str, other: str) -> nodes.container:
         marked = changed_lines(code, other) if other else []
@@ -82,18 +112,9 @@ class ErrorSearchDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(autograd_cookbook.errors.INDEX))
         self.env.note_dependency(autograd_cookbook.errors.__file__)
-        data = {
-            "known": KNOWN,
-            "variable": sorted(VARIABLE),
-            "heading": HEADING.pattern,
-            "frame": FRAME.pattern,
-            "entries": [
-                {"title": e.title, "url": f"{e.group}.html#{e.anchor}", "said": said(e), "words": e.words}
-                for e in entries()
-            ],
-        }
+        data = for_browser()
         # No text of the index can end the element.
-        content = json.dumps(data, ensure_ascii=False).replace("<", "\\u003c")
+        content = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         html = f"""
 <form class="error-search" role="search" aria-label="Error messages">
 <label for="error-text">The message, or the whole traceback</label>
@@ -105,6 +126,18 @@ class ErrorSearchDirective(SphinxDirective):
 <script type="application/json" id="error-index">{content}</script>
 """
         return [nodes.raw("", html, format="html")]
+
+
+def for_browser() -> dict[str, object]:
+    """The index as errors.js interprets it: what is matched, and what is shown."""
+    reader = matcher()
+    kept = ("wordings", "needs", "favors", "against", "prior", "proven", "title", "cause", "tell")
+    found = []
+    for stored, entry in zip(reader.entries, entries(), strict=True):
+        change, more = advice(stored.get("change", ""), stored["fix"])
+        shown = {"url": f"{entry.group}.html#{entry.anchor}", "change": change, "more": more}
+        found.append({name: stored[name] for name in kept if name in stored} | shown)
+    return {"rules": reader.rules, "nodes": sorted(reader.nodes), "entries": found, "issues": ISSUES}
 
 
 def said(entry: Entry) -> str:

@@ -107,18 +107,18 @@ def of_recipe(name: str) -> Iterator[str]:
 
 
 def of_checks(family: str) -> Iterator[str]:
-    from tests.audit import corpus
+    from docs.pitfalls import programs
 
-    from autograd_cookbook.audit.checks import all_checks
+    from autograd_cookbook.auditing.checks import all_checks
 
-    corpus.load()
+    programs.load()
     for check in all_checks().values():
         if check.family == family:
-            yield from (specimen.code for specimen in corpus.shown_for(check.name))
+            yield from (specimen.code for specimen in programs.shown_for(check.name))
 
 
 def of_errors(group: str) -> Iterator[str]:
-    from tests import errors
+    from docs.errors import programs as errors
 
     for program in errors.load().values():
         if program.group == group:

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-import autograd_cookbook
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = "autograd_cookbook"
+WHAT_CODE_READS = (
+    *(f"src/{PACKAGE}/**/*.py", "docs/_ext/*.py"),
+    *("benchmarks/results/*.*", "examples/*/GALLERY_HEADER.rst"),
+)
 
 
 @cache
@@ -92,17 +94,18 @@ def trust_finished_build(app: Sphinx, exception: Exception | None) -> None:
         (Path(app.outdir) / ".unfinished").unlink(missing_ok=True)
 
 
-def depend_on_package(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Have a page with code read again, and so run again, when any module of the package has changed."""
+def depend_on_what_code_reads(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Have a page with code read again, and so run again, when what its code may import or read has changed."""
     if "{code-cell}" in source[0]:
-        for path in Path(autograd_cookbook.__file__).parent.rglob("*.py"):
-            app.env.note_dependency(str(path), docname=docname)
+        for pattern in WHAT_CODE_READS:
+            for path in ROOT.glob(pattern):
+                app.env.note_dependency(str(path), docname=docname)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     # Before Sphinx-Gallery, which runs the examples on the same event with the usual priority, 500.
     app.connect("builder-inited", forget_stale_examples, priority=100)
     app.connect("builder-inited", distrust_interrupted_build, priority=100)
-    app.connect("source-read", depend_on_package)
+    app.connect("source-read", depend_on_what_code_reads)
     app.connect("build-finished", trust_finished_build, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

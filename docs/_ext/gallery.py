@@ -9,23 +9,26 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+from docs._ext.pages import PLACES
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
-from autograd_cookbook.catalog import BY_NAME, RECIPES
+from autograd_cookbook.catalog import BY_NAME
 
 SECONDS_UNTIL_HUNG = 120
 
 
-class CatalogOrder:
-    """Sort the pages of a section as their recipes stand in the catalog."""
+class PageOrder:
+    """Sort the pages of a section as its header says."""
 
     def __init__(self, folder: str) -> None:
-        self.folder = Path(folder).name
-        self.pages = [recipe.page for recipe in RECIPES]
+        self.folder = folder
 
-    def __call__(self, filename: str) -> tuple[int, str]:
-        page = f"{self.folder}/{Path(filename).stem}"
-        return (self.pages.index(page) if page in self.pages else len(self.pages), filename)
+    def __call__(self, filename: str) -> int:
+        page = Path(filename).stem
+        if page not in PLACES:
+            raise ExtensionError(f"say in {self.folder}/GALLERY_HEADER.rst where {page} comes")
+        return list(PLACES).index(page)
 
 
 def reset(conf: dict[str, Any], script: str, when: str) -> None:
@@ -43,7 +46,9 @@ def reset(conf: dict[str, Any], script: str, when: str) -> None:
     # Triton decides when it is imported whether it interprets, and the script before may have decided otherwise.
     os.environ.pop("TRITON_INTERPRET", None)
     for name in [
-        name for name in sys.modules if re.match(r"(triton(?!\._C)|autograd_cookbook\.(triton_|kernels))", name)
+        name
+        for name in sys.modules
+        if re.match(r"(triton(?!\._C)|autograd_cookbook\.recipes\.(.*triton|flash_attention))", name)
     ]:
         del sys.modules[name]
     if when == "before":

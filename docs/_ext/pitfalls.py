@@ -1,7 +1,7 @@
-"""Directives that render the checks of the audit, each beside a function that it finds and the mended one.
+"""Directives that render the checks of the audit, each with a function that it finds and the fixed one.
 
-The functions are those of the tests, ``tests/audit/corpus``; what the audit says of them is not kept anywhere, it is
-asked while the page is read.
+The functions are in ``docs/pitfalls/programs``. What the audit says of them is not kept anywhere: it is asked while the
+page is read.
 """
 
 import difflib
@@ -12,22 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from docs._ext.recipe import link, to_check
+from docs._ext.verdicts import GROUPS, Pitfall, pitfalls_of
+from docs.pitfalls import programs
+from docs.pitfalls.programs import Specimen
 from docutils import nodes
 from docutils.parsers.rst import Parser
 from docutils.utils import new_document
-from freshness import imports_of
-from recipe import link, to_check
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
-from tests.audit import corpus
-from tests.audit.corpus import Specimen
 from torch import Tensor
-from verdicts import GROUPS, Pitfall, pitfalls_of
 
-import autograd_cookbook.audit
-from autograd_cookbook.audit import Report, audit
-from autograd_cookbook.audit.checks import FAMILIES, Check, all_checks
-from autograd_cookbook.audit.report import MARKS, Finding
+from autograd_cookbook import auditing, errors
+from autograd_cookbook.auditing import Report, audit
+from autograd_cookbook.auditing.checks import FAMILIES, Check, all_checks
+from autograd_cookbook.auditing.report import MARKS, Finding
 
 ROOT = Path(__file__).parents[2]
 
@@ -106,8 +105,32 @@ def met_as(check: str) -> list[Pitfall]:
     return [p for group in GROUPS for p in pitfalls_of(PAGES / f"{group}.md") if check in p.checks]
 
 
+def listing(
+    kind: str, label: str, specimen: Specimen, code: str, marked: list[int], printed: list[nodes.Node]
+) -> nodes.container:
+    """A function with what is to say about it, its marked lines, and what was printed."""
+    caption = nodes.paragraph("", "", nodes.strong(label, label), nodes.Text(". "))
+    # Written as comments are, in no markup: |x| is an absolute value there.
+    for i, piece in enumerate(re.split(r"``(.+?)``", specimen.why)):
+        caption += nodes.literal(piece, piece) if i % 2 else nodes.Text(piece)
+    if specimen.source and kind == "broken":
+        repository, _, number = specimen.source.partition("#")
+        address = f"https://github.com/{repository}/issues/{number}"
+        issue = nodes.reference(specimen.source, specimen.source, refuri=address)
+        caption += [nodes.Text(" Modeled on "), issue, nodes.Text(".")]
+    block = nodes.literal_block(code, code, language="python", highlight_args={"hl_lines": marked})
+    return box(caption, block, *printed, classes=["specimen", f"specimen-{kind}"])
+
+
+def dependencies(family: str) -> set[Path]:
+    """What a page is made of: when one of these has changed, it is read again."""
+    shown = {Path(programs.__file__), PAGES / "programs" / f"{family}.py", ROOT / "constraints.txt"}
+    said = {*Path(auditing.__file__).parent.rglob("*.py"), *Path(errors.__file__).parent.glob("*.*")}
+    return shown | said | {PAGES / f"{group}.md" for group in GROUPS}
+
+
 class ChecksDirective(SphinxDirective):
-    """``{checks} family``: a section for each check, with a broken function, what is found, and the mended one."""
+    """``{checks} family``: a section for each check, with a broken function, what is found, and the fixed one."""
 
     required_arguments = 1
 
@@ -115,15 +138,16 @@ class ChecksDirective(SphinxDirective):
         (family,) = self.arguments
         if family not in FAMILIES:
             raise self.error(f"no family {family!r}; there are {', '.join(FAMILIES)}")
-        corpus.load()
+        programs.load()
+        for path in dependencies(family):
+            self.env.note_dependency(str(path))
         return [self.section(check) for check in CHECKS.values() if check.family == family]
 
     def section(self, check: Check) -> nodes.section:
         try:
-            broken, mended = corpus.shown_for(check.name)
-        except ValueError:
-            raise self.error(f"the corpus does not show one broken and one mended function for {check.name}") from None
-        self.depend_on(check.function, broken.thing, mended.thing)
+            broken, fixed = programs.shown_for(check.name)
+        except LookupError as error:
+            raise self.error(str(error)) from None
         anchor = check.url.partition("#")[2]
         section = nodes.section("", ids=[anchor], names=[f"check-{anchor}"], classes=["pitfall"])
         self.state.document.note_explicit_target(section, section)
@@ -133,43 +157,28 @@ class ChecksDirective(SphinxDirective):
             paragraph["classes"].append("pitfall-purpose")
             section += paragraph
         section += parsed(self, rest)
-        section += self.listing(check)
+        section += self.standing(check)
         section += self.backlinks(check)
 
-        codes = broken.code, mended.code
-        # Names apart: what differs is what was mended.
-        plain = [c.replace(s.name, "_") for c, s in zip(codes, (broken, mended), strict=True)]
+        codes = broken.code, fixed.code
+        # Names apart: what differs is what was fixed.
+        plain = [c.replace(s.name, "_") for c, s in zip(codes, (broken, fixed), strict=True)]
         report, given = audited(broken, check.name)
         if not any(finding.check == check.name for finding in report.findings):
             raise self.error(f"{check.name} does not find what is wrong with {broken.name}: {report}")
         found = nodes.paragraph("", "The audit, given ", nodes.literal(given, given), nodes.Text(":"))
         printed = [terminal(unwrapped(finding), finding.severity) for finding in report.findings]
-        section += self.box("broken", "✗ Broken", broken, codes[0], changed_lines(*plain), [found, *printed])
+        section += listing("broken", "✗ Broken", broken, codes[0], changed_lines(*plain), [found, *printed])
 
-        report, _ = audited(mended, check.name)
+        report, _ = audited(fixed, check.name)
         if not report.ok:
-            raise self.error(f"{mended.name} is not mended: {report}")
+            raise self.error(f"{fixed.name} is not fixed: {report}")
         printed = [terminal(f"✓ {report.headline}", "ok")]
-        section += self.box("mended", "✓ Mended", mended, codes[1], changed_lines(*plain[::-1]), printed)
+        section += listing("fixed", "✓ Fixed", fixed, codes[1], changed_lines(*plain[::-1]), printed)
         return section
 
-    def box(
-        self, kind: str, label: str, specimen: Specimen, code: str, marked: list[int], printed: list[nodes.Node]
-    ) -> nodes.container:
-        caption = nodes.paragraph("", "", nodes.strong(label, label), nodes.Text(". "))
-        # Written as comments are, in no markup: |x| is an absolute value there.
-        for i, piece in enumerate(re.split(r"``(.+?)``", specimen.why)):
-            caption += nodes.literal(piece, piece) if i % 2 else nodes.Text(piece)
-        if specimen.source and kind == "broken":
-            repository, _, number = specimen.source.partition("#")
-            address = f"https://github.com/{repository}/issues/{number}"
-            issue = nodes.reference(specimen.source, specimen.source, refuri=address)
-            caption += [nodes.Text(" Modeled on "), issue, nodes.Text(".")]
-        block = nodes.literal_block(code, code, language="python", highlight_args={"hl_lines": marked})
-        return box(caption, block, *printed, classes=["specimen", f"specimen-{kind}"])
-
-    def listing(self, check: Check) -> Iterator[nodes.Node]:
-        """How the verdict is listed, where there is more to say than that it is a finding."""
+    def standing(self, check: Check) -> Iterator[nodes.Node]:
+        """How a report lists the verdict, where there is more to say than that it is a finding."""
         sentence = nodes.paragraph(classes=["pitfall-listing"])
         if check.capability:
             capability = nodes.literal(check.capability, check.capability)
@@ -182,20 +191,10 @@ class ChecksDirective(SphinxDirective):
 
     def backlinks(self, check: Check) -> Iterator[nodes.Node]:
         """The programs in which a reader meets it."""
-        for group in GROUPS:
-            self.env.note_dependency(str(PAGES / f"{group}.md"))
         if met := met_as(check.name):
             links = [to_pitfall(pitfall, self.env.docname) for pitfall in met]
             parts = [node for each in links for node in (nodes.Text("; "), each)][1:]
             yield nodes.paragraph("", "", nodes.Text("Met as: "), *parts, nodes.Text("."), classes=["pitfall-met"])
-
-    def depend_on(self, *things: Any) -> None:
-        """Have the page read again when the code that it shows, or that it runs, has changed."""
-        files = {Path(inspect.getfile(thing)) for thing in things}
-        files |= {Path(corpus.__file__), *Path(autograd_cookbook.audit.__file__).parent.glob("*.py")}
-        for path in files | {needed for file in files for needed in imports_of(file)}:
-            self.env.note_dependency(str(path))
-        self.env.note_dependency(str(ROOT / "constraints.txt"))
 
 
 class CheckIndexDirective(SphinxDirective):

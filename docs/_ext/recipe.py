@@ -3,10 +3,12 @@
 import html
 import sys
 from pathlib import Path
-from typing import Any
 
+from docs._ext import digests, results
+from docs._ext.freshness import imports_of
+from docs._ext.pages import PLACES
+from docs._ext.results import GROUPS, LABELS
 from docutils import nodes
-from freshness import imports_of
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -14,33 +16,12 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook import catalog
-from autograd_cookbook.audit.checks import Check, all_checks
-from autograd_cookbook.catalog import BY_NAME, RECIPES
+from autograd_cookbook.auditing.checks import Check, all_checks
+from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 
 REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/src/"
 # A mark and a word for each verdict: nobody has to tell colors apart.
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗"}
-GROUPS = {
-    "derivatives": {"first_order": "first order", "second_order": "second order", "forward_mode": "forward mode"},
-    "transforms": {
-        "func_grad": "torch.func",
-        "vmap": "vmap",
-        "batched_grad": "batched grad",
-        "compile": "compile",
-        "checkpoint": "checkpoint",
-        "saved_tensor_hooks": "saved-tensor hooks",
-    },
-    "data": {
-        "non_contiguous": "any layout",
-        "empty": "empty",
-        "float32": "float32",
-        "float16": "float16",
-        "bfloat16": "bfloat16",
-        "autocast": "autocast",
-        "complex128": "complex",
-    },
-}
-LABELS = {name: label for group in GROUPS.values() for name, label in group.items()}
 PAGE = "capabilities"
 
 
@@ -81,19 +62,6 @@ def depart_badges(translator: HTML5Translator, node: Badges) -> None:
     pass
 
 
-class Folded(nodes.General, nodes.Element):
-    """Details that one opens."""
-
-
-def visit_folded(translator: HTML5Translator, node: Folded) -> None:
-    classes = " ".join(node["classes"])
-    translator.body.append(f'<details class="{classes}"><summary>{html.escape(node["summary"])}</summary>')
-
-
-def depart_folded(translator: HTML5Translator, node: Folded) -> None:
-    translator.body.append("</details>")
-
-
 def link(target: str, label: nodes.Node | None, domain: str, role: str, docname: str) -> nodes.Node:
     """A link with a label, or with the title of what it leads to."""
     options = {"refdomain": domain, "reftype": role, "refexplicit": label is not None, "refdoc": docname}
@@ -105,9 +73,15 @@ def to_check(name: str, docname: str) -> nodes.Node:
     return link(f"check-{name.replace('_', '-')}", nodes.literal("", name), "std", "ref", docname)
 
 
-def note_catalog(env: BuildEnvironment) -> None:
-    """Pages made from the catalog are made again when it, or what was verified, has changed."""
-    for path in Path(catalog.__file__).parent.glob("*.*"):
+def to_recipe(recipe: Recipe, docname: str) -> nodes.Node:
+    """A link to the page of a recipe, by the recipe's name."""
+    label = nodes.inline(recipe.name, recipe.name)
+    return link(f"/cookbook/{PLACES[recipe.page]}", label, "std", "doc", docname)
+
+
+def note_catalog(env: BuildEnvironment, page: str = "*") -> None:
+    """What is made from the catalog is made again when it, or what was measured, has changed: of a page, or of all."""
+    for path in (*Path(catalog.__file__).parent.glob(f"{page}.py"), *results.RESULTS.glob(f"{page}.json")):
         env.note_dependency(str(path))
 
 
@@ -126,24 +100,25 @@ class RecipeDirective(SphinxDirective):
     required_arguments = 1
 
     def run(self) -> list[nodes.Node]:
-        name, page = self.arguments[0], self.env.docname.removeprefix("cookbook/")
+        name, page = self.arguments[0], self.env.docname.rpartition("/")[2]
         if name not in BY_NAME:
             raise self.error(f"no recipe {name!r} in the catalog; there are {', '.join(sorted(BY_NAME))}")
         recipe = BY_NAME[name]
         if recipe.page != page:
             raise self.error(f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}")
         module = Path(sys.modules[recipe.module].__file__)
-        note_catalog(self.env)
+        note_catalog(self.env, page)
         for path in (module, *imports_of(module)):
             self.env.note_dependency(str(path))
 
         box = nodes.container(classes=["recipe"], ids=[f"recipe-{name}"], names=[])
         box += nodes.paragraph("", "", nodes.strong(name, name), classes=["recipe-name"])
-        record = catalog.verified()
         if recipe.calls:
-            if name not in record["recipes"]:
-                raise self.error(f"recipe {name!r} has never been verified: run nox -s gradcheck -- --update-verified")
-            box += Badges(verdicts=record["recipes"][name]["capabilities"])
+            try:
+                audit = results.measured(recipe, "verified")
+            except results.NotMeasuredError as error:
+                raise self.error(str(error)) from None
+            box += Badges(verdicts=audit["capabilities"])
         box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
         labels = [nodes.literal(export, export) for export in recipe.exports]
@@ -155,23 +130,23 @@ class RecipeDirective(SphinxDirective):
         links += nodes.Text(".")
         box += links
         if recipe.calls:
-            box += self.report(record["recipes"][name], record["torch"])
+            box += self.report(audit)
         return [box]
 
-    def report(self, audit: dict[str, Any], torch: str) -> nodes.Node:
+    def report(self, audit: results.Row) -> nodes.Node:
         """What the audit says, folded up: its verdict in a line, and inside what the recipe lacks, and why."""
-        lacks = [f for f in audit["findings"] if f["severity"] == "info"]
-        said = f"{len(audit['checks'])} checks on torch {torch}, no error, no warning"
+        said = f"{len(audit['checks'])} checks on torch {digests.torch()}, no error, no warning"
         if audit["saved_bytes"] is not None:
             said += f"; it keeps {audit['saved_bytes']} bytes beyond its inputs on the typical sample"
-        box = Folded(summary=f"Audit: ok. {said}.", classes=["recipe-audit"])
-        if not lacks:
+        title = f"Audit: ok. {said}."
+        box = nodes.admonition("", nodes.title(title, title), classes=["recipe-audit"], collapsible="closed")
+        if not audit["findings"]:
             box += nodes.paragraph("", "There is nothing that it cannot do.")
         items = nodes.definition_list()
-        for f in lacks:
-            term = nodes.term("", "", to_check(f["check"], self.env.docname))
-            items += nodes.definition_list_item("", term, nodes.definition("", nodes.paragraph("", f["summary"])))
-        box += [items] if lacks else []
+        for check, summary in audit["findings"]:
+            term = nodes.term("", "", to_check(check, self.env.docname))
+            items += nodes.definition_list_item("", term, nodes.definition("", nodes.paragraph("", summary)))
+        box += [items] if audit["findings"] else []
         box += [nodes.paragraph("", note) for note in audit["notes"]]
         return box
 
@@ -180,33 +155,45 @@ class MatrixDirective(SphinxDirective):
     """``.. capability-matrix::``: every recipe against every capability, as last verified."""
 
     def run(self) -> list[nodes.Node]:
-        record = catalog.verified()
+        record = results.rows("verified")
         note_catalog(self.env)
         group = nodes.tgroup(cols=1 + len(LABELS))
         group += [nodes.colspec(colwidth=1) for _ in range(1 + len(LABELS))]
         group += nodes.thead("", row_of(["recipe", *LABELS.values()]))
         body = nodes.tbody()
-        for recipe in RECIPES:
-            if recipe.calls:
-                label = nodes.inline(recipe.name, recipe.name)
-                cells = [
-                    nodes.paragraph("", "", link(f"/cookbook/{recipe.page}", label, "std", "doc", self.env.docname))
-                ]
+        for recipe in sorted(RECIPES, key=lambda recipe: recipe.name):
+            if recipe.name in record:
+                cells = [nodes.paragraph("", "", to_recipe(recipe, self.env.docname))]
                 for capability in LABELS:
-                    verdict = record["recipes"][recipe.name]["capabilities"][capability]
+                    verdict = record[recipe.name]["capabilities"][capability]
                     text = f"{MARKS[verdict]} {verdict}"
                     cells.append(nodes.paragraph("", "", nodes.inline(text, text, classes=[f"badge-{verdict}"])))
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
-        return [nodes.table("", group, classes=["sortable", "capability-matrix"])]
+        return [nodes.table("", group, classes=["capability-matrix"])]
 
 
 class PurposesDirective(SphinxDirective):
-    """``.. capability-list::``: what is checked for each capability, from the docstrings of the checks."""
+    """``.. capability-list::``: what is checked for each capability, and which recipes are the exceptions."""
 
     def check(self, check: Check) -> nodes.Node:
         target = to_check(check.name, self.env.docname)
         return nodes.paragraph("", "", target, nodes.Text(f": {check.purpose.replace('``', '')}"))
+
+    def verdicts(self, capability: str) -> nodes.paragraph:
+        """How many recipes have the most common verdict, and the names of all others."""
+        record = results.rows("verified")
+        found = {verdict: [] for verdict in MARKS}
+        for recipe in RECIPES:
+            if recipe.name in record:
+                found[record[recipe.name]["capabilities"][capability]].append(recipe)
+        common = max(found, key=lambda verdict: len(found[verdict]))
+        text = nodes.paragraph("", f"{MARKS[common]} {common}: {len(found.pop(common))} recipes.")
+        for verdict, recipes in found.items():
+            if recipes:
+                links = [to_recipe(recipe, self.env.docname) for recipe in recipes]
+                text += [nodes.Text(f" {MARKS[verdict]} {verdict}: "), *listed(links), nodes.Text(".")]
+        return text
 
     def run(self) -> list[nodes.Node]:
         entries = nodes.definition_list()
@@ -214,21 +201,37 @@ class PurposesDirective(SphinxDirective):
             entries += nodes.definition_list_item(
                 "",
                 nodes.term("", "", nodes.Text(label), ids=[anchor(name)]),
-                nodes.definition("", *(self.check(check) for check in CHECKS[name])),
+                nodes.definition("", *(self.check(check) for check in CHECKS[name]), self.verdicts(name)),
             )
         return [entries]
 
 
-def count_recipes(app: Sphinx, docname: str, source: list[str]) -> None:
-    """Numbers in prose come from the catalog."""
-    source[0] = source[0].replace("|recipes|", str(len(RECIPES))).replace("|torch|", catalog.verified()["torch"])
+class LacksDirective(SphinxDirective):
+    """``.. lacks:: capability``: how many recipes have it, and what the audit says of each that has not."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        (capability,) = self.arguments
+        if capability not in LABELS:
+            raise self.error(f"no capability {capability!r}; there are {', '.join(LABELS)}")
+        note_catalog(self.env)
+        record, items = results.rows("verified"), nodes.bullet_list()
+        checks = {check.name for check in CHECKS[capability]}
+        for name, row in record.items():
+            if row["capabilities"][capability] != "yes":
+                said = (summary for check, summary in row["findings"] if check in checks)
+                said = "; ".join(summary.removeprefix(f"no {capability}: ") for summary in said)
+                text = nodes.paragraph("", "", nodes.literal(name, name), nodes.Text(f": {said}"))
+                items += nodes.list_item("", text)
+        count = f"It works for {len(record) - len(items)} of {len(record)} recipes. Of the others the audit says:"
+        return [nodes.paragraph("", count), items]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_node(Badges, html=(visit_badges, depart_badges))
-    app.add_node(Folded, html=(visit_folded, depart_folded))
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)
     app.add_directive("capability-list", PurposesDirective)
-    app.connect("source-read", count_recipes)
+    app.add_directive("lacks", LacksDirective)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""What gradcheck and the audit say of a broken function and of the mended one: the last cell of each pitfall."""
+"""What gradcheck and the audit say of a broken function and of the fixed one: the last cell of each pitfall."""
 
 import re
 import warnings
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.autograd.gradcheck import GradcheckError
 
-from autograd_cookbook.audit import audit
+from autograd_cookbook.auditing import audit
 
 # The pages by what a reader meets; the others of their folder are by what the audit checks.
 GROUPS = ("wrong_numbers", "crashes", "waste", "transformed")

@@ -1,42 +1,449 @@
-// Finds a pasted message in the error index, as autograd_cookbook.errors.explain does: a browser test compares.
+// Finds what a pasted text means, as autograd_cookbook.errors does: the same data, interpreted in the same way. A browser
+// test compares the two on every message. Names and order of the functions are those of paste.py, matching.py, answering.py.
+"use strict";
+
+const LONGEST = 4000;
+const LAST_OF = 200000;
+const MOST_MESSAGES = 24;
+const TOKENS = 240;
+const CANDIDATES = 16;
+const MOST_ENTRIES = 3;
+
+const patterns = new Map();
+const compiled = (pattern, flags = "") => {
+  const key = flags + pattern;
+  if (!patterns.has(key)) patterns.set(key, new RegExp(pattern, flags));
+  return patterns.get(key);
+};
+const atStart = (pattern) => compiled(`^(?:${pattern})`);
+const cut = (text) => [...text.slice(0, 2 * LONGEST)].slice(0, LONGEST).join("").trim();
+const indentation = (line) => line.length - line.trimStart().length;
+const sum = (numbers) => numbers.reduce((total, n) => total + n, 0);
+
+// --- paste.py ---
+
+const cleaned = (text, rules) => {
+  rules.clean.forEach(([pattern, instead]) => (text = text.replace(compiled(pattern, "g"), () => instead)));
+  const prefix = compiled(`^(?:${rules.prefixes.join("|")})+`);
+  const suffix = compiled(rules.suffix, "g");
+  return text
+    .split("\n")
+    .map((line) => line.replace(prefix, "").replace(suffix, ""))
+    .join("\n");
+};
+
+const split = (text, rules) => {
+  text = cleaned(text.slice(-LAST_OF), rules);
+  const { frames, blocks } = blocksOf(text.split("\n"), rules);
+  const found = [];
+  const prose = [];
+  blocks.forEach((block) => messagesOf(block.lines.join("\n").trim(), block.chained, rules, found, prose));
+  const said = frames.length ? compiled(rules.raises).exec(frames.at(-1).code) : null;
+  if (said) found.push({ kind: said.groups.kind || "AssertionError", text: said.groups.text, part: "cause" });
+  const last = found.findLastIndex((message) => message.part === "last");
+  found.forEach((message, i) => {
+    if (message.part === "last" && i !== last) message.part = "earlier";
+  });
+  const written = prose.slice(0, MOST_MESSAGES).map((part) => ({ kind: "", text: part, part: "prose" }));
+  return { text, messages: [...found.reverse().slice(0, MOST_MESSAGES), ...written], frames };
+};
+
+const blocksOf = (lines, rules) => {
+  const places = rules.frames.map(atStart);
+  const [listing, pointer, stops] = [rules.listing, rules.pointer, rules.stops].map(atStart);
+  const arrow = compiled(rules.arrow);
+  const heading = compiled(rules.heading);
+  const at = (i) => {
+    for (const place of places) {
+      const match = place.exec(lines[i]);
+      if (match) return match;
+    }
+    return null;
+  };
+  const frames = [];
+  const blocks = [{ lines: [], chained: false }];
+  let i = 0;
+  while (i < lines.length) {
+    const match = at(i);
+    if (!match) {
+      if (stops.test(lines[i])) {
+        blocks.at(-1).chained = lines[i].includes("The above exception was");
+        blocks.push({ lines: [], chained: false });
+      } else if (!listing.test(lines[i])) {
+        blocks.at(-1).lines.push(lines[i]);
+      }
+      i += 1;
+      continue;
+    }
+    const depth = indentation(lines[i]);
+    const shown = [];
+    i += 1;
+    while (i < lines.length && !at(i) && !stops.test(lines[i])) {
+      const line = lines[i];
+      if (line.trim() && !listing.test(line) && indentation(line) <= depth) {
+        if (shown.some((each) => each.trim()) || heading.test(line)) break;
+      }
+      shown.push(line);
+      i += 1;
+    }
+    let marked = shown.filter((line) => pointer.test(line));
+    if (!marked.length) marked = shown.filter((line) => line.trim());
+    const { file, line, function: name } = match.groups;
+    frames.push({
+      file: (file ?? "").trim(),
+      line: Number(line ?? 0),
+      function: (name ?? "").trim(),
+      code: marked.length ? marked[0].replace(arrow, "").trim() : "",
+    });
+    blocks.push({ lines: [], chained: false });
+  }
+  return { frames, blocks };
+};
+
+const messagesOf = (block, chained, rules, found, prose) => {
+  if (!block) return;
+  let headings = [...block.matchAll(compiled(rules.heading, "gm"))];
+  if (!headings.length) headings = [...block.matchAll(compiled(rules.bare, "gm"))];
+  headings.forEach((match) => {
+    const kind = match.groups.kind.split(".").at(-1);
+    const part = compiled(rules.warning).test(kind) ? "warning" : chained ? "cause" : "last";
+    found.push({ kind, text: cut(block.slice(match.index + match[0].length)), part });
+  });
+  const before = headings.length ? block.slice(0, headings[0].index).trim() : block;
+  const parts = before.split(/\n\s*\n/);
+  [...(parts.length > 1 ? [before] : []), ...parts].forEach((each) => {
+    const part = cut(each.trim());
+    if (part.length > 3) prose.push(part);
+  });
+};
+
+// --- matching.py ---
+
+class Matcher {
+  constructor(index) {
+    this.rules = index.rules;
+    this.entries = index.entries;
+    this.drop = new Set(this.rules.tokens.drop);
+    this.plain = new Set(this.rules.tokens.plain);
+    this.nodes = new Set(index.nodes);
+    const wordings = new Map();
+    this.entries.forEach((entry, number) =>
+      entry.wordings.forEach(([lead, tail, kind]) => {
+        const key = `${lead}\n${tail}`;
+        if (!wordings.has(key)) wordings.set(key, { lead: lead.split(" "), tail: tail ? tail.split(" ") : [], owners: [] });
+        wordings.get(key).owners.push({ number, kind });
+      }),
+    );
+    this.wordings = [...wordings.values()];
+    this.having = new Map();
+    this.wordings.forEach(({ lead }, i) =>
+      new Set(lead).forEach((word) => {
+        if (word === "*" || word === "<number>") return;
+        if (!this.having.has(word)) this.having.set(word, []);
+        this.having.get(word).push(i);
+      }),
+    );
+    this.weight = new Map();
+    this.having.forEach((found, word) => {
+      const owners = new Set(found.map((i) => this.wordings[i].owners[0].number));
+      this.weight.set(word, this.weighted(word, Math.log(1 + this.entries.length / owners.size)));
+    });
+    this.wordings.forEach((wording) => {
+      wording.plainly = sum(wording.lead.map((word) => this.tells(word))) < 2;
+      wording.total = sum(wording.lead.map((word) => this.weight.get(word) ?? 0));
+      wording.distinct = sum([...new Set(wording.lead)].map((word) => this.weight.get(word) ?? 0));
+    });
+  }
+
+  weighted(word, rarity) {
+    if (word[0] === "<") return this.rules.tokens.variable_weight;
+    return this.plain.has(word) ? rarity * this.rules.tokens.plain_weight : rarity;
+  }
+
+  tells(word) {
+    return "<*".includes(word[0]) || this.plain.has(word) ? 0 : word.includes("_") ? 2 : 1;
+  }
+
+  weigh(word) {
+    if (word === "<number>") return 0;
+    const unknown = this.rules.tokens.unknown_weight;
+    return this.weight.get(word) ?? Math.min(unknown, this.weighted(word, unknown));
+  }
+
+  read(message) {
+    const typed = this.weight.has(message.kind.toLowerCase());
+    return tokenized(typed ? `${message.kind}: ${message.text}` : message.text, this.rules.tokens, this.drop);
+  }
+
+  rank(paste, facts) {
+    const best = new Map();
+    const worth = (match) => match.score + this.rules.score.proven * match.proven;
+    paste.messages.forEach((message) =>
+      this.matches(message, facts).forEach((match) => {
+        const other = best.get(match.entry);
+        if (!other || worth(match) > worth(other)) best.set(match.entry, match);
+      }),
+    );
+    return [...best.values()].sort((a, b) => b.score - a.score || a.entry - b.entry);
+  }
+
+  matches(message, facts) {
+    const text = this.read(message);
+    const shared = new Map();
+    const positions = new Map();
+    const sums = [0];
+    text.tokens.forEach((word, j) => {
+      if (!positions.has(word)) {
+        positions.set(word, []);
+        (this.having.get(word) ?? []).forEach((i) => shared.set(i, (shared.get(i) ?? 0) + this.weight.get(word)));
+      }
+      positions.get(word).push(j);
+      sums.push(sums.at(-1) + this.weigh(word));
+    });
+    const worth = (i) => (shared.get(i) * shared.get(i)) / Math.max(this.wordings[i].distinct, 1);
+    return [...shared.keys()]
+      .sort((a, b) => worth(b) - worth(a) || a - b)
+      .slice(0, CANDIDATES)
+      .flatMap((i) => this.compared(this.wordings[i], message, text, positions, sums, facts));
+  }
+
+  compared(wording, message, text, positions, sums, facts) {
+    const rules = this.rules.score;
+    const { matched, first, last } = chain(wording.lead, positions, sums, this.weight, rules);
+    const total = Math.max(wording.total, 1e-9);
+    const share = matched / total;
+    const explained = Math.min(1, matched / Math.max(sums[text.ends[last]] - sums[text.starts[first]], 1e-9));
+    let score = share * (1 - rules.explained + rules.explained * explained);
+    if (wording.plainly && share < rules.whole) score *= share;
+    else if (matched >= rules.enough) score = Math.max(score, explained * (0.5 + 0.45 * share));
+    if (wording.tail.length) {
+      const weight = (word) => this.weight.get(word) ?? 1;
+      const there = wording.tail.filter((word) => positions.has(word));
+      score += (rules.tail * sum(there.map(weight))) / sum(wording.tail.map(weight));
+    } else {
+      score += rules.tail / 2;
+    }
+    const alone = (message.part === "warning" && !facts.raised) || (message.part === "prose" && !facts.headed);
+    if (!alone) score *= rules.parts[message.part];
+    const values = captured(text, first, last);
+    const proven = !wording.plainly || facts.holds(rules.proof, message, values);
+    return wording.owners.map(({ number, kind }) => {
+      const entry = this.entries[number];
+      let here = score + facts.evidence(entry, message, values);
+      if (message.kind && kind.endsWith("Warning") !== (message.part === "warning")) here -= rules.against;
+      else if (message.kind && kind !== message.kind) here -= rules.other_kind;
+      return { entry: number, message, score: here, share, weight: matched, values, proven: proven || Boolean(entry.proven) || (entry.favors ?? []).some((each) => facts.holds(each, message, values)) };
+    });
+  }
+}
+
+class Facts {
+  constructor(paste, nodes, rules) {
+    this.rules = rules;
+    this.nodes = nodes;
+    this.text = paste.text;
+    this.frames = paste.frames.map(shownFrame).join("\n");
+    this.place = ownPlace(paste, rules);
+    this.raised = paste.messages.some((message) => ["last", "earlier", "cause"].includes(message.part));
+    this.headed = paste.messages.some((message) => message.kind);
+  }
+
+  holds(condition, message, values) {
+    const colon = condition.indexOf(": ");
+    const where = condition.slice(0, colon);
+    const negated = where.startsWith("not ");
+    const fact = this.fact(negated ? where.slice(4) : where, message, values);
+    return compiled(condition.slice(colon + 2)).test(fact) !== negated;
+  }
+
+  fact(where, message, values) {
+    if (where === "text") return this.text;
+    if (where === "frames") return this.frames;
+    if (where === "place") return this.place ? shownFrame(this.place) : "";
+    if (where === "message") return message.kind ? `${message.kind}: ${message.text}` : message.text;
+    if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
+    return (values[where] ?? []).join(" ");
+  }
+
+  origin(node) {
+    const at = node.indexOf("Backward");
+    const name = at < 0 ? node : node.slice(0, at);
+    if (!this.nodes.has(name)) return "custom";
+    return at >= 0 && node.slice(at + 8) ? "builtin" : "unclear";
+  }
+
+  evidence(entry, message, values) {
+    const rules = this.rules.score;
+    const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values)).length;
+    const missing = (entry.needs ?? []).length - held("needs");
+    return (entry.prior ?? 0) + rules.favor * Math.min(held("favors"), 2) - rules.against * (held("against") + 2 * missing);
+  }
+}
+
+const shownFrame = (frame) => `${frame.file}:${frame.line} in ${frame.function}: ${frame.code}`;
+
+const ownPlace = (paste, rules) =>
+  paste.frames.findLast((frame) => frame.file && !compiled(rules.paste.library).test(frame.file)) ?? null;
+
+const tokenized = (text, rules, drop) => {
+  rules.same.forEach(([pattern, instead]) => (text = text.replace(compiled(pattern, "g"), () => instead)));
+  const breaks = [...text.matchAll(compiled(rules.sentence, "g"))].map((match) => match.index);
+  const tokens = [];
+  const values = [];
+  const bounds = [];
+  let position = 0;
+  for (const match of text.matchAll(compiled(rules.pattern, "g"))) {
+    while (position < breaks.length && breaks[position] < match.index) {
+      position += 1;
+      bounds.push(tokens.length);
+    }
+    const kind = rules.kinds[match.slice(1).findLastIndex((group) => group !== undefined)];
+    if (!kind) continue;
+    const token = kind === "word" ? match[0].toLowerCase() : kind;
+    if (drop.has(token)) continue;
+    tokens.push(token);
+    values.push(match[0]);
+    if (tokens.length === TOKENS) break;
+  }
+  const starts = [];
+  const ends = [];
+  const edges = [...new Set([0, ...bounds]), tokens.length];
+  edges.slice(1).forEach((end, n) => {
+    for (let j = edges[n]; j < end; j += 1) {
+      starts.push(edges[n]);
+      ends.push(end);
+    }
+  });
+  return { tokens, values, starts, ends };
+};
+
+const chain = (lead, positions, sums, weight, rules) => {
+  const pairs = lead.flatMap((word, i) => (weight.has(word) ? (positions.get(word) ?? []).map((j) => [i, j]) : []));
+  const before = [0];
+  lead.forEach((word) => before.push(before.at(-1) + (word[0] === "<" ? 0 : (weight.get(word) ?? 0))));
+  const best = [];
+  let [top, first, last] = [0, 0, 0];
+  pairs.forEach(([i, j], n) => {
+    let [score, begin] = [0, j];
+    for (let m = 0; m < n; m += 1) {
+      const [row, at] = pairs[m];
+      const skipped = j - at - 1;
+      if (row >= i || skipped < 0 || skipped > rules.reach) continue;
+      let worth = best[m][0];
+      if (skipped) {
+        worth -= rules.gap * Math.max(0, sums[j] - sums[at + 1] - rules.name * (i - row - 1));
+        worth -= rules.swap * (before[i] - before[row + 1]);
+      }
+      if (worth > score) [score, begin] = [worth, best[m][1]];
+    }
+    score += weight.get(lead[i]);
+    best.push([score, begin]);
+    if (score > top) [top, first, last] = [score, begin, j];
+  });
+  return { matched: top, first, last };
+};
+
+const captured = (text, first, last) => {
+  const found = {};
+  for (let j = text.starts[first]; j < text.ends[last]; j += 1) {
+    if (text.tokens[j][0] === "<") (found[text.tokens[j].slice(1, -1)] ??= []).push(text.values[j]);
+  }
+  return found;
+};
+
+// --- answering.py ---
+
+const answer = (matcher, text) => {
+  const paste = split(text, matcher.rules.paste);
+  const facts = new Facts(paste, matcher.nodes, matcher.rules);
+  const ranked = matcher.rank(paste, facts);
+  const last = raised(paste, matcher.rules);
+  const general = inGeneral(facts, last, matcher.rules);
+  const message = last ?? paste.messages[0] ?? null;
+  const rules = matcher.rules.score;
+  const likely = ranked.filter((match) => match.score >= rules.maybe);
+  const outside = scope(facts, last, matcher.rules);
+  let sure = likely.length > 0 && likely[0].score >= rules.yes;
+  if (outside && !(sure && (!last || ["last", "cause"].includes(likely[0].message.part)))) {
+    return { known: "no", matches: [], general: outside, message };
+  }
+  const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => match.score >= rules.nearest);
+  if (!likely.length || (!likely[0].proven && paste.frames.length)) return { known: "no", matches: nearest, general, message };
+  const best = likely[0];
+  const rivals = likely.filter((m) => m.score > best.score - rules.margin && !(m !== best && covers(best, m)));
+  const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
+  if (aside && best.message.part === "warning") return { known: "no", matches: nearest, general, message };
+  if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
+  if (sure && rivals.length === 1 && best.proven) {
+    return { known: "yes", matches: [best], general, message: best.message };
+  }
+  const near = likely.filter((match) => match.score > best.score - rules.near);
+  return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message };
+};
+
+const covers = (best, other) =>
+  best.message === other.message && best.weight > other.weight + 2 && best.share > other.share - 0.01;
+
+const raised = (paste, rules) => {
+  const wrapper = compiled(rules.paste.wrappers);
+  const found = paste.messages.filter((message) => ["last", "earlier", "cause"].includes(message.part));
+  const own = found.filter((message) => !wrapper.test(message.kind) && !wrapper.test(message.text));
+  return (own.length ? own : found)[0] ?? null;
+};
+
+const scope = (facts, message, rules) => {
+  const said = message ?? { kind: "", text: facts.text, part: "prose" };
+  const found = rules.outside.find(
+    (each) =>
+      facts.holds(`message: ${each.find}`, said, {}) &&
+      !(each.unless ?? []).some((condition) => facts.holds(condition, said, {})),
+  );
+  return found ? found.says : "";
+};
+
+const inGeneral = (facts, last, rules) => {
+  const message = last ?? { kind: "", text: facts.text, part: "prose" };
+  const layer = rules.layers.find((each) => each.when.some((condition) => facts.holds(condition, message, {})));
+  return layer ? `${layer.raised} ${layer.first}` : "";
+};
+
+// --- What the page shows ---
+
 const index = JSON.parse(document.getElementById("error-index").textContent);
-const variable = new Set(index.variable);
-const heading = new RegExp(index.heading, "gm");
-const frame = new RegExp(index.frame, "gm");
+const matcher = new Matcher(index);
+const explain = (text) => answer(matcher, text);
+window.explainError = explain; // for the test
 
-const words = (text) =>
-  (text.replace(frame, "").toLowerCase().match(/[a-z_]{2,}|\*/g) ?? []).filter((word) => !variable.has(word));
-
-const features = (found) => {
-  const set = new Set(found.filter((word) => word !== "*"));
-  found.slice(1).forEach((word, i) => {
-    if (word !== "*" && found[i] !== "*") set.add(`${found[i]} ${word}`);
-  });
-  return set;
+const VERDICTS = {
+  yes: () => "This is it:",
+  maybe: (count) => (count > 1 ? "Several causes have this message. Which is yours?" : "Probably this:"),
+  no: () => "This message is not in the index.",
 };
+const NAMED = { node: "the node", op: "the operator", type: "the type", shape: "the shape", device: "the device" };
 
-const counts = new Map();
-index.entries.forEach((entry) => {
-  entry.features = features(entry.words.split(" "));
-  entry.features.forEach((feature) => counts.set(feature, (counts.get(feature) ?? 0) + 1));
-});
-const sum = (found) => found.reduce((total, f) => total + Math.log(1 + index.entries.length / counts.get(f)), 0);
-index.entries.forEach((entry) => (entry.total = sum([...entry.features])));
-
-const ranked = (text) => {
-  const there = features(words(text));
-  const ranking = index.entries.map((entry) => {
-    const matched = sum([...entry.features].filter((feature) => there.has(feature)));
-    return { entry, share: matched / entry.total, score: (matched * matched) / entry.total };
-  });
-  return ranking.sort((a, b) => b.score - a.score).slice(0, 3);
+const element = (name, children = [], attributes = {}) => {
+  const made = Object.assign(document.createElement(name), attributes);
+  made.append(...[children].flat());
+  return made;
 };
+// ``code`` and the reader's own names in the place of {node}.
+const marked = (text, values) =>
+  text
+    .replace(/\{(node|op|type|shape|device)\}/g, (_, name) => values[name]?.[0] ?? NAMED[name])
+    .split(/``?/)
+    .map((part, i) => (i % 2 ? element("code", part) : part));
 
-const explain = (text) => {
-  const last = [...text.matchAll(heading)].at(-1);
-  const message = last ? text.slice(last.index + last[0].length) : text;
-  const first = ranked(message);
-  return first[0].share >= index.known ? first : ranked(text);
+const explained = ({ entry, values }, full, several) => {
+  const { title, url, tell, change, cause, more } = index.entries[entry];
+  const item = element("li", element("a", title, { href: url }));
+  if (!full) return item;
+  const paragraph = (label, text) =>
+    text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
+  if (several) paragraph("It is this one if:", tell);
+  paragraph("Change:", change);
+  paragraph("Why:", cause);
+  paragraph("More:", more);
+  return item;
 };
 
 const field = document.getElementById("error-text");
@@ -44,27 +451,23 @@ const place = document.querySelector(".error-found");
 
 const show = () => {
   place.replaceChildren();
-  if (!words(field.value).length) return;
-  const found = explain(field.value);
-  const known = found[0].share >= index.known;
-  const verdict = document.createElement("p");
-  verdict.textContent = known ? "This is:" : "No such message is in the index. The nearest are:";
-  const list = document.createElement("ol");
-  // What is known is one entry; others follow if the text has them as well.
-  found
-    .filter((each, rank) => !known || rank === 0 || each.share >= index.known)
-    .forEach(({ entry }) => {
-      const item = document.createElement("li");
-      const link = document.createElement("a");
-      const quoted = document.createElement("code");
-      link.href = entry.url;
-      link.textContent = entry.title;
-      quoted.textContent = entry.said;
-      item.append(link, quoted);
-      list.append(item);
-    });
-  place.append(verdict, list);
+  delete place.dataset.known;
+  if (!/[A-Za-z]{2}/.test(field.value)) return;
+  const { known, matches, general, message } = explain(field.value);
   place.dataset.known = known;
+  place.append(element("p", VERDICTS[known](matches.length), { className: "error-verdict" }));
+  if (known === "no") {
+    place.append(element("p", marked(general, {})));
+    if (matches.length) place.append(element("p", "The closest entries, which may be about something else:"));
+  }
+  const list = matches.map((match) => explained(match, known !== "no", matches.length > 1));
+  if (list.length) place.append(element("ol", list));
+  if (known !== "yes") {
+    const said = message ? `${message.kind ? `${message.kind}: ` : ""}${message.text}` : "";
+    const title = encodeURIComponent(said.split("\n")[0].slice(0, 120));
+    const href = `${index.issues}?template=unknown-message.yml&title=${title}&message=${encodeURIComponent(said)}`;
+    place.append(element("p", element("a", "Not what you are looking for? Report this message.", { href })));
+  }
 };
 
 field.form.addEventListener("submit", (event) => event.preventDefault());

@@ -1,0 +1,35 @@
+"""Work that may hang, end its process, or change torch for good."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+
+def alone(work: Callable[[], Any], seconds: float) -> Any:
+    """Call it in a process of its own, and return what it returns, which must be picklable.
+
+    Raises:
+        TimeoutError: if it takes longer than so many seconds.
+        EOFError: if it raises, or ends its process.
+    """
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(work, theirs))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(seconds):
+            raise TimeoutError(f"it does not come back within {seconds:.0f} s")
+        return ours.recv()
+    finally:
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        ours.close()
+
+
+def _child(work: Callable[[], Any], connection: Any) -> None:
+    connection.send(work())
+    os._exit(0)

@@ -1,0 +1,83 @@
+"""A directive that makes tables of what recipes cost."""
+
+from docs._ext import results
+from docs._ext.pages import PLACES
+from docs._ext.recipe import note_catalog, row_of
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from autograd_cookbook.catalog import RECIPES, Recipe
+
+COLUMNS = {"saved": "bytes saved", "peak": "bytes at the peak", "time": "time"}
+
+
+class CostsDirective(SphinxDirective):
+    """``.. costs::``: what the recipes of this page cost, beside what one would use in their place.
+
+    ``.. costs:: all``: the recipes of all pages.
+    """
+
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        everything = self.arguments == ["all"]
+        page = self.env.docname.rpartition("/")[2]
+        pages = PLACES if everything else [page]
+        recipes = [r for page in pages for r in RECIPES if r.cost and r.page == page]
+        note_catalog(self.env, "*" if everything else page)
+        if not recipes:
+            raise self.error(f"no recipe of page {page!r} has a cost in the catalog")
+        try:
+            record = {r.name: results.measured(r, "cost") for r in recipes}
+        except results.NotMeasuredError as error:
+            raise self.error(str(error)) from None
+        group = nodes.tgroup(cols=5)
+        group += [nodes.colspec(colwidth=1) for _ in range(5)]
+        group += nodes.thead("", row_of(["", "", *COLUMNS.values()]))
+        group += nodes.tbody("", *(row for r in recipes for row in self.rows(r, record[r.name]["contenders"])))
+        place = "{device}, {threads} thread(s), torch {torch}, {date}"
+        places = " and ".join(dict.fromkeys(place.format(**row["on"]) for row in record.values()))
+        units = " and ".join(sorted({r.cost.unit for r in recipes}))
+        said = (
+            f"Bytes per {units}, in float32, beyond the arguments: saved for backward, exactly, and at the worst "
+            "moment of forward and backward. Time of both as a multiple of the recipe's; below 1 is faster. "
+            f"Measured on {places}."
+        )
+        verdicts = nodes.bullet_list(
+            "", *(nodes.list_item("", self.verdict(r, record[r.name]["contenders"])) for r in recipes)
+        )
+        table = nodes.table("", group, classes=["costs"])
+        return [table, verdicts, nodes.paragraph("", said, classes=["costs-note"])]
+
+    def rows(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> list[nodes.row]:
+        label = nodes.literal(recipe.name, recipe.name)
+        first = nodes.entry("", nodes.paragraph("", "", label), morerows=len(contenders))
+        rows = []
+        for name, measured in contenders.items():
+            cells = [nodes.entry("", nodes.paragraph("", text)) for text in (name, *map(number, measured.values()))]
+            rows.append(nodes.row("", *([first] if not rows else []), *cells, classes=["ours"] * (name == "ours")))
+        return [*rows, row_of(["least possible", number(recipe.cost.minimum), "", ""])]
+
+    def verdict(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> nodes.paragraph:
+        """Which columns it wins, by the catalog, and which it loses clearly, by what was measured."""
+        wins, losses = recipe.cost.wins, []
+        rivals = [name for name in contenders if name != "ours, compiled"]  # it is no rival of ours
+        for column, label in COLUMNS.items():
+            best = min(rivals, key=lambda name: contenders[name][column])
+            if contenders[best][column] < 0.9 * contenders["ours"][column]:
+                losses.append(f"{label} to the {best} ({number(contenders[best][column])})")
+        instead = "what torch has" if recipe.cost.built_in else "the composition"
+        text = f" wins {' and '.join(wins)}" if wins else f" wins nothing here: use {instead}"
+        text += f"; it loses {' and '.join(losses)}." if losses else "."
+        return nodes.paragraph("", "", nodes.literal(recipe.name, recipe.name), nodes.Text(text))
+
+
+def number(value: float) -> str:
+    """Three digits, and no exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.001 or value == 0 else f"{value:.4f}"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("costs", CostsDirective)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
