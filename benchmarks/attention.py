@@ -1,27 +1,22 @@
 """The page's table: forward and backward of attention by length, into ``results/attention.json``.
 
-``python benchmarks/attention.py`` takes a few minutes on one core, and 6 GB of memory. Where there is a GPU it also
+``python -m benchmarks.attention`` takes a few minutes on one core, and 6 GB of memory. Where there is a GPU it also
 measures the Triton kernels on it, under the key "gpu".
 """
 
-import datetime
-import json
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from costs import processor
+from docs._ext import results
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook.attention import attention
-from autograd_cookbook.audit import peak_bytes
-from autograd_cookbook.triton_attention import triton_attention
+from autograd_cookbook.auditing import peak_bytes
+from autograd_cookbook.recipes.flash_attention import attention, triton_attention
 
-RESULTS = Path(__file__).parent / "results" / "attention.json"
+RESULTS = results.RESULTS / "attention.json"
 HEADS, WIDTH = 1, 64
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
 RUNS = 3
@@ -95,22 +90,16 @@ def measure_gpu(length: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Measure, print, store."""
     torch.set_num_threads(1)
-    results: dict[str, Any] = {
-        "on": {
-            "date": datetime.date.today().isoformat(),
-            "device": processor(),
-            "threads": 1,
-            "torch": torch.__version__.partition("+")[0],
-            "python": platform.python_version(),
-        },
+    found: dict[str, Any] = {
+        "on": results.place(),
         "heads": HEADS,
         "width": WIDTH,
         "lengths": {str(length): measure(length) for length in LENGTHS},
     }
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name()
-        results["gpu"] = {"device": name, "lengths": {str(length): measure_gpu(length) for length in LENGTHS}}
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        found["gpu"] = {"device": name, "lengths": {str(length): measure_gpu(length) for length in LENGTHS}}
+    RESULTS.write_text(results.text_of(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,22 @@
-"""What it costs to check every recipe, into ``results/checking.json``.
-
-``python benchmarks/checking.py`` checks all of them, ``python benchmarks/checking.py relu tanh`` these two again.
-"""
+"""What it costs to check a recipe. ``nox -s refresh`` runs and stores it."""
 
 import resource
-import sys
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
-from costs import store
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
-from autograd_cookbook.audit import audit
-from autograd_cookbook.audit.subject import is_differentiable
-from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
+from autograd_cookbook.auditing import audit
+from autograd_cookbook.auditing.subject import is_differentiable
+from autograd_cookbook.catalog import Recipe
 
-RESULTS = Path(__file__).parent / "results" / "checking.json"
 SECONDS = 0.1  # for the runs of one of torch's checks on one recipe
 FEWEST, MOST = 3, 20  # of these runs, the first of which only warms up
-CHECKED = tuple(recipe for recipe in RECIPES if recipe.calls)
 
 
 def problem(recipe: Recipe) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Any, ...]]:
@@ -65,7 +57,14 @@ def verdict(check: Callable[[], bool]) -> str:
 
 
 def measure(recipe: Recipe) -> dict[str, Any]:
-    """Seconds and verdict of each check, and how often gradcheck calls the function."""
+    """Seconds of each check, its verdict unless it passes, and how often torch's checks call the function."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of samples that are float32 on purpose, and of what torch maps by a loop
+        return _measured(recipe)
+
+
+def _measured(recipe: Recipe) -> dict[str, Any]:
     function, args = problem(recipe)
     calls = 0
 
@@ -78,9 +77,9 @@ def measure(recipe: Recipe) -> dict[str, Any]:
         "inputs": sum(a.numel() for a in args if isinstance(a, Tensor) and a.requires_grad),
         "outputs": sum(o.numel() for o in function(*args) if o.requires_grad),
         "seconds": {},
-        "verdict": {},
         "calls": {},
     }
+    verdicts = {}
     checks = {
         "gradcheck": lambda f: gradcheck(f, args, raise_exception=False),
         "fast mode": lambda f: gradcheck(f, args, raise_exception=False, fast_mode=True),
@@ -88,7 +87,7 @@ def measure(recipe: Recipe) -> dict[str, Any]:
     }
     for name, check in checks.items():
         calls = 0
-        row["verdict"][name] = verdict(lambda check=check: check(counted))
+        verdicts[name] = verdict(lambda check=check: check(counted))
         row["calls"][name] = calls
         row["seconds"][name] = timed(lambda check=check: verdict(lambda: check(function)), FEWEST, MOST)
     # Once, for it takes longest. Its check of compilation would add the same two seconds to all of them.
@@ -96,22 +95,7 @@ def measure(recipe: Recipe) -> dict[str, Any]:
     row["seconds"]["audit"] = timed(
         lambda: reports.append(audit(recipe.function, args, **recipe.audit_options, skip=["compile"], timeout=600))
     )
-    row["verdict"]["audit"] = "passes" if reports[0].ok else "fails"
+    verdicts["audit"] = "passes" if reports[0].ok else "fails"
     row["seconds"] = {name: float(f"{seconds:.3g}") for name, seconds in row["seconds"].items()}
-    return row
-
-
-def main(names: list[str]) -> None:
-    """Measure, print, store."""
-    if unknown := set(names) - BY_NAME.keys():
-        raise SystemExit(f"no recipe: {', '.join(sorted(unknown))}")
-    warnings.simplefilter("ignore")  # of samples that are float32 on purpose, and of what torch maps by a loop
-    for recipe in [recipe for recipe in CHECKED if recipe.name in names] if names else CHECKED:
-        torch.manual_seed(0)
-        row = measure(recipe)
-        print(recipe.name, row, flush=True)
-        store({recipe.name: row}, RESULTS, [recipe.name for recipe in CHECKED])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    faults = {name: said for name, said in verdicts.items() if said != "passes"}
+    return row | {"faults": faults} if faults else row

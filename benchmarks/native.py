@@ -1,13 +1,10 @@
 """Kernels of our own against the compiler's, the built-in and the eager composition, into ``results/native.json``.
 
-``python benchmarks/native.py`` takes a minute on two cores and builds the kernels first. Where there is a GPU, that
+``python -m benchmarks.native`` takes a minute on two cores and builds the kernels first. Where there is a GPU, that
 is measured, too, beside the bandwidth of a copy on it; where there is none, what is stored about one stays.
 """
 
 import ctypes
-import datetime
-import json
-import platform
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from costs import processor
+from docs._ext import results
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook import native
+from autograd_cookbook.recipes._native.cli import LIBRARIES
+from autograd_cookbook.recipes.cuda_extension import swish as fused_swish
+from autograd_cookbook.recipes.row_reduction import fused_rms_norm
 
-RESULTS = Path(__file__).parent / "results" / "native.json"
+RESULTS = results.RESULTS / "native.json"
 SHAPES = {"cpu": (2500, 4000), "cuda": (25_000, 4000)}
 THREADS = 2
 ROUNDS = 25  # of forward and backward, the contenders taking turns; the best counts, as other programs run, too
@@ -45,13 +44,13 @@ CONTENDERS: dict[str, dict[str, Callable[..., Tensor]]] = {
         "composition": rms_norm,
         "composition, compiled": torch.compile(rms_norm, fullgraph=True, dynamic=False),
         "built-in": lambda input, weight: F.rms_norm(input, weight.shape, weight, EPS),
-        "ours": native.fused_rms_norm,
+        "ours": fused_rms_norm,
     },
     "swish": {
         "composition": swish,
         "composition, compiled": torch.compile(swish, fullgraph=True, dynamic=False),
         "built-in, beta of 1": lambda input, beta: F.silu(input),
-        "ours": native.swish,
+        "ours": fused_swish,
     },
 }
 
@@ -125,7 +124,7 @@ def on_cpu() -> dict[str, Any]:
     fresh = {recipe: measure(recipe, "cpu", torch.float32) for recipe in CONTENDERS}
     keep_memory()
     return {
-        "on": place() | {"device": processor(), "threads": THREADS},
+        "on": results.place(),
         "elements": SHAPES["cpu"][0] * SHAPES["cpu"][1],
         "memory kept": {recipe: measure(recipe, "cpu", torch.float32) for recipe in CONTENDERS},
         "memory fresh": fresh,
@@ -134,8 +133,9 @@ def on_cpu() -> dict[str, Any]:
 
 def on_gpu() -> dict[str, Any]:
     """Float32 and bfloat16, and what share of the bandwidth of a copy the kernels reach."""
-    results: dict[str, Any] = {
-        "on": place() | {"device": torch.cuda.get_device_name(), "driver": driver(), "cuda": torch.version.cuda},
+    found: dict[str, Any] = {
+        "on": results.place()
+        | {"device": torch.cuda.get_device_name(), "driver": driver(), "cuda": torch.version.cuda},
         "elements": SHAPES["cuda"][0] * SHAPES["cuda"][1],
     }
     for dtype in (torch.float32, torch.bfloat16):
@@ -143,22 +143,13 @@ def on_gpu() -> dict[str, Any]:
         target = torch.empty_like(source)
         target.copy_(source)
         copy = min(milliseconds(partial(target.copy_, source), "cuda") for _ in range(ROUNDS))
-        results[str(dtype)[6:]] = {recipe: measure(recipe, "cuda", dtype) for recipe in CONTENDERS}
+        found[str(dtype)[6:]] = {recipe: measure(recipe, "cuda", dtype) for recipe in CONTENDERS}
         # A copy moves every number twice.
-        results[str(dtype)[6:]]["copy"] = {"gigabytes a second": round(2 * source.nbytes / copy / 1e6, 1)}
+        found[str(dtype)[6:]]["copy"] = {"gigabytes a second": round(2 * source.nbytes / copy / 1e6, 1)}
         for recipe in CONTENDERS:
-            for row in results[str(dtype)[6:]][recipe].values():
+            for row in found[str(dtype)[6:]][recipe].values():
                 row["share of bandwidth"] = round(PASSES / 2 * copy / row["milliseconds"], 3)
-    return results
-
-
-def place() -> dict[str, Any]:
-    """When, and with which versions."""
-    return {
-        "date": datetime.date.today().isoformat(),
-        "torch": torch.__version__.partition("+")[0],
-        "python": platform.python_version(),
-    }
+    return found
 
 
 def driver() -> str:
@@ -169,15 +160,16 @@ def driver() -> str:
 
 def main() -> None:
     """Measure, print, store."""
-    native.build()
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"cuda": None}
-    results["cpu"] = on_cpu()
+    for library in LIBRARIES:
+        library.build()
+    found = results.read(RESULTS) or {"cuda": None}
+    found["cpu"] = on_cpu()
     if torch.cuda.is_available():
-        assert native.backend("cuda") == "CUDA", "the CUDA kernels have not been built: there is no nvcc"
-        results["cuda"] = on_gpu()
+        assert {it.backend("cuda") for it in LIBRARIES} == {"CUDA"}, "the CUDA kernels are not built: no nvcc"
+        found["cuda"] = on_gpu()
     else:
         print("no GPU here: nothing was measured on one")
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    RESULTS.write_text(results.text_of(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,22 @@
-"""The page's figure: loss and gradients of a large vocabulary, into ``results/linear_cross_entropy.json``.
+"""The page's figure: loss and gradients of a large vocabulary, into ``results/large_vocabulary.json``.
 
-``python benchmarks/linear_cross_entropy.py`` takes a quarter of an hour on one core, and 8 GB of memory.
+``python -m benchmarks.large_vocabulary`` takes a quarter of an hour on one core, and 8 GB of memory.
 """
 
-import datetime
-import json
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from costs import processor
+from docs._ext import results
 from torch import Tensor
 from torch.nn import LinearCrossEntropyOptions
 from torch.nn import functional as F
 
-from autograd_cookbook.audit import held_bytes, peak_bytes
-from autograd_cookbook.linear_cross_entropy import linear_cross_entropy
+from autograd_cookbook.auditing import held_bytes, peak_bytes
+from autograd_cookbook.recipes.linear_cross_entropy import linear_cross_entropy
 
-RESULTS = Path(__file__).parent / "results" / "linear_cross_entropy.json"
+RESULTS = results.RESULTS / "large_vocabulary.json"
 TOKENS, WIDTH = 4096, 1024
 CLASSES = (32_768, 131_072)
 RUNS = 1
@@ -83,19 +79,13 @@ def measure(classes: int) -> dict[str, dict[str, float]]:
 def main() -> None:
     """Measure, print, store."""
     torch.set_num_threads(1)
-    results: dict[str, Any] = {
-        "on": {
-            "date": datetime.date.today().isoformat(),
-            "device": processor(),
-            "threads": 1,
-            "torch": torch.__version__.partition("+")[0],
-            "python": platform.python_version(),
-        },
+    found: dict[str, Any] = {
+        "on": results.place(),
         "tokens": TOKENS,
         "width": WIDTH,
         "classes": {str(classes): measure(classes) for classes in CLASSES},
     }
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    RESULTS.write_text(results.text_of(found) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
