@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.audit.subject import is_differentiable
+from autograd_cookbook.auditing.subject import is_differentiable
 
 Args = tuple[Any, ...]
 
@@ -92,9 +92,23 @@ def expect_close(actual: Sequence[Tensor], expected: Sequence[Tensor], rtol: flo
         torch.testing.assert_close(a.to(e.dtype), e, rtol=rtol, atol=rtol * scale + 1e-15, equal_nan=True)
 
 
-def assert_passes_on_the_interpreter(file: str) -> None:
-    """Run the tests of a file in another process, because Triton decides when it is imported."""
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", file, "-k", "not interpreter"]
+def assert_gradients_agree_at_special_points(ours: Callable[..., Tensor], theirs: Callable[..., Tensor]) -> None:
+    """Where an element-wise function has its zeros, tails and infinities, and with gradients that are not finite."""
+    infinity, nan = float("inf"), float("nan")
+    points = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 100.0, -100.0, infinity, -infinity, nan], dtype=torch.float64)
+    for upstream in (1.0, infinity, nan):
+        grads = []
+        for function in (ours, theirs):
+            x = points.clone().requires_grad_()
+            function(x).backward(torch.full_like(x, upstream))
+            grads.append(x.grad)
+        torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-300, equal_nan=True)
+
+
+def assert_passes_on_the_interpreter(file: str, tests: str = "test") -> None:
+    """Run the tests of a file that have a word in their names in another process: Triton decides when imported."""
+    chosen = f"{tests} and not interpreter"
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", file, "-k", chosen]
     env = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,30 +1,64 @@
-"""What recipes cost: bytes are exact and tested here; times are stored, and only read."""
+"""What is stored of recipes is of the recipes as they are. Bytes are exact and tested here; times are only read."""
 
-import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
-from benchmarks import costs
+from docs._ext import digests, results
+from docs._ext.results import LABELS
 
-from autograd_cookbook.catalog import RECIPES, Recipe
+from autograd_cookbook.auditing import capability_names, kept_bytes
+from autograd_cookbook.auditing.checks import all_checks
+from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe, _source
 
+ROOT = Path(__file__).parents[1]
 COSTLY = [recipe for recipe in RECIPES if recipe.cost]
 each_cost = pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in COSTLY])
 # A column wins if it is better than all others by more than rounding or the noise of a machine.
 CLEARLY = {"bytes": ("saved", 0.99), "peak": ("peak", 0.99), "time": ("time", 0.9)}
 
 
-def stored() -> dict[str, dict]:
-    return json.loads(costs.RESULTS.read_text())
+def test_nothing_that_is_stored_is_stale() -> None:
+    stale = {recipe.name: kinds for recipe in RECIPES if (kinds := results.stale(recipe))}
+    assert not stale, f"run nox -s refresh, or nox -s refresh -- {' '.join(stale)}: {stale}"
+    assert not results.gone(), f"run nox -s refresh: there are no such recipes on these pages: {results.gone()}"
+
+
+def test_what_is_stored_says_where_it_was_measured() -> None:
+    for kind in ("cost", "checking"):
+        for name, row in results.rows(kind).items():
+            assert all(row["on"][key] for key in ("date", "device", "threads", "torch", "python")), f"{kind} of {name}"
+            assert row["on"]["torch"] == digests.torch(), f"run nox -s refresh -- {name}"
+
+
+def test_the_times_of_checking_are_there() -> None:
+    for name, row in results.rows("checking").items():
+        assert set(row["seconds"]) == {"gradcheck", "fast mode", "gradgradcheck", "audit"}, name
+        assert all(seconds > 0 for seconds in row["seconds"].values()), name
+        assert "audit" not in row.get("faults", {}), f"the audit found fault with {name}"
+
+
+def test_the_site_has_a_label_for_every_capability() -> None:
+    """Without one, it would not be shown; recipes are functions, so that what modules can do is not."""
+    known = set(capability_names()) - {"module_copies"}
+    assert not known - set(LABELS), f"give these a label in docs/_ext/results.py: {sorted(known - set(LABELS))}"
+    assert not set(LABELS) - known, f"no check of the audit tells about {sorted(set(LABELS) - known)}"
+
+
+# --- costs ---
 
 
 @each_cost
 def test_it_keeps_the_bytes_that_it_says(recipe: Recipe) -> None:
     torch.manual_seed(0)
     args = recipe.cost.inputs()
-    count = costs.units(recipe.cost, args)
+    count = recipe.cost.count(args)
     assert count >= 1_000_000, f"{recipe.name} is measured on {count} {recipe.cost.unit}s: too few to mean much"
-    kept = costs.kept(recipe.function, args) / count
+    kept = kept_bytes(recipe.function, *args) / count
     assert kept == pytest.approx(recipe.cost.saved, abs=5e-4), (
         f"{recipe.name} keeps {kept:.4f} bytes per {recipe.cost.unit}, the catalog says {recipe.cost.saved}"
     )
@@ -32,21 +66,17 @@ def test_it_keeps_the_bytes_that_it_says(recipe: Recipe) -> None:
 
 
 @each_cost
-def test_the_stored_results_are_its_own(recipe: Recipe) -> None:
-    row = stored().get(recipe.name)
-    assert row, f"{recipe.name} was never measured: run nox -s bench -- {recipe.name}"
-    contenders = row["contenders"]
+def test_the_stored_costs_are_its_own(recipe: Recipe) -> None:
+    contenders = results.measured(recipe, "cost")["contenders"]
     expected = {"composition": recipe.cost.composition, "built-in": recipe.cost.built_in, "ours": recipe.function}
     compiled = {"composition, compiled", "ours, compiled"}  # where torch compiles them
     assert set(contenders) - compiled == {name for name, function in expected.items() if function}
     assert contenders["ours"]["saved"] == pytest.approx(recipe.cost.saved, abs=5e-4)
-    for key in ("date", "device", "threads", "torch", "python"):
-        assert row["on"][key], f"the results of {recipe.name} do not say their {key}"
 
 
 @each_cost
 def test_what_it_says_to_win_it_wins(recipe: Recipe) -> None:
-    contenders = stored()[recipe.name]["contenders"]
+    contenders = results.measured(recipe, "cost")["contenders"]
     others = [row for name, row in contenders.items() if not name.startswith("ours")]
     for column, (key, factor) in CLEARLY.items():
         ahead = bool(others) and all(contenders["ours"][key] < factor * row[key] for row in others)
@@ -58,18 +88,180 @@ def test_what_it_says_to_win_it_wins(recipe: Recipe) -> None:
         )
 
 
-def test_nothing_is_stored_about_recipes_that_are_gone() -> None:
-    assert set(stored()) == {recipe.name for recipe in COSTLY}
+# --- files ---
 
 
-def test_every_recipe_was_checked_and_timed() -> None:
-    rows = json.loads((costs.RESULTS.parent / "checking.json").read_text())
-    assert set(rows) == {recipe.name for recipe in RECIPES if recipe.calls}, (
-        "run python benchmarks/checking.py with the names of those that are missing"
-    )
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def test_what_was_stored_is_read_again(folder: Path) -> None:
+    """Of recipes that lack nothing, something alike, and something of their own; one was timed elsewhere."""
+    summary = "no vmap: it raises RuntimeError"
+    wrong = "complex inputs are accepted, and the gradient is wrong"
+    can = dict.fromkeys(LABELS, "yes")
+    checks = list(all_checks())
+    whole = {"capabilities": can, "saved_bytes": 0, "checks": checks, "findings": [], "notes": []}
+    rows = {
+        "square": whole,
+        "power": whole | {"capabilities": can | {"vmap": "no"}, "findings": [["vmap", summary]], "saved_bytes": None},
+        "clamp": whole
+        | {
+            "capabilities": can | {"vmap": "no", "complex128": "wrong"},
+            "findings": [["vmap", summary], ["complex128", wrong]],
+            "checks": checks[:-1],
+            "notes": ["a note"],
+        },
+    }
     for name, row in rows.items():
-        for key in ("date", "device", "threads", "torch", "python"):
-            assert row["on"][key], f"the results of {name} do not say their {key}"
-        assert set(row["seconds"]) == set(row["verdict"]) == {"gradcheck", "fast mode", "gradgradcheck", "audit"}
-        assert all(seconds > 0 for seconds in row["seconds"].values()), name
-        assert row["verdict"]["audit"] == "passes", f"the audit had something to say against {name}"
+        results.store(BY_NAME[name], "verified", row)
+    here, elsewhere = results.place(), results.place() | {"date": "2000-01-01"}
+    for name, on in (("square", here), ("power", here), ("clamp", elsewhere)):
+        results.store(BY_NAME[name], "checking", {"on": on, "inputs": 12})
+        found = results.measured(BY_NAME[name], "checking")
+        assert found == {"on": on, "digest": digests.checking(BY_NAME[name]), "inputs": 12}
+    for name, row in rows.items():
+        assert results.measured(BY_NAME[name], "verified") == {"digest": digests.verified(BY_NAME[name])} | row
+    text = (folder / "elementwise.json").read_text()
+    assert (text.count(summary), text.count('"python"'), text.count('"yes"')) == (1, 2, 0)
+    assert results.stale(BY_NAME["square"]) == ("cost",)
+    with pytest.raises(LookupError, match=re.escape("run nox -s refresh -- elu")):
+        results.measured(BY_NAME["elu"], "verified")
+
+
+def test_what_is_gone_is_forgotten(folder: Path) -> None:
+    on = results.place()
+    results.write(folder / "masks.json", {"cost": {"square": {"on": on}, "packed_relu": {"on": on}}})
+    results.write(folder / "no_page.json", {"checking": {"relu": {"on": on}}})
+    assert results.gone() == {"masks": ["square"], "no_page": ["relu"]}
+    for page in results.gone():
+        results.forget_gone(page)
+    assert not results.gone()
+    assert [path.name for path in folder.iterdir()] == ["masks.json"]
+
+
+def test_what_has_changed_is_told() -> None:
+    """But for a number that has moved by a tenth, and for what was there before."""
+    row = {
+        "on": 1,
+        "digest": "a",
+        "capabilities": {"vmap": "yes", "empty": "yes"},
+        "saved_bytes": 96,
+        "checks": ["runs"],
+    }
+    now = row | {"on": 2, "digest": "b", "saved_bytes": 100, "seconds": {"audit": 1.0}}
+    assert list(results.changes(row, row | {"saved_bytes": 100})) == []
+    now |= {"capabilities": {"vmap": "no", "empty": "yes"}, "findings": [["vmap", "no vmap: it raises"]], "checks": []}
+    assert set(results.changes(row, now)) == {
+        "capabilities vmap: yes → no",
+        "findings vmap: – → no vmap: it raises",
+        "checks runs: yes → –",
+        "seconds audit: – → 1.0",
+    }
+    assert list(results.changes({"time": 1.0}, {"time": 1.2})) == ["time: 1.0 → 1.2"]
+
+
+def test_a_name_that_nothing_has_is_refused() -> None:
+    command = [sys.executable, "-m", "benchmarks.refresh", "logsumexq"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "'logsumexq'; did you mean logsumexp" in done.stderr
+
+
+# --- digests ---
+
+
+BEFORE = '''
+"""A module."""
+from typing import Any
+from torch import Tensor
+
+def backward(ctx: Any, grad_output):
+    """The gradient."""
+    (x,) = ctx.saved_tensors  # saved
+    if x is not None:
+        grad_output = 2 * x * grad_output
+    return grad_output
+'''
+SAME = """
+from torch import Tensor
+
+
+def backward(ctx, grad_output: Tensor) -> Tensor:
+    (x,) = (
+        ctx.saved_tensors
+    )
+    if x is not None: grad_output = 2*x*grad_output
+    return grad_output
+"""
+
+
+def test_a_digest_changes_with_code_and_not_with_the_way_it_is_written() -> None:
+    assert digests.tree(BEFORE) == digests.tree(SAME)
+    for old, new in (
+        ("2 *", "3 *"),
+        ("    return", "        return"),
+        ("is not", "is"),
+        ("2 * x", "x * 2"),
+        ("Tensor", "nn"),
+    ):
+        assert digests.tree(BEFORE) != digests.tree(BEFORE.replace(old, new)), new
+
+
+@pytest.fixture
+def change(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], None]]:
+    """Has a file read with a piece of text replaced."""
+    read_text = Path.read_text
+
+    def replace(file: str, old: str, new: str) -> None:
+        def changed(self: Path, *args: str, **kwargs: str) -> str:
+            text = read_text(self, *args, **kwargs)
+            if self.as_posix().endswith(file):
+                assert old in text
+                return text.replace(old, new)
+            return text
+
+        monkeypatch.setattr(Path, "read_text", changed)
+        forget()
+
+    yield replace
+    monkeypatch.undo()
+    forget()
+
+
+def forget() -> None:
+    for cached in (digests.audit, digests.torch, digests.files, digests._alone, digests._top_level, _source._read):
+        cached.cache_clear()
+
+
+AUDIT, COST, CHECKING = digests.BY_KIND
+CATALOG, SAMPLES = "catalog/elementwise.py", "catalog/_samples.py"
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "of_square", "of_gelu"),
+    [
+        pytest.param("recipes/elementwise.py", "2 * grad", "3 * grad", {AUDIT, COST, CHECKING}, set(), id="backward"),
+        pytest.param(SAMPLES, "(complex_randn(3),)", "(complex_randn(4),)", {AUDIT, CHECKING}, set(), id="samples"),
+        pytest.param(CATALOG, "built_in=torch.square", "built_in=torch.exp", {COST}, set(), id="contender"),
+        pytest.param(SAMPLES, "randn(1000", "randn(2000", {COST}, {COST}, id="what they share"),
+        pytest.param("checks/contract.py", "yield", "return; yield", {AUDIT}, {AUDIT}, id="a check"),
+        pytest.param("auditing/report.py", "✗", "x", set(), set(), id="how reports are printed"),
+        pytest.param("benchmarks/costs.py", "3.0", "4.0", {COST}, {COST}, id="measurement"),
+        pytest.param(
+            "constraints.txt", "torch==", "torch==1", {AUDIT, COST, CHECKING}, {AUDIT, COST, CHECKING}, id="torch"
+        ),
+    ],
+)
+def test_what_depends_on_a_change_becomes_stale(
+    file: str, old: str, new: str, of_square: set[str], of_gelu: set[str], change: Callable[[str, str, str], None]
+) -> None:
+    def now() -> dict[str, dict[str, str]]:
+        return {name: {k: of(BY_NAME[name]) for k, of in digests.BY_KIND.items()} for name in ("square", "gelu")}
+
+    before = now()
+    change(file, old, new)
+    stale = {name: {kind for kind in found if found[kind] != before[name][kind]} for name, found in now().items()}
+    assert stale == {"square": of_square, "gelu": of_gelu}

@@ -1,15 +1,12 @@
 """Code on the pages is run when they are built: how much of it, counted from their sources."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
+from docs._ext import executed
+from docs._ext.executed import Lines
 
 ROOT = Path(__file__).parents[1]
-spec = importlib.util.spec_from_file_location("executed", ROOT / "docs" / "_ext" / "executed.py")
-executed = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(executed)
-Lines = executed.Lines
 
 PAGE = """\
 ---

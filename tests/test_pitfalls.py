@@ -1,17 +1,17 @@
-"""Every check and every pitfall is explained on the site: with a broken function, a mended one, and a verdict."""
+"""Every check and every pitfall is explained on the site: with a broken function, a fixed one, and a verdict."""
 
 import re
 from pathlib import Path
 
 import pytest
 from docs._ext.verdicts import GROUPS, Pitfall, pitfalls_of
+from docs.pitfalls import programs
 
-from autograd_cookbook.audit.checks import FAMILIES, all_checks
-from tests.audit import corpus
+from autograd_cookbook.auditing.checks import FAMILIES, all_checks
 
 PAGES = Path(__file__).parents[1] / "docs" / "pitfalls"
 
-corpus.load()
+programs.load()
 
 PITFALLS = [pitfall for group in GROUPS for pitfall in pitfalls_of(PAGES / f"{group}.md")]
 # What a reader is to find, each by the name of its section's label.
@@ -62,11 +62,18 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("name", all_checks())
-def test_a_check_is_shown_with_one_broken_and_one_mended_function(name: str) -> None:
-    shown = [s.name for s in corpus.BROKEN.values() if s.shown and s.checks[0] == name]
-    assert len(shown) == 1, f"the site is to show one function that {name} finds, not {shown}"
-    mended = [s.name for s in corpus.RIGHT.values() if s.mends == shown[0]]
-    assert len(mended) == 1, f"beside {shown[0]} the site is to show one mended function, not {mended}"
+def test_a_check_is_shown_with_one_broken_and_one_fixed_function(name: str) -> None:
+    broken, fixed = programs.shown_for(name)
+    assert {thing.__module__ for thing in (broken.thing, fixed.thing)} == {
+        f"{programs.__name__}.{all_checks()[name].family}"
+    }
+
+
+def test_every_function_of_the_programs_is_shown() -> None:
+    shown = {specimen.name for name in all_checks() for specimen in programs.shown_for(name)}
+    assert {
+        name for name, s in (programs.BROKEN | programs.RIGHT).items() if programs.__name__ in s.thing.__module__
+    } == shown
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -86,7 +93,9 @@ def test_the_groups_come_before_the_families() -> None:
 
 
 def test_every_mistake_has_its_section() -> None:
-    assert sorted(pitfall.name for pitfall in PITFALLS) == sorted(MISTAKES + FAILURES)
+    names = [pitfall.name for pitfall in PITFALLS]
+    assert {*MISTAKES, *FAILURES} <= {*names}
+    assert len({*names}) == len(names)
 
 
 def test_titles_differ() -> None:

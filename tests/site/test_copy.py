@@ -1,13 +1,14 @@
 """The copy button of a recipe yields the very text that the tests of the catalog run in an empty namespace."""
 
 import pytest
+from docs._ext.pages import PLACES
 from playwright.sync_api import Browser
 
 from autograd_cookbook.catalog import RECIPES
 
 pytestmark = pytest.mark.site
 
-PAGES = list(dict.fromkeys(recipe.page for recipe in RECIPES))
+PAGES = list(PLACES)
 
 
 @pytest.mark.parametrize("page_name", PAGES)
@@ -15,7 +16,7 @@ def test_copy_buttons(page_name: str, browser: Browser, base: str) -> None:
     recipes = [recipe for recipe in RECIPES if recipe.page == page_name]
     with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
         page = context.new_page()
-        page.goto(f"{base}cookbook/{page_name}.html")
+        page.goto(f"{base}cookbook/{PLACES[page_name]}.html")
         for recipe in recipes:
             page.evaluate("navigator.clipboard.writeText('')")
             page.locator(f"#recipe-{recipe.name} button.copybtn").click()

@@ -6,13 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs._ext.glossary_links import Entry, Finder
 
 pytestmark = pytest.mark.site
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_ext"))
-
-from glossary_links import Entry, Finder  # noqa: E402
 
 TERMS = """
 # Glossary
@@ -56,12 +54,8 @@ VJP
 ```
 """
 
-
-CONF = f"""
-import sys
-
-sys.path.insert(0, {str(ROOT / "docs" / "_ext")!r})
-extensions = ["myst_parser", "glossary_links"]
+CONF = """
+extensions = ["myst_parser", "docs._ext.glossary_links"]
 html_theme = "basic"
 myst_enable_extensions = ["dollarmath"]
 """
@@ -69,7 +63,7 @@ myst_enable_extensions = ["dollarmath"]
 
 def build(folder: Path, parallel: int = 1) -> None:
     command = (sys.executable, "-m", "sphinx", "-qW", "-j", str(parallel), "-b", "html", folder, folder / "out")
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,19 +1,15 @@
 """Pictures of graphs show the graph that is there, and nothing in them covers anything else."""
 
 import itertools
-import sys
-from pathlib import Path
 
 import networkx as nx
 import pytest
 import torch
+from docs._ext import graph_picture
+from docs._ext.graph_picture import COLUMN_GAP, accumulator, columns_of, draw, kind, rows_of, spread, walk
+from matplotlib import pyplot as plt
 from torch import Tensor, nn
 from torch.autograd import Function
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_ext"))
-import graph_picture
-from graph_picture import COLUMN_GAP, accumulator, columns_of, draw, kind, rows_of, spread, walk
-from matplotlib import pyplot as plt
 
 pytestmark = pytest.mark.site  # it needs what the site is built with
 

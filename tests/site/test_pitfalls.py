@@ -7,7 +7,7 @@ import pytest
 from docs._ext.verdicts import GROUPS, pitfalls_of
 
 from autograd_cookbook import SITE as ADDRESS
-from autograd_cookbook.audit.checks import all_checks
+from autograd_cookbook.auditing.checks import all_checks
 
 from .conftest import SITE
 

@@ -1,0 +1,307 @@
+"""Functions with wrong derivatives."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from docs.pitfalls.programs import broken, leaf, right
+from torch import nn
+from torch.autograd import Function
+
+# --- first_order ---
+
+
+@broken("first_order", inputs=lambda: (leaf(4, 5),))
+class NormalizesWithoutProjection(Function):
+    """The mean square in the denominator depends on every element of the row, which the backward leaves out."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x * (x * x).mean(-1, keepdim=True).add(1e-6).rsqrt()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (x * x).mean(-1, keepdim=True).add(1e-6).rsqrt()
+
+
+@broken("first_order", inputs=lambda: (leaf(4, 5), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)))
+class ConstantTemperature(Function):
+    """The temperature is a tensor that may be learned, and gets None in place of a gradient."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logits, temperature):
+        return (logits / temperature).log_softmax(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        logits, temperature = ctx.saved_tensors
+        p = (logits / temperature).softmax(-1)
+        return (grad_output - p * grad_output.sum(-1, keepdim=True)) / temperature, None
+
+
+class _ModuleLinear(Function):
+    @staticmethod
+    def forward(x, module):
+        return x @ module.weight.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.module = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output @ ctx.module.weight, None
+
+
+@broken("first_order", inputs=lambda: (leaf(4, 3),))
+class PassesTheModule(nn.Module):
+    """The function is given the module, not its weight, so that autograd does not know that the weight was used."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, 3, dtype=torch.float64))
+
+    def forward(self, x):
+        return _ModuleLinear.apply(x, self)
+
+
+@broken("first_order", inputs=lambda: (leaf(2), [leaf(4, 3), leaf(4, 3)]))
+class MixesExpertsInAList(Function):
+    """The outputs of the experts come in a list, and apply looks for tensors among its arguments alone."""
+
+    @staticmethod
+    def forward(gates, experts):
+        return sum(gate * expert for gate, expert in zip(gates, experts, strict=True))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.stack([(grad_output * expert).sum() for expert in ctx.saved_tensors]), None
+
+
+def fast_sigmoid(x):
+    """The function whose derivative takes the place of that of a step: 1 / (1 + 5 |x|)^2."""
+    return x / (1 + 5 * x.abs())
+
+
+@broken("first_order", inputs=lambda: (leaf(4, 3),), surrogate=fast_sigmoid)
+class SpikeOfAnotherSlope(Function):
+    """Declares a surrogate with a slope of 5, and computes the derivative of one with a slope of 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return (x > 0).to(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output / (1 + x.abs()) ** 2
+
+
+@right(inputs=lambda: (leaf(4, 3),), surrogate=fast_sigmoid)
+class SpikeOfTheDeclaredSlope(Function):
+    """Its gradient is not the derivative of its values, on purpose, and is the one that it declares."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return (x > 0).to(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output / (1 + 5 * x.abs()) ** 2
+
+
+@broken("first_order", inputs=lambda: (leaf(6, 3), leaf(2, 3)), gradient="approximate")
+class SketchedLinearWithoutScale(Function):
+    """Keeps 4 random mixtures of the samples for the gradient of the weight, and does not divide by 4."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        mixture = torch.randn(4, len(x), dtype=x.dtype)
+        ctx.save_for_backward(mixture, mixture @ x, weight)
+        return x @ weight.mT
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        mixture, sketch, weight = ctx.saved_tensors
+        grad_x = grad_output @ weight if ctx.needs_input_grad[0] else None
+        return grad_x, (mixture @ grad_output).mT @ sketch if ctx.needs_input_grad[1] else None
+
+
+@right(inputs=lambda: (leaf(6, 3), leaf(2, 3)), gradient="approximate")
+class SketchedLinear(Function):
+    """Its gradient for the weight is random, and right on average."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        mixture = torch.randn(4, len(x), dtype=x.dtype)
+        ctx.save_for_backward(mixture, mixture @ x, weight)
+        return x @ weight.mT
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        mixture, sketch, weight = ctx.saved_tensors
+        grad_x = grad_output @ weight if ctx.needs_input_grad[0] else None
+        return grad_x, (mixture @ grad_output).mT @ sketch / 4 if ctx.needs_input_grad[1] else None
+
+
+# --- linear_in_grad_output ---
+
+
+@broken("linear_in_grad_output", inputs=lambda: (leaf(4, 3), leaf(2, 3)))
+class LinearRescalesGradients(Function):
+    """Divides grad_output by its largest entry for the matrix product, which is 0 / 0 for a gradient of zeros."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        largest = grad_output.abs().max()
+        scaled = grad_output / largest
+        return (
+            scaled @ weight * largest if ctx.needs_input_grad[0] else None,
+            scaled.mT @ x * largest if ctx.needs_input_grad[1] else None,
+        )
+
+
+# --- second_order ---
+
+
+@broken("second_order", inputs=lambda: (leaf(4, 3),))
+class LogCoshBackwardInNumpy(Function):
+    """The backward leaves torch without saying so by once_differentiable: the second derivative is zero."""
+
+    @staticmethod
+    def forward(x):
+        return x.abs() + F.softplus(-2 * x.abs()) - math.log(2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy(grad_output.detach().numpy() * x.detach().tanh().numpy())
+
+
+# --- forward_mode ---
+
+
+@broken("forward_mode", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
+class GateTakesTangentsForGranted(Function):
+    """Without materialized gradients, a tangent that nobody gave is None, which the jvp handles for one input only."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, gate):
+        return x * gate.sigmoid()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        if grad_output is None:
+            return None, None
+        x, gate = ctx.saved_tensors
+        s = gate.sigmoid()
+        return grad_output * s, grad_output * x * s * (1 - s)
+
+    @staticmethod
+    def jvp(ctx, x_tangent, gate_tangent):
+        x, gate = ctx.saved_tensors
+        s = gate.sigmoid()
+        tangent = x_tangent * s
+        return tangent if gate_tangent is None else tangent + gate_tangent * x * s * (1 - s)
+
+
+@torch.library.custom_op("corpus::isru", mutates_args=())
+def _isru(x: torch.Tensor) -> torch.Tensor:
+    return x * (1 + x * x).rsqrt()
+
+
+@_isru.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+_isru.register_autograd(
+    lambda ctx, grad: grad * (1 + ctx.saved_tensors[0] ** 2) ** -1.5,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+@right(inputs=lambda: (leaf(4, 3),))
+def isru_without_forward_mode(x):
+    """An operator of torch.library has no rule for forward mode: a capability that is not there, and no mistake."""
+    return _isru(x)
+
+
+# --- reference ---
+
+
+@broken(
+    "reference",
+    inputs=lambda: (torch.rand(4, 3, dtype=torch.float64).mul(1.6).clamp(max=1).requires_grad_(),),
+    reference=lambda x: x.clamp(0, 1),
+)
+class ClampOfOpenInterval(Function):
+    """At the bounds themselves, where clipped images lie, the gradient is 0 and that of torch.clamp is 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.clamp(0, 1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * ((x > 0) & (x < 1))

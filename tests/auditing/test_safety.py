@@ -1,0 +1,578 @@
+"""Whatever a function does, the audit ends, says what happened, and leaves the caller as it was."""
+
+import ctypes
+import faulthandler
+import os
+import random
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch._dynamo  # the first audit imports it, which test_the_first_audit_of_a_process looks at
+from torch import Tensor, nn
+
+from autograd_cookbook.auditing import Report, audit, checks, runner
+from autograd_cookbook.auditing.checks import Check, all_checks
+
+CHECKS = all_checks()
+FEW = ("runs", "repeatable", "first_order", "without_grad", "global_settings", "vmap", "autocast")
+ISOLATE = pytest.mark.parametrize("isolate", [pytest.param(True, id="isolated"), pytest.param(False, id="in process")])
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="isolation needs fork")
+pytestmark = on_linux
+
+
+def leaf(*shape: int) -> Tensor:
+    return torch.rand(shape, dtype=torch.float64).add(0.5).requires_grad_()
+
+
+# --- the caller's state ---
+
+
+def state() -> dict[str, Any]:
+    """Every global thing that a function could disturb, in a form that can be compared."""
+    return {
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "default device": (torch.get_default_device(), torch.utils._device.CURRENT_DEVICE),
+        "anomaly detection": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic, warn only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "fill": torch.utils.deterministic.fill_uninitialized_memory,
+        "threads": torch.get_num_threads(),
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "denormals": (torch.tensor(1e-310, dtype=torch.float64) * 1.0).item(),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
+        "multithreading": torch.autograd.is_multithreading_enabled()
+        if hasattr(torch.autograd, "is_multithreading_enabled")
+        else None,
+        "filters": list(warnings.filters),
+        "NumPy errors": np.geterr(),
+        "torch random": torch.get_rng_state().tolist(),
+        "Python random": random.getstate(),
+        "NumPy random": str(np.random.get_state()),  # noqa: NPY002
+        "stdout": (sys.stdout, sys.stderr),
+        "directory": os.getcwd(),
+        "recursion limit": sys.getrecursionlimit(),
+    }
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """What one test leaves behind must not make the next one fail."""
+    threads, dtype, filters = torch.get_num_threads(), torch.get_default_dtype(), list(warnings.filters)
+    yield
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(dtype)
+    torch.set_default_device(None)
+    torch.set_grad_enabled(True)
+    torch.set_anomaly_enabled(False)
+    torch.use_deterministic_algorithms(False)
+    torch.set_flush_denormal(False)
+    torch.set_float32_matmul_precision("highest")
+    warnings.filters[:] = filters
+    np.seterr(all="warn")
+
+
+def _filters() -> None:
+    warnings.simplefilter("ignore", category=BytesWarning)
+
+
+DISTURBANCES: dict[str, Callable[[], Any]] = {
+    "grad mode": lambda: torch.set_grad_enabled(False),
+    "default dtype": lambda: torch.set_default_dtype(torch.float16),
+    "default device": lambda: torch.set_default_device("meta"),
+    "anomaly detection": lambda: torch.set_anomaly_enabled(True),
+    "deterministic": lambda: torch.use_deterministic_algorithms(True),
+    "deterministic, warn only": lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+    "threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
+    "matmul precision": lambda: torch.set_float32_matmul_precision("medium"),
+    "denormals": lambda: torch.set_flush_denormal(True),
+    "autocast": lambda: torch.set_autocast_enabled("cpu", True),
+    "filters": _filters,
+    "NumPy errors": lambda: np.seterr(all="ignore"),
+    "torch random": lambda: torch.manual_seed(99),
+    "Python random": lambda: random.seed(99),
+    "NumPy random": lambda: np.random.seed(99),  # noqa: NPY002
+    "drawing": lambda: (torch.rand(3), random.random(), np.random.rand()),  # noqa: NPY002
+}
+
+
+class _Disturbs(torch.autograd.Function):
+    """The identity, with something on the side: in forward or in backward."""
+
+    @staticmethod
+    def forward(ctx, x, before, after):
+        ctx.after = after
+        before()
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        ctx.after()
+        return grad_output.clone(), None, None
+
+
+def nothing() -> None:
+    """No disturbance."""
+
+
+@ISOLATE
+@pytest.mark.parametrize("place", ["forward", "backward"])
+@pytest.mark.parametrize("what", DISTURBANCES)
+def test_global_state_is_as_before(what: str, place: str, isolate: bool) -> None:
+    disturb = DISTURBANCES[what]
+    x, pair = leaf(2, 3), (disturb, nothing) if place == "forward" else (nothing, disturb)
+    before = state()
+    audit(_Disturbs.apply, (x, *pair), only=FEW, isolate=isolate)
+    after = state()
+    assert [name for name in before if before[name] != after[name]] == []
+
+
+@ISOLATE
+def test_settings_of_the_caller_are_kept_too(isolate: bool) -> None:
+    """The caller's own settings are not those of a fresh process."""
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    np.seterr(all="raise")
+    warnings.simplefilter("error")
+    torch.manual_seed(123)
+    before = state()
+    assert audit(torch.sigmoid, (leaf(2, 3),), skip=["compile"], isolate=isolate).ok is True
+    torch.manual_seed(123)  # the sample drew from it
+    after = state()
+    assert [name for name in before if before[name] != after[name]] == []
+
+
+@ISOLATE
+def test_the_random_state_goes_on_as_if_there_had_been_no_audit(isolate: bool) -> None:
+    x = leaf(4, 3)
+    torch.manual_seed(3)
+    expected = torch.rand(5)
+    torch.manual_seed(3)
+    audit(lambda x: nn.functional.dropout(x), (x,), only=FEW, isolate=isolate)
+    assert torch.equal(torch.rand(5), expected)
+
+
+@ISOLATE
+def test_a_generator_among_the_arguments_is_as_before(isolate: bool) -> None:
+    generator = torch.Generator().manual_seed(5)
+    before = generator.get_state()
+    noisy = lambda x, g: x * torch.rand(x.shape, generator=g, dtype=x.dtype)  # noqa: E731
+    audit(noisy, (leaf(4, 3), generator), only=FEW, isolate=isolate)
+    assert torch.equal(generator.get_state(), before)
+
+
+# --- the caller's tensors ---
+
+
+def contents(tensor: Tensor) -> tuple[Any, ...]:
+    grad = None if tensor.grad is None else tensor.grad.tolist()
+    return (tensor.tolist(), grad, id(tensor.grad), tensor.requires_grad, tensor.dtype, tensor.data_ptr(), tensor.shape)
+
+
+def _write(tensor: Tensor) -> None:
+    tensor.data.mul_(3.0)
+
+
+def _fill_grad(tensor: Tensor) -> None:
+    tensor.grad = torch.full_like(tensor, 7.0)
+
+
+def _freeze(tensor: Tensor) -> None:
+    if tensor.is_leaf:
+        tensor.requires_grad_(False)
+
+
+def _resize(tensor: Tensor) -> None:
+    tensor.data = tensor.data.new_zeros(1)
+
+
+MISDEEDS = {"writes": _write, "fills .grad": _fill_grad, "freezes": _freeze, "replaces .data": _resize}
+
+
+@ISOLATE
+@pytest.mark.parametrize("given_grad", [True, False], ids=["with .grad", "without .grad"])
+@pytest.mark.parametrize("misdeed", MISDEEDS)
+def test_arguments_are_as_before(misdeed: str, given_grad: bool, isolate: bool) -> None:
+    act = MISDEEDS[misdeed]
+    x, y = leaf(2, 3), torch.ones(3, dtype=torch.float64)
+    x.grad = torch.ones_like(x) if given_grad else None
+    before, versions = (contents(x), contents(y)), (x._version, y._version)
+
+    def disturbing(x: Tensor, y: Tensor) -> Tensor:
+        result = (x * y).clone()
+        act(x)
+        act(y)
+        return result
+
+    audit(disturbing, (x, y), only=FEW, isolate=isolate)
+    assert (contents(x), contents(y)) == before
+    assert (x._version, y._version) == versions
+
+
+@ISOLATE
+@pytest.mark.parametrize("misdeed", MISDEEDS)
+def test_what_a_closure_holds_is_as_before(misdeed: str, isolate: bool) -> None:
+    act = MISDEEDS[misdeed]
+    x, weight, buffer = leaf(2, 3), leaf(3), torch.ones(3, dtype=torch.float64)
+    weight.grad = torch.ones_like(weight)
+    before = contents(weight), contents(buffer)
+
+    def disturbing(x: Tensor) -> Tensor:
+        result = (x * weight * buffer).clone()
+        act(weight)
+        act(buffer)
+        return result
+
+    # With a weight of another size, torch.func.vmap ends the process.
+    audit(disturbing, (x,), only=FEW, skip=["vmap"], isolate=isolate)
+    assert (contents(weight), contents(buffer)) == before
+
+
+@ISOLATE
+@pytest.mark.parametrize("sample", ["float32", "float64", "float64, no grad"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_module_is_as_before(sample: str, dtype: torch.dtype, isolate: bool) -> None:
+    """Its parameters and buffers have their dtype, gradient and numbers, whatever the dtype of the sample is."""
+    module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).to(dtype)
+    for parameter in module.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = [contents(t) for t in (*module.parameters(), *module.buffers())]
+    x = torch.randn(4, 3, dtype=getattr(torch, sample[:7]), requires_grad="no grad" not in sample)
+    audit(module, (x,), only=("runs", "first_order", "float16", "module_copies"), isolate=isolate)
+    assert [contents(t) for t in (*module.parameters(), *module.buffers())] == before
+    assert module.training
+
+
+@ISOLATE
+def test_a_graph_behind_the_sample_is_not_touched(isolate: bool) -> None:
+    """The inputs may be results of something: nothing flows back into it."""
+    source = leaf(2, 3)
+    x = source.sin()
+    audit(torch.sigmoid, (x,), only=FEW, isolate=isolate)
+    assert source.grad is None
+    x.sum().backward()
+    assert torch.equal(source.grad, source.cos())
+
+
+# --- the caller's modes ---
+
+
+@ISOLATE
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_the_mode_of_the_caller_is_no_matter(mode: Callable[[], Any], isolate: bool) -> None:
+    """Evaluation code runs under no_grad; a function is not wrong because it is audited there."""
+    x = leaf(2, 3)
+    with mode():
+        report = audit(torch.sigmoid, (x,), only=(*FEW, "second_order"), isolate=isolate)
+    assert report.ok, str(report)
+    assert report.capabilities["second_order"] == "yes"
+
+
+@ISOLATE
+def test_autocast_of_the_caller_is_no_matter(isolate: bool) -> None:
+    x, w = leaf(2, 3), leaf(3, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        report = audit(torch.mm, (x, w), only=FEW, isolate=isolate)
+    assert report.ok, str(report)
+
+
+@ISOLATE
+def test_inference_tensors_are_a_sample_like_any_other(isolate: bool) -> None:
+    with torch.inference_mode():
+        x = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+    assert audit(torch.sigmoid, (x,), only=FEW, isolate=isolate).ok
+    assert x.is_inference()
+
+
+# --- functions that crash, exit and hang ---
+
+
+class _Situations(torch.autograd.Function):
+    """Right, but for a grad_output that is not contiguous: there something terrible happens."""
+
+    @staticmethod
+    def forward(ctx, x, terrible):
+        ctx.terrible = terrible
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        if not grad_output.is_contiguous():
+            ctx.terrible()
+        return grad_output.clone(), None
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def deep() -> None:
+    deep()
+
+
+def raise_keyboard_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def loud_exit() -> None:
+    sys.exit("told you so")
+
+
+BEFORE = ("runs", "first_order", "subsets")
+BEHIND = ("unwritten_memory", "without_grad", "global_settings", "tensors_on_ctx")
+AROUND = (*BEFORE, "grad_output_layouts", *BEHIND)
+
+
+def terrible(action: Callable[[], Any], **options: Any) -> Report:
+    return audit(_Situations.apply, (leaf(2, 3), action), only=AROUND, **{"timeout": 1.0} | options)
+
+
+def others_ran(report: Report) -> None:
+    """One finding of that check, an error; and the checks after it have run and are content."""
+    assert [f.check for f in report.findings] == ["grad_output_layouts"]
+    assert report.findings[0].severity == "error"
+    assert set(report.checks) == set(AROUND)
+    assert report.capabilities["non_contiguous"] == "wrong"
+    assert report.capabilities["first_order"] == "yes"
+    assert report.saved_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        pytest.param(lambda: os._exit(0), "exit status 0", id="exit 0"),
+        pytest.param(lambda: os._exit(3), "exit status 3", id="exit 3"),
+        pytest.param(lambda: ctypes.string_at(0), "SIGSEGV", id="segmentation fault"),
+        pytest.param(lambda: os.abort(), "SIGABRT", id="abort"),
+        pytest.param(lambda: os.kill(os.getpid(), 9), "SIGKILL", id="killed"),
+    ],
+)
+def test_a_function_that_dies_in_one_situation(action: Callable[[], Any], words: str) -> None:
+    report = terrible(action)
+    others_ran(report)
+    assert f"the process dies ({'' if 'exit' in words else 'killed by '}{words})" in report.findings[0].summary
+
+
+@pytest.mark.parametrize("action", [pytest.param(lambda: time.sleep(600), id="sleep"), pytest.param(spin, id="loop")])
+@ISOLATE
+def test_a_function_that_hangs_in_one_situation(action: Callable[[], Any], isolate: bool) -> None:
+    start = time.perf_counter()
+    report = terrible(action, isolate=isolate)
+    assert time.perf_counter() - start < 10
+    others_ran(report)
+    assert "cut off after 1 s" in report.findings[0].summary
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        pytest.param(loud_exit, "SystemExit: told you so", id="SystemExit"),
+        pytest.param(deep, "RecursionError", id="recursion"),
+        pytest.param(lambda: [][1], "IndexError: list index out of range", id="IndexError"),
+        pytest.param(lambda: torch.ones(2) @ torch.ones(3), "inconsistent tensor size", id="torch"),
+    ],
+)
+@ISOLATE
+def test_a_function_that_raises_in_one_situation(action: Callable[[], Any], words: str, isolate: bool) -> None:
+    report = terrible(action, isolate=isolate)
+    others_ran(report)
+    assert words in report.findings[0].summary
+
+
+def test_control_c_of_the_user_is_not_swallowed_in_process() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        terrible(raise_keyboard_interrupt, isolate=False)
+
+
+def test_a_function_that_hangs_everywhere_is_given_up() -> None:
+    report = audit(lambda x: (time.sleep(600), x)[1], (leaf(2),), timeout=0.5)
+    assert [f.check for f in report.findings] == ["runs"]
+    assert "does not come back: cut off after 0.5 s" in report.findings[0].summary
+    assert set(report.capabilities.values()) == {"no"}
+    assert "the audit stopped there" in report.notes[-1]
+
+
+def test_after_three_hangs_the_rest_is_not_waited_for() -> None:
+    low = ("float32", "float16", "bfloat16")
+    report = audit(
+        lambda x: x.clone() if x.dtype is torch.float64 else spin(),
+        (leaf(2, 3),),
+        only=("runs", *low, "output_dtype", "autocast"),
+        timeout=0.5,
+    )
+    assert [f.check for f in report.findings if "cut off after 0.5 s" in f.summary] == [*low]
+    assert len(low) == runner.HANGS
+    assert report.notes[-1] == "after 3 checks that hung, these were not run: output_dtype, autocast"
+    assert report.capabilities == dict.fromkeys(low, "wrong")
+
+
+def test_dying_in_the_first_call_is_one_finding() -> None:
+    report = audit(lambda x: os._exit(1), (leaf(2),))
+    assert [(f.check, f.severity) for f in report.findings] == [("runs", "error")]
+    assert "exit status 1" in report.findings[0].summary
+
+
+# --- checks that fail ---
+
+
+@pytest.fixture
+def broken_check(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Puts a check into the audit that itself has a mistake."""
+
+    def faulty(subject: Any) -> Iterator[Any]:
+        """It divides by zero."""
+        yield checks.finding("warning", "seen before the crash", "A cause.", "A fix.")
+        raise ZeroDivisionError("in the check")
+
+    monkeypatch.setitem(checks._REGISTRY, "faulty", Check("faulty", "effects", faulty, capability="faultless"))
+    return "faulty"
+
+
+@ISOLATE
+def test_a_check_that_crashes_is_a_finding_and_keeps_what_it_had_found(broken_check: str, isolate: bool) -> None:
+    report = audit(torch.sigmoid, (leaf(2),), only=[broken_check, "vmap"], isolate=isolate)
+    assert [(f.severity, f.check) for f in report.findings] == [("error", "faulty"), ("warning", "faulty")]
+    assert "ZeroDivisionError: in the check" in report.findings[0].summary
+    assert report.capabilities == {"faultless": "wrong", "vmap": "yes"}
+    assert report.findings[0].url == checks.url_of("faulty", "effects")
+
+
+# --- output ---
+
+
+class _Prints(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        print("printed by forward")
+        os.write(1, b"written by forward\n")
+        os.write(2, b"complained by forward\n")
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        print("printed by backward", file=sys.stderr, flush=True)
+        return grad_output
+
+
+def test_what_an_isolated_function_prints_is_not_seen(capfd: pytest.CaptureFixture[str]) -> None:
+    """Under pytest and in notebooks sys.stdout is no file descriptor 1."""
+    print("waiting in the buffer", end="")
+    audit(_Prints.apply, (leaf(2),), only=FEW)
+    sys.stdout.flush()
+    assert capfd.readouterr() == ("waiting in the buffer", "")
+
+
+SCRIPT = """
+import os, warnings
+import torch
+from autograd_cookbook import audit
+
+def loud(x):
+    print("printed by the function", flush=True)
+    os.write(1, b"written by the function")
+    return 2 * x
+
+def state():
+    return (list(warnings.filters), torch.get_rng_state().tolist(), torch.get_default_dtype(), torch.get_num_threads())
+
+print("from the caller", end="")
+x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+before = state()
+audit(loud, (x,), only=["first_order", "vmap"])
+print([a == b for a, b in zip(before, state())])
+"""
+
+
+def test_the_first_audit_of_a_process() -> None:
+    """It imports what a later one finds imported, and that is all that it does."""
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    assert (run.stdout, run.stderr) == ("from the caller[True, True, True, True]\n", "")
+
+
+def test_a_crash_that_was_reported_is_not_shown_as_one_of_the_caller(tmp_path: Path) -> None:
+    """pytest has each crash written to the terminal; one in a process of the audit is none of the test run."""
+    enabled = faulthandler.is_enabled()
+    with (tmp_path / "faults").open("w") as file:
+        faulthandler.enable(file)
+        try:
+            terrible(lambda: ctypes.string_at(0))
+        finally:
+            faulthandler.disable()
+            if enabled:
+                faulthandler.enable(sys.__stderr__)
+    assert (tmp_path / "faults").read_text() == ""
+
+
+def test_warnings_of_the_function_are_not_shown(recwarn: pytest.WarningsRecorder) -> None:
+    for isolate in (True, False):
+        audit(lambda x: (warnings.warn("loud", stacklevel=1), x * 2)[1], (leaf(2),), only=FEW, isolate=isolate)
+    assert not recwarn.list
+
+
+# --- which checks run, and who is told ---
+
+
+@ISOLATE
+def test_progress_is_told_each_check_when_it_starts(isolate: bool) -> None:
+    told: list[tuple[str, int, int]] = []
+    report = audit(torch.sigmoid, (leaf(2),), only=FEW, isolate=isolate, progress=lambda *now: told.append(now))
+    assert tuple(name for name, _, _ in told) == report.checks == tuple(n for n in CHECKS if n in FEW)
+    assert [number for _, number, _ in told] == list(range(1, len(FEW) + 1))
+    assert {total for _, _, total in told} == {len(FEW)}
+
+
+def test_an_exception_of_progress_ends_the_audit_and_its_process() -> None:
+    def stop(name: str, number: int, total: int) -> None:
+        raise InterruptedError(name)
+
+    with pytest.raises(InterruptedError, match="runs"):
+        audit(torch.sigmoid, (leaf(2),), only=FEW, progress=stop)
+
+
+def test_only_and_skip() -> None:
+    x = leaf(2)
+    assert audit(torch.sin, (x,), only=["vmap"]).checks == ("runs", "vmap")
+    assert audit(torch.sin, (x,), only=["vmap", "runs"], skip=["vmap"]).checks == ("runs",)
+    skipped = [name for name in CHECKS if name not in ("runs", "vmap")]
+    assert audit(torch.sin, (x,), skip=skipped).checks == ("runs", "vmap")
+
+
+def test_a_check_that_needs_another_is_left_out_if_that_one_alarms() -> None:
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    needing = [c.name for c in CHECKS.values() if c.needs == "first_order"]
+    assert needing
+    assert audit(Wrong.apply, (leaf(2),), only=["first_order", *needing]).checks == ("runs", "first_order")
+
+
+def test_no_process_is_left_over() -> None:
+    """Neither zombies nor pipes, also after a hang."""
+    descriptors = set(os.listdir("/proc/self/fd"))
+    terrible(spin)
+    assert set(os.listdir("/proc/self/fd")) == descriptors
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_isolation_where_nothing_can_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "CAN_FORK", False)
+    assert audit(torch.sin, (leaf(2),), only=["runs"]).ok
+    with pytest.raises(ValueError, match="isolate=True needs a system that can fork"):
+        audit(torch.sin, (leaf(2),), isolate=True)
