@@ -4,6 +4,7 @@
 # ///
 """Everything that a person runs here; ``nox -l`` is the menu."""
 
+import hashlib
 import os
 import shutil
 import sys
@@ -21,13 +22,44 @@ SITE = Path("build/site")
 # Tests and examples run side by side: each with one thread, they do not fight for the cores.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PYTHONFAULTHANDLER": "1"}
 
+# Releases of torch whose messages the error index knows, besides the pinned one's.
+RELEASES = ("1.13.1", "2.0.1", "2.2.2", "2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.14.1", "2.15.0")
+NATIVE_TESTS = [f"tests/recipes/test_{name}.py" for name in ("native", "cuda_extension", "row_reduction")]
+
+os.chdir(Path(__file__).parent)
+PROJECT = nox.project.load_toml("pyproject.toml")
+PINNED = hashlib.sha256(f"{Path(CONSTRAINTS).read_text()}{PROJECT['dependency-groups']}".encode()).hexdigest()
+# Written by the session dev: nox itself runs in an environment that has everything, and makes no others.
+FILLED = Path(sys.prefix, "autograd-cookbook-pins")
+if FILLED.exists():
+    nox.options.default_venv_backend = "none"
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+def packages(*groups: str) -> list[tuple[str, ...]]:
+    """The package and some of its dependency groups, in the pinned versions: arguments of pip, in order."""
+    wanted = nox.project.dependency_groups(PROJECT, *groups)
+    # torch first and alone: a range, asked for by another package, would take a build with CUDA.
+    return [("-c", CONSTRAINTS, "torch"), ("-c", CONSTRAINTS, *wanted, "-e", ".")]
+
 
 def install(session: nox.Session, *groups: str) -> None:
-    """The package and some of its dependency groups, in the pinned versions."""
-    wanted = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *groups)
-    # torch first and alone: a range, asked for by another package, would take a build with CUDA.
-    session.install("-c", CONSTRAINTS, "torch")
-    session.install("-c", CONSTRAINTS, *wanted, "-e", ".")
+    """Fill the environment of a session."""
+    if not FILLED.exists():
+        for arguments in packages(*groups):
+            session.install(*arguments)
+    elif FILLED.read_text() != PINNED:
+        session.error("this environment is out of date: python -m nox -s dev")
+
+
+@nox.session(default=False, venv_backend="none")
+def dev(session: nox.Session) -> None:
+    """Install everything into the environment that nox runs in; all sessions then run there and start at once."""
+    if sys.prefix == sys.base_prefix:
+        session.error("first make a virtual environment and activate it: python -m venv .venv")
+    for arguments in packages("browser", "serve", "lint"):
+        session.run(sys.executable, "-m", "pip", "install", *arguments)
+    FILLED.write_text(PINNED)
 
 
 def pytest(session: nox.Session, *args: str) -> None:
@@ -45,8 +77,11 @@ def build_site(session: nox.Session, *options: str) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Build the site into build/site, running everything on it."""
+    """Build the site into build/site, running everything on it; with --page NAME, one page into build/page."""
     install(session, "docs")
+    if "--page" in session.posargs:
+        session.run("python", "-m", "docs._ext.one_page", *session.posargs, env=ONE_THREAD)
+        return
     build_site(session, *session.posargs)
     command = ("python", "-m", "http.server", "--directory", str(SITE), "--bind", "127.0.0.1", "8000")
     print(f"\nThe site is in {SITE}. To read it: {' '.join(command)}")
@@ -67,9 +102,11 @@ def serve(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test all recipes and tools, in a quarter of an hour on two processors."""
+    """Test all recipes and tools, in a quarter of an hour on two processors; with -k NAME, what has the name."""
     install(session, "test")
-    pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests")
+    # Each worker collects all tests, which takes longer than a few of them do.
+    workers = () if "-k" in session.posargs else ("-n", "2", "--dist", "loadgroup")
+    pytest(session, *workers, "--ignore=tests/site", "tests")
 
 
 @nox.session(default=False)
@@ -81,19 +118,18 @@ def doctest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def gradcheck(session: nox.Session) -> None:
-    """Verify the whole catalog slowly and strictly; with --update-verified, renew the badges."""
+    """Verify the whole catalog slowly and strictly."""
     install(session, "test")
-    session.run("python", "-m", "autograd_cookbook.native")
-    pytest(session, "-n", "2", "-m", "slow", "tests/test_thorough.py", "tests/test_catalog.py")
-    pytest(session, "tests/test_catalog.py", "-k", "badges")
+    session.run("python", "-m", "autograd_cookbook", "build")
+    pytest(session, "-n", "2", "-m", "slow", "tests/test_thorough.py", "tests/test_catalog.py", "tests/test_errors.py")
 
 
 @nox.session(default=False)
 def mutation(session: nox.Session) -> None:
-    """Break every backward in every small way, and see that a test fails; --modules NAME for some alone."""
+    """Break every backward in every small way, and see that a test fails; --modules PAGE for some pages alone."""
     install(session, "test")
     # As a module, so that the plugin is found in this folder.
-    options = ("-q", "-p", "tests.mutation", "--ignore=tests/audit", "--ignore=tests/site", "tests")
+    options = ("-q", "-s", "-p", "tests.mutation", "tests/recipes", "tests/test_catalog.py")
     session.run("python", "-m", "pytest", *options, *session.posargs, env=ONE_THREAD)
 
 
@@ -104,13 +140,11 @@ def gpu(session: nox.Session) -> None:
     options = ["--check-cuda"] if shutil.which("nvcc") else []
     if not options:
         session.warn("no nvcc here: the C++ kernels are built and the CUDA kernels are not even compiled")
-    session.run("python", "-m", "autograd_cookbook.native", *options, env=ONE_THREAD)
-    pytest(
-        session, "-m", "gpu", *(f"tests/test_{name}.py" for name in ("native", "triton_softmax", "triton_attention"))
-    )
+    session.run("python", "-m", "autograd_cookbook", "build", *options, env=ONE_THREAD)
+    pytest(session, "-m", "gpu", "tests/recipes")
     if shutil.which("nvidia-smi") and shutil.which("compute-sanitizer"):
         checked = ("compute-sanitizer", "--error-exitcode", "1", "python", "-m", "pytest")
-        session.run(*checked, "-m", "gpu", "tests/test_native.py", env=ONE_THREAD, external=True)
+        session.run(*checked, "-m", "gpu", *NATIVE_TESTS, env=ONE_THREAD, external=True)
     else:
         session.warn("no GPU or no compute-sanitizer here: the CUDA kernels' accesses of memory are not checked")
 
@@ -131,12 +165,12 @@ def sanitize(session: nox.Session) -> None:
         "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps much until the end
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    compile_only = "from autograd_cookbook.native import LIBRARIES as them; [library.compile() for library in them]"
+    compile_only = "from autograd_cookbook.recipes._native.cli import LIBRARIES; [it.compile() for it in LIBRARIES]"
     session.run("python", "-c", compile_only, env=env)
     libraries = list(Path(env["XDG_CACHE_HOME"]).rglob("*.so"))
     if not libraries or any(b"__asan_report" not in library.read_bytes() for library in libraries):
         session.error("the kernels were compiled without the sanitizer")
-    session.run("pytest", "tests/test_native.py", *session.posargs, env=env | {"LD_PRELOAD": " ".join(preloaded)})
+    session.run("pytest", *NATIVE_TESTS, *session.posargs, env=env | {"LD_PRELOAD": " ".join(preloaded)})
 
 
 @nox.session(default=False)
@@ -148,40 +182,75 @@ def browser(session: nox.Session) -> None:
     pytest(session, "-m", "site", "-n", "2", "tests/site")
 
 
+@nox.session(default=False, venv_backend="none")
+def add(session: nox.Session) -> None:
+    """Start a recipe, check, error or pitfall from a scaffold: nox -s add -- recipe NAME."""
+    session.run(sys.executable, ".scaffold/add.py", *session.posargs)
+
+
+@nox.session(default=False)
+def refresh(session: nox.Session) -> None:
+    """Measure again what is stored and stale, or NAME: badges, costs, the error index, what the audit finds."""
+    install(session, "test")
+    session.run("python", "-m", "benchmarks.refresh", *session.posargs, env=ONE_THREAD)
+
+
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measure the recipes, or those named, and without a name what the audit finds, into benchmarks/results."""
+    """Run the long benchmarks of single pages, or NAME of attention, large_vocabulary and native."""
     install(session, "test")
-    session.run("python", "benchmarks/costs.py", *session.posargs, env=ONE_THREAD)
-    session.run("python", "benchmarks/checking.py", *session.posargs, env=ONE_THREAD)
-    if not session.posargs:
-        session.run("python", "-m", "benchmarks.findings", env=ONE_THREAD)
+    for name in session.posargs or ("attention", "large_vocabulary", "native"):
+        session.run("python", "-m", f"benchmarks.{name}")
 
 
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
     """Check style and types."""
-    session.install("-c", CONSTRAINTS, *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "lint"))
+    install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
+    session.run("mypy")
 
 
-@nox.session(default=False)
+@nox.session(default=False, venv_backend="virtualenv")
 def newest(session: nox.Session) -> None:
     """Run the tests on the newest torch, by hand or nightly."""
-    session.install(*nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test"))
+    session.install(*nox.project.dependency_groups(PROJECT, "test"))
     session.install("--upgrade", "torch", "-e", ".")
     # Which messages are other ones; the tests fail on each.
-    session.run("python", "-m", "tests.errors", env=ONE_THREAD, success_codes=[0, 1])
+    session.run("python", "-m", "docs.errors.programs", env=ONE_THREAD, success_codes=[0, 1])
     pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests", "-W", "default")
 
 
 @nox.session(default=False)
+def wordings(session: nox.Session) -> None:
+    """Store what other releases of torch say of the errors in the index; several GB each, one at a time, or RELEASE."""
+    install(session, "test")
+    folder = Path(session.create_tmp())
+    programs, said = folder / "programs.json", folder / "said"
+    said.mkdir(exist_ok=True)
+    session.run("python", "-m", "docs.errors.wordings", "export", str(programs))
+    for release in session.posargs or RELEASES:
+        with tempfile.TemporaryDirectory() as other:
+            session.run("python", "-m", "venv", other)
+            # NumPy 2 came later than torch 2.2.
+            numpy = "numpy<2" if release < "2.3" else "numpy>=2"
+            python = str(Path(other, "bin", "python"))
+            session.run(
+                python, "-m", "pip", "install", "-q", "--no-cache-dir", f"torch=={release}", numpy, external=True
+            )
+            env = ONE_THREAD | {"PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(Path("src").resolve())])}
+            run = ("-m", "docs.errors.wordings", "run", str(programs), str(said / f"{release}.json"))
+            session.run(python, *run, env=env, external=True)
+    session.run("python", "-m", "docs.errors.wordings", "merge", *map(str, sorted(said.glob("*.json"))))
+
+
+@nox.session(default=False, venv_backend="virtualenv")
 def lock(session: nox.Session) -> None:
     """Pin the newest versions of everything but torch in constraints.txt."""
     header = [line for line in Path(CONSTRAINTS).read_text().splitlines() if line.startswith(("#", "torch=="))]
     session.install(header[-1])
-    groups = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test", "serve", "browser", "lint")
+    groups = nox.project.dependency_groups(PROJECT, "test", "serve", "browser", "lint")
     session.install("--upgrade", *groups)
     frozen = session.run("python", "-m", "pip", "freeze", silent=True, external=False)
     pins = [line for line in str(frozen).splitlines() if "==" in line and not line.startswith("torch==")]
@@ -189,5 +258,4 @@ def lock(session: nox.Session) -> None:
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).parent)
     nox.main()
