@@ -53,9 +53,6 @@ RMS_NORM = Operator(
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-NO_GPU = "no GPU here: the kernels are compiled by nox -s gpu, and not run"
-
-
 each_operator = pytest.mark.parametrize("operator", [SWISH, RMS_NORM], ids=lambda o: o.name)
 
 

@@ -10,7 +10,7 @@ import torch
 from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes import cuda_extension
 from autograd_cookbook.recipes._native.cli import LIBRARIES
-from tests.recipes.native_operators import NO_GPU, OPS, SWISH, each_device, each_operator, exactly, run, sample
+from tests.recipes.native_operators import OPS, SWISH, each_device, each_operator, exactly, run, sample
 from tests.support import expect_close, gradients
 
 
@@ -227,8 +227,6 @@ def test_a_broken_file_is_named_and_the_package_works(built, tmp_path) -> None:
 
 @pytest.mark.gpu
 def test_the_operators_themselves_refuse_a_parameter_on_another_device(built) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip(NO_GPU)
     x, w = torch.ones(2, 5, device="cuda"), torch.ones(5)
     for call in (
         lambda: OPS.swish_forward(x, w[0]),
@@ -244,6 +242,4 @@ def test_the_operators_themselves_refuse_a_parameter_on_another_device(built) ->
 
 @pytest.mark.gpu
 def test_one_binary_has_both_kernels(built) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip(NO_GPU)
     assert [library.kernels for library in LIBRARIES] == 2 * [{"cpu": "C++", "cuda": "CUDA"}]
