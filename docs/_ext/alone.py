@@ -6,15 +6,21 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+FORK = multiprocessing.get_context("fork")
 
-def alone(work: Callable[[], Any], seconds: float) -> Any:
+
+def alone(work: Callable[[], Any], seconds: float, context: Any = FORK) -> Any:
     """Call it in a process of its own, and return what it returns, which must be picklable.
+
+    Args:
+        work: what to call.
+        seconds: how long it may take.
+        context: how the process is made: a copy of this one, unless another context of ``multiprocessing`` is given.
 
     Raises:
         TimeoutError: if it takes longer than so many seconds.
         EOFError: if it raises, or ends its process.
     """
-    context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(work, theirs))
     process.start()

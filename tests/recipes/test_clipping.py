@@ -18,9 +18,6 @@ SURVIVORS = {
     "ClippedLinearFunction.backward: {1 -> -1} / larger": "hypot squares it",
     "ClippedLinearFunction.backward: scale_input.clamp(min={1 -> 2})": "a scale cancels: any lower limit does",
     "norm_parts: 1 -> 2": "a scale cancels; this one stands where the largest element is 0 or infinite",
-    "shrunk: torch.where(fits, {1 -> 2}, max_norm / torch.where(norm == 0, 1, norm) / first)": (
-        "a norm of 0 is within the bound, and its quotient not taken"
-    ),
     "shrunk: torch.where(norm == 0, {1 -> 2}, norm)": "a norm of 0 is within the bound, and its quotient not taken",
     "shrunk: product <= max_norm -> product < max_norm": "at the bound itself the factor is 1",
 }

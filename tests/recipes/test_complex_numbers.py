@@ -12,9 +12,6 @@ from autograd_cookbook.recipes.complex_numbers import abs_squared, phasor, polyv
 SURVIVORS = {
     "PhasorFunction.backward: 1 -> 2": "where the input is 0 the numerator is 0",
     "PolyvalFunction.backward: max(degree, {0 -> 1})": "a constant has no coefficient to multiply",
-    "PolyvalFunction.backward: torch.arange(max(degree, 0), {0 -> 1}, -1, device=coefficients.device)": (
-        "a constant has no coefficient to multiply"
-    ),
 }
 
 REAL, COMPLEX = torch.float64, torch.complex128

@@ -5,10 +5,10 @@ of its own, and it really runs as one: in a fresh process, until it raises. Besi
 """
 
 import ast
-import contextlib
 import importlib
 import inspect
 import linecache
+import multiprocessing
 import os
 import re
 import sys
@@ -17,7 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,11 +41,11 @@ GROUPS = {
     "operators": "torch.library and custom operators",
 }
 SECONDS = 120.0
-SLOW_IMPORTS = (
-    "torch._dynamo",
-    "torch.export",
-    "torch._functorch.aot_autograd",
-    "torch.fx.experimental.symbolic_shapes",
+# Processes that know nothing of what happened in this one: whoever has compiled a function has patched torch, and its
+# tracebacks have other lines. What takes long to import is imported once; older releases have not all of it.
+FRESH = multiprocessing.get_context("forkserver")
+FRESH.set_forkserver_preload(
+    ["torch._dynamo", "torch.export", "torch._functorch.aot_autograd", "torch.fx.experimental.symbolic_shapes"]
 )
 FILE = "program.py"  # what tracebacks call a program
 
@@ -162,12 +162,9 @@ def imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
 
 @cache
 def run(source: str, warning: bool = False) -> Raised | None:
-    """Run a program in a process of its own, and say what it raised."""
-    for module in SLOW_IMPORTS:  # here once, instead of in each of the processes
-        with contextlib.suppress(ImportError):  # older releases have not all of them
-            importlib.import_module(module)
+    """Run a program in a fresh process, and say what it raised."""
     try:
-        return alone(lambda: _run(source, warning), SECONDS)
+        return alone(partial(_run, source, warning), SECONDS, FRESH)
     except TimeoutError:
         raise TimeoutError(f"the program does not end within {SECONDS:.0f} s:\n{source}") from None
     except EOFError:

@@ -6,7 +6,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Generator, Tensor, nn
@@ -68,7 +68,7 @@ class Run:
         return [None if leaf is None else leaf.grad for leaf in self.leaves]
 
 
-def is_differentiable(value: Any) -> bool:
+def is_differentiable(value: Any) -> TypeGuard[Tensor]:
     """Whether a value is a tensor through which autograd can flow."""
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 

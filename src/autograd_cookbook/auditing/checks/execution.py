@@ -12,6 +12,7 @@ from autograd_cookbook.auditing.diagnose import difference, explain, first_line
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
+from autograd_cookbook.auditing.variation import deviation
 
 BUILT_IN = {"aten", "prims", "prim", "profiler", "debugprims", "inductor", "higher_order", "quantized", "mkldnn", "mkl"}
 
@@ -108,10 +109,11 @@ def runs(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def repeatable(subject: Subject) -> Iterator[Finding]:
-    """The same call with the same random seed gives the same numbers.
+    """The same call with the same random seed gives the same numbers, whatever the call before was.
 
     A gradient that cannot be had twice cannot be checked, and a training run cannot be repeated.
     A generator that the function draws from must be one of the global ones, or among its arguments.
+    A tensor that is updated in place between two calls, as optimizers update parameters, counts with its new values.
     """
     first, grads = subject.vjp()
     first = [o.clone() for o in first]
@@ -136,6 +138,21 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
                 "Compute the gradient from grad_output and saved tensors alone.",
             )
             return
+    values = subject.copies(lambda value: value * (1 - 2**-7))
+    try:
+        subject.vjp(values)
+    except (Exception, SystemExit):  # other values need not lie in the domain
+        return
+    for value, usual in zip(values, subject.base, strict=True):
+        value.copy_(usual)
+    if found := deviation(subject, lambda: subject.vjp(values), subject.expected):
+        yield finding(
+            "error",
+            f"after a call with other values in the same memory, {found.text}",
+            "The function keeps what it computed from an input, and finds it again by the tensor, its address or its "
+            "shape, which are the same when the values are not.",
+            "Compute it anew in each forward, or compare the values.",
+        )
 
 
 @check()
