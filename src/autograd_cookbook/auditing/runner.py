@@ -14,7 +14,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from typing import Any, Literal
@@ -131,8 +131,10 @@ def audit(
     with preserved():  # the import changes the filters of warnings
         importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
     outcome = _Outcome()
-    events = _isolated if isolate else _in_process
-    _collect(events(_Task(fn, args, options, checks), timeout, outcome), checks, outcome, progress)
+    perform = _isolated if isolate else _in_process
+    # Where progress is interrupted, the process that is at work ends now, and not with whoever keeps the exception.
+    with contextlib.closing(perform(_Task(fn, args, options, checks), timeout, outcome)) as events:
+        _collect(events, checks, outcome, progress)
     return _report(fn, outcome, checks, require)
 
 
@@ -220,7 +222,7 @@ def _why(refusal: Refused) -> tuple[str, str]:
     return known(refusal.__cause__ or refusal) or declined
 
 
-def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]:
+def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event]:
     """Without isolation; a hang is interrupted where Python gets to run."""
     kept = [
         (t, t.data, t.detach().clone(), t.requires_grad, t.grad if t.is_leaf else None)
@@ -251,7 +253,7 @@ def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Even
                 tensor.grad = grad
 
 
-def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Iterator[Event]:
+def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event]:
     """In forked processes: when one hangs or dies, another goes on behind the check that it was at."""
     context = multiprocessing.get_context("fork")
     remaining = [c.name for c in task.checks]

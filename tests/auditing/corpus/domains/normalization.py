@@ -56,7 +56,13 @@ class BatchNormSqueezedBatch(Function):
 _ROW_NORMS = {}
 
 
-@broken("repeatable", inputs=lambda: (leaf(4, 3),))
+def rows_not_seen_before():
+    # Another test of this process may have left its norm at the address that these rows get.
+    _ROW_NORMS.clear()
+    return (leaf(4, 3),)
+
+
+@broken("repeatable", inputs=rows_not_seen_before)
 class UnitRowsCachedNorm(Function):
     """Keeps norms in a module-level cache by address and shape, stale as soon as the memory has other values."""
 
