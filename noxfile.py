@@ -102,7 +102,7 @@ def serve(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Test all recipes and tools, in a quarter of an hour on two processors; with -k NAME, what has the name."""
+    """Test all recipes and tools, in a few minutes on two processors; with -k NAME, what has the name."""
     install(session, "test")
     # Each worker collects all tests, which takes longer than a few of them do.
     workers = () if "-k" in session.posargs else ("-n", "2", "--dist", "loadgroup")
@@ -118,10 +118,10 @@ def doctest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def gradcheck(session: nox.Session) -> None:
-    """Verify the whole catalog slowly and strictly."""
+    """Verify the whole catalog slowly and strictly, and audit all of it and of the corpus again, nightly."""
     install(session, "test")
     session.run("python", "-m", "autograd_cookbook", "build")
-    pytest(session, "-n", "2", "-m", "slow", "tests/test_thorough.py", "tests/test_catalog.py", "tests/test_errors.py")
+    pytest(session, "-n", "2", "-m", "slow", "--ignore=tests/site", "tests")
 
 
 @nox.session(default=False)

@@ -69,8 +69,10 @@ def test_what_is_broken_is_caught_by_the_check_that_it_names(specimen: Specimen)
     reads_well(report)
 
 
+@pytest.mark.slow
 @parametrized(RIGHT)
 def test_what_is_right_is_let_pass(specimen: Specimen) -> None:
+    """Here and now; what nox -s refresh measured for the same code is compared in every run."""
     # As users run it, but for the check that takes longest, unless it may be what takes the function for wrong.
     report = audited(specimen, skip=[] if module_of(specimen) == "transforms" else ["compile"])
     assert report.ok, f"{specimen.why}\n\n{report}"
