@@ -17,6 +17,7 @@ from torch.autograd import gradcheck, gradgradcheck
 from autograd_cookbook.auditing import audit
 from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe, Sample
 from tests.support import (
+    HANG,
     at,
     copies,
     expect_close,
@@ -179,7 +180,7 @@ def failures_alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=HANG,
         check=False,
     )
     assert done.returncode == 0, done.stderr

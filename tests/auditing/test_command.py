@@ -15,6 +15,7 @@ import pytest
 from autograd_cookbook.auditing import cli
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
+from tests.support import HANG
 
 FILE = '''
 import sys
@@ -451,7 +452,7 @@ def test_the_process(tmp_path: Path) -> None:
     (tmp_path / "twice.py").write_text("import torch\n" + FILE[FILE.index("class Twice") : FILE.index("class Scale")])
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     run = start(f"{tmp_path / 'twice.py'}:Twice", "--inputs", "torch.randn(2)", *FIRST, stdout=-1, env=environment)
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=HANG)
     assert run.returncode == 1, err
     assert out.startswith("Twice: NOT ok (2 checks")
     assert "\\u2717 error: first_order" in out
@@ -459,11 +460,11 @@ def test_the_process(tmp_path: Path) -> None:
 
 
 def test_control_c_ends_it_quietly_with_status_130(tmp_path: Path) -> None:
-    (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(60)\n")
+    (tmp_path / "slow.py").write_text("import time\ndef f(x):\n    time.sleep(10 * 60)\n")
     run = start(f"{tmp_path / 'slow.py'}:f", "--inputs", "torch.randn(2)", "-v", stdout=-1)
     assert run.stderr.readline() == f"1/{len(all_checks())} runs\n"
     run.send_signal(signal.SIGINT)
-    assert run.communicate(timeout=60) == ("", "")
+    assert run.communicate(timeout=HANG) == ("", "")
     assert run.returncode == 130
 
 
@@ -472,5 +473,5 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     os.close(reader)
     run = start("--list", stdout=writer)
     os.close(writer)
-    assert run.communicate(timeout=60)[1] == ""
+    assert run.communicate(timeout=HANG)[1] == ""
     assert run.returncode == 128 + signal.SIGPIPE

@@ -366,9 +366,7 @@ def test_a_function_that_dies_in_one_situation(action: Callable[[], Any], words:
 @pytest.mark.parametrize("action", [pytest.param(lambda: time.sleep(600), id="sleep"), pytest.param(spin, id="loop")])
 @ISOLATE
 def test_a_function_that_hangs_in_one_situation(action: Callable[[], Any], isolate: bool) -> None:
-    start = time.perf_counter()
     report = terrible(action, isolate=isolate)
-    assert time.perf_counter() - start < 10
     others_ran(report)
     assert "cut off after 1 s" in report.findings[0].summary
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from autograd_cookbook.recipes.data_parallel import run_ranks
+from tests.support import HANG
 
 EXACT = 1e-10
 
@@ -61,7 +62,7 @@ class Checks:
         """Fail unless a check has passed in every rank; the ranks are started when somebody first asks."""
         if world_size not in self.known:
             try:
-                found = run_ranks(in_a_rank, world_size, self.module, "check.run", timeout=30, limit=240)
+                found = run_ranks(in_a_rank, world_size, self.module, "check.run", timeout=HANG, limit=HANG)
             except (RuntimeError, TimeoutError) as error:  # once, and not again for each check
                 found = error
             self.known[world_size] = found

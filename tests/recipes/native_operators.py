@@ -13,7 +13,7 @@ from torch import Tensor
 from autograd_cookbook.catalog import BY_NAME
 from autograd_cookbook.recipes import cuda_extension, row_reduction
 from autograd_cookbook.recipes._native import Library
-from tests.support import gradients
+from tests.support import HANG, gradients
 
 OPS = torch.ops.autograd_cookbook
 
@@ -72,6 +72,6 @@ def exactly(operator, args):
 
 def run(code: str, **environment: str) -> str:
     env = os.environ | {"PYTHONWARNINGS": "error"} | environment
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=HANG)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

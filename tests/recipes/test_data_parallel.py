@@ -23,6 +23,7 @@ from autograd_cookbook.recipes.linear_cross_entropy import linear_cross_entropy
 from autograd_cookbook.recipes.masks import linear_relu, packed_relu
 from autograd_cookbook.recipes.template import Linear, linear
 from tests.recipes.in_ranks import EXACT, Checks, close, expect_vmap_to_be_a_loop, mine, randn
+from tests.support import HANG
 
 # All in one worker of pytest, which starts the ranks once.
 pytestmark = pytest.mark.xdist_group("ranks")
@@ -52,7 +53,7 @@ def test_results_come_in_the_order_of_the_ranks() -> None:
 
 
 def waits_for_one_that(fate: str) -> None:
-    """Rank 1 meets its fate between two collectives; the others say how long the second one took to raise."""
+    """Rank 1 meets its fate between two collectives; the others say that they raised, and how long that took."""
     import os
     import signal
     import time
@@ -66,7 +67,7 @@ def waits_for_one_that(fate: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if fate == "raises":
             raise ValueError("a bad day")
-        time.sleep(6)
+        time.sleep(15)
     start = time.monotonic()
     try:
         dist.all_reduce(torch.ones(3))
@@ -77,7 +78,7 @@ def waits_for_one_that(fate: str) -> None:
 def failures(fate: str, timeout: float) -> dict[int, str]:
     """What is said of each rank of three."""
     with pytest.raises(RuntimeError, match="3 of 3 ranks failed") as caught:
-        run_ranks(waits_for_one_that, 3, fate, timeout=timeout, limit=100)
+        run_ranks(waits_for_one_that, 3, fate, timeout=timeout, limit=HANG)
     _, *said = re.split(r"^rank (?=\d: )", str(caught.value), flags=re.MULTILINE)
     return {int(text[0]): text for text in said}
 
@@ -88,20 +89,20 @@ def failures(fate: str, timeout: float) -> dict[int, str]:
 )
 def test_when_a_rank_dies_the_others_raise_at_once(fate: str, said: str) -> None:
     """Long before the timeout of the group: the connection to the dead process is closed."""
-    reports = failures(fate, timeout=60)
+    reports = failures(fate, timeout=HANG)
     assert said in reports[1]
     for rank in (0, 2):
         (waited,) = re.findall(r"^RuntimeError: waited ([\d.]+) s: .*[Cc]onnection", reports[rank], flags=re.MULTILINE)
-        assert float(waited) < 30, f"rank {rank} waited {waited} s"
+        assert float(waited) < HANG / 2, f"rank {rank} waited {waited} s"
 
 
 def test_when_a_rank_is_late_the_others_raise_after_the_timeout() -> None:
-    reports = failures("is late", timeout=2)
+    reports = failures("is late", timeout=5)
     waited = re.findall(
-        r"^RuntimeError: waited ([\d.]+) s: .*Timed out waiting 2000ms", "".join(reports.values()), re.M
+        r"^RuntimeError: waited ([\d.]+) s: .*Timed out waiting 5000ms", "".join(reports.values()), re.M
     )
     assert waited, f"no rank has timed out: {reports}"
-    assert all(1.5 < float(seconds) < 30 for seconds in waited), f"the ranks waited {waited} s"
+    assert all(float(seconds) > 4.5 for seconds in waited), f"the ranks waited {waited} s"
 
 
 # In place of the one with torch, which takes seconds to start.
@@ -127,12 +128,10 @@ def is_running(process: int) -> bool:
 
 def test_at_the_limit_all_processes_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_parallel, "LAUNCHER", HANGS.replace("PATH", str(tmp_path / "pids")))
-    start = time.monotonic()
     with pytest.raises(TimeoutError, match=r"2 ranks have not ended within 4\.5 s"):
         run_ranks(nothing, 2, limit=4.5)
-    assert time.monotonic() - start < 60
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    deadline = time.monotonic() + 10  # whoever inherits a killed process has to notice
+    deadline = time.monotonic() + HANG  # whoever inherits a killed process has to notice
     while any(map(is_running, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_running, pids)), f"of {pids} some are alive"

@@ -12,6 +12,7 @@ from torch import nn
 
 from autograd_cookbook.auditing import held_bytes, peak_bytes
 from autograd_cookbook.recipes.saved_tensor_hooks import Spool, compressed, offloaded
+from tests.support import HANG
 
 both = pytest.mark.parametrize("tool", [offloaded, compressed])
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.int64, torch.bool]
@@ -79,7 +80,7 @@ def test_no_file_survives_a_process_that_is_killed(tmp_path) -> None:
         f"y = offloaded(lambda x: x.exp().sin(), torch.ones(1000, requires_grad=True), directory={str(tmp_path)!r})\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, "-c", program], timeout=120, check=False)
+    subprocess.run([sys.executable, "-c", program], timeout=HANG, check=False)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from autograd_cookbook.recipes import _triton, _triton_attention, triton_kernel
+from tests.support import HANG
 
 pytestmark = pytest.mark.skipif(_triton.triton is None, reason="Triton is not installed")
 compiles = pytest.mark.skipif(_triton.INTERPRETED, reason="the interpreter's kernels cannot be compiled")
@@ -57,7 +58,7 @@ def test_the_kernels_of_attention_compile_and_fit_into_the_memory_of_small_gpus(
 
 def run(code: str, **environment: str) -> str:
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | environment
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=200)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=HANG)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

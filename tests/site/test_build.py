@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import HANG
+
 pytestmark = pytest.mark.site
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +73,7 @@ class Project:
         with (self.root / "log").open("w") as log:
             build = subprocess.Popen(command, cwd=self.root, env=env, stdout=log, stderr=log, start_new_session=True)
             try:
-                status = build.wait(timeout=200)
+                status = build.wait(timeout=HANG)
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(build.pid, signal.SIGKILL)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from docs._ext import one_page
 
+from tests.support import HANG
+
 pytestmark = pytest.mark.site
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +32,7 @@ def sources() -> dict[Path, int]:
 def test_a_page_is_built_alone(name: str, page: str, words: list[str]) -> None:
     before = sources()
     command = [sys.executable, "-m", "docs._ext.one_page", "--page", name]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     text = (one_page.FOLDER / "site" / page).with_suffix(".html").read_text()
     assert "pydata-sphinx-theme" in text

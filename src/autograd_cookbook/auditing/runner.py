@@ -96,7 +96,7 @@ def audit(
         only: names of the only checks to run.
         seed: what the global random generators are set to before each call.
         device: where to move the inputs; the module or closure must be there already.
-        timeout: seconds after which a check is cut off.
+        timeout: seconds after which a check is cut off; on a busy machine it may take as much longer as that is busy.
         isolate: run the checks in a process of their own (forked), where they can neither crash nor change this one.
             The default is yes on Linux with everything on the CPU. Without it a check that hangs is interrupted only
             where Python gets to run, in the main thread, and a crash is a crash.
@@ -237,7 +237,7 @@ def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Eve
     try:
         for event in _perform(task, [c.name for c in task.checks]):
             if can_interrupt:
-                signal.setitimer(signal.ITIMER_REAL, timeout if event[0] == "start" else 0)
+                signal.setitimer(signal.ITIMER_REAL, _patience(timeout) if event[0] == "start" else 0)
             yield event
     finally:
         if can_interrupt:
@@ -268,7 +268,7 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event
         current, problem = FIRST, None
         try:
             while True:
-                if not ours.poll(timeout):
+                if not ours.poll(timeout) and not ours.poll(_patience(timeout) - timeout):
                     problem = f"it does not come back: cut off after {timeout:g} s"
                     hangs += 1
                     break
@@ -318,6 +318,12 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event
                 custom,
             )
             return
+
+
+def _patience(timeout: float) -> float:
+    """How long to wait here for what may take so many seconds on an idle machine."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+    return timeout * max(1.0, load)
 
 
 def _exit(code: int | None) -> str:

@@ -85,7 +85,7 @@ if __name__ == "__main__":
 
 
 def run_ranks(
-    function: Callable[..., Any], world_size: int, *args: Any, timeout: float = 30.0, limit: float = 120.0
+    function: Callable[..., Any], world_size: int, *args: Any, timeout: float = 120.0, limit: float = 600.0
 ) -> list[Any]:
     r"""Call a function in processes that are the ranks of a gloo group, and return what each of them returns.
 

@@ -294,10 +294,10 @@ def _seconds(subject: Subject, values: list[Tensor]) -> float:
     for tensors in (subject.base, values):
         runs: list[float] = []
         while len(runs) < 3 and sum(runs) < 0.05:  # the quickest of three, but for what takes long anyway
-            start = time.perf_counter()
+            start = time.process_time()
             with torch.no_grad(), contextlib.suppress(Exception):
                 subject.run([t.clone() for t in tensors], [False] * len(subject.slots))
-            runs.append(time.perf_counter() - start)
+            runs.append(time.process_time() - start)
         times.append(min(runs))
     return max(0.0, times[1] - times[0])
 
@@ -309,13 +309,13 @@ ELEMENTS = 300_000  # of an output, beyond which nothing is learned that takes s
 
 def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
     """The outputs for these values, or None if forward refuses them or takes too long."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         with torch.no_grad():
             outputs = subject.run(values, [False] * len(subject.slots)).outputs
     except (Exception, SystemExit):
         return None
-    return outputs if time.perf_counter() - start < PATIENCE else None
+    return outputs if time.process_time() - start < PATIENCE else None
 
 
 @check(capability="empty")
@@ -388,11 +388,11 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate":
         return
-    start = time.perf_counter()
+    start = time.process_time()
     for size in SIZES:
         done = 0
         for where, values in resizings(subject, size):
-            if done == 3 or time.perf_counter() - start > SECONDS:
+            if done == 3 or time.process_time() - start > SECONDS:
                 continue
             outputs = accepted(subject, [v.clone() for v in values])
             if outputs is None or max(subject.active) >= len(outputs):
