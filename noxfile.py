@@ -179,7 +179,8 @@ def browser(session: nox.Session) -> None:
     install(session, "browser", "docs")
     if not (SITE / "index.html").exists():
         build_site(session)
-    pytest(session, "-m", "site", "-n", "2", "tests/site")
+    # One more than processors: a page that is waited for leaves one idle.
+    pytest(session, "-m", "site", "-n", "3", "tests/site")
 
 
 @nox.session(default=False, venv_backend="none")
