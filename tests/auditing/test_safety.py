@@ -414,6 +414,15 @@ def test_after_three_hangs_the_rest_is_not_waited_for() -> None:
     assert report.capabilities == dict.fromkeys(low, "wrong")
 
 
+@pytest.mark.parametrize(("load", "seconds"), [(0.1, 3.0), (2.0, 3.0), (10.0, 15.0)])
+def test_a_check_may_take_as_much_longer_as_the_machine_is_busy(
+    load: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert runner._patience(3.0) == seconds
+
+
 def test_dying_in_the_first_call_is_one_finding() -> None:
     report = audit(lambda x: os._exit(1), (leaf(2),))
     assert [(f.check, f.severity) for f in report.findings] == [("runs", "error")]
