@@ -33,6 +33,7 @@ class Match:
 
     Args:
         entry: which, by its place in the index.
+        wording: by which of the wordings; entries that say the same share one.
         message: what it explains.
         score: 1 if every word of the leading sentence is there in this order, and no other.
         share: how much of the wording's leading sentence is there.
@@ -42,6 +43,7 @@ class Match:
     """
 
     entry: int
+    wording: int
     message: Message
     score: float
     share: float
@@ -168,12 +170,12 @@ class Matcher:
             if message.kind and kind.endswith("Warning") != (message.part == WARNING):
                 here -= rules["against"]
             elif message.kind and kind != message.kind:
-                here -= rules["other_kind"]
+                here -= rules["other_kind" if matched >= rules["light"] else "other_kind_light"]
             # What any program may say is about gradients where the entry's own evidence is there.
             known = (
                 proven or entry.get("proven") or any(facts.holds(f, message, values) for f in entry.get("favors", ()))
             )
-            yield Match(number, message, here, share, matched, values, bool(known))
+            yield Match(number, i, message, here, share, matched, values, bool(known))
 
 
 class Facts:
@@ -218,12 +220,13 @@ class Facts:
     def evidence(self, entry: dict[str, Any], message: Message, values: dict[str, list[str]]) -> float:
         """What the conditions of an entry add to its score."""
         rules = self.rules["score"]
-        held = lambda name: sum(self.holds(each, message, values) for each in entry.get(name, ()))  # noqa: E731
-        missing = len(entry.get("needs", ())) - held("needs")
+        held = lambda name: [each for each in entry.get(name, ()) if self.holds(each, message, values)]  # noqa: E731
+        missing = len(entry.get("needs", ())) - len(held("needs"))
+        favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         return (
             entry.get("prior", 0.0)
-            + rules["favor"] * min(held("favors"), 2)
-            - rules["against"] * (held("against") + 2 * missing)
+            + min(favors, 2 * rules["favor"])
+            - rules["against"] * (len(held("against")) + 2 * missing)
         )
 
 
