@@ -64,7 +64,7 @@ const split = (text, rules) => {
   if (said) found.push({ kind: said.groups.kind || "AssertionError", text: said.groups.text, part: "cause" });
   const last = found.findLastIndex((message) => message.part === "last");
   const raising = frames.length ? frames.at(-1).code : "";
-  if (last >= 0 && !found[last].text && raising.startsWith("assert ")) found[last].text = raising;
+  if (last >= 0 && !found[last].text && raising.startsWith("assert ")) found[last].text = raising.slice("assert ".length);
   found.forEach((message, i) => {
     if (message.part === "last" && i !== last) message.part = "earlier";
   });
@@ -250,13 +250,18 @@ class Matcher {
     const alone = (message.part === "warning" && !facts.raised) || (message.part === "prose" && !facts.headed);
     if (!alone) score *= rules.parts[message.part];
     const values = captured(text, first, last);
-    const proven = !wording.plainly || facts.holds(rules.proof, message, values);
+    const near = rules.certain.some((sign) => facts.holds(sign, message, values));
+    const about = near || facts.holds(rules.proof, message, values);
     return wording.owners.map(({ number, kind }) => {
       const entry = this.entries[number];
       let here = score + facts.evidence(entry, message, values);
       if (message.kind && kind.endsWith("Warning") !== (message.part === "warning")) here -= rules.against;
       else if (message.kind && kind !== message.kind) here -= rules[matched >= rules.light ? "other_kind" : "other_kind_light"];
-      return { entry: number, wording, message, score: here, share, weight: matched, values, proven: proven || Boolean(entry.proven) || (entry.favors ?? []).some((each) => facts.holds(each, message, values)) };
+      const held = (entry.favors ?? []).filter((each) => facts.holds(each, message, values));
+      const own = Boolean(entry.proven) || !(wording.plainly || entry.common);
+      const certain = own || near || held.some((each) => !each.startsWith("text: "));
+      const proven = own || about || held.length > 0;
+      return { entry: number, wording, message, score: here, share, weight: matched, values, proven, certain };
     });
   }
 }
@@ -399,19 +404,22 @@ const answer = (matcher, text) => {
   const best = likely[0];
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
-  if (aside && best.message.part === "warning" && !matcher.entries[best.entry].announces) return { known: "no", matches: nearest, general, message };
+  if (aside && best.message.part === "warning") {
+    sure = false;
+    if (!matcher.entries[best.entry].announces) return { known: "no", matches: nearest, general, message };
+  }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
-  if (sure && rivals.length === 1 && best.proven) {
+  if (sure && rivals.length === 1 && best.certain) {
     return { known: "yes", matches: [best], general, message: best.message };
   }
-  const near = likely.filter((match) => match.score > best.score - rules.near);
+  const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "against" : "near"]);
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message };
 };
 
-const rival = (best, other, rules) => {
-  const same = best.wording === other.wording && best.message === other.message;
-  return other.score > best.score - rules[same ? "same" : "margin"] && !covers(best, other);
-};
+const rival = (best, other, rules) =>
+  other.score > best.score - rules[same(best, other) ? "same" : "margin"] && !covers(best, other);
+
+const same = (best, other) => best.wording === other.wording && best.message === other.message;
 
 const covers = (best, other) =>
   best.message === other.message && best.weight > other.weight + 2 && best.share > other.share - 0.01;

@@ -49,22 +49,29 @@ def answer(matcher: Matcher, text: str) -> Answer:
         return Answer("no", nearest, general, unknown, facts.place)
     best = likely[0]
     rivals = [m for m in likely if m is best or rival(best, m, rules)]
-    # What the reader wrote, or an older warning, does not explain the exception behind it.
+    # What the reader wrote, or an older warning, does not explain the exception behind it; at most it announces that.
     aside = best.message.part in (WARNING, PROSE, EARLIER) and last is not None and best.message is not last
-    if aside and best.message.part == WARNING and not matcher.entries[best.entry].get("announces"):
-        return Answer("no", nearest, general, unknown, facts.place)
+    if aside and best.message.part == WARNING:
+        sure = False
+        if not matcher.entries[best.entry].get("announces"):
+            return Answer("no", nearest, general, unknown, facts.place)
     if best.message.part == PROSE and (aside or (best.weight < rules["quoted"] and best.score < rules["exact"])):
         sure = False
-    if sure and len(rivals) == 1 and best.proven:
+    if sure and len(rivals) == 1 and best.certain:
         return Answer("yes", tuple(likely[:1]), general, best.message, facts.place)
-    near = [match for match in likely if match.score > best.score - rules["near"]]
+    # Of what has the same message, only evidence against it excludes a cause.
+    near = [m for m in likely if m.score > best.score - rules["against" if same(best, m) else "near"]]
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place)
 
 
 def rival(best: Match, other: Match, rules: dict[str, float]) -> bool:
     """Whether it may as well be the other."""
-    same = best.wording == other.wording and best.message is other.message
-    return other.score > best.score - rules["same" if same else "margin"] and not covers(best, other)
+    return other.score > best.score - rules["same" if same(best, other) else "margin"] and not covers(best, other)
+
+
+def same(best: Match, other: Match) -> bool:
+    """Whether the other says the same, so that only what stands around the message tells them apart."""
+    return best.wording == other.wording and best.message is other.message
 
 
 def covers(best: Match, other: Match) -> bool:

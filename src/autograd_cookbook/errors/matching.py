@@ -39,7 +39,8 @@ class Match:
         share: how much of the wording's leading sentence is there.
         weight: how much that is.
         values: what the variables are in the message, by kind: ``{"node": ["MulBackward0"]}``.
-        proven: whether the message cannot be one of another library.
+        proven: whether it is about gradients, not said by another library in a text without a sign of them.
+        certain: whether the place that raised it shows that as well.
     """
 
     entry: int
@@ -50,6 +51,7 @@ class Match:
     weight: float
     values: dict[str, list[str]] = field(compare=False)
     proven: bool
+    certain: bool
 
 
 class Matcher:
@@ -163,7 +165,8 @@ class Matcher:
         if not ((message.part == WARNING and not facts.raised) or (message.part == PROSE and not facts.headed)):
             score *= rules["parts"][message.part]
         values = captured(text, first, last)
-        proven = not self.plainly[i] or facts.holds(rules["proof"], message, values)
+        near = any(facts.holds(sign, message, values) for sign in rules["certain"])
+        about = near or facts.holds(rules["proof"], message, values)
         for number, kind in self.owners[i]:
             entry = self.entries[number]
             here = score + facts.evidence(entry, message, values)
@@ -172,10 +175,10 @@ class Matcher:
             elif message.kind and kind != message.kind:
                 here -= rules["other_kind" if matched >= rules["light"] else "other_kind_light"]
             # What any program may say is about gradients where the entry's own evidence is there.
-            known = (
-                proven or entry.get("proven") or any(facts.holds(f, message, values) for f in entry.get("favors", ()))
-            )
-            yield Match(number, i, message, here, share, matched, values, bool(known))
+            held = [each for each in entry.get("favors", ()) if facts.holds(each, message, values)]
+            own = entry.get("proven") or not (self.plainly[i] or entry.get("common"))
+            certain = own or near or any(not each.startswith("text: ") for each in held)
+            yield Match(number, i, message, here, share, matched, values, bool(own or about or held), bool(certain))
 
 
 class Facts:

@@ -110,7 +110,7 @@ def split(text: str, rules: dict[str, Any]) -> Paste:
     last = max((i for i, message in enumerate(found) if message.part == LAST), default=-1)
     if last >= 0 and not found[last].text and frames and frames[-1].code.startswith("assert "):
         # An assertion without a message says only what it asserts.
-        found[last] = Message(found[last].kind, frames[-1].code, LAST)
+        found[last] = Message(found[last].kind, frames[-1].code.removeprefix("assert "), LAST)
     for i, message in enumerate(found):
         if message.part == LAST and i != last:
             found[i] = Message(message.kind, message.text, EARLIER)
