@@ -270,6 +270,78 @@ def test_a_part_of_a_message_of_python_itself_is_not_taken_for_one() -> None:
     assert own.known == "yes"
 
 
+FRAMES = """Traceback (most recent call last):
+  File "train.py", line 12, in <module>
+    {call}
+  File "env/site-packages/torch/{library}.py", line 522, in {inner}
+    {code}
+"""
+ENGINE = FRAMES.format(
+    call="loss.backward()", library="autograd/graph", inner="_engine_run_backward", code="return engine.run_backward("
+)
+MODULE = FRAMES.format(
+    call="out = model(batch)", library="nn/modules/module", inner="_call_impl", code="return forward_call(*args)"
+)
+IN_FORWARD = f'{MODULE}  File "net.py", line 30, in forward\n    y = self.mix(x, mask)\n'
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+        "RuntimeError: The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension 1",
+        "KeyError: 'scale'",
+    ],
+)
+def test_what_backward_raised_is_not_called_an_error_of_the_forward(message: str) -> None:
+    assert "nothing" in explain(IN_FORWARD + message).general
+    assert "nothing" not in explain(ENGINE + message).general
+    warned = "UserWarning: Error detected in MulBackward0. Traceback of forward call that caused the error:\n"
+    found = explain(f"{warned}{FRAMES}{message}")
+    assert "nothing" not in found.general
+    assert (found.known, names(found)) == ("maybe", ["anomaly_traceback"])
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("ValueError: too many values to unpack (expected 2)", "inputs_half_unpacked"),
+        ("TypeError: unsupported operand type(s) for *: 'Tensor' and 'NoneType'", "none_multiplied"),
+        ("{}", "grad_output_viewed"),
+    ],
+)
+def test_a_forward_of_a_module_does_not_show_that_a_function_raised(message: str, name: str) -> None:
+    message = message.format(f"{index()[name].kind}: {index()[name].message}")
+    assert explain(IN_FORWARD + message).known == "no"
+    own = f'{ENGINE}  File "scale.py", line 20, in backward\n    y = grad.view(-1)\n{message}'
+    assert {*names(explain(own))} & family(name)
+
+
+def test_a_hint_in_the_text_orders_the_causes_and_does_not_decide() -> None:
+    text = "RuntimeError: expected scalar type Half but found Float"
+    found = explain(f"The model has a LoRA. {text}")
+    assert found.known == "maybe"
+    assert names(found)[0] == "adapter_without_autocast"
+    assert {*names(found)[1:]} <= family("adapter_without_autocast")
+
+
+def test_an_assertion_without_a_message_says_what_it_asserts() -> None:
+    text = f'{ENGINE}  File "op.py", line 9, in backward\n    assert grad_output.is_contiguous()\nAssertionError'
+    assert names(explain(text)) == ["extension_not_contiguous"]
+
+
+def test_lines_that_a_terminal_has_broken_are_read_as_one() -> None:
+    text = f"RuntimeError: {CHANGED.format('TanhBackward0')}"
+    for width in (80, 96):
+        broken = "\n".join(text[i : i + width] for i in range(0, len(text), width))
+        assert explain(broken).message == text
+
+
+def test_what_another_library_raised_is_near_no_message_that_is_a_bare_symbol() -> None:
+    found = explain("RuntimeError: the scheduler has no more work for this node")
+    assert (found.known, names(found)) == ("no", [])
+
+
 @pytest.mark.parametrize("text", ["", "  \n ", "123: 45"])
 def test_bad_input_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):

@@ -5,6 +5,9 @@
 const LONGEST = 4000;
 const LAST_OF = 200000;
 const MOST_MESSAGES = 24;
+const TERMINAL = 80;
+const NARROWEST = 60;
+const BREAK = "-".repeat(8);
 const TOKENS = 240;
 const CANDIDATES = 16;
 const MOST_ENTRIES = 3;
@@ -26,10 +29,29 @@ const cleaned = (text, rules) => {
   rules.clean.forEach(([pattern, instead]) => (text = text.replace(compiled(pattern, "g"), () => instead)));
   const prefix = compiled(`^(?:${rules.prefixes.join("|")})+`);
   const suffix = compiled(rules.suffix, "g");
-  return text
-    .split("\n")
-    .map((line) => line.replace(prefix, "").replace(suffix, ""))
-    .join("\n");
+  const record = atStart(rules.record);
+  const lines = [];
+  let within = true;
+  unwrapped(text.split("\n"), atStart(rules.wrapped)).forEach((line) => {
+    const begins = record.test(line);
+    if (begins && !within) lines.push(BREAK);
+    within = begins || (within && !line.trim());
+    lines.push(line.replace(prefix, "").replace(suffix, ""));
+  });
+  return lines.join("\n");
+};
+
+const unwrapped = (lines, goesOn) => {
+  const found = lines.slice(0, 1);
+  let width = TERMINAL;
+  lines.slice(1).forEach((line, i) => {
+    const before = [...lines[i]].length;
+    if (NARROWEST <= before && before === [...line].length) width = before;
+    else if (before !== width) width = TERMINAL;
+    if (before === width && goesOn.test(line)) found.push(found.pop() + line);
+    else found.push(line);
+  });
+  return found;
 };
 
 const split = (text, rules) => {
@@ -41,6 +63,8 @@ const split = (text, rules) => {
   const said = frames.length ? compiled(rules.raises).exec(frames.at(-1).code) : null;
   if (said) found.push({ kind: said.groups.kind || "AssertionError", text: said.groups.text, part: "cause" });
   const last = found.findLastIndex((message) => message.part === "last");
+  const raising = frames.length ? frames.at(-1).code : "";
+  if (last >= 0 && !found[last].text && raising.startsWith("assert ")) found[last].text = raising.slice("assert ".length);
   found.forEach((message, i) => {
     if (message.part === "last" && i !== last) message.part = "earlier";
   });
@@ -226,13 +250,18 @@ class Matcher {
     const alone = (message.part === "warning" && !facts.raised) || (message.part === "prose" && !facts.headed);
     if (!alone) score *= rules.parts[message.part];
     const values = captured(text, first, last);
-    const proven = !wording.plainly || facts.holds(rules.proof, message, values);
+    const near = rules.certain.some((sign) => facts.holds(sign, message, values));
+    const about = near || facts.holds(rules.proof, message, values);
     return wording.owners.map(({ number, kind }) => {
       const entry = this.entries[number];
       let here = score + facts.evidence(entry, message, values);
       if (message.kind && kind.endsWith("Warning") !== (message.part === "warning")) here -= rules.against;
-      else if (message.kind && kind !== message.kind) here -= rules.other_kind;
-      return { entry: number, message, score: here, share, weight: matched, values, proven: proven || Boolean(entry.proven) || (entry.favors ?? []).some((each) => facts.holds(each, message, values)) };
+      else if (message.kind && kind !== message.kind) here -= rules[matched >= rules.light ? "other_kind" : "other_kind_light"];
+      const held = (entry.favors ?? []).filter((each) => facts.holds(each, message, values));
+      const own = Boolean(entry.proven) || !(wording.plainly || entry.common);
+      const certain = own || near || held.some((each) => !each.startsWith("text: "));
+      const proven = own || about || held.length > 0;
+      return { entry: number, wording, message, score: here, share, weight: matched, values, proven, certain };
     });
   }
 }
@@ -274,9 +303,11 @@ class Facts {
 
   evidence(entry, message, values) {
     const rules = this.rules.score;
-    const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values)).length;
-    const missing = (entry.needs ?? []).length - held("needs");
-    return (entry.prior ?? 0) + rules.favor * Math.min(held("favors"), 2) - rules.against * (held("against") + 2 * missing);
+    const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values));
+    const missing = (entry.needs ?? []).length - held("needs").length;
+    const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
+    const against = held("against").length + 2 * missing;
+    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - rules.against * against;
   }
 }
 
@@ -361,7 +392,8 @@ const answer = (matcher, text) => {
   const general = inGeneral(facts, last, matcher.rules);
   const message = last ?? paste.messages[0] ?? null;
   const rules = matcher.rules.score;
-  const likely = ranked.filter((match) => match.score >= rules.maybe);
+  const about = facts.holds(rules.proof, message ?? { kind: "", text: "", part: "prose" }, {});
+  const likely = ranked.filter((match) => match.score >= rules[about ? "about" : "maybe"]);
   const outside = scope(facts, last, matcher.rules);
   let sure = likely.length > 0 && likely[0].score >= rules.yes;
   if (outside && !(sure && (!last || ["last", "cause"].includes(likely[0].message.part)))) {
@@ -370,16 +402,24 @@ const answer = (matcher, text) => {
   const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => match.score >= rules.nearest);
   if (!likely.length || (!likely[0].proven && paste.frames.length)) return { known: "no", matches: nearest, general, message };
   const best = likely[0];
-  const rivals = likely.filter((m) => m.score > best.score - rules.margin && !(m !== best && covers(best, m)));
+  const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
-  if (aside && best.message.part === "warning") return { known: "no", matches: nearest, general, message };
+  if (aside && best.message.part === "warning") {
+    sure = false;
+    if (!matcher.entries[best.entry].announces) return { known: "no", matches: nearest, general, message };
+  }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
-  if (sure && rivals.length === 1 && best.proven) {
+  if (sure && rivals.length === 1 && best.certain) {
     return { known: "yes", matches: [best], general, message: best.message };
   }
-  const near = likely.filter((match) => match.score > best.score - rules.near);
+  const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "against" : "near"]);
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message };
 };
+
+const rival = (best, other, rules) =>
+  other.score > best.score - rules[same(best, other) ? "same" : "margin"] && !covers(best, other);
+
+const same = (best, other) => best.wording === other.wording && best.message === other.message;
 
 const covers = (best, other) =>
   best.message === other.message && best.weight > other.weight + 2 && best.share > other.share - 0.01;
@@ -393,10 +433,9 @@ const raised = (paste, rules) => {
 
 const scope = (facts, message, rules) => {
   const said = message ?? { kind: "", text: facts.text, part: "prose" };
+  const backward = rules.backward.signs.some((sign) => facts.holds(sign, said, {}));
   const found = rules.outside.find(
-    (each) =>
-      facts.holds(`message: ${each.find}`, said, {}) &&
-      !(each.unless ?? []).some((condition) => facts.holds(condition, said, {})),
+    (each) => facts.holds(`message: ${each.find}`, said, {}) && !(backward && each.forward),
   );
   return found ? found.says : "";
 };

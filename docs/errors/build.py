@@ -31,6 +31,7 @@ FORMER_NODES = (
     *("CudnnConvolutionTranspose", "ThnnConv2D", "ThnnConv3D", "ThnnConvDepthwise2D", "SlowConv2D", "BatchNorm"),
     *(
         "Svd",
+        "SvdHelper",
         "Symeig",
         "Eig",
         "Solve",

@@ -38,7 +38,8 @@ def answer(matcher: Matcher, text: str) -> Answer:
     general = in_general(facts, last, matcher.rules)
     unknown = last or next(iter(paste.messages), None)
     rules = matcher.rules["score"]
-    likely = [match for match in ranked if match.score >= rules["maybe"]]
+    about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
+    likely = [match for match in ranked if match.score >= rules["about" if about else "maybe"]]
     outside = scope(facts, last, matcher.rules)
     sure = bool(likely) and likely[0].score >= rules["yes"]
     if outside and not (sure and (last is None or likely[0].message.part in (LAST, CAUSE))):
@@ -47,17 +48,30 @@ def answer(matcher: Matcher, text: str) -> Answer:
     if not likely or (not likely[0].proven and paste.frames):
         return Answer("no", nearest, general, unknown, facts.place)
     best = likely[0]
-    rivals = [m for m in likely if m.score > best.score - rules["margin"] and not (m is not best and covers(best, m))]
-    # What the reader wrote, or an older warning, does not explain the exception behind it.
+    rivals = [m for m in likely if m is best or rival(best, m, rules)]
+    # What the reader wrote, or an older warning, does not explain the exception behind it; at most it announces that.
     aside = best.message.part in (WARNING, PROSE, EARLIER) and last is not None and best.message is not last
     if aside and best.message.part == WARNING:
-        return Answer("no", nearest, general, unknown, facts.place)
+        sure = False
+        if not matcher.entries[best.entry].get("announces"):
+            return Answer("no", nearest, general, unknown, facts.place)
     if best.message.part == PROSE and (aside or (best.weight < rules["quoted"] and best.score < rules["exact"])):
         sure = False
-    if sure and len(rivals) == 1 and best.proven:
+    if sure and len(rivals) == 1 and best.certain:
         return Answer("yes", tuple(likely[:1]), general, best.message, facts.place)
-    near = [match for match in likely if match.score > best.score - rules["near"]]
+    # Of what has the same message, only evidence against it excludes a cause.
+    near = [m for m in likely if m.score > best.score - rules["against" if same(best, m) else "near"]]
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place)
+
+
+def rival(best: Match, other: Match, rules: dict[str, float]) -> bool:
+    """Whether it may as well be the other."""
+    return other.score > best.score - rules["same" if same(best, other) else "margin"] and not covers(best, other)
+
+
+def same(best: Match, other: Match) -> bool:
+    """Whether the other says the same, so that only what stands around the message tells them apart."""
+    return best.wording == other.wording and best.message is other.message
 
 
 def covers(best: Match, other: Match) -> bool:
@@ -77,11 +91,9 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any]) -> str:
     """What an error is about that is none of gradients; empty if it may be one."""
     if message is None:
         message = Message("", facts.text, PROSE)
+    backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
     for each in rules["outside"]:
-        excepted = each.get("unless", ())
-        if facts.holds(f"message: {each['find']}", message, {}) and not any(
-            facts.holds(condition, message, {}) for condition in excepted
-        ):
+        if facts.holds(f"message: {each['find']}", message, {}) and not (backward and each.get("forward")):
             return str(each["says"])
     return ""
 

@@ -33,21 +33,25 @@ class Match:
 
     Args:
         entry: which, by its place in the index.
+        wording: by which of the wordings; entries that say the same share one.
         message: what it explains.
         score: 1 if every word of the leading sentence is there in this order, and no other.
         share: how much of the wording's leading sentence is there.
         weight: how much that is.
         values: what the variables are in the message, by kind: ``{"node": ["MulBackward0"]}``.
-        proven: whether the message cannot be one of another library.
+        proven: whether it is about gradients, not said by another library in a text without a sign of them.
+        certain: whether the place that raised it shows that as well.
     """
 
     entry: int
+    wording: int
     message: Message
     score: float
     share: float
     weight: float
     values: dict[str, list[str]] = field(compare=False)
     proven: bool
+    certain: bool
 
 
 class Matcher:
@@ -161,19 +165,20 @@ class Matcher:
         if not ((message.part == WARNING and not facts.raised) or (message.part == PROSE and not facts.headed)):
             score *= rules["parts"][message.part]
         values = captured(text, first, last)
-        proven = not self.plainly[i] or facts.holds(rules["proof"], message, values)
+        near = any(facts.holds(sign, message, values) for sign in rules["certain"])
+        about = near or facts.holds(rules["proof"], message, values)
         for number, kind in self.owners[i]:
             entry = self.entries[number]
             here = score + facts.evidence(entry, message, values)
             if message.kind and kind.endswith("Warning") != (message.part == WARNING):
                 here -= rules["against"]
             elif message.kind and kind != message.kind:
-                here -= rules["other_kind"]
+                here -= rules["other_kind" if matched >= rules["light"] else "other_kind_light"]
             # What any program may say is about gradients where the entry's own evidence is there.
-            known = (
-                proven or entry.get("proven") or any(facts.holds(f, message, values) for f in entry.get("favors", ()))
-            )
-            yield Match(number, message, here, share, matched, values, bool(known))
+            held = [each for each in entry.get("favors", ()) if facts.holds(each, message, values)]
+            own = entry.get("proven") or not (self.plainly[i] or entry.get("common"))
+            certain = own or near or any(not each.startswith("text: ") for each in held)
+            yield Match(number, i, message, here, share, matched, values, bool(own or about or held), bool(certain))
 
 
 class Facts:
@@ -218,12 +223,13 @@ class Facts:
     def evidence(self, entry: dict[str, Any], message: Message, values: dict[str, list[str]]) -> float:
         """What the conditions of an entry add to its score."""
         rules = self.rules["score"]
-        held = lambda name: sum(self.holds(each, message, values) for each in entry.get(name, ()))  # noqa: E731
-        missing = len(entry.get("needs", ())) - held("needs")
+        held = lambda name: [each for each in entry.get(name, ()) if self.holds(each, message, values)]  # noqa: E731
+        missing = len(entry.get("needs", ())) - len(held("needs"))
+        favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         return (
             entry.get("prior", 0.0)
-            + rules["favor"] * min(held("favors"), 2)
-            - rules["against"] * (held("against") + 2 * missing)
+            + min(favors, 2 * rules["favor"])
+            - rules["against"] * (len(held("against")) + 2 * missing)
         )
 
 

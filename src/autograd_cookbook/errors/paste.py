@@ -4,6 +4,7 @@ Logs, notebooks, launchers and boxes put signs around a traceback; they are remo
 index, because the browser reads the same text with the same patterns.
 """
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,9 @@ LAST, CAUSE, EARLIER, WARNING, PROSE = "last", "cause", "earlier", "warning", "p
 LONGEST = 4000  # characters of one message that are read
 LAST_OF = 200_000  # characters of a log that are read, the last ones
 MOST = 24  # messages of one paste that are read, the last ones
+TERMINAL = 80  # characters in a line of most terminals
+NARROWEST = 60  # of other terminals
+BREAK = "-" * 8  # one of the lines behind which no message goes on
 
 
 @dataclass(frozen=True)
@@ -64,10 +68,32 @@ def cleaned(text: str, rules: dict[str, Any]) -> str:
     for pattern, instead in rules["clean"]:
         text = compiled(pattern).sub(instead, text)
     prefix = compiled(f"(?:{'|'.join(rules['prefixes'])})+")
-    suffix = compiled(rules["suffix"])
-    return "\n".join(
-        suffix.sub("", prefix.sub("", line, count=1) if prefix.match(line) else line) for line in text.split("\n")
-    )
+    suffix, record = compiled(rules["suffix"]), compiled(rules["record"])
+    lines: list[str] = []
+    within = True  # a record of the log, or nothing has been said yet
+    for line in unwrapped(text.split("\n"), compiled(rules["wrapped"])):
+        # What a log says next is no part of a message that came without its prefix.
+        if (begins := record.match(line) is not None) and not within:
+            lines.append(BREAK)
+        within = begins or (within and not line.strip())
+        lines.append(suffix.sub("", prefix.sub("", line, count=1) if prefix.match(line) else line))
+    return "\n".join(lines)
+
+
+def unwrapped(lines: list[str], goes_on: re.Pattern[str]) -> list[str]:
+    """Without the ends of lines that a terminal has put at its width, even within a word."""
+    found = lines[:1]
+    width = TERMINAL
+    for before, line in itertools.pairwise(lines):
+        if NARROWEST <= len(before) == len(line):
+            width = len(line)
+        elif len(before) != width:
+            width = TERMINAL
+        if len(before) == width and goes_on.match(line):
+            found[-1] += line
+        else:
+            found.append(line)
+    return found
 
 
 def split(text: str, rules: dict[str, Any]) -> Paste:
@@ -82,6 +108,9 @@ def split(text: str, rules: dict[str, Any]) -> Paste:
         # The message may be cut off, and the code that raises it is there.
         found.append(Message(said["kind"] or "AssertionError", said["text"], CAUSE))
     last = max((i for i, message in enumerate(found) if message.part == LAST), default=-1)
+    if last >= 0 and not found[last].text and frames and frames[-1].code.startswith("assert "):
+        # An assertion without a message says only what it asserts.
+        found[last] = Message(found[last].kind, frames[-1].code.removeprefix("assert "), LAST)
     for i, message in enumerate(found):
         if message.part == LAST and i != last:
             found[i] = Message(message.kind, message.text, EARLIER)
