@@ -2133,3 +2133,82 @@ def maximum_of_tensors():
     x = torch.randn(3, requires_grad=True)
     hinge = torch.maximum(x, torch.zeros(3))
     hinge.sum().backward()
+
+
+@raises(
+    "An old backward hook on a module that returns a dictionary or nested tuples",
+    cause="``register_backward_hook`` sits on one node of the graph, and this module returns several tensors in a "
+    "structure. The hook sees the gradient of one of them, or is not called.",
+    fix="Use ``register_full_backward_hook``, and let the module return a tensor or a flat tuple of tensors: full "
+    "hooks skip dictionaries and nested tuples. To see one gradient, hook the tensor itself: ``y.register_hook(print)``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def module_hook_old_structure():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            return {"logits": self.layer(x)}
+
+    model = Net()
+    model.register_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
+    model(torch.randn(4, 3))["logits"].sum().backward()
+
+
+@mends(module_hook_old_structure)
+def module_hook_on_tensor():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            return {"logits": self.layer(x)}
+
+    logits = Net()(torch.randn(4, 3))["logits"]
+    logits.register_hook(print)
+    logits.sum().backward()
+
+
+@raises(
+    "An old backward hook on a module that returns several tensors",
+    cause="``register_backward_hook`` sits on one node of the graph, and the outputs of this module come from several. "
+    "The hook sees some of the gradients only.",
+    fix="Use ``register_full_backward_hook``: it gets the gradients of all outputs and all inputs.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def module_hook_old_outputs():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return y, y.sin()
+
+    model = Net()
+    model.register_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
+    y, z = model(torch.randn(4, 3))
+    (y + z).sum().backward()
+
+
+@mends(module_hook_old_outputs)
+def module_hook_full_outputs():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return y, y.sin()
+
+    model = Net()
+    model.register_full_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
+    y, z = model(torch.randn(4, 3, requires_grad=True))
+    (y + z).sum().backward()

@@ -966,3 +966,65 @@ def optimizer_of_method():
 def optimizer_of_parameters():
     model = nn.Linear(3, 1)
     torch.optim.Adam(model.parameters())
+
+
+@raises(
+    "Prediction and target of a loss have shapes that broadcast",
+    cause="The prediction has the shape ``(n, 1)`` and the target ``(n,)``. The loss subtracts each target from each "
+    "prediction, so that the gradient pulls all predictions to the mean of the targets. Nothing fails, and the model "
+    "does not learn.",
+    fix="Give both one shape: ``prediction.squeeze(-1)``, or ``target[:, None]``. Assert it: "
+    "``prediction.shape == target.shape``.",
+    see=("cookbook/01_first_steps/broadcasting",),
+    warning=True,
+)
+def target_broadcast():
+    model = nn.Linear(3, 1)
+    x, target = torch.randn(4, 3), torch.randn(4)
+    F.mse_loss(model(x), target).backward()
+
+
+@mends(target_broadcast)
+def target_of_same_shape():
+    model = nn.Linear(3, 1)
+    x, target = torch.randn(4, 3), torch.randn(4)
+    F.mse_loss(model(x).squeeze(-1), target).backward()
+
+
+@raises(
+    "Batch norm in training mode got one value for each channel",
+    cause="In training, batch norm normalizes with the mean and variance of the batch, and one value has no variance. "
+    "The last batch of an epoch has one sample, or a pooled map of one pixel meets a batch of one.",
+    fix="Drop the incomplete batch, ``DataLoader(..., drop_last=True)``, or use a batch of at least two. For "
+    "inference, call ``model.eval()``. To train with one sample, use ``nn.GroupNorm`` or ``nn.LayerNorm``.",
+    see=("guide/training",),
+)
+def batch_norm_of_one():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model(torch.randn(1, 3)).sum().backward()
+
+
+@mends(batch_norm_of_one)
+def batch_norm_of_two():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model(torch.randn(2, 3)).sum().backward()
+
+
+@raises(
+    "A tensor with several elements was turned into a number",
+    cause="``.item()``, ``float(x)`` and ``int(x)`` read one number. The loss still has one value for each sample, "
+    'because of ``reduction="none"``, or the tensor is a batch of metrics.',
+    fix="Reduce it first: ``loss.mean().item()``. For all values, use ``x.tolist()``.",
+    see=("guide/training",),
+)
+def several_to_number():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 1), reduction="none")
+    print(losses.item())
+
+
+@mends(several_to_number)
+def mean_to_number():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 1), reduction="none")
+    print(losses.mean().item())

@@ -2523,3 +2523,39 @@ def backward_in_own_dtype():
 
     x, weight = torch.randn(4, 3, requires_grad=True), torch.randn(3, 2, requires_grad=True)
     Weighted.apply(x, weight).sum().backward()
+
+
+@raises(
+    "ctx.needs_input_grad was indexed beyond the arguments of forward",
+    cause="``ctx.needs_input_grad`` has one entry for each argument of ``forward`` besides ``ctx``, in their order, "
+    "also for those that are no tensors. The index counts something else: ``ctx``, an argument that was removed, or "
+    "the outputs.",
+    fix="Count from the first argument after ``ctx``: ``ctx.needs_input_grad[0]`` is that of ``x`` in "
+    "``forward(ctx, x)``.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def needs_input_grad_index():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output if ctx.needs_input_grad[1] else None
+
+    Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(needs_input_grad_index)
+def needs_input_grad_first():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output if ctx.needs_input_grad[0] else None
+
+    Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
