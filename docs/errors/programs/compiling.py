@@ -1741,7 +1741,7 @@ def compiled_checkpoint_returns():
 
 
 @raises(
-    "A method of a tensor subclass, or of an object unknown to the compiler, was called in compiled code",
+    "A method of an object that the compiler does not know was called in compiled code",
     cause="The compiler traces methods of tensors and of classes written in Python that it can look into. Here it met "
     "an object whose methods it does not know: a subclass with ``__torch_dispatch__`` made by ``as_subclass``, or an "
     "object of an extension in C++.",
@@ -1802,7 +1802,7 @@ def compiled_gradient_of_same_class():
 
 
 @raises(
-    "Compiled code changes one of two inputs that share memory, and a tensor subclass is among them",
+    "Compiled code changes one of two views of a tensor subclass",
     cause="Two inputs are views of one tensor, and the function writes into one of them. The compiler can follow that "
     "for plain tensors, but not for subclasses such as DTensor.",
     fix="Write out of place: ``x = x * 2`` instead of ``x.mul_(2)``. Or pass a copy of one of the two: "

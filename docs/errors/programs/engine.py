@@ -2140,7 +2140,8 @@ def maximum_of_tensors():
     cause="``register_backward_hook`` sits on one node of the graph, and this module returns several tensors in a "
     "structure. The hook sees the gradient of one of them, or is not called.",
     fix="Use ``register_full_backward_hook``, and let the module return a tensor or a flat tuple of tensors: full "
-    "hooks skip dictionaries and nested tuples. To see one gradient, hook the tensor itself: ``y.register_hook(print)``.",
+    "hooks skip dictionaries and nested tuples. To see one gradient, hook the tensor: "
+    "``y.register_hook(print)``.",
     see=("cookbook/02_changing_the_gradient/hooks",),
     warning=True,
 )
