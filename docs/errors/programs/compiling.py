@@ -7,8 +7,12 @@ import warnings
 import torch
 from docs.errors.programs import mends, raises
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import Function
 from torch.library import custom_op
+from torch.nn.attention.flex_attention import flex_attention
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils.checkpoint import checkpoint
 
 
 @raises(
@@ -1673,3 +1677,386 @@ def eager_anomaly():
     torch.compiler.set_stance("force_eager")
     with torch.autograd.set_detect_anomaly(True):
         loss_of(torch.randn(3, requires_grad=True)).backward()
+
+
+@raises(
+    "An operation in compiled code fails, and would fail without the compiler as well",
+    cause="The compiler runs each operation on fake tensors first, and reports whatever it raises. The error itself "
+    "stands behind ``got``: shapes that do not fit, a leaf that is changed in place, tensors on two devices.",
+    fix='Run the function without ``torch.compile``, ``torch.compiler.set_stance("force_eager")``, and fix the error '
+    "that it then raises; look that one up here. Only if it runs, the compiler is at fault.",
+    see=("cookbook/07_compile/torch_compile", "guide/debugging"),
+)
+def compiled_call_fails():
+    @torch.compile(backend="eager")
+    def shifted(x):
+        return x.add_(1).sum()
+
+    shifted(torch.randn(3, requires_grad=True)).backward()
+
+
+@mends(compiled_call_fails)
+def compiled_call_works():
+    @torch.compile(backend="eager")
+    def shifted(x):
+        return (x + 1).sum()
+
+    shifted(torch.randn(3, requires_grad=True)).backward()
+
+
+@raises(
+    "A compiled checkpoint changes something outside of itself",
+    cause="The checkpointed function appends to a list, sets an attribute or counts. Checkpointing runs it twice, and "
+    "the compiler does not know whether the change should happen twice.",
+    fix="Return the value from the checkpointed function, and store it outside: ``y, hidden = checkpoint(block, x, "
+    "use_reentrant=False)``. If the change may be left out in the second run, set "
+    "``torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True``.",
+    see=("cookbook/04_memory/checkpointing", "cookbook/07_compile/graph_breaks"),
+)
+def compiled_checkpoint_side_effect():
+    hidden = []
+
+    def block(x):
+        hidden.append(x)
+        return x.sin()
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return checkpoint(block, x, use_reentrant=False).sum()
+
+    loss(torch.randn(3, requires_grad=True)).backward()
+
+
+@mends(compiled_checkpoint_side_effect)
+def compiled_checkpoint_returns():
+    def block(x):
+        return x.sin(), x
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y, _ = checkpoint(block, x, use_reentrant=False)
+        return y.sum()
+
+    loss(torch.randn(3, requires_grad=True)).backward()
+
+
+@raises(
+    "A method of an object that the compiler does not know was called in compiled code",
+    cause="The compiler traces methods of tensors and of classes written in Python that it can look into. Here it met "
+    "an object whose methods it does not know: a subclass with ``__torch_dispatch__`` made by ``as_subclass``, or an "
+    "object of an extension in C++.",
+    fix="Call the method outside of the compiled function. For a tensor subclass, make it a wrapper with "
+    "``__tensor_flatten__`` and ``__tensor_unflatten__``, which the compiler can take apart. For an extension, wrap "
+    "the call as an operator with ``torch.library.custom_op``. Without ``fullgraph=True`` it is a graph break only.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
+)
+def compiled_subclass_method():
+    class Logged(Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.sin().sum()
+
+    loss(torch.randn(3).as_subclass(Logged))
+
+
+@mends(compiled_subclass_method)
+def compiled_plain_method():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.sin().sum()
+
+    loss(torch.randn(3))
+
+
+@raises(
+    "Compiled code got a gradient of another tensor subclass than it was compiled for",
+    cause="The compiler guesses of what kind the gradients of the outputs will be: the kind of the outputs. Here a "
+    "gradient arrived as a subclass (a DTensor, a nested or quantized tensor) and the output was a plain tensor, or "
+    "the other way round.",
+    fix="Convert the output at the border of the compiled function, so that output and gradient are of one kind: "
+    "``y.full_tensor()`` or ``y.to_local()`` for a DTensor. In a subclass of your own, define "
+    "``__coerce_same_metadata_as_tangent__``.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_gradient_of_other_class():
+    @torch.compile(backend="aot_eager")
+    def doubled(x):
+        return 2 * x
+
+    y = doubled(torch.randn(3, requires_grad=True))
+    y.backward(TwoTensor(torch.ones(3), torch.ones(3)))
+
+
+@mends(compiled_gradient_of_other_class)
+def compiled_gradient_of_same_class():
+    @torch.compile(backend="aot_eager")
+    def doubled(x):
+        return 2 * x
+
+    y = doubled(torch.randn(3, requires_grad=True))
+    y.backward(torch.ones(3))
+
+
+@raises(
+    "Compiled code changes one of two views of a tensor subclass",
+    cause="Two inputs are views of one tensor, and the function writes into one of them. The compiler can follow that "
+    "for plain tensors, but not for subclasses such as DTensor.",
+    fix="Write out of place: ``x = x * 2`` instead of ``x.mul_(2)``. Or pass a copy of one of the two: "
+    "``step(x.clone(), y)``.",
+    see=("cookbook/04_memory/in_place",),
+)
+def compiled_aliases_of_subclass():
+    @torch.compile(backend="aot_eager")
+    def step(x, y):
+        x.mul_(2)
+        return x + y
+
+    both = TwoTensor(torch.randn(4), torch.randn(4))
+    step(both[:2], both[1:3])
+
+
+@mends(compiled_aliases_of_subclass)
+def compiled_out_of_place():
+    @torch.compile(backend="aot_eager")
+    def step(x, y):
+        return x * 2 + y
+
+    both = TwoTensor(torch.randn(4), torch.randn(4))
+    step(both[:2], both[1:3])
+
+
+@raises(
+    "Tensors of two fake modes met",
+    cause="Each ``FakeTensorMode`` makes fake tensors of its own, and one operation takes those of one mode only. Two "
+    "modes were opened, or an export or a compilation ran inside of a mode that was open.",
+    fix="Make all tensors under one mode: ``mode = FakeTensorMode()``, and ``with mode:`` each time. Leave the mode "
+    "before you call ``torch.compile`` or ``torch.export``, which open their own.",
+    see=("cookbook/07_compile/export",),
+)
+def fake_modes_mixed():
+    with FakeTensorMode():
+        x = torch.randn(3)
+    with FakeTensorMode():
+        weight = torch.randn(3)
+    x * weight
+
+
+@mends(fake_modes_mixed)
+def fake_mode_shared():
+    mode = FakeTensorMode()
+    with mode:
+        x = torch.randn(3)
+    with mode:
+        weight = torch.randn(3)
+    x * weight
+
+
+@raises(
+    "torch.jit.script met torch.autograd.grad with tensors that are not in lists",
+    cause="TorchScript has no overloads for a single tensor here: outputs and inputs are lists.",
+    fix="Write ``torch.autograd.grad([y], [x])[0]``; its type is ``Optional[Tensor]``, so check it for ``None``. Or "
+    "compile with ``torch.compile`` and ``torch.func.grad``; ``torch.jit`` is deprecated.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def scripted_grad_of_tensor():
+    @torch.jit.script
+    def slope(x):
+        return torch.autograd.grad(x.sin().sum(), x)
+
+
+@mends(scripted_grad_of_tensor)
+def scripted_grad_of_list():
+    @torch.jit.script
+    def slope(x):
+        return torch.autograd.grad([x.sin().sum()], [x])
+
+    slope(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A module with backward hooks was traced",
+    cause="``torch.jit.trace`` records the forward only, and would lose the hooks of the module silently.",
+    fix="Remove the hooks before you trace: keep the handle, ``handle = layer.register_full_backward_hook(...)``, and "
+    "call ``handle.remove()``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def traced_with_hooks():
+    layer = nn.Linear(3, 1)
+    layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    torch.jit.trace(layer, torch.randn(4, 3))
+
+
+@mends(traced_with_hooks)
+def traced_without_hooks():
+    layer = nn.Linear(3, 1)
+    handle = layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
+    handle.remove()
+    torch.jit.trace(layer, torch.randn(4, 3))
+
+
+@raises(
+    "torch.fx traced an if on a tensor",
+    cause="``torch.fx.symbolic_trace`` runs the function on placeholders without values, so an ``if``, a ``while``, a "
+    "loop over a tensor or ``len(x)`` has nothing to decide by.",
+    fix="Choose for each element with ``torch.where(condition, a, b)``. Where the branch depends on the configuration "
+    "and not on the data, hide the module with a ``Tracer`` whose ``is_leaf_module`` returns True for it. "
+    "``torch.export`` and ``torch.compile`` know more of Python.",
+    see=("cookbook/07_compile/export", "cookbook/07_compile/graph_breaks"),
+)
+def fx_traced_branch():
+    def leaky(x):
+        if x.sum() > 0:
+            return x
+        return 0.1 * x
+
+    torch.fx.symbolic_trace(leaky)
+
+
+@mends(fx_traced_branch)
+def fx_traced_where():
+    def leaky(x):
+        return torch.where(x.sum() > 0, x, 0.1 * x)
+
+    torch.fx.symbolic_trace(leaky)
+
+
+@raises(
+    "A module that computes a gradient was exported to ONNX",
+    cause="ONNX has no gradients. The module calls ``torch.autograd.grad`` (forces from an energy, a Jacobian, "
+    "guidance), so the trace holds operators of a backward, such as ``select_backward``, which have no counterpart.",
+    fix="Export the part without the gradient, and compute the gradient outside. Where the result is the gradient, "
+    "write its formula with ordinary operations, or run the model with ``torch.export``, which keeps these operators.",
+    see=("cookbook/07_compile/export",),
+)
+def onnx_of_gradient():
+    class Force(nn.Module):
+        def forward(self, x):
+            energy = x[0].sin().sum()
+            return torch.autograd.grad(energy, x)[0]
+
+    example = torch.randn(3, requires_grad=True)
+    torch.onnx.export(Force(), (example,), io.BytesIO(), dynamo=False)
+
+
+@mends(onnx_of_gradient)
+def exported_gradient():
+    class Force(nn.Module):
+        def forward(self, x):
+            energy = x[0].sin().sum()
+            return torch.autograd.grad(energy, x)[0]
+
+    example = torch.randn(3, requires_grad=True)
+    torch.export.export(Force(), (example,))
+
+
+@raises(
+    "flex_attention was differentiated on the CPU",
+    cause="On the CPU, ``flex_attention`` has a forward only, compiled or not.",
+    fix="Train on a GPU. On the CPU, write the attention with ``torch.softmax`` and matrix products, or use "
+    "``F.scaled_dot_product_attention`` with a mask; for inference, run ``flex_attention`` under ``torch.no_grad()``.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def flex_attention_on_cpu():
+    query = torch.randn(1, 2, 16, 16, requires_grad=True)
+    flex_attention(query, query, query).sum().backward()
+
+
+@mends(flex_attention_on_cpu)
+def dot_product_attention_on_cpu():
+    query = torch.randn(1, 2, 16, 16, requires_grad=True)
+    nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
+
+
+@raises(
+    "A fake kernel asked for the value of a tensor",
+    cause="A fake kernel tells the shape of the result without computing it, and its inputs have no values. This one "
+    "calls ``.item()``, ``int()`` or ``.tolist()``, because the size of the result depends on the data.",
+    fix="Declare a size that is not known: ``size = torch.library.get_ctx().new_dynamic_size()``, and return "
+    "``x.new_empty(size)``. If the size is known from the arguments, compute it from shapes and numbers only.",
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def fake_kernel_reads_value():
+    @custom_op("cookbook::head", mutates_args=())
+    def head(x: Tensor) -> Tensor:
+        return x[: int(x.sum())].clone()
+
+    @head.register_fake
+    def _(x):
+        return x.new_empty(int(x.sum()))
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def total(x):
+        return head(x).sum()
+
+    total(torch.ones(3))
+
+
+@mends(fake_kernel_reads_value)
+def fake_kernel_with_dynamic_size():
+    @custom_op("cookbook::head", mutates_args=())
+    def head(x: Tensor) -> Tensor:
+        return x[: int(x.sum())].clone()
+
+    @head.register_fake
+    def _(x):
+        return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def total(x):
+        return head(x).sum()
+
+    total(torch.ones(3))
+
+
+@raises(
+    "The backward of a compiled custom operator returns a gradient of the wrong shape",
+    cause="While it compiles, the compiler knows the shape of the operator's result from the fake kernel alone. Either "
+    "the fake kernel returns another shape than the operator, or the function given to ``register_autograd`` returns a "
+    "gradient whose shape is not that of the input.",
+    fix="Run ``torch.library.opcheck`` on the operator with a real input: it compares the fake kernel with the "
+    "operator. If that passes, print the shape of the gradient in the backward, and sum it to the shape of the input.",
+    see=("cookbook/06_beyond_autograd/custom_operator", "check:opcheck"),
+)
+def fake_shape_in_backward():
+    @custom_op("cookbook::cube", mutates_args=())
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+    @cube.register_fake
+    def _(x):
+        return x.new_empty(x.shape[0] + 1)
+
+    def keep(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    cube.register_autograd(lambda ctx, grad: 3 * grad, setup_context=keep)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        return cube(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(fake_shape_in_backward)
+def fake_shape_of_input():
+    @custom_op("cookbook::cube", mutates_args=())
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+    cube.register_fake(torch.empty_like)
+
+    def keep(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    cube.register_autograd(lambda ctx, grad: 3 * ctx.saved_tensors[0] ** 2 * grad, setup_context=keep)
+
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def loss(x):
+        return cube(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))

@@ -3,14 +3,19 @@
 The programs run as the only process of their group, with gloo: what is said here is the same with more of them.
 """
 
+import copy
+
 import torch
 import torch.distributed as dist
 from docs.errors.programs import mends, raises
 from torch import nn
 from torch.autograd import Function
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -436,3 +441,703 @@ def fsdp_tensor_returned():
     fully_shard(model, mesh=mesh)
     _, hidden = model(torch.randn(4, 3))
     hidden.square().sum().backward()
+
+
+@raises(
+    "FSDP flattens frozen and trainable parameters into one tensor",
+    cause="``FullyShardedDataParallel`` flattens all parameters of a unit into one parameter, which either requires "
+    "grad or does not. With ``use_orig_params=False``, a unit that is partly frozen (LoRA, adapters, a frozen backbone "
+    "with a new head) does not fit.",
+    fix="Pass ``use_orig_params=True`` (``fsdp_use_orig_params: true`` for accelerate): each original parameter then "
+    "keeps its own ``requires_grad``. Otherwise wrap so that each unit is frozen as a whole or trained as a whole. "
+    "``fully_shard`` (FSDP2) does not flatten.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_partly_frozen():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    model[0].requires_grad_(False)
+    FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=False)
+
+
+@mends(fsdp_partly_frozen)
+def fsdp_partly_frozen_allowed():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    model[0].requires_grad_(False)
+    FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
+
+
+@raises(
+    "FSDP flattens parameters of two dtypes into one tensor",
+    cause="``FullyShardedDataParallel`` flattens all parameters of a unit into one tensor, which has one dtype. Here "
+    "some are ``float32`` and others ``bfloat16``: a base model in half precision with adapters or norms in full "
+    "precision.",
+    fix="Give all parameters one dtype before you wrap: ``model.to(torch.float32)``, and let "
+    "``MixedPrecision(param_dtype=torch.bfloat16)`` cast them for the computation. ``use_orig_params=True`` does not "
+    "help here.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_two_dtypes():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3).bfloat16(), nn.Linear(3, 1))
+    FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+
+
+@mends(fsdp_two_dtypes)
+def fsdp_one_dtype():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3).bfloat16(), nn.Linear(3, 1)).to(torch.float32)
+    FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+
+
+@raises(
+    "A parameter of an FSDP model was replaced by one of another shape",
+    cause="With ``use_orig_params=True``, FSDP copies parameters that you replaced back into its flat tensor, whose "
+    "sizes were fixed when the model was wrapped. Here the new parameter has another number of elements: a layer was "
+    "exchanged, or an embedding was resized, after wrapping.",
+    fix="Change the architecture before you wrap the model: load the weights, resize the embedding, then call "
+    "``FullyShardedDataParallel``. In a training step, write into a parameter with ``copy_``, of the same shape.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_parameter_replaced():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    net = nn.Sequential(nn.Linear(3, 1))
+    model = FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=True)
+    net[0].weight = nn.Parameter(torch.randn(1, 5))
+    model(torch.randn(4, 5)).sum().backward()
+
+
+@mends(fsdp_parameter_replaced)
+def fsdp_parameter_replaced_before():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    net = nn.Sequential(nn.Linear(3, 1))
+    net[0].weight = nn.Parameter(torch.randn(1, 5))
+    model = FullyShardedDataParallel(net, device_id=torch.device("cpu"), use_orig_params=True)
+    model(torch.randn(4, 5)).sum().backward()
+
+
+@raises(
+    "An FSDP submodule ran before the root of the model",
+    cause="The first forward decides which FSDP module is the root. A wrapped submodule was called alone first, so it "
+    "took itself for the root, and then the whole model ran.",
+    fix="Run the whole model first: ``model(x)``, not ``model.encoder(x)``. If only a part is needed, make a "
+    "method of the outer module's ``forward`` choose it.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_submodule_first():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    cpu = torch.device("cpu")
+    encoder = FullyShardedDataParallel(nn.Linear(3, 3), device_id=cpu)
+    model = FullyShardedDataParallel(nn.Sequential(encoder, nn.Linear(3, 1)), device_id=cpu)
+    encoder(torch.randn(4, 3))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp_submodule_first)
+def fsdp_root_first():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    cpu = torch.device("cpu")
+    encoder = FullyShardedDataParallel(nn.Linear(3, 3), device_id=cpu)
+    model = FullyShardedDataParallel(nn.Sequential(encoder, nn.Linear(3, 1)), device_id=cpu)
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "summon_full_params was entered during the forward or backward of an FSDP model",
+    cause="FSDP gathers and frees the parameters itself while a forward or a backward runs. "
+    "``summon_full_params`` gathers them too, and cannot do so inside.",
+    fix="Call ``summon_full_params`` between iterations, around what reads or writes parameters. Inside ``forward``, "
+    "the parameters of the running module are already whole.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_summoned_inside():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            with FullyShardedDataParallel.summon_full_params(model):
+                penalty = self.layer.weight.square().sum()
+            return self.layer(x).sum() + penalty
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = FullyShardedDataParallel(Net(), device_id=torch.device("cpu"))
+    model(torch.randn(4, 3)).backward()
+
+
+@mends(fsdp_summoned_inside)
+def fsdp_read_inside():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x):
+            penalty = self.layer.weight.square().sum()
+            return self.layer(x).sum() + penalty
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = FullyShardedDataParallel(Net(), device_id=torch.device("cpu"))
+    model(torch.randn(4, 3)).backward()
+
+
+@raises(
+    "FSDP was given a parameter without dimensions",
+    cause="FSDP divides the first dimension of each parameter among the processes. A scalar, such as a temperature or "
+    "a gate, has none.",
+    fix="Make it a vector with one element: ``nn.Parameter(torch.ones(1))``. Broadcasting does the rest. Or leave it "
+    "out with ``ignored_params``, and average its gradient yourself.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_scalar_parameter():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = nn.Parameter(torch.tensor(1.0))
+
+        def forward(self, x):
+            return self.factor * x
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(Scale(), mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp_scalar_parameter)
+def fsdp_vector_parameter():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = nn.Parameter(torch.ones(1))
+
+        def forward(self, x):
+            return self.factor * x
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(Scale(), mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "Tied parameters are in two FSDP2 groups",
+    cause="Each call of ``fully_shard`` manages its parameters alone. Here an embedding and an output layer share a "
+    "weight and were sharded in two calls, so two groups would gather and free the same parameter.",
+    fix="Shard the modules that share the weight in one call: ``fully_shard([model.embedding, model.head])``. Or shard "
+    "neither of them, so that both fall to the root.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_tied_apart():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    model[1].weight = model[0].weight
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(torch.tensor([1, 2])).sum().backward()
+
+
+@mends(fsdp_tied_apart)
+def fsdp_tied_together():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False))
+    model[1].weight = model[0].weight
+    fully_shard([model[0], model[1]], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(torch.tensor([1, 2])).sum().backward()
+
+
+@raises(
+    "An FSDP2 submodule ran before the root of the model",
+    cause="The first forward decides which module is the root, and sets up the others from there. Here a submodule "
+    "that was given to ``fully_shard`` was called alone first.",
+    fix="Run the root module first: ``model(x)`` before ``model.encoder(x)``. A submodule that always runs alone is a "
+    "model of its own: do not put it under the ``fully_shard`` of another.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_submodule_first():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model[0](torch.randn(4, 3))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp2_submodule_first)
+def fsdp2_root_first():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(torch.randn(4, 3)).sum().backward()
+    model[0](torch.randn(4, 3))
+
+
+@raises(
+    "The parameters of one FSDP2 module have two dtypes",
+    cause="FSDP2 gathers all trainable parameters of a module in one communication, so they need one dtype. Here some "
+    "are ``float32`` and others ``bfloat16``, for example adapters in full precision on a model in half precision.",
+    fix="Give the parameters one dtype before ``fully_shard``: ``model.to(torch.float32)`` with "
+    "``mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)``. Otherwise call ``fully_shard`` on the modules of "
+    "each dtype apart.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_two_dtypes():
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base, self.adapter = nn.Linear(3, 3).bfloat16(), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.base(x.bfloat16()) + self.adapter(x)
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(Adapted(), mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp2_two_dtypes)
+def fsdp2_one_dtype():
+    class Adapted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.base, self.adapter = nn.Linear(3, 3).bfloat16(), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.base(x) + self.adapter(x)
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(Adapted().to(torch.float32), mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "An FSDP2 model was deep-copied",
+    cause="The parameters, their shards and the hooks of a ``fully_shard``-ed module belong together, and a copy would "
+    "share some of them. An averaged model (EMA) or a reference model is often made so.",
+    fix="Copy the model before ``fully_shard``, and shard the copy too: ``copy.deepcopy(model)``, then "
+    "``fully_shard(average)``. Afterwards, exchange weights by ``state_dict()``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_copied():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(nn.Linear(3, 1), mesh=init_device_mesh("cpu", (1,)))
+    copy.deepcopy(model)
+
+
+@mends(fsdp2_copied)
+def fsdp2_copied_before():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh, model = init_device_mesh("cpu", (1,)), nn.Linear(3, 1)
+    average = copy.deepcopy(model)
+    fully_shard(model, mesh=mesh)
+    fully_shard(average, mesh=mesh)
+
+
+@raises(
+    "Parameters of an FSDP2 model are still on the meta device",
+    cause='The model was made under ``torch.device("meta")``, so its parameters have no values, and nothing gave '
+    "them some before the first forward.",
+    fix='Call ``model.to_empty(device="cuda")`` after ``fully_shard``, and then initialize or load the weights. '
+    "``to_empty`` leaves random memory in parameters and buffers alike, so set the buffers too.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_on_meta():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with torch.device("meta"):
+        model = nn.Linear(3, 1)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp2_on_meta)
+def fsdp2_materialized():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    with torch.device("meta"):
+        model = nn.Linear(3, 1)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    model.to_empty(device="cpu")
+    model.reset_parameters()
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "fully_shard was given a ModuleList",
+    cause="FSDP2 gathers the parameters in a hook around ``forward``, and a ``ModuleList`` has no forward that runs.",
+    fix="Call ``fully_shard`` on each element, ``for block in model.blocks: fully_shard(block)``, and on the model "
+    "that holds the list.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_of_list():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    blocks = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+    fully_shard(blocks, mesh=init_device_mesh("cpu", (1,)))
+
+
+@mends(fsdp2_of_list)
+def fsdp2_of_elements():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    blocks = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+    for block in blocks:
+        fully_shard(block, mesh=init_device_mesh("cpu", (1,)))
+
+
+@raises(
+    "The output of an FSDP2 module is a view, and may lose its backward hook",
+    cause="FSDP2 gathers the parameters for backward by a hook on the output of ``forward``. The output is a view, and "
+    "an operation in place on it, such as ``x += y``, gives it another node in the graph and drops the hook.",
+    fix="Write the operation on the output out of place, ``x = x + y``, or return a copy: ``return out.clone()``. If "
+    "nothing writes into the output, the gradients are right and you can ignore the warning.",
+    see=("cookbook/08_distributed/data_parallel", "cookbook/04_memory/in_place"),
+    warning=True,
+)
+def fsdp2_returns_view():
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 4)
+
+        def forward(self, x):
+            return self.layer(x).view(-1, 2, 2)
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(Heads(), mesh=init_device_mesh("cpu", (1,)))
+    heads = model(torch.randn(4, 3))
+    heads += 1
+    heads.sum().backward()
+
+
+@mends(fsdp2_returns_view)
+def fsdp2_returns_copy():
+    class Heads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 4)
+
+        def forward(self, x):
+            return self.layer(x).view(-1, 2, 2).clone()
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(Heads(), mesh=init_device_mesh("cpu", (1,)))
+    heads = model(torch.randn(4, 3))
+    heads += 1
+    heads.sum().backward()
+
+
+@raises(
+    "FSDP2 was given a parameter that is not contiguous",
+    cause="FSDP2 cuts each parameter into contiguous shards. This one is a transposed or otherwise strided tensor: a "
+    "weight that was made as ``other.T``, loaded transposed, or converted to ``channels_last``.",
+    fix="Make it contiguous before ``fully_shard``: ``layer.weight = nn.Parameter(weight.T.contiguous())``, or "
+    "``model.to(memory_format=torch.contiguous_format)``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_not_contiguous():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 4)
+    model.weight = nn.Parameter(torch.randn(3, 4).T)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+
+
+@mends(fsdp2_not_contiguous)
+def fsdp2_contiguous():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 4)
+    model.weight = nn.Parameter(torch.randn(3, 4).T.contiguous())
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+
+
+@raises(
+    "Gradient clipping got parameters on two device meshes",
+    cause="Tensor parallelism and FSDP2 are combined, so some parameters are sharded over both dimensions of the mesh "
+    "and others over one only. Clipping stacks the norms of all of them, which one operation cannot do.",
+    fix="Clip the parameters of each mesh apart: group them by ``parameter.device_mesh``, compute "
+    "``get_total_norm`` of each group, combine the norms, and scale. Or distribute the remaining layers as well, so "
+    "that all parameters have one mesh.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def clipped_on_two_meshes():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))
+    parallelize_module(model, mesh["tp"], {"1": ColwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    model(torch.randn(3, 4)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
+@mends(clipped_on_two_meshes)
+def clipped_mesh_by_mesh():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    model = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))
+    parallelize_module(model, mesh["tp"], {"1": ColwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+    model(torch.randn(3, 4)).sum().backward()
+    meshes = {parameter.device_mesh for parameter in model.parameters()}
+    groups = [[p for p in model.parameters() if p.device_mesh == each] for each in meshes]
+    norms = [nn.utils.get_total_norm([p.grad for p in group]).full_tensor() for group in groups]
+    total = torch.stack(norms).norm()
+    for group in groups:
+        nn.utils.clip_grads_with_norm_(group, 1.0, total)
+
+
+@raises(
+    "An operation got DTensors on two device meshes",
+    cause="A DTensor belongs to a mesh of devices, and an operation takes tensors of one mesh only. Here one was made "
+    "on a mesh with one dimension and the other on a mesh with two, or by two calls of ``init_device_mesh``.",
+    fix="Make both on the same mesh, from one ``init_device_mesh``: a tensor that is not sharded over the second "
+    "dimension gets ``Replicate()`` there.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def dtensors_on_two_meshes():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh, data = init_device_mesh("cpu", (1, 1)), init_device_mesh("cpu", (1,))
+    weight = distribute_tensor(torch.randn(4, 4), mesh, [Replicate(), Shard(0)]).requires_grad_()
+    x = distribute_tensor(torch.randn(4, 4), data, [Shard(0)])
+    (x * weight).sum().backward()
+
+
+@mends(dtensors_on_two_meshes)
+def dtensors_on_one_mesh():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1))
+    weight = distribute_tensor(torch.randn(4, 4), mesh, [Replicate(), Shard(0)]).requires_grad_()
+    x = distribute_tensor(torch.randn(4, 4), mesh, [Shard(0), Replicate()])
+    (x * weight).sum().backward()
+
+
+@raises(
+    "distribute_tensor was given a result of an operation",
+    cause="``distribute_tensor`` makes a new leaf from values, without a gradient to what it was given. It refuses a "
+    "result of an operation, whose gradient would be lost silently.",
+    fix="Use ``DTensor.from_local(x, mesh, [Replicate()])`` for an activation: it is differentiable. "
+    "``distribute_tensor`` is for parameters, before training.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def result_distributed():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    hidden = nn.Linear(3, 3)(torch.randn(4, 3))
+    x = distribute_tensor(hidden, mesh, [Replicate()])
+    x.sum().backward()
+
+
+@mends(result_distributed)
+def result_from_local():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    hidden = nn.Linear(3, 3)(torch.randn(4, 3))
+    x = DTensor.from_local(hidden, mesh, [Replicate()])
+    x.sum().backward()
+
+
+@raises(
+    "parallelize_module came after fully_shard",
+    cause="Tensor parallelism distributes the parameters of a layer, and FSDP2 shards what is there. Here FSDP2 came "
+    "first, so the parameters are already DTensors on another mesh.",
+    fix="Call ``parallelize_module`` first and ``fully_shard`` afterwards, both with dimensions of one mesh: "
+    '``mesh["tp"]`` and ``mesh["dp"]``.',
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def parallelized_after_sharding():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    fully_shard(model, mesh=mesh["dp"])
+    parallelize_module(model, mesh["tp"], {"1": ColwiseParallel()})
+
+
+@mends(parallelized_after_sharding)
+def parallelized_before_sharding():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    parallelize_module(model, mesh["tp"], {"1": ColwiseParallel()})
+    fully_shard(model, mesh=mesh["dp"])
+
+
+@raises(
+    "The gradients of a DDP model have another memory layout than its buckets",
+    cause="DDP made its buckets for the strides that the parameters had when it wrapped the model. The gradients have "
+    "others: the model was converted to ``channels_last`` afterwards, or a weight is a transposed tensor. The "
+    "gradients are right; each step copies them once more.",
+    fix="Convert the model before you wrap it: ``model.to(memory_format=torch.channels_last)``, then "
+    "``DistributedDataParallel(model)``. In a backward of your own, return the gradient of a weight with the strides "
+    "of the weight.",
+    see=("cookbook/08_distributed/data_parallel",),
+    warning=True,
+)
+def ddp_layout_changed():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    net = nn.Conv2d(3, 3, 1)
+    model = DistributedDataParallel(net)
+    net.to(memory_format=torch.channels_last)
+    images = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    model(images).sum().backward()
+
+
+@mends(ddp_layout_changed)
+def ddp_layout_first():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    net = nn.Conv2d(3, 3, 1).to(memory_format=torch.channels_last)
+    model = DistributedDataParallel(net)
+    images = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    model(images).sum().backward()
+
+
+@raises(
+    "A communication hook of DDP returned a tensor instead of a future",
+    cause="DDP starts the communication of a bucket and goes on with backward, so a hook returns a "
+    "``torch.futures.Future`` for the reduced bucket, not the tensor itself.",
+    fix="Return the future of an asynchronous collective, "
+    "``dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda f: f.value()[0])``, or wrap a finished "
+    "tensor: ``future = torch.futures.Future(); future.set_result(tensor)``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def ddp_hook_returns_tensor():
+    def average(state, bucket):
+        dist.all_reduce(bucket.buffer())
+        return bucket.buffer() / dist.get_world_size()
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model.register_comm_hook(None, average)
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(ddp_hook_returns_tensor)
+def ddp_hook_returns_future():
+    def average(state, bucket):
+        work = dist.all_reduce(bucket.buffer() / dist.get_world_size(), async_op=True)
+        return work.get_future().then(lambda future: future.value()[0])
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model.register_comm_hook(None, average)
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "A DDP model got a second communication hook",
+    cause="A DDP model has one communication hook, which replaces the all-reduce. One is registered already, perhaps "
+    "by a trainer or a compressing optimizer.",
+    fix="Register one hook, once after wrapping. To combine compression with another hook, wrap one in the other: "
+    "``default_hooks.fp16_compress_wrapper(powerSGD_hook)``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def ddp_two_hooks():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    model.register_comm_hook(None, default_hooks.allreduce_hook)
+
+
+@mends(ddp_two_hooks)
+def ddp_one_hook():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+@raises(
+    "An attribute of the wrapped model was asked of DDP",
+    cause="``DistributedDataParallel`` is a module of its own. Your model, with its layers, parameters and methods, is "
+    "its attribute ``module``.",
+    fix="Write ``model.module.weight`` instead of ``model.weight``. For anything that should take part in the "
+    "gradient, go through ``model(...)``: what you call on ``model.module`` directly is not averaged across processes.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def ddp_attribute():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model(torch.randn(4, 3)).sum().backward()
+    model.weight.grad.norm()
+
+
+@mends(ddp_attribute)
+def ddp_attribute_of_module():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model(torch.randn(4, 3)).sum().backward()
+    model.module.weight.grad.norm()
+
+
+@raises(
+    "backward was called with create_graph=True on an FSDP model",
+    cause="With ``create_graph=True``, the gradients of the parameters have a graph of their own. "
+    "``FullyShardedDataParallel`` reduces and shards gradients in a hook that does not record, so it refuses them.",
+    fix="Call ``backward()`` without ``create_graph=True``. A penalty on the gradient with respect to the input works "
+    "with ``fully_shard`` (FSDP2): compute it with ``torch.autograd.grad(..., create_graph=True)``, gather the "
+    "parameters again with ``unshard()``, and call ``backward()`` once. Terms that differentiate the gradients of "
+    "parameters need a model that is not sharded.",
+    see=("cookbook/05_higher_order/double_backward",),
+)
+def fsdp_create_graph():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    model = FullyShardedDataParallel(net, device_id=torch.device("cpu"))
+    model(torch.randn(4, 3)).square().sum().backward(create_graph=True)
+
+
+@mends(fsdp_create_graph)
+def fsdp2_input_penalty():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    x = torch.randn(4, 3, requires_grad=True)
+    loss = model(x).square().sum()
+    (slope,) = torch.autograd.grad(loss, x, create_graph=True)
+    model.unshard()
+    (loss + slope.square().sum()).backward()
+
+
+@raises(
+    "An ordinary checkpoint was loaded into an FSDP2 model",
+    cause="The parameters of a ``fully_shard``-ed model are DTensors, and ``load_state_dict`` copies into them. The "
+    "checkpoint holds ordinary tensors: it was saved from a model that was not sharded.",
+    fix="Load it with ``set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))`` from "
+    "``torch.distributed.checkpoint.state_dict``, or load the weights before ``fully_shard``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_full_checkpoint():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    state = nn.Linear(3, 1).state_dict()
+    model = fully_shard(nn.Linear(3, 1), mesh=init_device_mesh("cpu", (1,)))
+    model.load_state_dict(state)
+
+
+@mends(fsdp2_full_checkpoint)
+def fsdp2_full_checkpoint_distributed():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    state = nn.Linear(3, 1).state_dict()
+    model = fully_shard(nn.Linear(3, 1), mesh=init_device_mesh("cpu", (1,)))
+    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
+
+
+@raises(
+    "A lazy layer was given to FSDP2 before it had run",
+    cause="The parameters of a lazy module (``nn.LazyLinear``) have no shape before the first forward, so FSDP2 cannot "
+    "shard them.",
+    fix="Run one forward with an example before ``fully_shard``: ``model(example)``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_of_lazy():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = fully_shard(nn.LazyLinear(1), mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp2_of_lazy)
+def fsdp2_of_initialized():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.LazyLinear(1)
+    model(torch.randn(4, 3))
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()

@@ -1,6 +1,7 @@
 """Running backward."""
 
 import copy
+import pickle
 from collections import OrderedDict
 
 import torch
@@ -8,6 +9,7 @@ from docs.errors.programs import mends, raises
 from torch import nn
 from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 
@@ -2024,3 +2026,190 @@ def one_name_given():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
     torch.autograd.backward(y, grad_tensors=torch.ones(3))
+
+
+@raises(
+    "An option of an operation requires grad, and the operation has no derivative for it",
+    cause="The operation treats this argument as a constant: the class weights of a loss, a target, the running "
+    "statistics of batch norm. Here it requires grad, mostly because it was computed from parameters or made an "
+    "``nn.Parameter``.",
+    fix="Detach the argument, if it should stay constant: ``weight=weight.detach()``. If it should be learned, write "
+    "the formula with operations that have a gradient: ``(weight[target] * loss_per_sample).mean()`` with "
+    '``reduction="none"``.',
+    see=("guide/graph",),
+)
+def constant_requires_grad():
+    logits = torch.randn(3, 4, requires_grad=True)
+    weight = torch.rand(4, requires_grad=True)
+    F.cross_entropy(logits, torch.tensor([0, 1, 2]), weight=weight).backward()
+
+
+@mends(constant_requires_grad)
+def constant_weighted_by_hand():
+    logits = torch.randn(3, 4, requires_grad=True)
+    weight = torch.rand(4, requires_grad=True)
+    target = torch.tensor([0, 1, 2])
+    losses = F.cross_entropy(logits, target, reduction="none")
+    (weight[target] * losses).mean().backward()
+
+
+@raises(
+    "A node of the graph was pickled",
+    cause="``grad_fn`` and hooks live in the engine of this process and cannot be written to a file or sent to another "
+    "process. Something that you save or send holds one: an object that keeps ``loss.grad_fn``, a partial of it, or a "
+    "module that stores a node.",
+    fix="Save values instead of the graph: ``loss.item()``, ``x.detach()``. Delete the attribute that holds the node "
+    "before you save or start workers, or name it in ``__getstate__``.",
+    see=("guide/graph",),
+)
+def node_pickled():
+    x = torch.randn(3, requires_grad=True)
+    loss = x.square().sum()
+    pickle.dumps({"loss": loss.item(), "node": loss.grad_fn})
+
+
+@mends(node_pickled)
+def value_pickled():
+    x = torch.randn(3, requires_grad=True)
+    loss = x.square().sum()
+    pickle.dumps({"loss": loss.item(), "node": loss.grad_fn.name()})
+
+
+@raises(
+    "A tensor that requires grad was handed to another library by DLPack",
+    cause="DLPack shares the memory of a tensor with NumPy, JAX or CuPy, which do not know its graph. PyTorch refuses, "
+    "because the gradient would stop there silently.",
+    fix="Detach it, if the other library only reads it: ``jax.dlpack.from_dlpack(x.detach())``. If its result should "
+    "have a gradient, call the library in the ``forward`` of a Function and give the gradient in ``backward``.",
+    see=("cookbook/06_beyond_autograd/scipy_functions",),
+)
+def exported_by_dlpack():
+    x = torch.randn(3, requires_grad=True)
+    torch.from_dlpack(x.__dlpack__())
+
+
+@mends(exported_by_dlpack)
+def detached_for_dlpack():
+    x = torch.randn(3, requires_grad=True)
+    torch.from_dlpack(x.detach().__dlpack__())
+
+
+@raises(
+    "Data of another device or layout was assigned to .data of a tensor",
+    cause="Assigning ``.data`` exchanges the memory of a tensor and keeps everything else, also what the graph knows "
+    "of it. The new tensor is of another kind: on another sort of device, sparse, quantized, or of a subclass.",
+    fix="Replace the parameter instead of its data: ``module.weight = nn.Parameter(new)``, and make the optimizer "
+    "after that. To move a model, call ``model.to(device)`` before the optimizer is made; for a device where that "
+    "fails (XLA, meta), set ``torch.__future__.set_overwrite_module_params_on_conversion(True)``.",
+    see=("guide/training",),
+)
+def data_of_other_kind():
+    layer = nn.Linear(3, 1)
+    layer.weight.data = torch.randn(1, 3, device="meta")
+
+
+@mends(data_of_other_kind)
+def parameter_of_other_kind():
+    layer = nn.Linear(3, 1)
+    layer.weight = nn.Parameter(torch.randn(1, 3, device="meta"))
+
+
+@raises(
+    "Python asked whether a tensor with several elements is true",
+    cause="``if``, ``while``, ``and``, ``or``, ``not``, Python's ``max`` and ``min``, ``x in list`` and a comparison "
+    "such as ``a < b < c`` need one True or False, and the tensor has one for each element.",
+    fix="Reduce the condition, ``if (x > 0).all():``, or choose for each element: ``torch.where(x > 0, a, b)``, "
+    "``torch.maximum(a, b)``, ``(a < b) & (b < c)``. Their gradients flow to the elements that were chosen.",
+    see=("guide/graph",),
+)
+def truth_of_tensor():
+    x = torch.randn(3, requires_grad=True)
+    hinge = max(x, torch.zeros(3))
+    hinge.sum().backward()
+
+
+@mends(truth_of_tensor)
+def maximum_of_tensors():
+    x = torch.randn(3, requires_grad=True)
+    hinge = torch.maximum(x, torch.zeros(3))
+    hinge.sum().backward()
+
+
+@raises(
+    "An old backward hook on a module that returns a dictionary or nested tuples",
+    cause="``register_backward_hook`` sits on one node of the graph, and this module returns several tensors in a "
+    "structure. The hook sees the gradient of one of them, or is not called.",
+    fix="Use ``register_full_backward_hook``, and let the module return a tensor or a flat tuple of tensors: full "
+    "hooks skip dictionaries and nested tuples. To see one gradient, hook the tensor: "
+    "``y.register_hook(print)``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def module_hook_old_structure():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            return {"logits": self.layer(x)}
+
+    model = Net()
+    model.register_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
+    model(torch.randn(4, 3))["logits"].sum().backward()
+
+
+@mends(module_hook_old_structure)
+def module_hook_on_tensor():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            return {"logits": self.layer(x)}
+
+    logits = Net()(torch.randn(4, 3))["logits"]
+    logits.register_hook(print)
+    logits.sum().backward()
+
+
+@raises(
+    "An old backward hook on a module that returns several tensors",
+    cause="``register_backward_hook`` sits on one node of the graph, and the outputs of this module come from several. "
+    "The hook sees some of the gradients only.",
+    fix="Use ``register_full_backward_hook``: it gets the gradients of all outputs and all inputs.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def module_hook_old_outputs():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return y, y.sin()
+
+    model = Net()
+    model.register_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
+    y, z = model(torch.randn(4, 3))
+    (y + z).sum().backward()
+
+
+@mends(module_hook_old_outputs)
+def module_hook_full_outputs():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            y = self.layer(x)
+            return y, y.sin()
+
+    model = Net()
+    model.register_full_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
+    y, z = model(torch.randn(4, 3, requires_grad=True))
+    (y + z).sum().backward()

@@ -507,3 +507,131 @@ def imaginary_part_kept():
     signal = torch.randn(8)
     spectrum = torch.fft.fft(signal)
     spectrum.abs()
+
+
+@raises(
+    "Distances have no second derivative",
+    cause="``torch.cdist`` and ``torch.pdist`` compute all distances in one kernel, "
+    "whose backward has no derivative. A gradient penalty, forces in the loss, a Hessian or MAML need one.",
+    fix="Write the distance with operations that can be differentiated again: ``(x[:, None] - y[None]).square().sum(-1)"
+    ".clamp_min(1e-12).sqrt()``. The clamp keeps the gradient finite where two points coincide.",
+    see=("cookbook/05_higher_order/double_backward", "cookbook/03_stability/safe_functions"),
+)
+def distance_twice():
+    x, y = torch.randn(5, 3, requires_grad=True), torch.randn(4, 3)
+    energy = torch.cdist(x, y).sum()
+    (force,) = torch.autograd.grad(energy, x, create_graph=True)
+    force.square().sum().backward()
+
+
+@mends(distance_twice)
+def distance_written():
+    x, y = torch.randn(5, 3, requires_grad=True), torch.randn(4, 3)
+    energy = (x[:, None] - y[None]).square().sum(-1).clamp_min(1e-12).sqrt().sum()
+    (force,) = torch.autograd.grad(energy, x, create_graph=True)
+    force.square().sum().backward()
+
+
+@raises(
+    "A product over groups has no second derivative where a group has several zeros",
+    cause="The first derivative of ``scatter_reduce`` and ``index_reduce`` with a product handles zeros one by one. "
+    "With two zeros in one group, its derivative has no formula.",
+    fix="Keep the factors away from zero: ``x.clamp_min(1e-6)``, or ``x.exp()`` where they are positive. For positive "
+    "factors, the sum of logarithms, ``exp(scatter_add(log(x)))``, can be differentiated any number of times.",
+    see=("cookbook/05_higher_order/double_backward",),
+)
+def grouped_product_twice():
+    x = torch.zeros(4, requires_grad=True)
+    groups = torch.tensor([0, 1, 0, 1])
+    product = torch.ones(2).scatter_reduce(0, groups, x, "prod")
+    (slope,) = torch.autograd.grad(product.sum(), x, create_graph=True)
+    slope.square().sum().backward()
+
+
+@mends(grouped_product_twice)
+def grouped_product_of_exponentials():
+    x = torch.zeros(4, requires_grad=True)
+    groups = torch.tensor([0, 1, 0, 1])
+    product = torch.ones(2).scatter_reduce(0, groups, x.exp(), "prod")
+    (slope,) = torch.autograd.grad(product.sum(), x, create_graph=True)
+    slope.square().sum().backward()
+
+
+@raises(
+    "A complex tensor whose conjugation is pending was turned into an array",
+    cause="``x.conj()`` and the gradients of complex functions only note that the tensor is conjugated. NumPy would "
+    "read the memory without the note.",
+    fix="Carry the conjugation out first: ``x.resolve_conj().numpy()``, and ``x.resolve_neg()`` for a pending sign.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+)
+def conjugate_to_numpy():
+    x = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    x.abs().square().sum().backward()
+    x.grad.conj().numpy()
+
+
+@mends(conjugate_to_numpy)
+def conjugate_resolved():
+    x = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    x.abs().square().sum().backward()
+    x.grad.conj().resolve_conj().numpy()
+
+
+@raises(
+    "Probabilities to sample from contain nan, inf or negative numbers",
+    cause="The network returned logits that are nan or infinite, mostly since a gradient step before made the weights "
+    "nan, or since ``float16`` overflowed. A row of ``-inf`` only, fully masked, gives nan as well.",
+    fix="Find the first nan, not this line: assert ``torch.isfinite(loss)`` and the gradient norm in each step, and "
+    "clip gradients or lower the learning rate where they explode. In generation, load the model in ``bfloat16`` or "
+    "``float32`` instead of ``float16``. Leave one entry of each row unmasked.",
+    see=("guide/nonfinite",),
+)
+def sampled_from_nan():
+    logits = torch.tensor([[0.5, float("nan"), 1.0]])
+    torch.multinomial(logits.softmax(-1), 1)
+
+
+@mends(sampled_from_nan)
+def sampled_from_finite():
+    logits = torch.tensor([[0.5, 0.2, 1.0]])
+    assert torch.isfinite(logits).all()
+    torch.multinomial(logits.softmax(-1), 1)
+
+
+@raises(
+    "A parameter of a probability distribution is nan or out of range",
+    cause="The network that computes the parameter returned nan, mostly since a gradient step before made the weights "
+    "nan, or a scale that is not positive. ``torch.distributions`` checks its arguments.",
+    fix="Print the parameter, the loss and the gradient norm of the step before; clip the gradients or lower the "
+    "learning rate if they explode. Keep scales positive: ``F.softplus(raw) + 1e-6``, or ``raw.clamp(-5, 2).exp()``. "
+    "``validate_args=False`` only hides it.",
+    see=("guide/nonfinite",),
+)
+def distribution_of_nan():
+    mean = torch.log(torch.tensor([-1.0, 2.0]))
+    torch.distributions.Normal(mean, 1.0).sample()
+
+
+@mends(distribution_of_nan)
+def distribution_of_finite():
+    mean = torch.log(torch.tensor([-1.0, 2.0]).clamp_min(1e-6))
+    torch.distributions.Normal(mean, 1.0).sample()
+
+
+@raises(
+    "binary_cross_entropy got values outside of 0 to 1",
+    cause="``binary_cross_entropy`` and ``nn.BCELoss`` take probabilities. Here they got logits, because a sigmoid is "
+    "missing, or nan.",
+    fix="Pass the logits to ``F.binary_cross_entropy_with_logits`` (``nn.BCEWithLogitsLoss``) and drop the sigmoid: it "
+    "is also the stable formula. If there is a sigmoid, the values are nan: look for the first nan in an earlier step.",
+    see=("cookbook/03_stability/cross_entropy", "guide/nonfinite"),
+)
+def probabilities_out_of_range():
+    logits = nn.Linear(3, 1)(torch.randn(4, 3)) + 5
+    F.binary_cross_entropy(logits, torch.ones(4, 1)).backward()
+
+
+@mends(probabilities_out_of_range)
+def logits_in_loss():
+    logits = nn.Linear(3, 1)(torch.randn(4, 3)) + 5
+    F.binary_cross_entropy_with_logits(logits, torch.ones(4, 1)).backward()

@@ -814,3 +814,44 @@ def no_kernel_for_dtype():
 def kernel_in_float32():
     points = torch.randn(4, 3, dtype=torch.float16, requires_grad=True)
     torch.cdist(points.float(), points.float()).sum().backward()
+
+
+@raises(
+    "A bfloat16 tensor was turned into a NumPy array",
+    cause="NumPy has no ``bfloat16``.",
+    fix="Convert first: ``x.float().numpy()``, with ``.detach().cpu()`` before it where the tensor has a graph or is "
+    "on a GPU.",
+    see=("cookbook/07_compile/mixed_precision",),
+)
+def bfloat16_to_numpy():
+    model = nn.Linear(3, 1).to(torch.bfloat16)
+    model.weight.detach().numpy()
+
+
+@mends(bfloat16_to_numpy)
+def bfloat16_as_float_to_numpy():
+    model = nn.Linear(3, 1).to(torch.bfloat16)
+    model.weight.detach().float().numpy()
+
+
+@raises(
+    "A matrix decomposition or solve got half precision",
+    cause="``torch.linalg`` has kernels for ``float32`` and ``float64`` only. Under autocast, or in a model in half "
+    "precision, the matrix arrives in ``bfloat16`` or ``float16``.",
+    fix="Convert for this operation: ``torch.linalg.inv(a.float()).to(a.dtype)``, under "
+    '``with torch.autocast("cuda", enabled=False):`` if autocast is on.',
+    see=("cookbook/07_compile/mixed_precision", "cookbook/03_stability/eigenvalues"),
+)
+def inverse_in_half():
+    layer = nn.Linear(3, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gram = layer(torch.eye(3))
+    torch.linalg.inv(gram).sum().backward()
+
+
+@mends(inverse_in_half)
+def inverse_in_single():
+    layer = nn.Linear(3, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        gram = layer(torch.eye(3))
+    torch.linalg.inv(gram.float()).sum().backward()

@@ -620,3 +620,411 @@ def meta_module_loaded():
         model = nn.Linear(3, 1)
     model.load_state_dict(weights, assign=True)
     model.to("cpu")
+
+
+@raises(
+    "An operation has no kernel for sparse, nested or quantized tensors",
+    cause="Few operations exist for these kinds of tensors, and fewer of their backwards: the derivative of one that "
+    "exists may need one that does not. The message names the operation and lists the kinds that it supports.",
+    fix="Convert before the operation: ``x.to_dense()`` for a sparse tensor, ``.to_padded_tensor(0.0)`` for a nested "
+    "one, ``.dequantize()`` for a quantized one; each passes the gradient on, except for quantized tensors, which "
+    "have none. Or use an operation made for them: ``torch.sparse.mm``, ``torch.sparse.softmax``.",
+    see=("guide/decision",),
+)
+def no_kernel_for_sparse():
+    adjacency = torch.eye(3).to_sparse().requires_grad_()
+    adjacency.sin().sum().backward()
+
+
+@mends(no_kernel_for_sparse)
+def kernel_for_dense():
+    adjacency = torch.eye(3).to_sparse().requires_grad_()
+    adjacency.to_dense().sin().sum().backward()
+
+
+@raises(
+    "LBFGS was given several parameter groups",
+    cause="LBFGS treats all parameters as one vector with one step size, so it takes no groups with options of their "
+    "own.",
+    fix="Pass one list of parameters: ``LBFGS(model.parameters(), lr=0.1)``. For several step sizes, use another "
+    "optimizer, or scale the parameters in the model.",
+    see=("guide/training",),
+)
+def lbfgs_with_groups():
+    model = nn.Linear(3, 1)
+    torch.optim.LBFGS([{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 1.0}])
+
+
+@mends(lbfgs_with_groups)
+def lbfgs_with_list():
+    model = nn.Linear(3, 1)
+    torch.optim.LBFGS(model.parameters(), lr=0.1)
+
+
+@raises(
+    "The closure of LBFGS returned nothing",
+    cause="LBFGS calls the closure for the value of the loss, several times in a step. This one returns ``None``: the "
+    "``return`` is missing, or it returns ``loss.backward()``, which is ``None``.",
+    fix="End the closure with ``return loss``, after ``optimizer.zero_grad()`` and ``loss.backward()``.",
+    see=("guide/training",),
+)
+def closure_returns_none():
+    model, x = nn.Linear(3, 1), torch.randn(4, 3)
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        return model(x).square().mean().backward()
+
+    optimizer.step(closure)
+
+
+@mends(closure_returns_none)
+def closure_returns_loss():
+    model, x = nn.Linear(3, 1), torch.randn(4, 3)
+    optimizer = torch.optim.LBFGS(model.parameters())
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+@raises(
+    "A parameter is twice in one group of an optimizer",
+    cause="The list has the same tensor twice: tied weights, or a layer that is listed by two modules. An optimizer "
+    "would update it twice in each step.",
+    fix="Make the list unique: ``list(dict.fromkeys(parameters))``. ``model.parameters()`` does so by itself.",
+    see=("guide/training",),
+    warning=True,
+)
+def parameter_twice_in_group():
+    encoder, decoder = nn.Linear(3, 3), nn.Linear(3, 3)
+    decoder.weight = encoder.weight
+    torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+
+
+@mends(parameter_twice_in_group)
+def parameter_once_in_group():
+    encoder, decoder = nn.Linear(3, 3), nn.Linear(3, 3)
+    decoder.weight = encoder.weight
+    torch.optim.SGD(list(dict.fromkeys([*encoder.parameters(), *decoder.parameters()])), lr=0.1)
+
+
+@raises(
+    "The state of an optimizer was loaded into one with other parameters",
+    cause="The state lists parameters by position, in groups. This optimizer has groups of other sizes: layers were "
+    "added, frozen or left out since the state was saved, or the parameters are grouped in another way.",
+    fix="Build the optimizer from the same parameters in the same order as when it was saved, load the state, and then "
+    "add what is new with ``optimizer.add_param_group``. If the model has changed, start with a fresh optimizer and "
+    "load only the weights.",
+    see=("guide/training",),
+)
+def optimizer_state_of_other_size():
+    model = nn.Linear(3, 1)
+    state = torch.optim.Adam(model.parameters()).state_dict()
+    model.bias.requires_grad_(False)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])
+    optimizer.load_state_dict(state)
+
+
+@mends(optimizer_state_of_other_size)
+def optimizer_state_of_same_size():
+    model = nn.Linear(3, 1)
+    state = torch.optim.Adam(model.parameters()).state_dict()
+    model.bias.requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters())
+    optimizer.load_state_dict(state)
+
+
+@raises(
+    "The state of an optimizer was loaded into one with another number of groups",
+    cause="The optimizer that was saved had one group of parameters, and this one has two, or the other way round: for "
+    "example with and without separate weight decay.",
+    fix="Make the groups as they were when the state was saved. If that is not wanted, start with a fresh optimizer "
+    "and load only the weights of the model.",
+    see=("guide/training",),
+)
+def optimizer_state_of_other_groups():
+    model = nn.Linear(3, 1)
+    state = torch.optim.Adam(model.parameters()).state_dict()
+    groups = [{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}]
+    torch.optim.Adam(groups).load_state_dict(state)
+
+
+@mends(optimizer_state_of_other_groups)
+def optimizer_state_of_same_groups():
+    model = nn.Linear(3, 1)
+    groups = [{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}]
+    state = torch.optim.Adam(groups).state_dict()
+    torch.optim.Adam(groups).load_state_dict(state)
+
+
+@raises(
+    "A generator of parameters was used up before gradients were clipped",
+    cause="``model.parameters()`` is a generator: it can be run through once. The optimizer has used it up, so "
+    "clipping gets nothing and clips nothing, in each step.",
+    fix="Keep a list, ``parameters = list(model.parameters())``, or call ``model.parameters()`` again where you clip.",
+    see=("cookbook/02_changing_the_gradient/clipping",),
+    warning=True,
+)
+def parameters_used_up():
+    model = nn.Linear(3, 1)
+    parameters = model.parameters()
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    model(torch.randn(4, 3)).sum().backward()
+    nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer.step()
+
+
+@mends(parameters_used_up)
+def parameters_in_list():
+    model = nn.Linear(3, 1)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    model(torch.randn(4, 3)).sum().backward()
+    nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer.step()
+
+
+@raises(
+    "The dtype of a parameter was changed after the optimizer had stepped",
+    cause="Adam and others keep averages of the gradients, in the dtype that the parameter had at the first step. "
+    "``model.half()``, ``model.to(torch.bfloat16)`` or ``model.float()`` changed the parameters afterwards, and not "
+    "the averages.",
+    fix="Convert the model before you make the optimizer. To train in half precision, keep the parameters in "
+    "``float32`` and use ``torch.autocast``. After a conversion, load the state again: "
+    "``optimizer.load_state_dict(optimizer.state_dict())`` casts it to the dtype of the parameters.",
+    see=("cookbook/07_compile/mixed_precision",),
+)
+def dtype_changed_after_step():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    model.to(torch.bfloat16)
+    model(torch.randn(4, 3, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+
+
+@mends(dtype_changed_after_step)
+def dtype_changed_before_step():
+    model = nn.Linear(3, 1)
+    model.to(torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(4, 3, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    model(torch.randn(4, 3, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+
+
+@raises(
+    "A computed tensor was registered as a parameter",
+    cause="A parameter is a leaf, which the optimizer changes. This one is the result of an operation: it was computed "
+    "from another parameter, so that its value would have two owners.",
+    fix="Register what is learned, and compute the rest in ``forward``: ``weight = self.v * self.scale``. For a value "
+    "that only starts from another one, take a copy without a graph: ``nn.Parameter(w.detach().clone())``. "
+    "``torch.nn.utils.parametrize`` keeps a computed weight under its usual name.",
+    see=("cookbook/01_first_steps/module",),
+)
+def result_registered():
+    layer = nn.Linear(3, 1)
+    layer.register_parameter("scaled", (layer.weight * 2).as_subclass(nn.Parameter))
+
+
+@mends(result_registered)
+def copy_registered():
+    layer = nn.Linear(3, 1)
+    layer.register_parameter("scaled", nn.Parameter((layer.weight * 2).detach().clone()))
+
+
+@raises(
+    "A module got a parameter or a layer before super().__init__() ran",
+    cause="``nn.Module.__init__`` makes the dictionaries that hold parameters, layers and hooks. Here an attribute was "
+    "assigned first, or ``super().__init__()`` is missing.",
+    fix="Call ``super().__init__()`` in the first line of ``__init__``.",
+    see=("cookbook/01_first_steps/module",),
+)
+def module_not_initialized():
+    class Scale(nn.Module):
+        def __init__(self):
+            self.factor = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return self.factor * x
+
+    Scale()
+
+
+@mends(module_not_initialized)
+def module_initialized():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return self.factor * x
+
+    Scale()
+
+
+@raises(
+    "The classes of a cross entropy are not integers",
+    cause="``cross_entropy`` and ``nll_loss`` take the class of each sample as an integer (``int64``), or, with the "
+    "shape of the prediction, a probability for each class. This target is one value for each sample in another dtype: "
+    "floats from a data frame or NumPy, or ``int32``.",
+    fix="Convert the classes: ``target.long()``. If the target is a probability for each class, its shape must be that "
+    "of the prediction. If it is a number to predict, the loss is ``F.mse_loss``.",
+    see=("cookbook/03_stability/cross_entropy",),
+)
+def classes_not_integers():
+    logits = nn.Linear(3, 4)(torch.randn(5, 3))
+    target = torch.tensor([0.0, 1.0, 2.0, 3.0, 0.0])
+    F.cross_entropy(logits, target).backward()
+
+
+@mends(classes_not_integers)
+def classes_integers():
+    logits = nn.Linear(3, 4)(torch.randn(5, 3))
+    target = torch.tensor([0.0, 1.0, 2.0, 3.0, 0.0])
+    F.cross_entropy(logits, target.long()).backward()
+
+
+@raises(
+    "An embedding was given indices that are not integers",
+    cause="An embedding looks rows up, so its input are positions, as ``int64`` or ``int32``. Here it got floats: the "
+    "indices passed through a tensor of floats or NumPy, or a continuous value was meant to be looked up.",
+    fix="Convert the indices: ``embedding(tokens.long())``. A continuous input has no gradient through a look-up; use "
+    "``nn.Linear``, or multiply the weight by soft assignments: ``weights @ embedding.weight``.",
+    see=("guide/graph",),
+)
+def indices_not_integers():
+    embedding = nn.Embedding(5, 3)
+    embedding(torch.tensor([1.0, 4.0])).sum().backward()
+
+
+@mends(indices_not_integers)
+def indices_integers():
+    embedding = nn.Embedding(5, 3)
+    embedding(torch.tensor([1.0, 4.0]).long()).sum().backward()
+
+
+@raises(
+    "A number in a tensor was read with an index",
+    cause="``loss.data[0]`` and ``loss[0]`` are from torch 0.3 and before, when a loss was a vector with one element. "
+    "A loss is a tensor without dimensions now, which has nothing to index.",
+    fix="Read the number with ``loss.item()``, and call ``loss.backward()`` on the loss itself.",
+    see=("guide/training",),
+)
+def number_indexed():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+    print(loss.data[0])
+
+
+@mends(number_indexed)
+def number_read():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+    print(loss.item())
+
+
+@raises(
+    "A parameter was made of a list or an array",
+    cause="``nn.Parameter`` wraps a tensor. It was given a list, a number or a NumPy array.",
+    fix="Make a tensor first, of floats: ``nn.Parameter(torch.tensor([1.0, 2.0]))``, or "
+    "``nn.Parameter(torch.from_numpy(a).float())``.",
+    see=("cookbook/01_first_steps/module",),
+)
+def parameter_of_array():
+    nn.Parameter(np.ones(3))
+
+
+@mends(parameter_of_array)
+def parameter_of_tensor():
+    nn.Parameter(torch.from_numpy(np.ones(3)).float())
+
+
+@raises(
+    "An optimizer was given a method instead of what it returns",
+    cause="``model.parameters`` without parentheses is the method itself, and an optimizer wants the parameters.",
+    fix="Call it: ``torch.optim.Adam(model.parameters())``.",
+    see=("guide/training",),
+)
+def optimizer_of_method():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters)
+
+
+@mends(optimizer_of_method)
+def optimizer_of_parameters():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters())
+
+
+@raises(
+    "Prediction and target of a loss have shapes that broadcast",
+    cause="The prediction has the shape ``(n, 1)`` and the target ``(n,)``. The loss subtracts each target from each "
+    "prediction, so that the gradient pulls all predictions to the mean of the targets. Nothing fails, and the model "
+    "does not learn.",
+    fix="Give both one shape: ``prediction.squeeze(-1)``, or ``target[:, None]``. Assert it: "
+    "``prediction.shape == target.shape``.",
+    see=("cookbook/01_first_steps/broadcasting",),
+    warning=True,
+)
+def target_broadcast():
+    model = nn.Linear(3, 1)
+    x, target = torch.randn(4, 3), torch.randn(4)
+    F.mse_loss(model(x), target).backward()
+
+
+@mends(target_broadcast)
+def target_of_same_shape():
+    model = nn.Linear(3, 1)
+    x, target = torch.randn(4, 3), torch.randn(4)
+    F.mse_loss(model(x).squeeze(-1), target).backward()
+
+
+@raises(
+    "Batch norm in training mode got one value for each channel",
+    cause="In training, batch norm normalizes with the mean and variance of the batch, and one value has no variance. "
+    "The last batch of an epoch has one sample, or a pooled map of one pixel meets a batch of one.",
+    fix="Drop the incomplete batch, ``DataLoader(..., drop_last=True)``, or use a batch of at least two. For "
+    "inference, call ``model.eval()``. To train with one sample, use ``nn.GroupNorm`` or ``nn.LayerNorm``.",
+    see=("guide/training",),
+)
+def batch_norm_of_one():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model(torch.randn(1, 3)).sum().backward()
+
+
+@mends(batch_norm_of_one)
+def batch_norm_of_two():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model(torch.randn(2, 3)).sum().backward()
+
+
+@raises(
+    "A tensor with several elements was turned into a number",
+    cause="``.item()``, ``float(x)`` and ``int(x)`` read one number. The loss still has one value for each sample, "
+    'because of ``reduction="none"``, or the tensor is a batch of metrics.',
+    fix="Reduce it first: ``loss.mean().item()``. For all values, use ``x.tolist()``.",
+    see=("guide/training",),
+)
+def several_to_number():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 1), reduction="none")
+    print(losses.item())
+
+
+@mends(several_to_number)
+def mean_to_number():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 1), reduction="none")
+    print(losses.mean().item())

@@ -19,6 +19,7 @@ from torch.func import (
     vmap,
 )
 from torch.nn.attention.flex_attention import create_block_mask
+from torch.utils.checkpoint import checkpoint
 
 
 @raises(
@@ -2157,3 +2158,209 @@ def attention_of_operations():
             return nn.functional.scaled_dot_product_attention(query, key, value)
 
     torch.func.jvp(attend, (query,), (torch.ones_like(query),))
+
+
+@raises(
+    "A recurrent layer ran under vmap",
+    cause="``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` are one operation with weights in a list, and ``vmap`` has no rule "
+    "for it.",
+    fix="Give the layer the batch instead of mapping over it, with ``batch_first=True`` if the batch comes first. "
+    "Where each sample needs its own gradient or weights, write the cell with ``nn.Linear`` and loop over time; "
+    "``vmap`` has no rule for ``nn.LSTMCell`` either.",
+    see=("cookbook/05_higher_order/per_sample_gradients",),
+)
+def recurrent_under_vmap():
+    layer = nn.LSTM(3, 2)
+    vmap(lambda sequence: layer(sequence)[0])(torch.randn(5, 7, 3))
+
+
+@mends(recurrent_under_vmap)
+def recurrent_with_batch():
+    layer = nn.LSTM(3, 2, batch_first=True)
+    layer(torch.randn(5, 7, 3))
+
+
+@raises(
+    "A normalization or convolution under vmap got a sample without its batch dimension",
+    cause="Inside ``vmap``, a tensor has one dimension less: the batch is hidden. Batch norm, and layers that insist "
+    "on a batch, then see too few dimensions.",
+    fix="Add a batch of one inside: ``layer(x[None])[0]``. Batch norm in training mode would compute the statistics of "
+    "this one sample; call it in ``eval()``, use ``nn.GroupNorm``, or apply it outside of ``vmap``.",
+    see=("cookbook/05_higher_order/per_sample_gradients",),
+)
+def sample_without_batch():
+    norm = nn.BatchNorm2d(3).eval()
+    vmap(norm)(torch.randn(5, 3, 4, 4))
+
+
+@mends(sample_without_batch)
+def sample_with_batch():
+    norm = nn.BatchNorm2d(3).eval()
+    vmap(lambda x: norm(x[None])[0])(torch.randn(5, 3, 4, 4))
+
+
+@raises(
+    "A reentrant checkpoint ran inside of torch.func",
+    cause="``checkpoint(..., use_reentrant=True)`` is an ``autograd.Function`` without ``setup_context``, so the "
+    "transforms of ``torch.func`` cannot run it. You did not write that Function.",
+    fix="Turn checkpointing off inside of the transform. ``use_reentrant=False`` does not work there either in torch "
+    "2.13: it needs saved-tensor hooks. To save memory, pass ``chunk_size`` to ``vmap`` or ``jacrev``.",
+    see=("cookbook/04_memory/checkpointing", "cookbook/05_higher_order/per_sample_gradients"),
+)
+def checkpoint_under_func():
+    layer = nn.Linear(3, 3)
+
+    def loss(x):
+        return checkpoint(layer, x, use_reentrant=True).sum()
+
+    vmap(grad(loss))(torch.randn(4, 3))
+
+
+@mends(checkpoint_under_func)
+def chunks_under_func():
+    layer = nn.Linear(3, 3)
+
+    def loss(x):
+        return layer(x).sum()
+
+    vmap(grad(loss), chunk_size=2)(torch.randn(4, 3))
+
+
+@raises(
+    "functional_call got the arguments of the module one by one",
+    cause="``functional_call(module, parameters, args, kwargs)`` takes the positional arguments as one tuple. The "
+    "second tensor arrived where it expects a dictionary of keyword arguments.",
+    fix="Put them in a tuple: ``functional_call(module, parameters, (x, y))``.",
+    see=("cookbook/05_higher_order/per_sample_gradients",),
+)
+def functional_call_without_tuple():
+    module = nn.Bilinear(3, 3, 1)
+    parameters = dict(module.named_parameters())
+    functional_call(module, parameters, torch.randn(4, 3), torch.randn(4, 3))
+
+
+@mends(functional_call_without_tuple)
+def functional_call_with_tuple():
+    module = nn.Bilinear(3, 3, 1)
+    parameters = dict(module.named_parameters())
+    functional_call(module, parameters, (torch.randn(4, 3), torch.randn(4, 3)))
+
+
+@raises(
+    "torch.autograd.functional.hessian was given a function with several outputs",
+    cause="A Hessian is the matrix of second derivatives of one number. This function returns a vector.",
+    fix="Reduce the output to a number: ``hessian(lambda x: f(x).sum(), x)``. For the second derivatives of each "
+    "output of a vector, use ``torch.func.jacfwd(torch.func.jacrev(f))(x)``.",
+    see=("cookbook/05_higher_order/hessian",),
+)
+def hessian_of_vector():
+    torch.autograd.functional.hessian(lambda x: x**3, torch.randn(3))
+
+
+@mends(hessian_of_vector)
+def hessian_of_number():
+    torch.autograd.functional.hessian(lambda x: (x**3).sum(), torch.randn(3))
+
+
+@raises(
+    "torch.autograd.functional.hessian was given a function that returns a tuple",
+    cause="A Hessian is the matrix of second derivatives of one number, and this function returns several tensors.",
+    fix="Return the loss alone: ``hessian(lambda x: f(x)[0], x)``.",
+    see=("cookbook/05_higher_order/hessian",),
+)
+def hessian_of_tuple():
+    torch.autograd.functional.hessian(lambda x: ((x**3).sum(), x.norm()), torch.randn(3))
+
+
+@mends(hessian_of_tuple)
+def hessian_of_first():
+    torch.autograd.functional.hessian(lambda x: (x**3).sum(), torch.randn(3))
+
+
+@raises(
+    "vjp of torch.autograd.functional was given no vector for an output with several elements",
+    cause="The product is the vector times the Jacobian, so the vector has the shape of the output. It may be left out "
+    "only if the output is one number. ``hvp`` and ``jvp`` say the same of the input.",
+    fix="Pass it: ``vjp(f, x, torch.ones_like(f(x)))`` for the sum of the rows. For ``jvp`` and ``hvp``, ``v`` has the "
+    "shape of the input.",
+    see=("guide/directions",),
+)
+def vjp_without_vector():
+    torch.autograd.functional.vjp(torch.sin, torch.randn(3))
+
+
+@mends(vjp_without_vector)
+def vjp_with_vector():
+    torch.autograd.functional.vjp(torch.sin, torch.randn(3), torch.ones(3))
+
+
+@raises(
+    "The vector of a vjp, jvp or hvp of torch.autograd.functional has the wrong shape",
+    cause="``vjp`` takes a vector with the shape of the output, ``jvp``, ``hvp`` and ``vhp`` one with the shape of the "
+    "input.",
+    fix="Give ``v`` the shape that the message names: ``torch.randn_like(x)`` for an input.",
+    see=("guide/directions",),
+)
+def vector_of_other_size():
+    torch.autograd.functional.hvp(lambda x: (x**3).sum(), torch.randn(3), torch.randn(4))
+
+
+@mends(vector_of_other_size)
+def vector_of_same_size():
+    torch.autograd.functional.hvp(lambda x: (x**3).sum(), torch.randn(3), torch.randn(3))
+
+
+@raises(
+    "torch.autograd.functional was given its inputs in a list",
+    cause="``jacobian``, ``hessian``, ``vjp`` and the others take a tensor, or a tuple of tensors for a function of "
+    "several arguments. A list, a dictionary or a number is refused; an output of the function, too.",
+    fix="Pass a tuple: ``jacobian(f, (x, y))``. For dictionaries of parameters, use ``torch.func.jacrev``, which takes "
+    "them as they are.",
+    see=("guide/directions",),
+)
+def functional_inputs_in_list():
+    torch.autograd.functional.jacobian(torch.sin, [torch.randn(3)])
+
+
+@mends(functional_inputs_in_list)
+def functional_inputs_in_tuple():
+    torch.autograd.functional.jacobian(torch.sin, (torch.randn(3),))
+
+
+@raises(
+    "The function does not depend on an input, and strict=True asks that it does",
+    cause="With ``strict=True``, ``jacobian`` and the others raise where the output has no path to the input, instead "
+    "of returning zeros: the input is not used, or ``detach()``, ``.item()`` or NumPy cut the graph.",
+    fix="Find where the graph is cut. If the input really has no influence, drop it from the inputs, or leave "
+    "``strict`` at its default and take zeros.",
+    see=("guide/graph",),
+)
+def jacobian_of_independent():
+    def scaled(x, factor):
+        return 2 * x
+
+    torch.autograd.functional.jacobian(scaled, (torch.randn(3), torch.randn(3)), strict=True)
+
+
+@mends(jacobian_of_independent)
+def jacobian_of_dependent():
+    def scaled(x, factor):
+        return factor * x
+
+    torch.autograd.functional.jacobian(scaled, (torch.randn(3), torch.randn(3)), strict=True)
+
+
+@raises(
+    "Forward mode was asked of torch.autograd.functional without vectorize",
+    cause='``strategy="forward-mode"`` computes all columns of the Jacobian in one pass under ``vmap``, and is there '
+    "only with ``vectorize=True``.",
+    fix="Pass ``vectorize=True`` as well, or use ``torch.func.jacfwd(f)(x)``, its successor.",
+    see=("cookbook/05_higher_order/forward_mode",),
+)
+def forward_without_vectorize():
+    torch.autograd.functional.jacobian(torch.sin, torch.randn(3), strategy="forward-mode")
+
+
+@mends(forward_without_vectorize)
+def forward_with_vectorize():
+    torch.autograd.functional.jacobian(torch.sin, torch.randn(3), strategy="forward-mode", vectorize=True)

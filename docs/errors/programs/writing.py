@@ -2437,3 +2437,125 @@ def forward_applied():
             return grad_output
 
     Clip.apply(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "backward calls a method of a gradient, a saved tensor or an input that is None",
+    cause="In ``backward``, some of what you handle can be ``None``: the gradient of an output that nothing used "
+    "(after ``ctx.set_materialize_grads(False)``, and in Functions that handle the gradients themselves), an optional "
+    "input that was not given, and ``x.grad`` of an input that got no gradient.",
+    fix="Check it before you use it: ``if grad_state is not None``, and return ``None`` as the gradient of an input "
+    "that was ``None``. In your own Function, leaving ``set_materialize_grads`` at its default turns missing gradients "
+    "of outputs into zeros. In a Function of a library, use the output in the loss, or update the library.",
+    see=("guide/ctx", "cookbook/01_first_steps/several_outputs", "check:unused_outputs"),
+)
+def none_has_no_method():
+    class ScaleAndShift(Function):
+        @staticmethod
+        def forward(ctx, x, bias):
+            ctx.save_for_backward(x, bias)
+            return 2 * x if bias is None else 2 * x + bias
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            _, bias = ctx.saved_tensors
+            return 2 * grad_output, grad_output.to(bias.dtype)
+
+    x = torch.randn(3, requires_grad=True)
+    ScaleAndShift.apply(x, None).sum().backward()
+
+
+@mends(none_has_no_method)
+def none_checked():
+    class ScaleAndShift(Function):
+        @staticmethod
+        def forward(ctx, x, bias):
+            ctx.save_for_backward(x, bias)
+            return 2 * x if bias is None else 2 * x + bias
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            _, bias = ctx.saved_tensors
+            return 2 * grad_output, None if bias is None else grad_output.to(bias.dtype)
+
+    x = torch.randn(3, requires_grad=True)
+    ScaleAndShift.apply(x, None).sum().backward()
+
+
+@raises(
+    "backward computes in float64, because a NumPy array or a double tensor came in",
+    cause="``backward`` brought a tensor of ``float64`` into the product: made from a NumPy array, by "
+    "``dtype=torch.float64``, or saved so in ``forward``. The other operand has the dtype of the input, ``float32``.",
+    fix="Make the tensor in the dtype of the gradient: ``torch.tensor([1.0, 2.0], dtype=grad_output.dtype, "
+    "device=grad_output.device)``, or ``torch.from_numpy(a).to(grad_output)``.",
+    see=("cookbook/01_first_steps/template", "check:dtypes"),
+)
+def backward_in_double():
+    class Weighted(Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, weight = ctx.saved_tensors
+            grad_output = grad_output * torch.tensor([1.0, 2.0], dtype=torch.float64)
+            return grad_output @ weight.T, x.T @ grad_output
+
+    x, weight = torch.randn(4, 3, requires_grad=True), torch.randn(3, 2, requires_grad=True)
+    Weighted.apply(x, weight).sum().backward()
+
+
+@mends(backward_in_double)
+def backward_in_own_dtype():
+    class Weighted(Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, weight = ctx.saved_tensors
+            grad_output = grad_output * torch.tensor([1.0, 2.0], dtype=grad_output.dtype)
+            return grad_output @ weight.T, x.T @ grad_output
+
+    x, weight = torch.randn(4, 3, requires_grad=True), torch.randn(3, 2, requires_grad=True)
+    Weighted.apply(x, weight).sum().backward()
+
+
+@raises(
+    "ctx.needs_input_grad was indexed beyond the arguments of forward",
+    cause="``ctx.needs_input_grad`` has one entry for each argument of ``forward`` besides ``ctx``, in their order, "
+    "also for those that are no tensors. The index counts something else: ``ctx``, an argument that was removed, or "
+    "the outputs.",
+    fix="Count from the first argument after ``ctx``: ``ctx.needs_input_grad[0]`` is that of ``x`` in "
+    "``forward(ctx, x)``.",
+    see=("guide/ctx", "cookbook/01_first_steps/arguments"),
+)
+def needs_input_grad_index():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output if ctx.needs_input_grad[1] else None
+
+    Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+
+@mends(needs_input_grad_index)
+def needs_input_grad_first():
+    class Double(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output if ctx.needs_input_grad[0] else None
+
+    Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
