@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 FORK = multiprocessing.get_context("fork")
@@ -23,7 +25,13 @@ def alone(work: Callable[[], Any], seconds: float, context: Any = FORK) -> Any:
     """
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(work, theirs))
-    process.start()
+    # A process that is no copy would first run the file that this one was started with, and the work needs none of it.
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        process.start()
+    finally:
+        sys.modules["__main__"] = main
     theirs.close()
     try:
         if not ours.poll(seconds):
