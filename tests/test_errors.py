@@ -325,6 +325,16 @@ def test_a_hint_in_the_text_orders_the_causes_and_does_not_decide() -> None:
     assert {*names(found)[1:]} <= family("adapter_without_autocast")
 
 
+def test_a_word_that_is_not_in_the_paste_does_not_exclude_a_cause() -> None:
+    """Most readers paste the message alone; where one says more, that cause comes first."""
+    text = (
+        "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
+    )
+    text += "[torch.cuda.FloatTensor [64]] is at version 9; expected version 8 instead."
+    assert "ddp_buffers_broadcast" in names(explain(text))
+    assert names(explain(f"In distributed training: {text}"))[0] == "ddp_buffers_broadcast"
+
+
 def test_an_assertion_without_a_message_says_what_it_asserts() -> None:
     text = f'{ENGINE}  File "op.py", line 9, in backward\n    assert grad_output.is_contiguous()\nAssertionError'
     assert names(explain(text)) == ["extension_not_contiguous"]

@@ -307,8 +307,8 @@ class Facts {
     const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values));
     const missing = (entry.needs ?? []).length - held("needs").length;
     const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
-    const against = held("against").length + 2 * missing;
-    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - rules.against * against;
+    const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
+    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - 2 * rules.against * missing;
   }
 }
 
