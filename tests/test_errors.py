@@ -129,7 +129,7 @@ def test_where_nothing_decides_the_reader_is_asked() -> None:
     text = "element 0 of tensors does not require grad and does not have a grad_fn"
     found = explain(text)
     assert found.known == "maybe"
-    assert {*names(found)} == {"nothing_requires_grad", "frozen_under_checkpoint"}
+    assert names(found) == ["nothing_requires_grad", "frozen_under_checkpoint", "loss_of_argmax"]
     assert all(entry.tell for entry in found.entries)
     assert names(explain(f"Training Llama with LoRA and gradient checkpointing: {text}")) == ["frozen_under_checkpoint"]
 
@@ -323,6 +323,16 @@ def test_a_hint_in_the_text_orders_the_causes_and_does_not_decide() -> None:
     assert found.known == "maybe"
     assert names(found)[0] == "adapter_without_autocast"
     assert {*names(found)[1:]} <= family("adapter_without_autocast")
+
+
+def test_a_word_that_is_not_in_the_paste_does_not_exclude_a_cause() -> None:
+    """Most readers paste the message alone; where one says more, that cause comes first."""
+    text = (
+        "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
+    )
+    text += "[torch.cuda.FloatTensor [64]] is at version 9; expected version 8 instead."
+    assert "ddp_buffers_broadcast" in names(explain(text))
+    assert names(explain(f"In distributed training: {text}"))[0] == "ddp_buffers_broadcast"
 
 
 def test_an_assertion_without_a_message_says_what_it_asserts() -> None:

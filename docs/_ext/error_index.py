@@ -131,7 +131,19 @@ class ErrorSearchDirective(SphinxDirective):
 def for_browser() -> dict[str, object]:
     """The index as errors.js interprets it: what is matched, and what is shown."""
     reader = matcher()
-    kept = ("wordings", "needs", "favors", "against", "prior", "proven", "common", "announces", "title", "cause", "tell")
+    kept = (
+        "wordings",
+        "needs",
+        "favors",
+        "against",
+        "prior",
+        "proven",
+        "common",
+        "announces",
+        "title",
+        "cause",
+        "tell",
+    )
     found = []
     for stored, entry in zip(reader.entries, entries(), strict=True):
         change, more = advice(stored.get("change", ""), stored["fix"])

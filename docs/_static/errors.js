@@ -46,9 +46,10 @@ const unwrapped = (lines, goesOn) => {
   let width = TERMINAL;
   lines.slice(1).forEach((line, i) => {
     const before = [...lines[i]].length;
-    if (NARROWEST <= before && before === [...line].length) width = before;
-    else if (before !== width) width = TERMINAL;
-    if (before === width && goesOn.test(line)) found.push(found.pop() + line);
+    const more = goesOn.test(line);
+    if (more && NARROWEST <= before && before === [...line].length) width = before;
+    else if (!more || before !== width) width = TERMINAL;
+    if (more && before === width) found.push(found.pop() + line);
     else found.push(line);
   });
   return found;
@@ -306,8 +307,8 @@ class Facts {
     const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values));
     const missing = (entry.needs ?? []).length - held("needs").length;
     const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
-    const against = held("against").length + 2 * missing;
-    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - rules.against * against;
+    const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
+    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - 2 * rules.against * missing;
   }
 }
 
@@ -412,7 +413,7 @@ const answer = (matcher, text) => {
   if (sure && rivals.length === 1 && best.certain) {
     return { known: "yes", matches: [best], general, message: best.message };
   }
-  const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "against" : "near"]);
+  const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message };
 };
 

@@ -59,8 +59,7 @@ def answer(matcher: Matcher, text: str) -> Answer:
         sure = False
     if sure and len(rivals) == 1 and best.certain:
         return Answer("yes", tuple(likely[:1]), general, best.message, facts.place)
-    # Of what has the same message, only evidence against it excludes a cause.
-    near = [m for m in likely if m.score > best.score - rules["against" if same(best, m) else "near"]]
+    near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place)
 
 

@@ -226,10 +226,9 @@ class Facts:
         held = lambda name: [each for each in entry.get(name, ()) if self.holds(each, message, values)]  # noqa: E731
         missing = len(entry.get("needs", ())) - len(held("needs"))
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
-        return (
-            entry.get("prior", 0.0)
-            + min(favors, 2 * rules["favor"])
-            - rules["against"] * (len(held("against")) + 2 * missing)
+        against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
+        return float(
+            entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - 2 * rules["against"] * missing
         )
 
 

@@ -85,11 +85,12 @@ def unwrapped(lines: list[str], goes_on: re.Pattern[str]) -> list[str]:
     found = lines[:1]
     width = TERMINAL
     for before, line in itertools.pairwise(lines):
-        if NARROWEST <= len(before) == len(line):
+        more = goes_on.match(line) is not None
+        if more and NARROWEST <= len(before) == len(line):
             width = len(line)
-        elif len(before) != width:
+        elif not more or len(before) != width:
             width = TERMINAL
-        if len(before) == width and goes_on.match(line):
+        if more and len(before) == width:
             found[-1] += line
         else:
             found.append(line)
