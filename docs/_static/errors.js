@@ -311,7 +311,7 @@ class Facts {
     const missing = (entry.needs ?? []).length - held("needs").length;
     const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
     const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
-    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - 2 * rules.against * missing;
+    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - rules.lacking * missing;
   }
 }
 

@@ -233,9 +233,7 @@ class Facts:
         missing = len(entry.get("needs", ())) - len(held("needs"))
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
-        return float(
-            entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - 2 * rules["against"] * missing
-        )
+        return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - rules["lacking"] * missing)
 
 
 def own_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
