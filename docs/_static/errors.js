@@ -239,6 +239,9 @@ class Matcher {
     const share = matched / total;
     const explained = Math.min(1, matched / Math.max(sums[text.ends[last]] - sums[text.starts[first]], 1e-9));
     let score = share * (1 - rules.explained + rules.explained * explained);
+    const values = captured(text, first, last);
+    const near = rules.certain.some((sign) => facts.holds(sign, message, values));
+    const about = near || facts.holds(rules.proof, message, values);
     if (wording.plainly && share < rules.whole) score *= share;
     else if (matched >= rules.enough) score = Math.max(score, explained * (0.5 + 0.45 * share));
     if (wording.tail.length) {
@@ -250,9 +253,6 @@ class Matcher {
     }
     const alone = (message.part === "warning" && !facts.raised) || (message.part === "prose" && !facts.headed);
     if (!alone) score *= rules.parts[message.part];
-    const values = captured(text, first, last);
-    const near = rules.certain.some((sign) => facts.holds(sign, message, values));
-    const about = near || facts.holds(rules.proof, message, values);
     return wording.owners.map(({ number, kind }) => {
       const entry = this.entries[number];
       let here = score + facts.evidence(entry, message, values);
@@ -276,14 +276,17 @@ class Facts {
     this.place = ownPlace(paste, rules);
     this.raised = paste.messages.some((message) => ["last", "earlier", "cause"].includes(message.part));
     this.headed = paste.messages.some((message) => message.kind);
+    this.known = new Map();
   }
 
   holds(condition, message, values) {
+    if (this.known.has(condition)) return this.known.get(condition);
     const colon = condition.indexOf(": ");
-    const where = condition.slice(0, colon);
-    const negated = where.startsWith("not ");
-    const fact = this.fact(negated ? where.slice(4) : where, message, values);
-    return compiled(condition.slice(colon + 2)).test(fact) !== negated;
+    const negated = condition.startsWith("not ");
+    const where = condition.slice(negated ? 4 : 0, colon);
+    const held = compiled(condition.slice(colon + 2)).test(this.fact(where, message, values)) !== negated;
+    if (["text", "frames", "place"].includes(where)) this.known.set(condition, held);
+    return held;
   }
 
   fact(where, message, values) {
@@ -308,7 +311,7 @@ class Facts {
     const missing = (entry.needs ?? []).length - held("needs").length;
     const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
     const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
-    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - 2 * rules.against * missing;
+    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - rules.lacking * missing;
   }
 }
 
@@ -394,7 +397,7 @@ const answer = (matcher, text) => {
   const message = last ?? paste.messages[0] ?? null;
   const rules = matcher.rules.score;
   const about = facts.holds(rules.proof, message ?? { kind: "", text: "", part: "prose" }, {});
-  const likely = ranked.filter((match) => match.score >= rules[about ? "about" : "maybe"]);
+  const likely = ranked.filter((match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"]);
   const outside = scope(facts, last, matcher.rules);
   let sure = likely.length > 0 && likely[0].score >= rules.yes;
   if (outside && !(sure && (!last || ["last", "cause"].includes(likely[0].message.part)))) {

@@ -39,7 +39,7 @@ def answer(matcher: Matcher, text: str) -> Answer:
     unknown = last or next(iter(paste.messages), None)
     rules = matcher.rules["score"]
     about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
-    likely = [match for match in ranked if match.score >= rules["about" if about else "maybe"]]
+    likely = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
     outside = scope(facts, last, matcher.rules)
     sure = bool(likely) and likely[0].score >= rules["yes"]
     if outside and not (sure and (last is None or likely[0].message.part in (LAST, CAUSE))):

@@ -154,6 +154,9 @@ class Matcher:
         share = matched / total
         explained = min(1.0, matched / max(sums[text.ends[last]] - sums[text.starts[first]], 1e-9))
         score = share * (1 - rules["explained"] + rules["explained"] * explained)
+        values = captured(text, first, last)
+        near = any(facts.holds(sign, message, values) for sign in rules["certain"])
+        about = near or facts.holds(rules["proof"], message, values)
         if self.plainly[i] and share < rules["whole"]:
             score *= share
         elif matched >= rules["enough"]:  # a part of a message, with little around it
@@ -164,9 +167,6 @@ class Matcher:
             score += rules["tail"] / 2
         if not ((message.part == WARNING and not facts.raised) or (message.part == PROSE and not facts.headed)):
             score *= rules["parts"][message.part]
-        values = captured(text, first, last)
-        near = any(facts.holds(sign, message, values) for sign in rules["certain"])
-        about = near or facts.holds(rules["proof"], message, values)
         for number, kind in self.owners[i]:
             entry = self.entries[number]
             here = score + facts.evidence(entry, message, values)
@@ -192,13 +192,19 @@ class Facts:
         self.place = own_place(paste, rules)
         self.raised = any(message.part in (LAST, EARLIER, CAUSE) for message in paste.messages)
         self.headed = any(message.kind for message in paste.messages)
+        self.known: dict[str, bool] = {}  # what holds whatever the message
 
     def holds(self, condition: str, message: Message, values: dict[str, list[str]]) -> bool:
         """``frames: checkpoint`` and the like; ``not frames: …`` for the opposite."""
+        if condition in self.known:
+            return self.known[condition]
         where, _, pattern = condition.partition(": ")
         negated = where.startswith("not ")
         where = where.removeprefix("not ")
-        return (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
+        held = (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
+        if where in ("text", "frames", "place"):
+            self.known[condition] = held
+        return held
 
     def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
         if where == "text":
@@ -227,9 +233,7 @@ class Facts:
         missing = len(entry.get("needs", ())) - len(held("needs"))
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
-        return float(
-            entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - 2 * rules["against"] * missing
-        )
+        return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - rules["lacking"] * missing)
 
 
 def own_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
