@@ -9,6 +9,7 @@ import difflib
 import keyword
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -116,7 +117,7 @@ def names_in(folder: Path, files: str, pattern: str) -> set[str]:
 
 def recipe(name: str, section: str) -> Scaffold:
     """Add a page of the cookbook, with one recipe of the same name."""
-    section = one_of("section", section, sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir()))
+    section = one_of("section", section, places(recipe))
     unused("page", valid(name), {path.stem for path in (ROOT / "examples").glob("*/*.py")} | set(modules(RECIPES)))
     unused("recipe", name, names_in(CATALOG, "*.py", r'^    name="(\w+)",$'))
     header = Path("examples", section, "GALLERY_HEADER.rst")
@@ -133,7 +134,7 @@ def recipe(name: str, section: str) -> Scaffold:
 
 def check(name: str, family: str) -> Scaffold:
     """Add a check of the audit, with the broken and the fixed program that the site shows for it."""
-    family = one_of("family", family, modules(CHECKS))
+    family = one_of("family", family, places(check))
     unused("check", valid(name), names_in(CHECKS, "*.py", r"^def (\w+)\(subject: Subject\)"))
     new = Scaffold("check", name)
     new.extend(CHECKS / f"{family}.py", "check.py")
@@ -143,7 +144,7 @@ def check(name: str, family: str) -> Scaffold:
 
 def error(name: str, group: str) -> Scaffold:
     """Add a message of PyTorch to the error index, with the program that provokes it and the fixed one."""
-    group = one_of("group", group, modules(ERRORS))
+    group = one_of("group", group, places(error))
     taken = names_in(ERRORS, "*.py", r"^def (\w+)\(")
     for each in (valid(name), f"{name}_fixed"):
         unused("program", each, taken)
@@ -154,8 +155,7 @@ def error(name: str, group: str) -> Scaffold:
 
 def pitfall(name: str, group: str) -> Scaffold:
     """Add a section to one of the pages on what goes wrong, as readers meet it."""
-    pages = [path for path in (ROOT / PITFALLS).glob("*.md") if "disagreements" in path.read_text()]
-    group = one_of("group", group, sorted(path.stem for path in pages))
+    group = one_of("group", group, places(pitfall))
     name = valid(name.replace("-", "_")).replace("_", "-")
     unused("pitfall", name, names_in(PITFALLS, "*.md", r"^\(pitfall-([a-z0-9-]+)\)=$"))
     new = Scaffold("pitfall", name)
@@ -166,6 +166,15 @@ def pitfall(name: str, group: str) -> Scaffold:
 KINDS = {recipe: "section", check: "family", error: "group", pitfall: "group"}
 
 
+def places(kind: Callable[[str, str], Scaffold]) -> list[str]:
+    """Where one of a kind can be added."""
+    if kind is recipe:
+        return sorted(path.name for path in (ROOT / "examples").iterdir() if path.is_dir())
+    if kind is pitfall:
+        return sorted(path.stem for path in (ROOT / PITFALLS).glob("*.md") if "disagreements" in path.read_text())
+    return modules(CHECKS if kind is check else ERRORS)
+
+
 def parsed() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(prog="nox -s add --", description="Start one of these from a scaffold that runs.")
@@ -173,10 +182,11 @@ def parsed() -> argparse.Namespace:
     for kind, place in KINDS.items():
         one = kinds.add_parser(kind.__name__, help=kind.__doc__, description=kind.__doc__)
         one.add_argument("name")
+        known = ", ".join(places(kind))
         if kind is recipe:
-            one.add_argument("--section", dest="place", default="01_first_steps", help="a folder of examples/")
+            one.add_argument("--section", dest="place", default="01_first_steps", help=f"one of {known}")
         else:
-            one.add_argument(f"--{place}", dest="place", required=True)
+            one.add_argument(f"--{place}", dest="place", required=True, help=f"one of {known}")
         one.set_defaults(kind=kind)
     return parser.parse_args()
 
