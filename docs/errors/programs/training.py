@@ -626,8 +626,8 @@ def meta_module_loaded():
     "An operation has no kernel for sparse, nested or quantized tensors",
     cause="Few operations exist for these kinds of tensors, and fewer of their backwards: the derivative of one that "
     "exists may need one that does not. The message names the operation and lists the kinds that it supports.",
-    fix="Convert before the operation: ``x.to_dense()`` for a sparse tensor, ``.to_padded_tensor(0.0)`` for a nested "
-    "one, ``.dequantize()`` for a quantized one; each passes the gradient on, except for quantized tensors, which "
+    fix="Convert before the operation: ``x.to_dense()``. A nested tensor has ``.to_padded_tensor(0.0)``, a quantized "
+    "one ``.dequantize()``; each passes the gradient on, except for quantized tensors, which "
     "have none. Or use an operation made for them: ``torch.sparse.mm``, ``torch.sparse.softmax``.",
     see=("guide/decision",),
 )
@@ -1050,13 +1050,14 @@ def clipped_parameters():
 
 
 @raises(
-    "A parameter was assigned to a weight that is parametrized",
-    cause="After ``register_parametrization``, ``weight`` is computed from "
-    "``parametrizations.weight.original`` at each access, and is no parameter of the module any more. ``weight_norm`` "
-    "and ``spectral_norm`` of ``torch.nn.utils.parametrizations`` do the same.",
-    fix="Assign a tensor, which the parametrization inverts if it has a ``right_inverse``: ``layer.weight = new``, "
-    "without ``nn.Parameter``. Or write into the original: ``layer.parametrizations.weight.original.data.copy_(new)``. "
-    '``remove_parametrizations(layer, "weight")`` makes it a parameter again.',
+    "A parameter was assigned to a name that is taken, such as that of a parametrized weight",
+    cause="The module has an attribute of this name that is no parameter. After ``register_parametrization``, "
+    "``weight`` is a property, computed from ``parametrizations.weight.original`` at each access; ``weight_norm`` and "
+    "``spectral_norm`` of ``torch.nn.utils.parametrizations`` do the same. Otherwise it is a method or a plain "
+    "attribute.",
+    fix="Give the parameter another name. For a parametrized weight, assign a tensor, which the parametrization "
+    "inverts if it has a ``right_inverse``: ``layer.weight = new``, without ``nn.Parameter``; or write into "
+    "``layer.parametrizations.weight.original``. ``remove_parametrizations`` makes it a parameter again.",
     see=("cookbook/01_first_steps/module",),
 )
 def parametrized_weight_assigned():
