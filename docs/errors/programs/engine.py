@@ -2213,3 +2213,61 @@ def module_hook_full_outputs():
     model.register_full_backward_hook(lambda module, grad_input, grad_output: print(grad_output))
     y, z = model(torch.randn(4, 3, requires_grad=True))
     (y + z).sum().backward()
+
+
+@raises(
+    "torch.no_grad was used without parentheses",
+    cause="``torch.no_grad``, ``torch.enable_grad`` and ``torch.inference_mode`` are classes. ``with`` needs an object "
+    "of the class.",
+    fix="Write ``with torch.no_grad():``. As a decorator, both ``@torch.no_grad()`` and ``@torch.no_grad`` work.",
+    see=("guide/grad_modes",),
+)
+def no_grad_not_called():
+    x = torch.randn(3, requires_grad=True)
+    with torch.no_grad:
+        x.square().sum()
+
+
+@mends(no_grad_not_called)
+def no_grad_called():
+    x = torch.randn(3, requires_grad=True)
+    with torch.no_grad():
+        x.square().sum()
+
+
+@raises(
+    "x.grad was called like a function",
+    cause="``x.grad`` is a tensor, the gradient that ``backward()`` has accumulated, and not a method.",
+    fix="Drop the parentheses: ``x.grad``. To compute a gradient, call ``torch.autograd.grad(loss, x)``.",
+    see=("guide/backward",),
+)
+def grad_called():
+    x = torch.randn(3, requires_grad=True)
+    x.square().sum().backward()
+    print(x.grad())
+
+
+@mends(grad_called)
+def grad_read():
+    x = torch.randn(3, requires_grad=True)
+    x.square().sum().backward()
+    print(x.grad)
+
+
+@raises(
+    "requires_grad was given to a method that does not take it",
+    cause="``to``, ``clone``, ``float`` and ``view`` give results of an operation, and take no ``requires_grad``. "
+    "Functions that make tensors (``torch.zeros``, ``torch.tensor``) do.",
+    fix="Set it afterwards: ``x = x.to(device).requires_grad_()``. If ``x`` required grad already, its copy is no "
+    "leaf: write ``x.detach().to(device).requires_grad_()``, and read the gradient of this new tensor.",
+    see=("guide/graph",),
+)
+def requires_grad_for_to():
+    x = torch.randn(3).to("cpu", requires_grad=True)
+    x.sum().backward()
+
+
+@mends(requires_grad_for_to)
+def requires_grad_after_to():
+    x = torch.randn(3).to("cpu").requires_grad_()
+    x.sum().backward()

@@ -855,3 +855,24 @@ def inverse_in_single():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         gram = layer(torch.eye(3))
     torch.linalg.inv(gram.float()).sum().backward()
+
+
+@raises(
+    "GradScaler.scale was given something that is no tensor",
+    cause="``scaler.scale`` takes a tensor, or a list of tensors. Here the loss, or one in the list, is a Python "
+    "number.",
+    fix="Keep losses as tensors: drop ``.item()`` and ``float()`` before ``scaler.scale``. Leave numbers out of the "
+    "list.",
+    see=("cookbook/07_compile/mixed_precision",),
+)
+def number_scaled():
+    model, scaler = nn.Linear(3, 1), GradScaler("cpu")
+    loss = model(torch.randn(4, 3)).square().mean()
+    scaler.scale(loss.item())
+
+
+@mends(number_scaled)
+def loss_scaled():
+    model, scaler = nn.Linear(3, 1), GradScaler("cpu")
+    loss = model(torch.randn(4, 3)).square().mean()
+    scaler.scale(loss).backward()

@@ -626,8 +626,8 @@ def meta_module_loaded():
     "An operation has no kernel for sparse, nested or quantized tensors",
     cause="Few operations exist for these kinds of tensors, and fewer of their backwards: the derivative of one that "
     "exists may need one that does not. The message names the operation and lists the kinds that it supports.",
-    fix="Convert before the operation: ``x.to_dense()`` for a sparse tensor, ``.to_padded_tensor(0.0)`` for a nested "
-    "one, ``.dequantize()`` for a quantized one; each passes the gradient on, except for quantized tensors, which "
+    fix="Convert before the operation: ``x.to_dense()``. A nested tensor has ``.to_padded_tensor(0.0)``, a quantized "
+    "one ``.dequantize()``; each passes the gradient on, except for quantized tensors, which "
     "have none. Or use an operation made for them: ``torch.sparse.mm``, ``torch.sparse.softmax``.",
     see=("guide/decision",),
 )
@@ -1028,3 +1028,80 @@ def mean_to_number():
     model = nn.Linear(3, 1)
     losses = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 1), reduction="none")
     print(losses.mean().item())
+
+
+@raises(
+    "Gradient clipping was given a module instead of its parameters",
+    cause="``clip_grad_norm_`` and ``clip_grad_value_`` take tensors, and a module is no list of them.",
+    fix="Pass the parameters: ``clip_grad_norm_(model.parameters(), 1.0)``.",
+    see=("cookbook/02_changing_the_gradient/clipping",),
+)
+def clipped_module():
+    model = nn.Linear(3, 1)
+    model(torch.randn(4, 3)).sum().backward()
+    nn.utils.clip_grad_norm_(model, 1.0)
+
+
+@mends(clipped_module)
+def clipped_parameters():
+    model = nn.Linear(3, 1)
+    model(torch.randn(4, 3)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
+@raises(
+    "A parameter was assigned to a name that is taken, such as that of a parametrized weight",
+    cause="The module has an attribute of this name that is no parameter. After ``register_parametrization``, "
+    "``weight`` is a property, computed from ``parametrizations.weight.original`` at each access; ``weight_norm`` and "
+    "``spectral_norm`` of ``torch.nn.utils.parametrizations`` do the same. Otherwise it is a method or a plain "
+    "attribute.",
+    fix="Give the parameter another name. For a parametrized weight, assign a tensor, which the parametrization "
+    "inverts if it has a ``right_inverse``: ``layer.weight = new``, without ``nn.Parameter``; or write into "
+    "``layer.parametrizations.weight.original``. ``remove_parametrizations`` makes it a parameter again.",
+    see=("cookbook/01_first_steps/module",),
+)
+def parametrized_weight_assigned():
+    class Symmetric(nn.Module):
+        def forward(self, x):
+            return x.triu() + x.triu(1).T
+
+        def right_inverse(self, x):
+            return x.triu()
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    layer.weight = nn.Parameter(torch.eye(3))
+
+
+@mends(parametrized_weight_assigned)
+def parametrized_weight_inverted():
+    class Symmetric(nn.Module):
+        def forward(self, x):
+            return x.triu() + x.triu(1).T
+
+        def right_inverse(self, x):
+            return x.triu()
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Symmetric())
+    layer.weight = torch.eye(3)
+
+
+@raises(
+    "A scheduler was resumed for an optimizer that has no initial learning rate",
+    cause="``last_epoch`` says that the training is resumed, so the scheduler looks for ``initial_lr``, which the "
+    "first run stored in the optimizer. The optimizer is new, or its state was not loaded.",
+    fix='Load the optimizer\'s state first, ``optimizer.load_state_dict(checkpoint["optimizer"])``. Or make the '
+    'scheduler without ``last_epoch``, and load its own state: ``scheduler.load_state_dict(checkpoint["scheduler"])``.',
+    see=("guide/training",),
+)
+def scheduler_resumed():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, last_epoch=3)
+
+
+@mends(scheduler_resumed)
+def scheduler_loaded():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
+    scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": 3})
