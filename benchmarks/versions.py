@@ -87,7 +87,7 @@ def messages(release: str) -> Iterator[tuple[str, list[str] | None]]:
     for name, program in programs.load().items():
         raised = raised_by(program)
         now = raised and (raised["kind"], raised["message"])
-        if now is None or not wordings.alike(now, wordings.on(stored[name], release)):
+        if now is None or not wordings.known(stored[name], release, now):
             yield name, now and list(now)
 
 

@@ -81,14 +81,15 @@ def same_failure(kind: str, message: str, other_kind: str, other: str) -> bool:
     return alike >= (ALIKE if kind == other_kind else (1 + ALIKE) / 2)
 
 
-def on(entry: "Entry", release: str) -> tuple[str, str]:
-    """Kind and message of an entry on a release: another wording that was seen there, or else today's."""
+def known(entry: "Entry", release: str, said: tuple[str, str]) -> bool:
+    """Whether an entry's exception, as a release raised it, is the one of today or another that was seen there."""
     here = version(minor(release))
+    rows = [(entry.kind, entry.message)]
     for former in entry.former:
         first, *last = map(version, former.torch.split(" to "))
         if first <= here <= (last or [first])[0]:
-            return former.kind or entry.kind, former.message
-    return entry.kind, entry.message
+            rows.append((former.kind or entry.kind, former.message))
+    return any(alike(said, row) for row in rows)
 
 
 def alike(said: tuple[str, str], other: tuple[str, str]) -> bool:
