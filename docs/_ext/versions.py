@@ -39,6 +39,16 @@ def verified(name: str, row: Row, release: str | None = None) -> Row:
     return row | other | {"capabilities": row["capabilities"] | other.get("capabilities", {})}
 
 
-def others() -> list[str]:
-    """The releases that were run, but for the pinned one."""
-    return [release for release in stored() if release != digests.torch()]
+def releases() -> list[str]:
+    """The releases that were run, the oldest first; without any results, the pinned one."""
+    return list(stored()) or [digests.torch()]
+
+
+def verdicts(name: str, row: Row) -> dict[str, dict[str, list[str]]]:
+    """By capability, what a recipe is on which releases, given its row on the pinned one."""
+    found: dict[str, dict[str, list[str]]] = {capability: {} for capability in results.LABELS}
+    for release in releases():
+        can = verified(name, row, release)["capabilities"]
+        for capability in found:
+            found[capability].setdefault(can[capability], []).append(release)
+    return found
