@@ -249,7 +249,7 @@ def versions(session: nox.Session) -> None:
             options = ("-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "--junitxml", report)
             run("pytest", "-o", "faulthandler_timeout=300", *options, "tests", success_codes=[0, 1])
             try:
-                run("benchmarks.versions", report)
+                run("tests.versions", report)
             except nox.command.CommandFailed:
                 changed.append(release)
     if changed:

@@ -1,6 +1,6 @@
 """Store what the installed torch does otherwise than the pinned one: ``nox -s versions`` runs this in each environment.
 
-``python -m benchmarks.versions TESTS.xml``, with what pytest has written of its run, audits every recipe, runs every
+``python -m tests.versions TESTS.xml``, with what pytest has written of its run, audits every recipe, runs every
 program of the error index and measures the corpus of the audit. It writes a row of ``versions.json`` (see
 ``docs/_ext/versions.py``), prints what has changed in it, and exits with status 1 if something has, or a test failed.
 """
@@ -18,11 +18,11 @@ from docs.errors import programs, wordings
 from docs.errors.programs.__main__ import raised_by
 from docs.pitfalls.programs import BROKEN, RIGHT
 from packaging.version import Version
-from tests.auditing import corpus, measure
 
 from autograd_cookbook.auditing import AuditError
 from autograd_cookbook.catalog import RECIPES
 from autograd_cookbook.errors import entries
+from tests.auditing import corpus, measure
 
 # Of a row of the corpus, what depends on when and where it was measured.
 PLACE = {"digest", "seconds", "on"}
