@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import nox
@@ -23,7 +24,10 @@ SITE = Path("build/site")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PYTHONFAULTHANDLER": "1"}
 
 # Releases of torch whose messages the error index knows, besides the pinned one's.
-RELEASES = ("1.13.1", "2.0.1", "2.2.2", "2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.14.1", "2.15.0")
+RELEASES = ("1.13.1", "2.0.1", "2.2.2", "2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.12.1", "2.14.1", "2.15.0")
+# Releases of torch on which everything here has to work.
+VERSIONS = ("2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
+OF_TORCH = ("torch==", "triton==", "sympy==", "networkx==")  # each release has versions of its own
 NATIVE_TESTS = [f"tests/recipes/test_{name}.py" for name in ("native", "cuda_extension", "row_reduction")]
 
 os.chdir(Path(__file__).parent)
@@ -221,6 +225,36 @@ def newest(session: nox.Session) -> None:
     # Which messages are other ones; the tests fail on each.
     session.run("python", "-m", "docs.errors.programs", env=ONE_THREAD, success_codes=[0, 1])
     pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests", "-W", "default")
+
+
+@nox.session(default=False, venv_backend="none")
+def versions(session: nox.Session) -> None:
+    """Test and measure everything on each supported torch, or RELEASE; several GB each, one at a time."""
+    changed = []
+    pins = [line for line in Path(CONSTRAINTS).read_text().splitlines() if not line.startswith(OF_TORCH)]
+    for release in session.posargs or VERSIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            constraints = Path(folder, "constraints.txt")
+            constraints.write_text("\n".join([*pins, f"torch=={release}"]))
+            session.run(sys.executable, "-m", "venv", str(Path(folder, "env")))
+            programs = Path(folder, "env", "bin")
+            env = ONE_THREAD | {
+                "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+                "XDG_CACHE_HOME": str(Path(folder, "cache")),  # kernels that this torch compiles
+            }
+            run = partial(session.run, str(programs / "python"), "-m", env=env)
+            wanted = nox.project.dependency_groups(PROJECT, "test")
+            run("pip", "install", "-q", "--no-cache-dir", "-c", str(constraints), "torch", *wanted, "-e", ".")
+            # Against what is stored; only then it is stored anew.
+            report = str(Path(folder, "tests.xml"))
+            options = ("-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "--junitxml", report)
+            run("pytest", "-o", "faulthandler_timeout=300", *options, "tests", success_codes=[0, 1])
+            try:
+                run("tests.versions", report)
+            except nox.command.CommandFailed:
+                changed.append(release)
+    if changed:
+        session.error(f"tests fail, or something has changed, on {', '.join(changed)}")
 
 
 @nox.session(default=False)

@@ -13,9 +13,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from functools import cache
 
-import torch
 from benchmarks import checking, costs
-from docs._ext import digests, results
+from docs._ext import digests, results, versions
 from docs._ext.results import Kind, Row
 from docs.errors import build, programs
 
@@ -37,10 +36,9 @@ AT_ONCE = 40  # programs, after which their messages are stored
 
 def main(names: list[str]) -> int:
     """Measure what is named, or else what is stale; the exit status is 1 if something cannot be measured."""
-    pinned, installed = digests.torch(), torch.__version__.partition("+")[0]
-    if installed != pinned:
-        raise SystemExit(f"torch {installed} is installed, and constraints.txt pins {pinned}: nothing is stored")
     recipes, errors, functions = named(names) if names else stale()
+    if (installed := versions.running()) != (pinned := digests.torch()):
+        raise SystemExit(f"torch {installed} is installed, and constraints.txt pins {pinned}: nothing is stored")
     if recipes or errors:
         print(f"to measure: {len(recipes)} results of recipes, {len(errors)} messages", flush=True)
     failed = []

@@ -8,12 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from packaging.version import Version
 from torch import Tensor
 
 from autograd_cookbook.auditing.subject import is_differentiable
 
 Args = tuple[Any, ...]
 HANG = 1200.0  # seconds, only to stop what hangs: no test waits for so long, however busy the machine
+
+
+def since(release: str) -> bool:
+    """Whether the installed torch is that release or a later one, where only its behavior tells them apart."""
+    return Version(torch.__version__).release >= Version(release).release
 
 
 def differentiable(result: Any) -> tuple[Tensor, ...]:

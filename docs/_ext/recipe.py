@@ -4,7 +4,7 @@ import html
 import sys
 from pathlib import Path
 
-from docs._ext import digests, results
+from docs._ext import digests, results, versions
 from docs._ext.freshness import imports_of
 from docs._ext.pages import PLACES
 from docs._ext.results import GROUPS, LABELS
@@ -58,10 +58,6 @@ def visit_badges(translator: HTML5Translator, node: Badges) -> None:
     translator.body.append(f'<div class="badges">{"".join(parts)}</div>')
 
 
-def depart_badges(translator: HTML5Translator, node: Badges) -> None:
-    pass
-
-
 def link(target: str, label: nodes.Node | None, domain: str, role: str, docname: str) -> nodes.Node:
     """A link with a label, or with the title of what it leads to."""
     options = {"refdomain": domain, "reftype": role, "refexplicit": label is not None, "refdoc": docname}
@@ -79,9 +75,41 @@ def to_recipe(recipe: Recipe, docname: str) -> nodes.Node:
     return link(f"/cookbook/{PLACES[recipe.page]}", label, "std", "doc", docname)
 
 
+class Verdict(nodes.General, nodes.Element):
+    """What a recipe can do in one regard, once for each group of releases that agree; the pinned one's is shown."""
+
+
+def visit_verdict(translator: HTML5Translator, node: Verdict) -> None:
+    for verdict, releases in node["releases"].items():
+        hidden = "" if digests.torch() in releases else " hidden"
+        marked = f'class="badge-{verdict}" data-releases="{" ".join(releases)}"{hidden}'
+        translator.body.append(f"<span {marked}>{MARKS[verdict]} {verdict}</span>")
+
+
+class Releases(nodes.General, nodes.Element):
+    """A choice of one release of torch, shown where a script can act on it."""
+
+
+def visit_releases(translator: HTML5Translator, node: Releases) -> None:
+    choices = "".join(
+        f'<label><input type="radio" name="release" value="{release}"{" checked" * (release == digests.torch())}> '
+        f"{release}</label>"
+        for release in node["releases"]
+    )
+    translator.body.append(f'<fieldset class="releases" hidden><legend>On torch</legend>{choices}</fieldset>')
+
+
+def visited(translator: HTML5Translator, node: nodes.Element) -> None:
+    pass
+
+
 def note_catalog(env: BuildEnvironment, page: str = "*") -> None:
     """What is made from the catalog is made again when it, or what was measured, has changed: of a page, or of all."""
-    for path in (*Path(catalog.__file__).parent.glob(f"{page}.py"), *results.RESULTS.glob(f"{page}.json")):
+    for path in (
+        *Path(catalog.__file__).parent.glob(f"{page}.py"),
+        *results.RESULTS.glob(f"{page}.json"),
+        versions.STORED,
+    ):
         env.note_dependency(str(path))
 
 
@@ -130,10 +158,10 @@ class RecipeDirective(SphinxDirective):
         links += nodes.Text(".")
         box += links
         if recipe.calls:
-            box += self.report(audit)
+            box += self.report(name, audit)
         return [box]
 
-    def report(self, audit: results.Row) -> nodes.Node:
+    def report(self, name: str, audit: results.Row) -> nodes.Node:
         """What the audit says, folded up: its verdict in a line, and inside what the recipe lacks, and why."""
         said = f"{len(audit['checks'])} checks on torch {digests.torch()}, no error, no warning"
         if audit["saved_bytes"] is not None:
@@ -148,15 +176,20 @@ class RecipeDirective(SphinxDirective):
             items += nodes.definition_list_item("", term, nodes.definition("", nodes.paragraph("", summary)))
         box += [items] if audit["findings"] else []
         box += [nodes.paragraph("", note) for note in audit["notes"]]
+        for capability, found in versions.verdicts(name, audit).items():
+            if len(found) > 1:
+                said = "; ".join(f"{verdict} on torch {', '.join(on)}" for verdict, on in found.items())
+                box += nodes.paragraph("", f"{LABELS[capability]} depends on the release: {said}.")
         return box
 
 
 class MatrixDirective(SphinxDirective):
-    """``.. capability-matrix::``: every recipe against every capability, as last verified."""
+    """``.. capability-matrix::``: every recipe against every capability, as last verified on each release."""
 
     def run(self) -> list[nodes.Node]:
         record = results.rows("verified")
         note_catalog(self.env)
+        releases = versions.releases()
         group = nodes.tgroup(cols=1 + len(LABELS))
         group += [nodes.colspec(colwidth=1) for _ in range(1 + len(LABELS))]
         group += nodes.thead("", row_of(["recipe", *LABELS.values()]))
@@ -164,13 +197,11 @@ class MatrixDirective(SphinxDirective):
         for recipe in sorted(RECIPES, key=lambda recipe: recipe.name):
             if recipe.name in record:
                 cells = [nodes.paragraph("", "", to_recipe(recipe, self.env.docname))]
-                for capability in LABELS:
-                    verdict = record[recipe.name]["capabilities"][capability]
-                    text = f"{MARKS[verdict]} {verdict}"
-                    cells.append(nodes.paragraph("", "", nodes.inline(text, text, classes=[f"badge-{verdict}"])))
+                found = versions.verdicts(recipe.name, record[recipe.name]).values()
+                cells += [nodes.paragraph("", "", Verdict(releases=by_verdict)) for by_verdict in found]
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
-        return [nodes.table("", group, classes=["capability-matrix"])]
+        return [Releases(releases=releases), nodes.table("", group, classes=["capability-matrix"])]
 
 
 class PurposesDirective(SphinxDirective):
@@ -229,7 +260,9 @@ class LacksDirective(SphinxDirective):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.add_node(Badges, html=(visit_badges, depart_badges))
+    app.add_node(Badges, html=(visit_badges, visited))
+    app.add_node(Verdict, html=(visit_verdict, visited))
+    app.add_node(Releases, html=(visit_releases, visited))
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)
     app.add_directive("capability-list", PurposesDirective)

@@ -13,3 +13,13 @@ document.querySelectorAll(".recipe-source pre").forEach((source) => {
   const start = own ?? words.find((word) => word.textContent === name);
   if (start) source.scrollTop = start.offsetTop - source.offsetTop - 12;
 });
+
+// The matrix shows what is so on one release of torch; without this, on that which the page names.
+document.querySelectorAll(".releases").forEach((choice) => {
+  choice.hidden = false;
+  choice.addEventListener("change", (event) => {
+    document.querySelectorAll(".capability-matrix [data-releases]").forEach((verdict) => {
+      verdict.hidden = !verdict.dataset.releases.split(" ").includes(event.target.value);
+    });
+  });
+});

@@ -10,7 +10,10 @@ import sys
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from autograd_cookbook.errors import Entry
 
 WORDINGS = Path(__file__).with_name("wordings.json")
 # A program may fail in an old release for another reason: it uses what is not there yet. Then the kind of exception
@@ -61,7 +64,7 @@ def merge(outputs: Sequence[Path]) -> tuple[dict[str, list[dict[str, str]]], lis
             else:
                 spans.append({"kind": kind, "message": message, "from": release["torch"], "to": release["torch"]})
         for span in spans:
-            if plain(span["message"]) == plain(entry.message) and span["kind"] == entry.kind:
+            if alike((span["kind"], span["message"]), (entry.kind, entry.message)):
                 continue
             if not same_failure(entry.kind, entry.message, span["kind"], span["message"]):
                 left_out.append(f"{entry.name}, torch {span['from']}: {span['kind']}: {span['message'][:100]!r}")
@@ -76,6 +79,22 @@ def same_failure(kind: str, message: str, other_kind: str, other: str) -> bool:
     words = [re.findall(r"\w+", text.lower()) for text in (message, other)]
     alike = SequenceMatcher(None, *words, autojunk=False).ratio()
     return alike >= (ALIKE if kind == other_kind else (1 + ALIKE) / 2)
+
+
+def known(entry: "Entry", release: str, said: tuple[str, str]) -> bool:
+    """Whether an entry's exception, as a release raised it, is the one of today or another that was seen there."""
+    here = version(minor(release))
+    rows = [(entry.kind, entry.message)]
+    for former in entry.former:
+        first, *last = map(version, former.torch.split(" to "))
+        if first <= here <= (last or [first])[0]:
+            rows.append((former.kind or entry.kind, former.message))
+    return any(alike(said, row) for row in rows)
+
+
+def alike(said: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether two releases say the same, but for numbers and spaces."""
+    return (said[0], plain(said[1])) == (other[0], plain(other[1]))
 
 
 def plain(message: str) -> str:

@@ -18,6 +18,7 @@ from autograd_cookbook import errors
 from autograd_cookbook.auditing import audit
 from autograd_cookbook.auditing.diagnose import ALONE, CHANGED, difference, explain, factor, first_line, known, pattern
 from autograd_cookbook.auditing.subject import Subject, weights_of
+from tests.support import since
 
 
 def leaf(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -182,6 +183,8 @@ def raised(provoke: Callable[[], Any]) -> BaseException:
 
 @pytest.mark.parametrize(("by", "provoke"), [pytest.param(by, p, id=name) for name, by, p in PROVOKED])
 def test_messages_of_torch_are_explained(by: str, provoke: Callable[[], Any]) -> None:
+    if by == "view_changed" and not since("2.13"):
+        pytest.skip("up to torch 2.12 the message names no Function, and is that of hooks of modules, too")
     error = raised(provoke)
     index = {entry.name: (entry.cause, entry.fix) for entry in errors.entries() if entry.name == by}
     own = {cause: (cause, fix) for _, cause, fix in CHANGED if by in cause}

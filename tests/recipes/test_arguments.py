@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from autograd_cookbook.auditing import held_bytes, saved_bytes
 from autograd_cookbook.recipes.arguments import affine, pinball_loss, scaled_tanh
+from tests.support import since
 
 INF = math.inf
 
@@ -262,11 +263,10 @@ def test_what_backward_may_not_return(rest, message, monkeypatch) -> None:
 @pytest.mark.parametrize("rest", [(None,), (None, None, None)])
 def test_nones_too_many_are_accepted(rest, monkeypatch) -> None:
     monkeypatch.setattr(Returns, "rest", rest)
-    for call, expected in (
-        (lambda x: Returns.apply(x, 3), 12),
-        (Returns.apply, 4),
-        (lambda x: Returns.apply(x, exponent=3), 12),
-    ):
+    calls = [(lambda x: Returns.apply(x, 3), 12), (Returns.apply, 4)]
+    if since("2.13"):  # before, apply takes no keyword arguments
+        calls.append((lambda x: Returns.apply(x, exponent=3), 12))
+    for call, expected in calls:
         x = torch.tensor(2.0, requires_grad=True)
         call(x).backward()
         assert x.grad.item() == expected

@@ -16,6 +16,9 @@ from autograd_cookbook.recipes.custom_operator import (
     save_for_filter,
 )
 
+# Opcheck calls the compiler with tensors that are no leaves, and it looks whether they have a gradient.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
 
 class BareFunction(Function):
     """What one would write without an operator."""

@@ -18,10 +18,15 @@ SURVIVORS = {
 INF, NAN = float("inf"), float("nan")
 
 
+def closed_clamp(x, min=-INF, max=INF):
+    """torch.clamp as it was up to torch 2.13: the gradient is 1 at the ends, too."""
+    return torch.where((x >= min) & (x <= max), x, x.detach().clamp(min, max))
+
+
 PAIRS = {
     "square": (square, torch.square),
-    "clamp": (lambda x: clamp(x, 0, 1), lambda x: x.clamp(0, 1)),
-    "clamp, one end": (lambda x: clamp(x, min=-100), lambda x: x.clamp(min=-100)),
+    "clamp": (lambda x: clamp(x, 0, 1), lambda x: closed_clamp(x, 0, 1)),
+    "clamp, one end": (lambda x: clamp(x, min=-100), lambda x: closed_clamp(x, min=-100)),
     "clamp, ends exchanged": (lambda x: clamp(x, 1, -1), lambda x: x.clamp(1, -1)),
     "power": (lambda x: power(x, 3), lambda x: x**3),
     "inverse": (lambda x: power(x, -2), lambda x: x**-2),

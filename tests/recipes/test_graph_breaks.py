@@ -12,6 +12,7 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes.graph_breaks import graph_breaks
 from autograd_cookbook.recipes.torch_compile import huber
+from tests.support import since
 
 # What is compiled here is called with tensors that are no leaves, and the compiler looks whether they have a gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -66,14 +67,19 @@ def test_a_frame_that_is_given_up_as_a_whole_is_no_whole_graph() -> None:
     assert "branching" in found
 
 
+# How the compiler fails at a backward of another class, up to torch 2.14.
+NOT_INLINED = "FakeBackwardCFunction" if since("2.13") else "from user code"
+
+
 def test_an_assertion_inside_of_the_compiler_is_a_break_as_well() -> None:
     class CallsAnother(_Square):
         @staticmethod
         def backward(ctx, grad_output):
             return _Square.backward(ctx, grad_output)
 
-    (found,) = graph_breaks(lambda x: CallsAnother.apply(x), torch.ones(3, requires_grad=True))
-    assert "FakeBackwardCFunction" in found
+    found = graph_breaks(lambda x: CallsAnother.apply(x), torch.ones(3, requires_grad=True))
+    assert len(found) == (0 if since("2.15") else 1)
+    assert all(NOT_INLINED in each for each in found)
 
 
 def test_an_error_of_the_function_is_no_break() -> None:
@@ -149,11 +155,18 @@ def test_what_is_refused_whole_runs_in_eager_mode_and_is_right(name: str) -> Non
     def function(x):
         return way.apply(x) if isinstance(way, type) else way(x)
 
-    assert _slope(_compiled(function, fullgraph=False)) == RIGHT
+    # Up to torch 2.12 the compiler takes it, and adds up only one of the two gradients.
+    halved = name == "one tensor as two arguments" and not since("2.13")
+    assert _slope(_compiled(function, fullgraph=False)) == ([g / 2 for g in RIGHT] if halved else RIGHT)
 
 
 def test_a_backward_that_calls_the_backward_of_another_class_fails_even_with_breaks_allowed() -> None:
+    """Up to torch 2.14."""
     way = _clinic()["calls the backward of another class"]
     assert _slope(way.apply) == RIGHT
-    with pytest.raises(AssertionError, match="FakeBackwardCFunction"):
-        _slope(_compiled(lambda x: way.apply(x), fullgraph=False))
+    compiled = _compiled(lambda x: way.apply(x), fullgraph=False)
+    if since("2.15"):
+        assert _slope(compiled) == RIGHT
+    else:
+        with pytest.raises(AssertionError, match=NOT_INLINED):
+            _slope(compiled)

@@ -9,6 +9,7 @@ import torch
 
 from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes import cuda_extension
+from autograd_cookbook.recipes._native import cuda_runtime
 from autograd_cookbook.recipes._native.cli import LIBRARIES
 from tests.recipes.native_operators import OPS, SWISH, each_device, each_operator, exactly, run, sample
 from tests.support import expect_close, gradients
@@ -205,7 +206,8 @@ def test_the_command_says_what_it_built_and_what_it_lacks(built, tmp_path) -> No
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "CXX": "no-such-compiler"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("no compiler 'no-such-compiler' on the PATH")
+    # With CUDA, torch may log a line before, on a machine without a GPU.
+    assert "\nno compiler 'no-such-compiler' on the PATH" in f"\n{done.stderr}"
 
 
 def test_a_broken_file_is_named_and_the_package_works(built, tmp_path) -> None:
@@ -223,6 +225,33 @@ def test_a_broken_file_is_named_and_the_package_works(built, tmp_path) -> None:
     said = run(code, XDG_CACHE_HOME=str(tmp_path))
     assert said.startswith("Python cannot load ")
     assert broken.name in said
+
+
+def test_where_the_cuda_kernels_cannot_be_built_those_in_cpp_are(tmp_path) -> None:
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\nexit 1\n")
+    nvcc.chmod(0o755)
+    code = """if True:
+        import torch, warnings
+        torch.version.cuda = "13.0"
+        from autograd_cookbook.recipes.cuda_extension import SWISH
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            SWISH.build()
+        print(SWISH.backend(), SWISH.backend("cuda"), *(w.message for w in caught))
+    """
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    said = run(code, XDG_CACHE_HOME=str(tmp_path), PATH=path, NVCC="nvcc")
+    assert said.startswith("C++ Python swish is built in C++ alone, because nvcc failed")
+
+
+def test_the_cuda_runtime_is_taken_from_the_packages_of_torch(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "__file__", str(tmp_path / "torch" / "__init__.py"))
+    assert cuda_runtime() == "-lcudart"
+    carried = tmp_path / "nvidia" / "cu13" / "lib" / "libcudart.so.13"
+    carried.parent.mkdir(parents=True)
+    carried.touch()
+    assert cuda_runtime() == str(carried)
 
 
 @pytest.mark.gpu

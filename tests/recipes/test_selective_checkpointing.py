@@ -9,6 +9,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from autograd_cookbook.auditing import held_bytes
 from autograd_cookbook.recipes.custom_operator import filter_gradients, recursive_filter, save_for_filter
 from autograd_cookbook.recipes.selective_checkpointing import overloads, save_only
+from tests.support import since
 
 FILTER = "autograd_cookbook::recursive_filter"
 EXACT = {"use_reentrant": False, "preserve_rng_state": False}  # the state of the generator would be held, too
@@ -91,7 +92,8 @@ def test_the_compiler_follows_the_policy(calls) -> None:
     context_fn = save_only(FILTER)
     torch._dynamo.reset()
     try:
-        for options, runs in (({}, 3), ({"context_fn": context_fn}, 2)):
+        # In torch 2.11 the compiler keeps the result without being asked.
+        for options, runs in (({}, 3 if since("2.12") else 2), ({"context_fn": context_fn}, 2)):
             whole = torch.compile(
                 lambda x, options=options: checkpoint(block, x, **EXACT, **options), fullgraph=True, backend="aot_eager"
             )

@@ -8,6 +8,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from autograd_cookbook.auditing import audit, saved_bytes
 from autograd_cookbook.recipes.torch_compile import huber
+from tests.support import since
 
 # What is compiled here is called with tensors that are no leaves, and the compiler looks whether they have a gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
@@ -80,16 +81,16 @@ class _InPlace(Function):
 
 
 def test_compiled_mark_dirty_has_the_gradient_of_the_identity() -> None:
-    """Wrong, and silent, in torch 2.13; if this fails, the page on graph breaks and leaky_relu_ can be mended."""
+    """Wrong, and silent, since torch 2.13; if this fails, the page on graph breaks and leaky_relu_ can be mended."""
     assert _slope(_InPlace.apply) == [7, 21]
-    assert _slope(_compiled(lambda x: _InPlace.apply(x))) == [1, 3]
+    assert _slope(_compiled(lambda x: _InPlace.apply(x))) == ([1, 3] if since("2.13") else [7, 21])
     assert _slope(_compiled(lambda x: _InPlace.apply(x.clone()))) == [7, 21]
 
 
 def test_the_audit_finds_a_gradient_that_is_wrong_when_compiled() -> None:
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     report = audit(lambda x: _InPlace.apply(x), (x,), only=["compile"])
-    assert [finding.severity for finding in report.findings] == ["error"], report
+    assert [finding.severity for finding in report.findings] == (["error"] if since("2.13") else []), report
 
 
 class _NoneOrZero(Function):
@@ -128,11 +129,16 @@ class _Holds(nn.Module):
 
 
 def test_classes_that_share_their_forward_share_compiled_code_if_held_as_apply() -> None:
-    """Nothing guards the backward: the second is given the gradient of the first."""
+    """Nothing guards the backward: up to torch 2.13 the second is given the gradient of the first."""
+    if not since("2.12"):
+        with pytest.raises(torch._dynamo.exc.UserError, match="setup_context"):
+            _slope(_compiled(_Holds(_Square.apply)))
+        return
+    own = [-g for g in RIGHT]
     assert _slope(_compiled(_Holds(_Square.apply))) == RIGHT
-    assert _slope(_compiled(_Holds(_Opposite.apply))) == RIGHT  # wrong
+    assert _slope(_compiled(_Holds(_Opposite.apply))) == (own if since("2.14") else RIGHT)
     torch._dynamo.reset()
-    assert _slope(_compiled(_Holds(_Opposite.apply))) == [-g for g in RIGHT]
+    assert _slope(_compiled(_Holds(_Opposite.apply))) == own
 
 
 def test_held_as_a_class_each_has_its_own_code() -> None:
@@ -193,8 +199,10 @@ def test_a_compiled_function_has_no_second_derivative() -> None:
         torch.autograd.grad(slope.sum(), x)
 
 
-def test_a_second_derivative_inside_of_the_compiled_part_is_right() -> None:
+def test_a_second_derivative_inside_of_the_compiled_part_is_right_up_to_torch_2_14() -> None:
+    """In torch 2.15 it is 0, and silent, whatever the backend; without a Function it is right there, too."""
+
     def second(x):
         return torch.func.grad(lambda x: torch.func.grad(lambda x: _Square.apply(x).sum())(x).sum())(x)
 
-    assert _compiled(second)(torch.ones(2)).tolist() == [2, 2]
+    assert _compiled(second)(torch.ones(2)).tolist() == ([0, 0] if since("2.15") else [2, 2])

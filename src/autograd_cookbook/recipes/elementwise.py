@@ -149,7 +149,7 @@ class ClampFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, min: float, max: float) -> tuple[Tensor, Tensor]:
-        # At a bound the gradient passes, as in torch. NaN is not inside.
+        # At a bound the gradient passes, as in torch up to 2.13; later ones give 0 there. NaN is not inside.
         return input.clamp(min, max), (input >= min) & (input <= max)
 
     @staticmethod

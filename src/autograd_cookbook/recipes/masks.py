@@ -30,10 +30,11 @@ def pack_bits(mask: Tensor) -> Tensor:
     if mask.dtype is not torch.bool:
         raise TypeError(f"expected a bool mask, got {mask.dtype}")
     flat = mask.reshape(mask.numel())
-    slices = F.pad(flat, (0, -flat.numel() % 8)).reshape(8, -1 if flat.numel() else 0).view(torch.uint8)
-    packed = slices[0]
+    slices = F.pad(flat, (0, -flat.numel() % 8)).reshape(8, -1 if flat.numel() else 0)
+    packed = slices[0].to(torch.uint8)
     for k in range(1, 8):
-        packed = packed | slices[k] << k
+        # A view of all as bytes would do, but torch 2.11 can neither map nor compile it.
+        packed = packed | slices[k].to(torch.uint8) << k
     return packed
 
 

@@ -34,6 +34,12 @@ def with_cuda() -> bool:
     return torch.version.cuda is not None and shutil.which("nvcc") is not None
 
 
+def cuda_runtime() -> str:
+    """The CUDA runtime for the linker: torch's own packages carry one, or else it is where the linker looks."""
+    carried = Path(torch.__file__).parents[1].glob("nvidia/*/lib/libcudart.so*")
+    return next((str(path) for path in sorted(carried)), "-lcudart")
+
+
 def command(name: str, variable: str) -> list[str]:
     """The compiler that an environment variable names, or the usual one.
 
@@ -85,6 +91,8 @@ class Library:
     def build(self) -> Path:
         """Compile the operators and load them, the CUDA ones where :func:`with_cuda` holds.
 
+        If the CUDA ones cannot be compiled or linked, a warning says so, and those in C++ are built alone.
+
         Returns:
             The file, in the user's cache; a second call finds it there.
 
@@ -120,19 +128,32 @@ class Library:
     def compile(self) -> None:
         """Compile and link into :attr:`path`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.path.parent) as folder:
+        with tempfile.TemporaryDirectory(dir=self.path.parent) as name:
+            folder = Path(name)
             cxx = [*command("c++", "CXX"), *CXX_FLAGS, *self.extra_flags()]
-            objects = [self.compile_into(Path(folder), cxx, f"{self.name}.cpp")]
+            whole, objects = folder / self.path.name, [self.compile_into(folder, cxx, f"{self.name}.cpp")]
             link = [f"-L{directory}" for directory in cpp_extension.library_paths()] + ["-ltorch_cpu", "-ltorch"]
-            if with_cuda():
-                nvcc = [*command("nvcc", "NVCC"), *CUDA_FLAGS]
-                objects.append(self.compile_into(Path(folder), nvcc, f"{self.name}.cu"))
-                link += [f"-L{directory}" for directory in cpp_extension.library_paths("cuda")]
-                link += ["-ltorch_cuda", "-lcudart"]
-            whole = Path(folder) / self.path.name
-            subprocess.run([*cxx, "-shared", *map(str, objects), *link, "-o", str(whole)], check=True)
+            try:
+                more = self.cuda_objects(folder) if with_cuda() else []
+                subprocess.run([*cxx, "-shared", *objects, *more, *link, "-o", str(whole)], check=True)
+            except subprocess.CalledProcessError as error:
+                if not with_cuda():
+                    raise
+                warnings.warn(
+                    f"{self.name} is built in C++ alone, because {error.cmd[0]} failed with what it printed above on "
+                    f"the CUDA kernels. To try again, remove {self.path}",
+                    stacklevel=3,
+                )
+                subprocess.run([*cxx, "-shared", *objects, *link, "-o", str(whole)], check=True)
             # At once: another process sees the whole file or none.
             os.replace(whole, self.path)
+
+    def cuda_objects(self, folder: Path) -> list[str]:
+        """Compile the CUDA source; the object, and the libraries that it is linked with."""
+        nvcc = [*command("nvcc", "NVCC"), *CUDA_FLAGS]
+        compiled = self.compile_into(folder, nvcc, f"{self.name}.cu")
+        paths = [f"-L{directory}" for directory in cpp_extension.library_paths("cuda")]
+        return [compiled, *paths, "-ltorch_cuda", cuda_runtime()]
 
     def compile_cuda(self) -> str:
         """Compile the CUDA source and throw the result away: the headers of any torch suffice, no GPU is needed.
@@ -144,11 +165,11 @@ class Library:
             self.compile_into(Path(folder), [*command("nvcc", "NVCC"), *CUDA_FLAGS], f"{self.name}.cu")
         return f"{self.name}.cu"
 
-    def compile_into(self, folder: Path, compiler: list[str], source: str) -> Path:
+    def compile_into(self, folder: Path, compiler: list[str], source: str) -> str:
         """Compile one source to an object file, in a folder that gets all sources."""
         for name, text in self.sources.items():
             (folder / name).write_text(text)
         target = folder / f"{source}.o"
         includes = [f"-I{path}" for path in cpp_extension.include_paths()]
         subprocess.run([*compiler, *FLAGS, *includes, "-c", str(folder / source), "-o", str(target)], check=True)
-        return target
+        return str(target)

@@ -7,7 +7,7 @@ from docs.pitfalls.programs import broken, right
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from tests.auditing.corpus.shared import REAL, between, leaf, only, only_real
+from tests.auditing.corpus.shared import REAL, between, closed_clamp, leaf, only, only_real
 
 # --- broken ---
 
@@ -227,7 +227,7 @@ class BlackBoxBySmoothing(Function):
 
 
 def _clamp_to_grid(x, step, low, high):
-    return x.clamp(low * step, high * step)
+    return closed_clamp(x, low * step, high * step)
 
 
 @right(inputs=lambda: (leaf(4, 5), 0.25, -4, 3), surrogate=_clamp_to_grid)
@@ -273,7 +273,7 @@ class SpikeFastSigmoid(Function):
 
 
 def _learned_step(x, step, low, high):
-    scaled = (x / step).clamp(low, high)
+    scaled = closed_clamp(x / step, low, high)
     return step * (scaled + (scaled.round() - scaled).detach())
 
 
@@ -410,7 +410,7 @@ class ScaleGradientOfMany(Function):
 
 @right(
     inputs=lambda: (2 * leaf(4, 3).detach().requires_grad_(), 0.25, 4),
-    surrogate=lambda x, step, bits: x.clamp(-step * 2 ** (bits - 1), step * (2 ** (bits - 1) - 1)),
+    surrogate=lambda x, step, bits: closed_clamp(x, -step * 2 ** (bits - 1), step * (2 ** (bits - 1) - 1)),
 )
 class FakeQuantize(Function):
     """Straight-through: rounds in the forward and passes the gradient inside the range, as declared."""

@@ -8,6 +8,8 @@ from docs.pitfalls.programs import broken, leaf, right
 from torch import nn
 from torch.autograd import Function
 
+from tests.auditing.corpus.shared import closed_clamp
+
 # --- first_order ---
 
 
@@ -286,10 +288,10 @@ def isru_without_forward_mode(x):
 @broken(
     "reference",
     inputs=lambda: (torch.rand(4, 3, dtype=torch.float64).mul(1.6).clamp(max=1).requires_grad_(),),
-    reference=lambda x: x.clamp(0, 1),
+    reference=lambda x: closed_clamp(x, 0, 1),
 )
 class ClampOfOpenInterval(Function):
-    """At the bounds themselves, where clipped images lie, the gradient is 0 and that of torch.clamp is 1."""
+    """At the bounds themselves, where clipped images lie, the gradient is 0; that of torch.clamp is 1 up to 2.13."""
 
     generate_vmap_rule = True
 
