@@ -1,4 +1,4 @@
-"""Where the documentation of this version is published: one setting, the environment variable ``AUTOGRAD_COOKBOOK_URL``.
+"""Where the documentation is published: one setting, the environment variable ``AUTOGRAD_COOKBOOK_URL``.
 
 A build reads the variable, whether it builds the site or a wheel, and the wheel keeps the address in its metadata. So
 a released package links to the site of whoever released it. Without an address there are no links.

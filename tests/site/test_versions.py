@@ -54,7 +54,9 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         (folder / "site").rename(site / name)
-    versions.assemble(site, DEVELOPMENT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SETTING, ADDRESS)
+        versions.assemble(site, DEVELOPMENT)
     return site
 
 
@@ -84,8 +86,7 @@ def test_canonical_links_have_the_address_of_the_setting(name: str, canonical: s
         ("v0.9.0", "0.9.0", "an old version (0.9.0)"),
     ],
 )
-@pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1440, "light"), (1440, "dark")])
 def test_the_switcher_and_the_banner(
     name: str, shown: str, banner: str | None, width: int, theme: str, browser: Browser, address: str
 ) -> None:
@@ -110,12 +111,12 @@ def test_the_switcher_and_the_banner(
         other = "development" if "stable" in shown else "0.10.0 (stable)"
         menu.get_by_text(other, exact=True).click()
         folder = "latest" if other == "development" else "stable"
-        page.wait_for_url(f"{address}{folder}/glossary.html")
+        expect(page).to_have_url(f"{address}{folder}/glossary.html")
 
 
 def test_the_root_leads_to_the_newest_release(page: Page, address: str) -> None:
     page.goto(address)
-    page.wait_for_url(f"{address}stable/")
+    expect(page).to_have_url(f"{address}stable/")
 
 
 def test_without_a_release_there_is_only_the_development_version(tmp_path: Path) -> None:
