@@ -104,7 +104,7 @@ def test_the_version_is_written_in_one_place() -> None:
 def test_every_change_will_be_in_the_changelog() -> None:
     """Towncrier passes over files whose names it does not know."""
     kinds = {kind["directory"] for kind in PROJECT["tool"]["towncrier"]["type"]}
-    for path in ROOT.glob("changes/*"):
+    for path in ROOT.glob("changes/[!.]*"):
         assert re.fullmatch(rf"(\d+|\+[\w-]+)\.({'|'.join(kinds)})\.md", path.name), path.name
         assert path.read_text().strip()
 
