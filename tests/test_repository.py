@@ -1,16 +1,25 @@
 """The repository is what its own papers say."""
 
+import os
 import re
+import shutil
 import subprocess
+import sys
+import tarfile
 import tomllib
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 import autograd_cookbook
+from autograd_cookbook import _site
 from autograd_cookbook.catalog import RECIPES
+from tests.distribution import check_contents
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -29,8 +38,18 @@ def test_the_top_level_is_easily_seen_over() -> None:
     """What git tracks: beside it a clone may have environments, caches and settings of editors."""
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert {path.partition("/")[0] for path in tracked.splitlines()} == {
-        *("docs", "examples", "src", "tests", "benchmarks", "noxfile.py", "pyproject.toml", "constraints.txt"),
-        *("README.md", "LICENSE", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "CHANGELOG.md"),
+        *(
+            "docs",
+            "examples",
+            "src",
+            "tests",
+            "benchmarks",
+            "noxfile.py",
+            "pyproject.toml",
+            "constraints.txt",
+            "hatch_build.py",
+        ),
+        *("README.md", "LICENSE", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff", "CHANGELOG.md", "changes"),
         *(".ci", ".github", ".gitignore", ".pre-commit-config.yaml", ".readthedocs.yaml", ".scaffold"),
     }
 
@@ -69,11 +88,73 @@ def test_continuous_integration_runs_the_commands_of_the_readme() -> None:
         assert command in script, f"README says {command!r}, and .ci/run does not run it"
 
 
-def test_versions_agree() -> None:
-    version = PROJECT["project"]["version"]
-    assert autograd_cookbook.__version__ == version
-    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text()
-    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
+def test_the_version_is_written_in_one_place() -> None:
+    version = Version(autograd_cookbook.__version__)
+    assert str(version) == autograd_cookbook.__version__
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert not re.search("^version:", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    released = re.findall(r"^## (\S+) \(", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    if version.is_devrelease:
+        assert all(Version(each) < version for each in released)
+    else:
+        assert released[0] == str(version)
+        assert not list(ROOT.glob("changes/*.md")), "entries of a release are in CHANGELOG.md"
+
+
+def test_every_change_will_be_in_the_changelog() -> None:
+    """Towncrier passes over files whose names it does not know."""
+    kinds = {kind["directory"] for kind in PROJECT["tool"]["towncrier"]["type"]}
+    for path in ROOT.glob("changes/[!.]*"):
+        assert re.fullmatch(rf"(\d+|\+[\w-]+)\.({'|'.join(kinds)})\.md", path.name), path.name
+        assert path.read_text().strip()
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the sdist, of a copy without what a clone has besides, for a site that is published."""
+    copy = tmp_path_factory.mktemp("sources")
+    for file in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
+        shutil.copy(ROOT / file, copy)
+    shutil.copytree(ROOT / "src", copy / "src")
+    env = os.environ | {_site.SETTING: "https://docs.example.org/gradients"}
+    built = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build"], cwd=copy, env=env, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr
+    (wheel,), (sdist,) = copy.glob("dist/*.whl"), copy.glob("dist/*.tar.gz")
+    return wheel, sdist
+
+
+def test_the_wheel_holds_the_package_and_its_error_index_alone(distributions: tuple[Path, Path]) -> None:
+    check_contents(*distributions)
+
+
+def test_the_metadata_are_valid_and_their_links_whole(distributions: tuple[Path, Path]) -> None:
+    wheel, sdist = distributions
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        text = archive.read(name)
+    with tarfile.open(sdist) as archive:
+        (name,) = [name for name in archive.getnames() if name.endswith("/PKG-INFO")]
+        assert archive.extractfile(name).read() == text
+    metadata = Metadata.from_email(text, validate=True)
+    assert str(metadata.version) == autograd_cookbook.__version__
+    assert metadata.project_urls["Documentation"] == "https://docs.example.org/gradients/"
+    links = re.findall(r"\]\(([^)]*)\)", metadata.description)
+    assert links
+    assert all(link.startswith("https://") for link in links), links
+    source = f"{metadata.project_urls['Source']}/blob/v{autograd_cookbook.__version__}/"
+    for link in links:
+        if link.startswith(source):
+            assert (ROOT / link.removeprefix(source)).is_file(), link
+
+
+def test_the_workflows_run_every_python_that_the_package_names() -> None:
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
+    (matrix,) = re.findall(r"python: \[(.*)\]", (ROOT / ".github/workflows/checks.yml").read_text())
+    assert re.findall(r"[\d.]+", matrix) == named
+    assert PROJECT["project"]["requires-python"] == f">={named[0]}"
+    assert f'"--python-version", "{named[-1]}"' in (ROOT / "noxfile.py").read_text()
 
 
 REQUIREMENTS = [

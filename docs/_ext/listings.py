@@ -1,4 +1,4 @@
-"""Lists of all pages, for machines: sitemap.xml, and llms.txt with the first words of each.
+"""Lists of all pages, for machines: llms.txt with the first words of each, and sitemap.xml if the site is published.
 
 Made from all documents that Sphinx knows, also where it has written only some of them anew.
 """
@@ -31,7 +31,8 @@ def write_listings(app: Sphinx, exception: Exception | None) -> None:
         lines.append(f"- [{title}]({address}): {words}")
         ElementTree.SubElement(ElementTree.SubElement(sitemap, "url"), "loc").text = address
     Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n")
-    ElementTree.ElementTree(sitemap).write(Path(app.outdir, "sitemap.xml"), xml_declaration=True)
+    if app.config.html_baseurl:  # a sitemap has whole addresses, llms.txt may have relative ones
+        ElementTree.ElementTree(sitemap).write(Path(app.outdir, "sitemap.xml"), xml_declaration=True)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,7 +1,7 @@
 """One page of the site, built alone: ``python -m docs._ext.one_page masks``.
 
 It is built from a copy of the sources and into a folder of its own, so that the next build of the whole site finds
-its files as it left them. Links to other pages of the site lead to the published ones.
+its files as it left them. Links to other pages lead to the published site; if there is none, they are plain text.
 """
 
 import argparse
@@ -107,8 +107,10 @@ def lead_to_the_published_site(
     target = docname_join(node.get("refdoc", env.docname), node["reftarget"])
     if target not in documents():
         return None
-    address = app.config.html_baseurl + app.builder.get_target_uri(target)
     label = content if node["refexplicit"] else nodes.inline(target, target.rpartition("/")[2].replace("_", " "))
+    if not app.config.html_baseurl:
+        return label
+    address = app.config.html_baseurl + app.builder.get_target_uri(target)
     return nodes.reference("", "", label, internal=False, refuri=address)
 
 

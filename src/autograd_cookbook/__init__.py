@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 __all__ = ["SITE", "__version__", "audit"]
 
-__version__ = "0.1.0"
-SITE = "https://autograd-cookbook.github.io/autograd-cookbook/"
+__version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from autograd_cookbook.auditing import audit
+
+    SITE: str  # the address of this version's documentation; empty if none is published
 else:
     # Loaded on first use: the command line and pytest's start do not wait for torch.
     def __getattr__(name: str) -> object:
@@ -21,4 +22,8 @@ else:
             from autograd_cookbook.auditing import audit
 
             return audit
+        if name == "SITE":
+            from autograd_cookbook._site import site
+
+            return site(__version__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

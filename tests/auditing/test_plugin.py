@@ -64,7 +64,6 @@ def test_a_failure_is_the_line_of_the_test_and_the_report(pytester: pytest.Pytes
             r"E   +✗ error: first_order",
             r"E   +cause: ",
             r"E   +fix: ",
-            r"E   +see: https://",
             r"E   +capabilities ",
         ]
     )

@@ -1,18 +1,21 @@
 """One browser and one server for all tests of the built site."""
 
+import re
 import shutil
 import threading
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 SITE = Path(__file__).parents[2] / "build" / "site"
-# As on GitHub Pages: the site is not at the root of its host.
-PREFIX = "/autograd-cookbook/"
+INDEX = SITE / "index.html"
+PUBLISHED = re.findall('<link rel="canonical" href="(.*?)index.html"', INDEX.read_text() if INDEX.exists() else "")
+# Where the site was built to be; on GitHub Pages this is not the root of its host.
+PREFIX = urlsplit(PUBLISHED[0]).path if PUBLISHED else "/"
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -64,8 +67,8 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def pages() -> list[str]:
-    """Every page of the sitemap, relative to its root."""
-    if not (SITE / "sitemap.xml").exists():
-        return []
-    locations = ET.parse(SITE / "sitemap.xml").getroot().iter("{http://www.sitemaps.org/schemas/sitemap/0.9}loc")
-    return sorted(location.text.partition(PREFIX)[2] for location in locations)
+    """Every page that the site lists, relative to its root."""
+    listed = SITE / "llms.txt"
+    lines = listed.read_text().splitlines() if listed.exists() else []
+    links = [link for line in lines for link in re.findall(r"^- \[.*?\]\((\S+?[.]html)\): ", line)]
+    return sorted(link.removeprefix("".join(PUBLISHED)) for link in links)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import xml.etree.ElementTree as ET
 from io import BytesIO
 from pathlib import Path
 from urllib.parse import urljoin, urlparse
@@ -14,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook.catalog import RECIPES
 
-from .conftest import SITE, pages
+from .conftest import PUBLISHED, SITE, pages
 
 pytestmark = pytest.mark.site
 
@@ -142,12 +143,15 @@ def test_a_page_that_is_not_there_says_so_and_leads_back(page: Page, base: str) 
     expect(page.locator("h1").first).to_contain_text("Custom gradients")
 
 
-def test_sitemap_and_llms_txt_list_every_page() -> None:
+def test_llms_txt_and_the_sitemap_list_every_page() -> None:
     built = {str(file.relative_to(SITE)) for file in SITE.rglob("*.html") if "_static" not in file.parts}
     built -= {"search.html", "404.html", "genindex.html", "py-modindex.html"}
     assert set(pages()) == built
-    listed = (SITE / "llms.txt").read_text()
-    assert not [path for path in built if path not in listed]
+    if PUBLISHED:
+        locations = ET.parse(SITE / "sitemap.xml").getroot().iter("{http://www.sitemaps.org/schemas/sitemap/0.9}loc")
+        assert {location.text for location in locations} == {PUBLISHED[0] + path for path in built}
+    else:
+        assert not (SITE / "sitemap.xml").exists()
 
 
 def test_links_inside_the_site_lead_somewhere(browser: Browser) -> None:

@@ -22,7 +22,7 @@ class Finding:
         summary: what was seen, with the numbers.
         cause: why, most likely.
         fix: what to do about it.
-        url: the section of the site that explains it.
+        url: the section of the site that explains it; relative if no site is published.
     """
 
     check: str
@@ -32,9 +32,14 @@ class Finding:
     fix: str
     url: str
 
+    @property
+    def link(self) -> str:
+        """The url, if there is something to open."""
+        return self.url if "://" in self.url else ""
+
     def __str__(self) -> str:
         lines = [f"{MARKS[self.severity]} {self.severity}: {self.check}"]
-        for label, text in (("", self.summary), ("cause: ", self.cause), ("fix: ", self.fix), ("see: ", self.url)):
+        for label, text in (("", self.summary), ("cause: ", self.cause), ("fix: ", self.fix), ("see: ", self.link)):
             if text:
                 lines += textwrap.wrap(
                     label + text,
@@ -45,6 +50,12 @@ class Finding:
                     break_on_hyphens=False,
                 )
         return "\n".join(lines)
+
+
+def _linked(finding: Finding) -> str:
+    """The name of its check in HTML."""
+    name = f"<code>{html.escape(finding.check)}</code>"
+    return f'<a href="{html.escape(finding.link)}">{name}</a>' if finding.link else name
 
 
 class AuditError(AssertionError):
@@ -127,7 +138,7 @@ class Report:
     def _repr_html_(self) -> str:
         rows = "".join(
             f'<tr class="audit-{f.severity}"><td>{MARKS[f.severity]} {f.severity}</td>'
-            f'<td><a href="{html.escape(f.url)}"><code>{html.escape(f.check)}</code></a></td>'
+            f"<td>{_linked(f)}</td>"
             f"<td><p>{html.escape(f.summary)}</p><p><b>Cause.</b> {html.escape(f.cause)}</p>"
             f"<p><b>Fix.</b> {html.escape(f.fix)}</p></td></tr>"
             for f in self.findings

@@ -64,7 +64,7 @@ def restore(before: dict[str, Any]) -> None:
 def random_states() -> dict[str, Any]:
     """The global generators of torch, Python and, where it is imported, NumPy, in a comparable form."""
     states: dict[str, Any] = {
-        "torch": torch.random.get_rng_state().numpy().tobytes(),
+        "torch": bytes(torch.random.get_rng_state().tolist()),
         "Python": hash(random.getstate()),
     }
     if numpy := sys.modules.get("numpy"):

@@ -79,7 +79,7 @@ class Entry:
 
     @property
     def url(self) -> str:
-        """The section that shows the program, broken and mended."""
+        """The section that shows the program, broken and mended; relative if no site is published."""
         return f"{SITE}errors/{self.group}.html#{self.anchor}"
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from autograd_cookbook import SITE
 from autograd_cookbook.cli import UsageError
 from autograd_cookbook.errors import ISSUES, PROGRAMS, Entry, Explanation, explain
 
@@ -73,7 +74,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
         yield from [VERDICTS["no"], *said, *own, "", *wrapped(found.general)]
         if found.entries:
             yield from ["", "The closest entries, which may be about something else:"]
-            yield from (f"- {entry.title}\n  {entry.url}" for entry in found.entries)
+            yield from (line for entry in found.entries for line in (f"- {entry.title}", *page(entry, "  ")))
         yield from ["", "If it is about gradients, report it, so that it gets an entry:", report(found)]
     elif len(found.entries) == 1:
         yield from [f"{VERDICTS[found.known]}: {found.entries[0].title}", *said, *own, "", *explained(found.entries[0])]
@@ -97,7 +98,13 @@ def explained(entry: Entry) -> Iterator[str]:
         yield from wrapped(rest, "More:   ")
     if entry.source:
         yield f"Seen in {entry.source}; not run here."
-    yield f"Page:   {entry.url}"
+    yield from page(entry, "Page:   ")
+
+
+def page(entry: Entry, label: str) -> Iterator[str]:
+    """The line with the address of its section, if a site is published."""
+    if SITE:
+        yield f"{label}{entry.url}"
 
 
 def programs(entry: Entry) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -18,8 +17,10 @@ Parameters = Any
 Loss = Callable[..., Tensor]
 
 
-def pool_violators(row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def pool_violators(row: Any) -> tuple[Any, Any]:
     """The closest non-decreasing sequence, and where its constant blocks start."""
+    import numpy as np  # the other recipes of this page need none
+
     means: list[float] = []
     counts: list[int] = []
     for value in row.tolist():
@@ -40,6 +41,8 @@ class IsotonicFunction(Function):
 
     @staticmethod
     def forward(input: Tensor) -> tuple[Tensor, Tensor]:
+        import numpy as np
+
         rows = input.detach().double().cpu().numpy().reshape(-1, max(input.shape[-1], 1))
         pooled = [pool_violators(row) for row in rows]
         values = np.array([values for values, _ in pooled], dtype=np.float64).reshape(input.shape)

@@ -1,0 +1,33 @@
+"""What pyproject.toml cannot say about the package: links that depend on its version and on where the site is."""
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class Links(MetadataHookInterface):
+    """Fills in the links and the README whose own links lead to files of the repository."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Called for a build from the repository; a wheel made from an sdist has what the sdist says."""
+        urls = dict(self.config["urls"])
+        # The package reads the address of the site from here, see its module _site.
+        if address := runpy.run_path(f"{self.root}/src/autograd_cookbook/_site.py")["base"]():
+            urls["Documentation"] = address
+        metadata["urls"] = urls
+        metadata["readme"] = {
+            "content-type": "text/markdown",
+            "text": with_whole_links(Path(self.root, "README.md").read_text(), urls["Source"], metadata["version"]),
+        }
+
+
+def with_whole_links(text: str, source: str, version: str) -> str:
+    """Markdown whose relative links, of which only the repository has the files, lead there."""
+
+    def whole(link: re.Match[str]) -> str:
+        return f"{link[1]}{link[2]}({source}/{'raw' if link[1] else 'blob'}/v{version}/"
+
+    return re.sub(r"(!?)(\[[^]]*\])\((?!https?://|#)", whole, text)
