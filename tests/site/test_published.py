@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from docs._ext import published
+from docs._ext.published import LIST, assemble
 from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook._site import SETTING
@@ -56,7 +56,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "site").rename(site / name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SETTING, ADDRESS)
-        published.assemble(site, DEVELOPMENT)
+        assemble(site, DEVELOPMENT)
     return site
 
 
@@ -120,9 +120,9 @@ def test_the_root_leads_to_the_newest_release(page: Page, address: str) -> None:
 
 
 def test_without_a_release_there_is_only_the_development_version(tmp_path: Path) -> None:
-    (tmp_path / "latest" / published.LIST).parent.mkdir(parents=True)
+    (tmp_path / "latest" / LIST).parent.mkdir(parents=True)
     (tmp_path / "latest/404.html").touch()
-    published.assemble(tmp_path, DEVELOPMENT)
-    listed = json.loads((tmp_path / "latest" / published.LIST).read_text())
+    assemble(tmp_path, DEVELOPMENT)
+    listed = json.loads((tmp_path / "latest" / LIST).read_text())
     assert [(entry["name"], entry["preferred"]) for entry in listed] == [("development", False)]
     assert "url=latest/" in (tmp_path / "index.html").read_text()
