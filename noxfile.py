@@ -221,9 +221,9 @@ def release(session: nox.Session) -> None:
         module = Path("src/autograd_cookbook/__init__.py")
         module.write_text(re.sub('(?m)^__version__ = ".*"$', f'__version__ = "{version}"', module.read_text()))
         if "dev" not in version:
-            session.run("towncrier", "build", "--yes")
+            session.run("towncrier", "build", "--yes", "--version", version)
     elif any(Path("changes").glob("*.*.md")):
-        session.run("towncrier", "build", "--draft")
+        session.run("towncrier", "build", "--draft", "--version", "next")
     folder = Path("build/dist")
     shutil.rmtree(folder, ignore_errors=True)
     # With the pinned backend; the wheel is built from the sdist.
