@@ -261,7 +261,10 @@ def versions(session: nox.Session) -> None:
     for release in session.posargs or VERSIONS:
         with tempfile.TemporaryDirectory() as folder:
             constraints = Path(folder, "constraints.txt")
-            constraints.write_text("\n".join([*pins, f"torch=={release}"]))
+            # The interpreter of Triton 3.6 cannot work with NumPy 2.4.
+            numpy = ["numpy<2.4"] if release < "2.12" else []
+            kept = [pin for pin in pins if not (numpy and pin.startswith("numpy=="))]
+            constraints.write_text("\n".join([*kept, *numpy, f"torch=={release}"]))
             session.run(sys.executable, "-m", "venv", str(Path(folder, "env")))
             programs = Path(folder, "env", "bin")
             env = ONE_THREAD | {
