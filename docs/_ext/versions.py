@@ -40,8 +40,8 @@ def verified(name: str, row: Row, release: str | None = None) -> Row:
 
 
 def releases() -> list[str]:
-    """The releases that were run, the oldest first; without any results, the pinned one."""
-    return list(stored()) or [digests.torch()]
+    """The releases that were run, with the pinned one, the oldest first."""
+    return sorted({*stored(), digests.torch()}, key=Version)
 
 
 def verdicts(name: str, row: Row) -> dict[str, dict[str, list[str]]]:
