@@ -17,7 +17,10 @@ CAN = dict.fromkeys(results.LABELS, "yes")
 @pytest.fixture
 def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results of the pinned release, and of one before on which a recipe cannot be mapped."""
-    rows = {digests.torch(): {}, "2.9.1": {"recipes": {"square": {"capabilities": {"vmap": "no"}, "saved_bytes": 8}}}}
+    rows = {
+        digests.torch(): {"recipes": {}},
+        "2.9.1": {"recipes": {"square": {"capabilities": {"vmap": "no"}, "saved_bytes": 8}}},
+    }
     (tmp_path / "versions.json").write_text(json.dumps(rows))
     monkeypatch.setattr(versions, "STORED", tmp_path / "versions.json")
     versions.stored.cache_clear()

@@ -40,8 +40,9 @@ def verified(name: str, row: Row, release: str | None = None) -> Row:
 
 
 def releases() -> list[str]:
-    """The releases that were run, with the pinned one, the oldest first."""
-    return sorted({*stored(), digests.torch()}, key=Version)
+    """The releases on which the recipes were audited, with the pinned one, the oldest first."""
+    audited = {release for release, row in stored().items() if "recipes" in row}
+    return sorted({*audited, digests.torch()}, key=Version)
 
 
 def verdicts(name: str, row: Row) -> dict[str, dict[str, list[str]]]:
