@@ -40,8 +40,9 @@ def verified(name: str, row: Row, release: str | None = None) -> Row:
 
 
 def releases() -> list[str]:
-    """The releases that were run, the oldest first; without any results, the pinned one."""
-    return list(stored()) or [digests.torch()]
+    """The releases on which the recipes were audited, with the pinned one, the oldest first."""
+    audited = {release for release, row in stored().items() if "recipes" in row}
+    return sorted({*audited, digests.torch()}, key=Version)
 
 
 def verdicts(name: str, row: Row) -> dict[str, dict[str, list[str]]]:

@@ -200,7 +200,7 @@ def test_a_compiled_function_has_no_second_derivative() -> None:
 
 
 def test_a_second_derivative_inside_of_the_compiled_part_is_right_up_to_torch_2_14() -> None:
-    """In torch 2.15 it is 0, and silent, whatever the backend; without a Function it is right there, too."""
+    """In torch 2.15 it is 0, and silent, with eager and aot_eager; without a Function it is right there, too."""
 
     def second(x):
         return torch.func.grad(lambda x: torch.func.grad(lambda x: _Square.apply(x).sum())(x).sum())(x)
