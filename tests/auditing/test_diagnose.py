@@ -132,6 +132,14 @@ def forward_mode(apply: Callable[..., Tensor]) -> None:
         apply(forward_ad.make_dual(leaf(2), torch.ones(2, dtype=torch.float64)))
 
 
+def viewed() -> None:
+    def backward(ctx, g):
+        return g.view(-1).reshape(2, 3)
+
+    y = function(lambda ctx, x: x.clone(), backward)(leaf(2, 3))
+    (y.mT * torch.ones(3, 2)).sum().backward()
+
+
 def adds_into_integers() -> None:
     torch.zeros(2, dtype=torch.int64).add_(torch.ones(2))
 
@@ -149,7 +157,7 @@ PROVOKED: list[tuple[str, str, Callable[[], Any]]] = [
     ("a leaf written to", "leaf_changed", lambda: leaf(2).mul_(2)),
     ("an output written to", "result_changed", modified),
     ("a number saved", "number_saved", lambda: saves(3)),
-    ("a view of a transpose", "grad_output_viewed", lambda: leaf(2, 3).mT.view(-1)),
+    ("a view of a transpose", "grad_output_viewed", viewed),
     ("a product of two dtypes", "Tensors of two dtypes", lambda: leaf(2, 2) @ leaf(2, 2).float()),
     ("batches of two dtypes", "Tensors of two dtypes", lambda: torch.bmm(leaf(1, 2, 2), leaf(1, 2, 2).float())),
     ("vectors of two dtypes", "Tensors of two dtypes", lambda: torch.dot(leaf(2), leaf(2).float())),
