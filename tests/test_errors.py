@@ -11,18 +11,21 @@ from pathlib import Path
 
 import pytest
 from docs._ext import digests, versions
+from docs._ext.pages import PLACES
 from docs.errors import programs as errors
 from docs.errors import wordings
 from docs.errors.build import RAISED, compiled, names_in
 from docs.errors.programs import GROUPS, Program
 from docs.errors.programs.__main__ import changes, raised_by
 
+from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher
 
 # Each program runs once, for all tests of one process.
 pytestmark = pytest.mark.xdist_group("errors")
 PROGRAMS = errors.load()
+DOCS = Path(__file__).parents[1] / "docs"
 each_program = pytest.mark.parametrize("program", [pytest.param(p, id=name) for name, p in PROGRAMS.items()])
 
 
@@ -92,6 +95,15 @@ def test_the_index_is_that_of_the_programs() -> None:
     titles = [entry.title for entry in entries()]
     assert len(set(titles)) == len(titles), "two entries have the same title"
     assert {entry.group for entry in entries()} <= set(GROUPS)
+
+
+def test_what_an_entry_points_to_is_there() -> None:
+    pages = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    known = {*pages, *(f"cookbook/{place}" for place in PLACES.values()), *(f"check:{name}" for name in all_checks())}
+    shown = [(program.name, program.see) for program in PROGRAMS.values()]
+    shown += [(entry.name, entry.see) for entry in entries()]
+    lost = {name: targets for name, see in shown if (targets := [target for target in see if target not in known])}
+    assert not lost, f"no such page or check: {lost}"
 
 
 def test_the_index_is_compiled_of_its_sources() -> None:

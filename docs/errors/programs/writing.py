@@ -2488,7 +2488,7 @@ def none_checked():
     "``dtype=torch.float64``, or saved so in ``forward``. The other operand has the dtype of the input, ``float32``.",
     fix="Make the tensor in the dtype of the gradient: ``torch.tensor([1.0, 2.0], dtype=grad_output.dtype, "
     "device=grad_output.device)``, or ``torch.from_numpy(a).to(grad_output)``.",
-    see=("cookbook/01_first_steps/template", "check:dtypes"),
+    see=("cookbook/01_first_steps/template", "check:output_dtype"),
 )
 def backward_in_double():
     class Weighted(Function):
