@@ -27,7 +27,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PYTHONFAULTHANDLER":
 # Releases of torch whose messages the error index knows, besides the pinned one's.
 RELEASES = ("1.13.1", "2.0.1", "2.2.2", "2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.12.1", "2.14.1", "2.15.0")
 # Releases of torch on which everything here has to work.
-VERSIONS = ("2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
+VERSIONS = ("2.12.1", "2.13.0", "2.14.1", "2.15.0")
 OF_TORCH = ("torch==", "triton==", "sympy==", "networkx==")  # each release has versions of its own
 NATIVE_TESTS = [f"tests/recipes/test_{name}.py" for name in ("native", "cuda_extension", "row_reduction")]
 
