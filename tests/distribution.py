@@ -15,7 +15,6 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text()
 PACKAGE = {
     path.relative_to(ROOT / "src").as_posix()
     for path in (ROOT / "src/autograd_cookbook").rglob("*")
@@ -71,8 +70,9 @@ def check_use(environment: Environment) -> None:
     """What the README shows, from a folder that has nothing else."""
     with tempfile.TemporaryDirectory() as name:
         empty = Path(name)
-        examples = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-        (audit,) = re.findall(r"`python (-m autograd_cookbook audit) (\w+\.py):(\w+) --inputs \"(.*?)\"`", README)
+        readme = (ROOT / "README.md").read_text()
+        examples = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+        (audit,) = re.findall(r"`python (-m autograd_cookbook audit) (\w+\.py):(\w+) --inputs \"(.*?)\"`", readme)
         assert examples
         for example in examples:
             environment.run("-c", example, cwd=empty)
