@@ -206,10 +206,15 @@ def refresh(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Run the long benchmarks of single pages, or NAME of attention, large_vocabulary and native."""
+    """Run the long benchmarks of pages and add all recipes to the history; or NAME of these, or of a recipe."""
     install(session, "test")
-    for name in session.posargs or ("attention", "large_vocabulary", "native"):
-        session.run("python", "-m", f"benchmarks.{name}")
+    pages = ("attention", "large_vocabulary", "native")
+    for name in session.posargs or (*pages, "history"):
+        if name in pages:
+            session.run("python", "-m", f"benchmarks.{name}")
+        else:
+            recipes = () if name == "history" else (name,)
+            session.run("python", "-m", "benchmarks.history", *recipes, env=ONE_THREAD)
 
 
 @nox.session(default=False, venv_backend="virtualenv")
