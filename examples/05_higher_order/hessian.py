@@ -12,10 +12,10 @@ Hessians of any model.
 #
 # For curvature: Newton steps, sharpness, influence functions, physics-informed losses. Ask for a product
 # :math:`Hv` whenever that is enough, and it mostly is; the whole Hessian costs :math:`n` of them. torch has
-# ``torch.func.hessian`` for whole Hessians, with the same numbers. For products, ``torch.autograd.functional.vhp`` needs
-# the least time and memory in the run below; ``torch.autograd.functional.hvp`` holds half as much again at its peak as
-# the recipe, and neither works under ``vmap`` (torch 2.13). The recipes do, show how both are made, take either mode,
-# and name the shape that is wrong.
+# ``torch.func.hessian`` for whole Hessians, with the same numbers. For products, ``torch.autograd.functional.vhp``
+# needs the least time and memory in the run below; ``torch.autograd.functional.hvp`` holds half as much again at its
+# peak as the recipe, and neither works under ``vmap`` (torch 2.13). The recipes do, show how both are made, take either
+# mode, and name the shape that is wrong.
 #
 # The gradient
 # ------------
