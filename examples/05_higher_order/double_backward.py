@@ -12,7 +12,7 @@ costs.
 #
 # When someone may differentiate your gradient: Hessians, gradient penalties, physics-informed losses,
 # meta-learning. If nobody ever will, say so with ``once_differentiable``, and read below what that does not do.
-# ``lambert_w`` is not in torch; compiled, a plain loop of Newton steps is as fast and keeps less, but what is
+# ``lambert_w`` is not in torch; compiled, a plain loop of Newton steps is no slower and keeps less, but what is
 # compiled has no second derivative at all. ``logdet`` is for positive definite matrices: large ones in less time than
 # ``torch.logdet`` takes, small ones in more.
 #
@@ -263,7 +263,7 @@ assert gradgradcheck(lambert_w, (x,))
 #
 # .. costs::
 #
-# ``lambert_w`` keeps 4 bytes where the loop on the tape keeps 131. Compiled, the loop keeps none and is as fast.
+# ``lambert_w`` keeps 4 bytes where the loop on the tape keeps 131. Compiled, the loop keeps none and is no slower.
 # But compiled code is differentiated once:
 
 compiled = torch.compile(LambertWFunction.forward, backend="aot_eager", fullgraph=True)

@@ -178,8 +178,8 @@ assert torch.allclose(by_sample, together, rtol=1e-9)
 
 # %%
 # One equation for each element: Kepler's, :math:`E - e \sin E = M`, tells where a planet is on its ellipse.
-# Bisection always finds it, and has no gradient of its own: the midpoints depend on nothing. The equation has one,
-# :math:`dE/dM = 1 / (1 - e \cos E)`:
+# Bisection finds it between bounds at which the signs differ, and has no gradient of its own: the midpoints depend on
+# nothing. The equation has one, :math:`dE/dM = 1 / (1 - e \cos E)`:
 
 
 def kepler(anomaly, mean, eccentricity):

@@ -157,6 +157,10 @@ def models():
     model = DistributedDataParallel(nn.Sequential(NotAnInput(6, 3)))
     model(x).sum().backward()
     found["DDP, a parameter that is no input"] = message(lambda: model(x).sum().backward())
+    model = DistributedDataParallel(nn.Sequential(NotAnInput(6, 3)), find_unused_parameters=True)
+    for _ in range(2):
+        model(x).sum().backward()
+    found["DDP, silenced: bias without gradient"] = model.module[0].bias.grad is None
 
     class Recomputes(Function):
         """A checkpoint by hand. The parameters get their gradients from a backward inside of backward."""
@@ -324,6 +328,7 @@ print(f"a sum as loss under DDP: {found['a sum as loss under DDP, ratio']:.2f} t
 # and raises in the next step. ``find_unused_parameters=True`` silences the error, and the parameter never learns:
 
 print(found["DDP, a parameter that is no input"])
+assert found["DDP, silenced: bias without gradient"]
 
 # %%
 # A backward inside of backward: DDP averages a gradient when ``.grad`` has been filled once. A layer that is used twice
