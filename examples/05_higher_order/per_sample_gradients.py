@@ -48,6 +48,7 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.autograd import gradcheck
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
