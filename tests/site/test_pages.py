@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import xml.etree.ElementTree as ET
 from io import BytesIO
 from pathlib import Path
@@ -60,6 +61,12 @@ def test_it_loads_without_error_and_asks_nobody_else(path: str, page: Page, base
     page.set_viewport_size({"width": 390, "height": 844})
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 390, f"on a phone the page is {width} pixels wide"
+
+
+@pytest.mark.parametrize("path", pages())
+def test_a_table_is_not_left_as_text(path: str) -> None:
+    """As the Markdown that a cell returns is, if the page does not ask for MyST."""
+    assert not re.search(r"<p>\s*\|", (SITE / path).read_text())
 
 
 # Of what repeats one pattern hundreds of times, which takes axe a minute, as much as shows the pattern.

@@ -350,7 +350,7 @@ def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) 
 
     For :math:`p = \infty` the entries of largest size share the gradient evenly, as in torch. The second derivative
     does not exist at the zero vector; it is 0 here, where that of :func:`torch.linalg.vector_norm` is NaN for
-    :math:`p \leq 2` but 1.
+    :math:`1 < p < 3` (torch 2.13).
 
     Args:
         input: any shape, floating or complex. Infinite entries have gradient NaN if :math:`1 < p < \infty`.
