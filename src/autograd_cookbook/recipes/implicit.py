@@ -303,7 +303,7 @@ def root(
     if max_iterations < 1:
         raise ValueError(f"expected max_iterations >= 1, got {max_iterations}")
 
-    def solve(equations: Map, start: Tensor, _: int) -> Tensor:
+    def solve(equations: Map, start: Tensor, _batch_dims: int) -> Tensor:
         return _newton(equations, start, tolerance, max_iterations)
 
     return ImplicitFunction.apply(_bound(function), solve, _dense_adjoint, 0, initial.detach(), *parameters)
@@ -340,7 +340,7 @@ def _linearized(equations: Map, state: Tensor) -> tuple[Tensor, Tensor]:
     return values, rows.movedim(0, -2)
 
 
-def _dense_adjoint(bind: Bind, _: int, grad_output: Tensor, solution: Tensor, *parameters: Tensor) -> Tensor:
+def _dense_adjoint(bind: Bind, _batch_dims: int, grad_output: Tensor, solution: Tensor, *parameters: Tensor) -> Tensor:
     _, jacobian = _linearized(bind(*parameters), solution)
     return -torch.linalg.solve(jacobian.mT, grad_output.unsqueeze(-1)).squeeze(-1)
 
@@ -391,7 +391,7 @@ def bisect(function: Callable[..., Tensor], low: Tensor, high: Tensor, *paramete
     return ImplicitFunction.apply(_bound(function), _halve, _elementwise_adjoint, 0, bounds, *parameters)
 
 
-def _halve(equation: Map, bounds: Tensor, _: int) -> Tensor:
+def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
     low, high = bounds.amin(-1), bounds.amax(-1)
     at_low, at_high = equation(low), equation(high)
     rises = (at_low <= 0) & (at_high >= 0)
@@ -422,7 +422,9 @@ def _ranked(rank: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(rank < 0, rank ^ torch.iinfo(rank.dtype).max, rank).view(dtype)
 
 
-def _elementwise_adjoint(bind: Bind, _: int, grad_output: Tensor, solution: Tensor, *parameters: Tensor) -> Tensor:
+def _elementwise_adjoint(
+    bind: Bind, _batch_dims: int, grad_output: Tensor, solution: Tensor, *parameters: Tensor
+) -> Tensor:
     values, pull_back = vjp(bind(*parameters), solution)
     return -grad_output / pull_back(torch.ones_like(values))[0]
 
