@@ -22,7 +22,7 @@ SURVIVORS = {
     "SvdFunction.backward: vh.shape[-1] > s.shape[-1] -> vh.shape[-1] >= s.shape[-1]": (
         "of a square matrix nothing is outside of the range of its vectors"
     ),
-    "divided_differences: simpson - middle -> middle - simpson": "only the size of the difference counts",
+    "divided_differences: simpson - quotient -> quotient - simpson": "only the size of the difference counts",
 }
 
 DTYPES = [torch.float64, torch.complex128]

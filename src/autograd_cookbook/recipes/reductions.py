@@ -327,8 +327,9 @@ class NormFunction(Function):
         # Powers of large numbers overflow, and those of small ones vanish. A power of two takes the size out exactly.
         x = wide(input)
         unit = power_of_two(torch.linalg.vector_norm(x, math.inf, dims, keepdim=True))
-        output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim=True) * unit
-        return (output if keepdim else output.squeeze(dims)).to(output.dtype if x is input else input.dtype)
+        output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim)
+        output = output * unit.reshape(output.shape)
+        return output if x.dtype == input.dtype else output.to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float, tuple[int, ...], bool], output: Tensor) -> None:
