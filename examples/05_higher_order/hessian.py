@@ -268,6 +268,15 @@ for name in products:
         assert name.startswith("torch")
 
 # %%
+# Near 0, :math:`|x| + \log(1 + e^{-2|x|}) - \log 2` subtracts two numbers that are nearly equal, so the obvious formula
+# of ``log_cosh`` has no digits there, and can be negative. The recipe uses :math:`\log(1 + 2 \sinh^2(x / 2))` instead:
+
+small = torch.tensor(1e-4)
+obvious = small + torch.log1p(torch.exp(-2 * small)) - torch.log(torch.tensor(2.0))
+print(f"log cosh 1e-4: recipe {log_cosh(small):.4e}, obvious formula {obvious:.4e}, right is 5.0000e-09")
+assert abs(log_cosh(small) / 5e-9 - 1) < 1e-6 < abs(obvious / 5e-9 - 1)
+
+# %%
 # Neighbors
 # ---------
 #

@@ -48,6 +48,7 @@ does not grow with its iterations.
 # sphinx_gallery_thumbnail_number = 1
 
 import math
+import warnings
 
 import matplotlib.pyplot as plt
 import torch
@@ -256,6 +257,38 @@ except RuntimeError as error:
     print(error)
 found = root(lambda z, a: a - z**3 - z, torch.zeros(1, dtype=torch.float64), a)
 print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item())
+
+# %%
+# Keep the digits at every scale
+# ------------------------------
+#
+# Three obvious choices fail where problems differ in size. A tolerance relative to the largest element of a batch
+# stops the small problems too early, so ``fixed_point`` judges each problem by its own size. A small step means nothing
+# if all steps are small, so the recipe warns if their ratio is close to 1. And the mean of two bounds needs a step for
+# each power of two between them, so ``bisect`` halves the *number of floating point numbers* between them instead:
+
+sizes = torch.tensor([[1e-3], [1e6]])
+halves = torch.func.vmap(lambda x: fixed_point(lambda z, x: z / 2 + x, torch.zeros(1), x, history=0))(sizes)
+print("z = z / 2 + x:", (halves / sizes).flatten().tolist(), "times x")
+assert torch.allclose(halves, 2 * sizes, rtol=1e-5)
+
+bounds = torch.tensor(0.0), torch.tensor(1e9)
+found = bisect(lambda z, a: z**3 - a, *bounds, torch.tensor(2.0))
+low, high = bounds
+for _ in range(24):  # as many as float32 has digits
+    middle = (low + high) / 2
+    low, high = (middle, high) if middle**3 < 2 else (low, middle)
+print(f"cube root of 2 between 0 and 1e9: {found:.7f}, by the mean of the bounds {middle:.7f}")
+assert abs(found - 2 ** (1 / 3)) < 2e-7
+assert middle > 10
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    z = fixed_point(
+        lambda z, x: 0.9999 * z + x, torch.zeros(1), torch.ones(1), tolerance=1e-3, max_iterations=9999, history=0
+    )
+print(f"found {z.item():.0f}, right is 10000:", caught[0].message)
+assert len(caught) == 1
 
 # %%
 # What it costs

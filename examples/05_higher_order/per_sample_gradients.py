@@ -299,6 +299,17 @@ else:
     raise AssertionError("per-sample gradients of custom functions compile: say so above")
 
 # %%
+# The square of a large gradient overflows, and that of a small one vanishes, so the obvious norm of a sample is
+# infinite or 0 in float32 from :math:`10^{19}` or below :math:`10^{-23}`. ``clipped_mean_gradient`` first divides
+# each sample by a power of two, which rounds nothing:
+
+for size in (1e25, 1e-30):
+    x = size * torch.tensor([[3.0, 4.0]])
+    clipped = clipped_mean_gradient(lambda w, x: w @ x, torch.zeros(2), (x,), max_norm=1.0)
+    print(f"gradient of size {5 * size:.0e}, clipped: {clipped.tolist()}")
+    assert torch.allclose(clipped.norm(p=torch.inf) / min(size, 0.2), torch.tensor(4.0))
+
+# %%
 # Neighbors
 # ---------
 #
