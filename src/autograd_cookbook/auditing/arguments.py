@@ -10,7 +10,7 @@ from autograd_cookbook.auditing.checks import Check, all_checks
 from autograd_cookbook.auditing.diagnose import first_line
 from autograd_cookbook.auditing.subject import is_differentiable, tensors_of
 
-GRADIENTS = ("exact", "surrogate", "approximate")
+GRADIENTS = ("exact", "surrogate", "approximate", "custom")
 FIRST = "runs"  # the check without which no other can be
 
 

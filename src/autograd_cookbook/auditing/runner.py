@@ -68,7 +68,7 @@ def audit(
     inputs: Sequence[Any] | Tensor,
     *,
     reference: Callable[..., Any] | None = None,
-    gradient: Literal["exact", "surrogate", "approximate"] | None = None,
+    gradient: Literal["exact", "surrogate", "approximate", "custom"] | None = None,
     surrogate: Callable[..., Any] | None = None,
     tolerance: float | None = None,
     require: Sequence[str] = (),
@@ -88,7 +88,8 @@ def audit(
             requires grad. float32 is promoted to float64 (in a copy, and the report says so).
         reference: a differentiable composition to compare values and gradients with, called as ``fn`` is.
         gradient: "exact" (the default); "surrogate" if the backward is the derivative of ``surrogate`` on purpose;
-            "approximate" if it is an estimate, which is then measured and judged by ``tolerance``.
+            "approximate" if it is an estimate, which is then measured and judged by ``tolerance``; "custom" if it
+            is the derivative of nothing, as a clipped or projected gradient: its values are not judged then.
         surrogate: the function whose gradient the backward declares, called as ``fn`` is.
         tolerance: of an approximate gradient, the largest relative error of its mean; 0.05 unless given.
         require: capabilities that must be "yes"; one that is not becomes an error.

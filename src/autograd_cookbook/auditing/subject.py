@@ -105,7 +105,7 @@ class Subject:
         function: what is audited.
         args: its arguments; the tensors among them that require grad are the leaves.
         seed: what the global generators are set to before each call.
-        gradient: "exact", "surrogate" or "approximate".
+        gradient: "exact", "surrogate", "approximate" or "custom".
         surrogate: the function whose gradient the backward declares.
         reference: a composition to compare values and gradients with.
         tolerance: largest relative error of an approximate gradient.
@@ -184,6 +184,11 @@ class Subject:
     def leaves(self) -> list[int]:
         """Which slots can be differentiated with respect to."""
         return [i for i, slot in enumerate(self.slots) if slot.leaf]
+
+    @property
+    def derivative(self) -> bool:
+        """Whether the gradient claims to be the derivative of the function, or of its surrogate."""
+        return self.gradient in ("exact", "surrogate")
 
     @property
     def custom(self) -> bool:

@@ -42,8 +42,10 @@ def first_order(subject: Subject) -> Iterator[Finding]:
 
     Exact gradients are compared with differences of the forward in float64, in which a factor of 0.9999 shows; at a
     kink anything between the slopes of its two sides is accepted. A surrogate gradient is compared with the gradient
-    of the function that it declares, an approximate one with differences over many seeds.
+    of the function that it declares, an approximate one with differences over many seeds; a custom one is not judged.
     """
+    if subject.gradient == "custom":
+        return  # the derivative of nothing
     outputs, grads = subject.expected
     if subject.gradient == "surrogate":
         yield from _as_declared(subject, outputs, grads)
@@ -107,8 +109,8 @@ def _cause_of_wrong_gradient(
         return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and mend that term."
     return (
         "The formula of the backward is not the derivative of the forward; no simple pattern was recognized.",
-        "If the gradient is meant to be another than the derivative, declare it with surrogate= or "
-        "gradient='approximate'. Otherwise derive it again, one output at a time.",
+        "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
+        "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
 
 
@@ -191,7 +193,7 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
     Whatever the function, its vector-Jacobian product is linear: a backward that clips, thresholds or normalizes
     grad_output is right only for the sizes that it was tried with. Zero times anything is zero, NaN it must not be.
     """
-    if subject.gradient == "approximate":
+    if not subject.derivative:
         return
     _, base = subject.expected
     for scale in (1e4, 1e-4, -1.0, 0.0):
@@ -208,7 +210,7 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
                     f"for {name}, the gradient of {subject.describe(slot)} is {what}",
                     "backward clips, normalizes or thresholds grad_output, or divides by it.",
                     "Multiply by grad_output and do nothing else to it; to clip on purpose, declare it as "
-                    "gradient='approximate'.",
+                    "gradient='custom'.",
                 )
                 return
 
@@ -247,8 +249,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         raise
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
-    if subject.gradient == "approximate":
-        raise Refused("the gradient is an estimate")
+    if not subject.derivative:
+        raise Refused("the gradient is not declared to be a derivative")
 
     n = len(subject.slots)
     outputs, _ = subject.expected
@@ -305,8 +307,8 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
 
     A ``jvp`` static method is a second derivation by hand, with mistakes of its own, and no backward ever runs it.
     """
-    if subject.gradient == "approximate":
-        raise Refused("the gradient is an estimate")
+    if not subject.derivative:
+        raise Refused("the gradient is not declared to be a derivative")
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]
     if not slots:
         raise Refused("there is no input to differentiate")
@@ -412,7 +414,7 @@ def reference(subject: Subject) -> Iterator[Finding]:
             )
             return
         del k
-    if subject.gradient == "approximate":
+    if not subject.derivative:
         return
     expected = run.gradients()
     for slot in subject.leaves:

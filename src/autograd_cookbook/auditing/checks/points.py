@@ -96,7 +96,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     anything but NaN, outside of the domain anything at all. A NaN that torch's own operations make is not held against
     the function.
     """
-    if subject.gradient == "approximate":
+    if not subject.derivative:
         return
     leaves = subject.leaves
     groups = [leaves] if len(leaves) == 1 else [leaves, *([s] for s in leaves)]
@@ -223,7 +223,7 @@ def reference_points(subject: Subject) -> Iterator[Finding]:
     the reference itself gives NaN, or overflows, nothing is asked, nor at infinite complex numbers: which parts of
     their products are NaN is another matter in each of torch's kernels.
     """
-    if subject.reference is None or subject.gradient == "approximate":
+    if subject.reference is None or not subject.derivative:
         return
     infinite = {name: functools.partial(torch.full_like, fill_value=x) for name, x in BOUNDLESS.items()}
     mixed = {f"one {name}": functools.partial(_with_one, number=x) for name, x in BOUNDLESS.items()}
