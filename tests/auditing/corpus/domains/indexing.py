@@ -285,3 +285,23 @@ class PoolWordPieces(Function):
         (word,) = ctx.saved_tensors
         share = g / PoolWordPieces._counts(word, ctx.words, g).clamp(min=1).unsqueeze(1)
         return torch.where((word >= 0).unsqueeze(1), share[word.clamp(min=0)], 0), None, None
+
+
+@right(inputs=lambda: (leaf(10, 4), torch.randint(0, 10, (3, 5))))
+class RowsWithoutColumns(Function):
+    """Asks reshape for the number of rows, which cannot be told for rows without columns: no table has those."""
+
+    @staticmethod
+    def forward(table, index):
+        return table[index]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.rows = inputs[0].shape[0]
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        zeros = g.new_zeros(ctx.rows, g.shape[-1])
+        return zeros.index_add(0, index.reshape(-1), g.reshape(-1, g.shape[-1])), None

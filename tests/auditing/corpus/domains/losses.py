@@ -224,6 +224,25 @@ class FusedCrossEntropy(Function):
         return probs, None
 
 
+@broken("sizes", inputs=lambda: (leaf(6, 5), torch.randint(0, 5, (6,))))
+class LabelsOfOneBatchSize(Function):
+    """Cross-entropy whose backward divides by the batch size that it was written for."""
+
+    @staticmethod
+    def forward(logits, labels):
+        return -torch.log_softmax(logits, 1).gather(1, labels[:, None]).mean()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, labels = ctx.saved_tensors
+        delta = torch.softmax(logits, 1) - F.one_hot(labels, logits.shape[1]).to(logits)
+        return g * delta / 6, None
+
+
 # --- right ---
 
 
@@ -368,3 +387,22 @@ class SmoothedCrossEntropy(Function):
         aim = F.one_hot(target.clamp(min=0), logits.shape[1]) * (1 - ctx.smoothing) + ctx.smoothing / logits.shape[1]
         pull = (wide(logits).softmax(-1) - aim.to(wide(logits).dtype)) * (g / valid.sum().clamp(min=1))
         return torch.where(valid.unsqueeze(1), pull, 0).to(logits.dtype), None, None
+
+
+@right(inputs=lambda: (leaf(6, 5), torch.randint(0, 5, (6,))))
+class LabelsFollowLogits(Function):
+    """Cross-entropy that picks by gather, which would take fewer labels than rows; the backward is for as many."""
+
+    @staticmethod
+    def forward(logits, labels):
+        return -torch.log_softmax(logits, 1).gather(1, labels[:, None]).mean()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, labels = ctx.saved_tensors
+        delta = torch.softmax(logits, 1) - F.one_hot(labels, logits.shape[1]).to(logits)
+        return g * delta / len(labels), None
