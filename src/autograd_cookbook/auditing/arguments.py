@@ -78,6 +78,7 @@ def subject_options(
     tolerance: float | None,
     seed: int,
     device: torch.device | str | None,
+    domain: Callable[..., Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
     """What the audit has to know about the function."""
     gradient = gradient or ("exact" if surrogate is None else "surrogate")
@@ -92,7 +93,7 @@ def subject_options(
         raise ValueError(
             f"tolerance must be positive and belongs to gradient='approximate', got {tolerance!r} with {gradient!r}"
         )
-    for name, value in (("reference", reference), ("surrogate", surrogate)):
+    for name, value in (("reference", reference), ("surrogate", surrogate), ("domain", domain)):
         if value is not None and not callable(value):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     if not isinstance(seed, int) or not 0 <= seed < 2**32 - 100:
@@ -109,4 +110,5 @@ def subject_options(
         "tolerance": tolerance,
         "seed": seed,
         "device": device,
+        "domain": domain,
     }

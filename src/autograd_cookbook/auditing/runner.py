@@ -32,6 +32,8 @@ from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of
 
 TIMEOUT = 60.0
+# Families of checks that look at what the function itself does with the sample, or map it where no domain can go.
+AS_GIVEN = ("execution", "memory", "modules", "transforms")
 HANGS = 3  # after so many cut-offs the rest is not waited for
 # Where fork is safe; elsewhere the checks run in the process of the caller.
 CAN_FORK = sys.platform == "linux"
@@ -71,6 +73,7 @@ def audit(
     gradient: Literal["exact", "surrogate", "approximate", "custom"] | None = None,
     surrogate: Callable[..., Any] | None = None,
     tolerance: float | None = None,
+    domain: Callable[..., Sequence[Any]] | None = None,
     require: Sequence[str] = (),
     skip: Sequence[str] = (),
     only: Sequence[str] = (),
@@ -92,6 +95,9 @@ def audit(
             is the derivative of nothing, as a clipped or projected gradient: its values are not judged then.
         surrogate: the function whose gradient the backward declares, called as ``fn`` is.
         tolerance: of an approximate gradient, the largest relative error of its mean; 0.05 unless given.
+        domain: a differentiable function, called as ``fn`` is, that returns the arguments as valid ones: it normalizes,
+            symmetrizes, sorts. Every input that the audit makes goes through it, and derivatives are those along it.
+            A sample that is visibly symmetric, orthonormal, sorted, one-hot or normalized is treated so anyway.
         require: capabilities that must be "yes"; one that is not becomes an error.
         skip: names of checks to leave out.
         only: names of the only checks to run.
@@ -120,7 +126,7 @@ def audit(
     """
     checks = selected(only, skip)
     args = arguments(fn, inputs)
-    options = subject_options(reference, gradient, surrogate, tolerance, seed, device)
+    options = subject_options(reference, gradient, surrogate, tolerance, seed, device, domain)
     require = required(require, checks)
     if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
@@ -167,6 +173,7 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             if check.name != FIRST:
                 yield ("start", check.name)
                 start = time.perf_counter()
+            subject.along_domain = check.family not in AS_GIVEN
             with preserved():
                 found[check.name], verdict = _checked(check, subject)
             yield ("done", check.name, found[check.name], verdict, time.perf_counter() - start)
@@ -178,18 +185,22 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
 
 def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
     subject = Subject(task.function, task.inputs, **task.options)
+    within = [
+        f"{subject.slots[s].name} is {domain.name} in the sample: so it is in every input that the audit makes"
+        for s, domain in subject.recognized.items()
+    ]
     low = sorted(str(d).removeprefix("torch.") for d in subject.given - {torch.float64})
     problem = prepare(subject)
     if not low:
-        return subject, problem, []
-    notes = [f"the sample was in {', '.join(low)}: it was promoted to float64, in a copy"]
+        return subject, problem, within
+    notes = [*within, f"the sample was in {', '.join(low)}: it was promoted to float64, in a copy"]
     if problem is None or "float32" not in low:
         return subject, problem, notes
     for given in subject.given:
         subject.cast_carried(torch.float64, given)
     single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
     if (again := prepare(single)) is None:
-        notes = [f"in float64, {problem.summary}: audited in float32, with wider tolerances"]
+        notes = [*within, f"in float64, {problem.summary}: audited in float32, with wider tolerances"]
     return single, again, notes
 
 

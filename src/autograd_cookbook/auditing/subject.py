@@ -13,6 +13,8 @@ from torch import Generator, Tensor, nn
 from torch.autograd import Function
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from autograd_cookbook.auditing.domains import Domain, recognized
+from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.state import seed_everything
 
 Values = Sequence[Tensor]
@@ -110,6 +112,7 @@ class Subject:
         reference: a composition to compare values and gradients with.
         tolerance: largest relative error of an approximate gradient.
         device: where the inputs are moved to.
+        domain: maps arguments to valid ones.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Subject:
         reference: Callable[..., Any] | None = None,
         tolerance: float | None = None,
         device: torch.device | str | None = None,
+        domain: Callable[..., Sequence[Any]] | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.function, self.seed, self.gradient = function, seed, gradient
@@ -144,6 +148,12 @@ class Subject:
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
         self.in_place = False  # whether it writes to an argument
         self.base = [self.promoted(slot) for slot in self.slots]
+        self.domain = domain
+        self.recognized = {} if domain else self._recognized()
+        self.along_domain = False  # whether what is made from the arguments goes through the domain, with its gradient
+        with torch.no_grad():
+            self.base = self.valid(self.base)
+        self._expected: dict[bool, tuple[list[Tensor], list[Tensor | None]]] = {}
         self.classes: list[type[Function]] = []
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
@@ -201,6 +211,29 @@ class Subject:
         """The sample's values, each differentiable one put through ``change``."""
         return [change(v) if is_differentiable(v) else v.clone() for v in self.base]
 
+    def _recognized(self) -> dict[int, Domain]:
+        """The sets that arguments visibly belong to."""
+        found = {s: recognized(slot.tensor, slot.leaf) for s, slot in enumerate(self.slots) if not slot.hidden}
+        return {s: domain for s, domain in found.items() if domain is not None}
+
+    def valid(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors brought into the domain of the function, differentiably; the sample stays where it is."""
+        if not self.recognized and self.domain is None:
+            return list(tensors)
+        wide = [t.to(torch.promote_types(t.dtype, self.dtype)) if is_differentiable(t) else t for t in tensors]
+        if self.domain is None:
+            projected = [self.recognized[s].project(t) if s in self.recognized else t for s, t in enumerate(wide)]
+        else:
+            flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=lambda a: a is None)
+            projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
+        result = []
+        for given, t, base in zip(tensors, projected, self.base, strict=True):
+            t = t.to(given.dtype)
+            if t.requires_grad and given.dtype is base.dtype and same(given, base):
+                t = given.detach() + (t - t.detach())  # to the last digit
+            result.append(t)
+        return result
+
     def rewind(self, offset: int = 0) -> None:
         """Bring all random generators where they are at the beginning of each call."""
         seed_everything(self.seed + offset)
@@ -210,7 +243,11 @@ class Subject:
                 generator.manual_seed(self.seed + offset)
 
     def arguments(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """The arguments with these tensors in their slots."""
+        """The arguments with these tensors in their slots, brought into the domain."""
+        return self.packed(self.valid(tensors) if self.along_domain else tensors)
+
+    def packed(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """The arguments with these very tensors in their slots."""
         flat = list(self.flat)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             if slot.place is not None:
@@ -246,12 +283,15 @@ class Subject:
                 if wanted:
                     tensor.requires_grad_()
             leaves.append(tensor if wanted else None)
-            if not slot.hidden:
-                tensor = through(tensor) if through else tensor.clone() if self.nonleaf else tensor
             passed.append(tensor)
+        if self.along_domain:
+            passed = self.valid(passed)
+        if through or self.nonleaf:
+            change = through or torch.clone
+            passed = [t if slot.hidden else change(t) for slot, t in zip(self.slots, passed, strict=True)]
         if rewind:
             self.rewind()
-        raw = (self.function if function is None else function)(*self.arguments(passed))
+        raw = (self.function if function is None else function)(*self.packed(passed))
         return Run(leaves, passed, [o for o in tree_leaves(raw) if isinstance(o, Tensor)], raw)
 
     def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:
@@ -295,11 +335,14 @@ class Subject:
         self.vjp()
         return time.process_time() - start
 
-    @functools.cached_property
+    @property
     def expected(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Outputs and gradients on the sample, with everything contiguous: the measure for all variations."""
-        outputs, grads = self.vjp()
-        return [o.clone() for o in outputs], [None if g is None else g.clone() for g in grads]
+        if self.along_domain not in self._expected:
+            outputs, grads = self.vjp()
+            copies = [o.clone() for o in outputs], [None if g is None else g.clone() for g in grads]
+            self._expected[self.along_domain] = copies
+        return self._expected[self.along_domain]
 
     def describe(self, slot: int, index: int | None = None) -> str:
         """Name of a slot, with the place of an entry: "input 1 at [2, 0]"."""

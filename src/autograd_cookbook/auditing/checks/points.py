@@ -146,8 +146,10 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                     "error", f"at {where}, forward runs but backward raises {first_line(error)}", *explain(error)
                 )
             return
+    # What is infinite for the function, and rightly so, may be NaN along its domain.
+    bad = torch.isnan if subject.domain or subject.recognized else lambda g: ~torch.isfinite(g)
     blamed = not subject.classes or any(
-        isinstance(g, Tensor) and not torch.isfinite(g).all()
+        isinstance(g, Tensor) and bad(g).any()
         for call in record.backwards
         for g in call.returned
         if isinstance(g, Tensor) and all(r is None or torch.isfinite(r).all() for r in call.received)

@@ -192,16 +192,17 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     for number, batched in enumerate(variants):
         if any(dim and subject.base[s].dim() < 1 for s, dim in batched.items()):
             continue
-        looped = []
+        looped, inputs = [], []
         for f in factors:
             values = subject.copies()
             for s in batched:
                 values[s] = values[s] * f
-            looped.append(_expected(subject, where, values))
+            each = subject.valid(values)
+            inputs.append(each)
+            looped.append(_expected(subject, where, each))
         expected = [torch.stack(column) for column in zip(*looped, strict=True)]
         stacked = [
-            torch.stack([subject.base[s] * f for f in factors], batched[s]) if s in batched else subject.base[s]
-            for s in where
+            torch.stack([each[s] for each in inputs], batched[s]) if s in batched else subject.base[s] for s in where
         ]
         in_dims = tuple(batched.get(s) for s in where)
         mapped = None

@@ -406,3 +406,24 @@ class LabelsFollowLogits(Function):
         logits, labels = ctx.saved_tensors
         delta = torch.softmax(logits, 1) - F.one_hot(labels, logits.shape[1]).to(logits)
         return g * delta / len(labels), None
+
+
+@right(inputs=lambda: (torch.randn(3, 5).double().softmax(-1).requires_grad_(), between(0.1, 1, 3, 5)))
+class DivergenceOfProbabilities(Function):
+    """Refuses a first argument that does not add up to one."""
+
+    @staticmethod
+    def forward(p, q):
+        if (p < 0).any() or not torch.allclose(p.sum(-1), torch.ones(()).to(p)):
+            raise ValueError("the numbers must be probabilities")
+        return (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        p, q = ctx.saved_tensors
+        g = g[..., None]
+        return g * (p.log() - q.log() + 1), -g * p / q
