@@ -26,7 +26,7 @@ from autograd_cookbook.auditing.arguments import FIRST, arguments, required, sel
 from autograd_cookbook.auditing.checks import Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
-from autograd_cookbook.auditing.diagnose import explain, first_line, known
+from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit
 from autograd_cookbook.auditing.report import Finding, Report
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of
@@ -180,7 +180,8 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             if check.name == "repeatable" and any(f.severity == "error" for f in found[check.name]):
                 yield ("stop",)
                 return
-        yield ("facts", [subject.measured] if subject.measured else [], None, subject.custom)
+        notes = [*subject.notes, *([subject.measured] if subject.measured else [])]
+        yield ("facts", notes, None, subject.custom)
 
 
 def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
@@ -221,6 +222,9 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
     except NoTensorError:
         raise
     except (Exception, SystemExit) as error:
+        if raised_by_audit(error):
+            subject.notes.append(f"not measured, because the audit cannot: {check.name} ({first_line(error)})")
+            return [], "no" if check.capability else None
         verdict = "wrong"
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
     if any(f.severity == "error" for f in found):

@@ -5,7 +5,7 @@ import inspect
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeGuard
 
 import torch
@@ -73,6 +73,32 @@ class Run:
 def is_differentiable(value: Any) -> TypeGuard[Tensor]:
     """Whether a value is a tensor through which autograd can flow."""
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Whether the audit can move the numbers of a tensor and give it other sizes; others are passed on as they are."""
+    arithmetic = not tensor.is_floating_point() or tensor.element_size() > 1
+    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested and arithmetic
+
+
+def members(value: Any) -> dict[str, Any]:
+    """What is in an object that is no more than a record: a dataclass or a namespace."""
+    if isinstance(value, types.SimpleNamespace):
+        return vars(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    return {}
+
+
+def tensors_in(raw: Any) -> list[Tensor]:
+    """All tensors in what a function returns, those in dataclasses and namespaces included."""
+    found: list[Tensor] = []
+    for value in tree_leaves(raw):
+        if isinstance(value, Tensor):
+            found.append(value)
+        else:
+            found += [t for child in members(value).values() for t in tensors_in(child)]
+    return found
 
 
 def weights_of(outputs: Sequence[Tensor]) -> list[Tensor]:
@@ -159,6 +185,7 @@ class Subject:
         self.active: list[int] = []  # which outputs can be differentiated
         self.random = False
         self.right = True  # until the first derivative turns out to be wrong
+        self.notes: list[str] = []  # what could not be measured
         self.measured = ""  # what an approximate gradient is like
 
     def promoted(self, slot: Slot) -> Tensor:
@@ -180,13 +207,15 @@ class Subject:
     def _argument_slots(self) -> Iterator[Slot]:
         names = _argument_names(self.flat, self.spec)
         for place, (name, value) in enumerate(zip(names, self.flat, strict=True)):
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and is_plain(value):
                 yield Slot(name, place, value, is_differentiable(value) and value.requires_grad)
 
     def _hidden_slots(self, carried: list[tuple[str, Any]]) -> Iterator[Slot]:
         seen = {id(a) for a in self.flat}
         for name, value in carried:
-            if is_differentiable(value) and value.is_leaf and value.requires_grad and id(value) not in seen:
+            if not is_differentiable(value) or not is_plain(value):
+                continue
+            if value.is_leaf and value.requires_grad and id(value) not in seen:
                 seen.add(id(value))
                 yield Slot(name, None, value, True)
 
@@ -292,7 +321,7 @@ class Subject:
         if rewind:
             self.rewind()
         raw = (self.function if function is None else function)(*self.packed(passed))
-        return Run(leaves, passed, [o for o in tree_leaves(raw) if isinstance(o, Tensor)], raw)
+        return Run(leaves, passed, tensors_in(raw), raw)
 
     def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:
         """The outputs that can be differentiated, as one real vector, computed without a graph."""
@@ -419,6 +448,13 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, list | tuple) and len(value) <= 64:
             for i, child in enumerate(value):
                 yield from walk(f"{name}[{i}]", child, depth + 1)
+        elif isinstance(value, dict) and len(value) <= 64:
+            for key, child in value.items():
+                yield from walk(f"{name}[{key!r}]", child, depth + 1)
+        elif kept := members(value):
+            seen.add(id(value))
+            for key, child in kept.items():
+                yield from walk(f"{name}.{key}", child, depth + 1)
 
     yield from walk("function", function, 0)
     for i, value in enumerate(flat):

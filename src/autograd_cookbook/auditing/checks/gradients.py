@@ -14,7 +14,7 @@ from autograd_cookbook.auditing.diagnose import difference, explain, first_line,
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.subject import Refused, Run, Subject, Wrong, nodes_of, real, weights_of
+from autograd_cookbook.auditing.subject import Refused, Run, Subject, Wrong, nodes_of, real, tensors_in, weights_of
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -387,7 +387,7 @@ def _dual(
         if subject.nonleaf:
             values = [v.clone() if s in subject.leaves else v for s, v in enumerate(values)]
         raw = (subject.function if function is None else function)(*subject.arguments(values))
-        outputs = [o for o in torch.utils._pytree.tree_leaves(raw) if isinstance(o, Tensor)]
+        outputs = tensors_in(raw)
         pairs = [forward_ad.unpack_dual(outputs[i]) for i in subject.active]
         return [p.primal.detach() for p in pairs], [None if p.tangent is None else p.tangent.detach() for p in pairs]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import zeros_for_none
-from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
@@ -141,6 +141,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             run = subject.run([v.clone() for v in values])
             grads = run.gradients()
         except (Exception, SystemExit) as error:
+            if raised_by_audit(error):
+                raise
             if subject.custom and "no output requires grad" not in str(error):
                 yield finding(
                     "error", f"at {where}, forward runs but backward raises {first_line(error)}", *explain(error)
