@@ -213,6 +213,25 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
                     "gradient='custom'.",
                 )
                 return
+    yield from _nan_comes_through(subject, base)
+
+
+def _nan_comes_through(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Finding]:
+    """Nothing, if NaN in grad_output reaches every entry that depends on it."""
+    _, grads = subject.vjp(change=lambda weights: torch.full_like(weights, torch.nan))
+    for slot in subject.leaves:
+        ours, usual = (zeros_for_none(subject, g, [slot])[0] for g in (grads, base))
+        lost = ours.isfinite() & (usual.abs() > 1e-9 * usual.abs().max() if usual.numel() else usual.isfinite())
+        if ours.shape == usual.shape and lost.any():
+            yield finding(
+                "error",
+                f"for a grad_output of NaN, {int(lost.sum())} of {lost.numel()} entries of the gradient of "
+                f"{subject.describe(slot)} are finite, {float(ours[lost][0].real):.6g} for example",
+                "backward replaces NaN, as nan_to_num or a comparison does: a loss that has become NaN looks "
+                "healthy, and a gradient scaler does not skip the step.",
+                "Let NaN through; guard a division by its own condition and not by what comes out.",
+            )
+            return
 
 
 def refuses_second_order(run: Run, leaves: Sequence[Tensor]) -> bool:

@@ -567,6 +567,24 @@ class ScaledErf(Function):
         return g * 2 / math.sqrt(math.pi) * torch.exp(-z * z) / x.divisor
 
 
+@broken("linear_in_grad_output", inputs=lambda: (leaf(5),))
+class SineSwallowsNaN(Function):
+    """Replaces NaN in what it is handed, so that a diverged loss has a healthy gradient."""
+
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.nan_to_num(g) * x.cos()
+
+
 # --- right ---
 
 
@@ -812,3 +830,21 @@ class LogOfOneMinusExp(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * x.exp() / x.expm1()
+
+
+@right(inputs=lambda: (leaf(5),))
+class SineGuardsItself(Function):
+    """Replaces NaN in its own factor alone."""
+
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.nan_to_num(x.cos())
