@@ -1,7 +1,9 @@
 """The function under audit: how to call it, and what of it can be differentiated."""
 
+import contextlib
 import functools
 import inspect
+import math
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -274,6 +276,16 @@ class Subject:
     def arguments(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """The arguments with these tensors in their slots, brought into the domain."""
         return self.packed(self.valid(tensors) if self.along_domain else tensors)
+
+    @contextlib.contextmanager
+    def other_settings(self) -> Iterator[None]:
+        """Numbers among the arguments that are no tensors are other ones while inside."""
+        kept = self.flat
+        self.flat = [1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in kept]
+        try:
+            yield
+        finally:
+            self.flat = kept
 
     def packed(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """The arguments with these very tensors in their slots."""

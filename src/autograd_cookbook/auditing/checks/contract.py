@@ -220,9 +220,10 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
         except (Exception, SystemExit):
             return None  # outside of its domain
 
-    for factor in (-0.6, 0.6, 1.0):
+    for factor, settings in ((-0.6, False), (0.6, False), (1.0, False), (1.0, True)):
         run = subject.run()
-        disturbing = disturb(factor)
+        with subject.other_settings() if settings else contextlib.nullcontext():
+            disturbing = disturb(factor)
 
         def interrupted(run: Run = run) -> Outcome:
             return run.outputs, run.gradients()

@@ -92,6 +92,8 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers the gradient is finite and right wherever the values are.
 
+    So it is for masks that mask all or nothing, and for an index that occurs more than once.
+
     Judged by differences from both sides: at a kink anything in between will do, where the slope grows without bound
     anything but NaN, outside of the domain anything at all. A NaN that torch's own operations make is not held against
     the function.
@@ -113,6 +115,34 @@ def special_points(subject: Subject) -> Iterator[Finding]:
             yield from problems
             if problems:
                 return
+    for name, values in _other_arguments(subject):
+        if time.process_time() - start > SECONDS:
+            return
+        problems = list(_at(subject, values, name))
+        yield from problems
+        if problems:
+            return
+
+
+def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
+    """Masks and indices that the sample does not have: all or nothing masked, an index that repeats."""
+    for s, slot in enumerate(subject.slots):
+        base = subject.base[s]
+        if slot.leaf or not base.numel() or s in subject.recognized or base.is_floating_point() or base.is_complex():
+            continue
+        if base.dtype is torch.bool:
+            others = {"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)}
+        elif base.numel() > 1 and base.dim() and not _permutation(base):
+            others = {"one index repeated": base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone()}
+        else:
+            continue
+        for name, other in others.items():
+            yield f"{name} in {subject.describe(s)}", [other if k == s else v for k, v in enumerate(subject.copies())]
+
+
+def _permutation(index: Tensor) -> bool:
+    """Whether every number from zero on occurs once: an order, in which nothing may occur twice."""
+    return torch.equal(index.reshape(-1).sort().values, torch.arange(index.numel()).to(index))
 
 
 def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:

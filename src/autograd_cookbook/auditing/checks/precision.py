@@ -247,7 +247,8 @@ def _gross(
         yield finding(
             "error",
             f"in {name}, with {where}, {label} is {what}",
-            f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in float16, and exp(89) in float32."
+            f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
+            "float16, and exp(89) in float32."
             if overflows
             else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
             if "below" in where or "added" in where

@@ -585,6 +585,22 @@ class SineSwallowsNaN(Function):
         return torch.nan_to_num(g) * x.cos()
 
 
+@broken("independent_calls", inputs=lambda: (leaf(4), 2.0))
+class FrequencyOnTheClass(Function):
+    """Keeps a number on the class, where a call with another number overwrites it."""
+
+    @staticmethod
+    def forward(ctx, x, frequency):
+        FrequencyOnTheClass.frequency = frequency
+        ctx.save_for_backward(x)
+        return torch.sin(frequency * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * FrequencyOnTheClass.frequency * torch.cos(FrequencyOnTheClass.frequency * x), None
+
+
 # --- right ---
 
 
@@ -848,3 +864,19 @@ class SineGuardsItself(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * torch.nan_to_num(x.cos())
+
+
+@right(inputs=lambda: (leaf(4), 2.0))
+class FrequencyOnCtx(Function):
+    """Keeps a number on ctx, one for each call."""
+
+    @staticmethod
+    def forward(ctx, x, frequency):
+        ctx.frequency = frequency
+        ctx.save_for_backward(x)
+        return torch.sin(frequency * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.frequency * torch.cos(ctx.frequency * x), None
