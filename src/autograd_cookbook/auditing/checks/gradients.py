@@ -12,9 +12,21 @@ from torch.autograd import forward_ad
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
 from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.subject import Refused, Run, Subject, Wrong, nodes_of, real, tensors_in, weights_of
+from autograd_cookbook.auditing.subject import (
+    Refused,
+    Run,
+    Subject,
+    Wrong,
+    is_differentiable,
+    is_plain,
+    nodes_of,
+    real,
+    tensors_in,
+    weights_of,
+)
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -245,6 +257,28 @@ def refuses_second_order(run: Run, leaves: Sequence[Tensor]) -> bool:
     return any(n.name().rpartition("::")[2] == "Error" for n in nodes_of([g for g in grads if g is not None]))
 
 
+def _saved_intermediate(subject: Subject) -> str:
+    """What a custom function saved that is neither an input nor an output of it, in words."""
+    with observing(subject.classes, saved=False) as record:
+        run = subject.run()
+        nodes = [n for n in nodes_of(run.outputs) if getattr(n, "_forward_cls", None) in subject.classes]
+        saved = [t for n in nodes for t in n.saved_tensors if isinstance(t, Tensor) and is_differentiable(t)]
+    known = {
+        t.untyped_storage().data_ptr()
+        for call in record.forwards
+        for t in (*call.inputs, *call.returned)
+        if isinstance(t, Tensor) and is_plain(t)
+    }
+    return next(
+        (
+            f"an intermediate result of shape {list(t.shape)}"
+            for t in saved
+            if is_plain(t) and t.untyped_storage().data_ptr() not in known
+        ),
+        "",
+    )
+
+
 @check(capability="second_order")
 def second_order(subject: Subject) -> Iterator[Finding]:
     """The gradient of the gradient is what differences of the gradient say, through input and grad_output.
@@ -310,7 +344,9 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             "error",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
             f"{mismatch.expected:.6g}",
-            "It is zero without a word: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
+            f"The backward uses {kept}, which forward saved: it depends on the inputs and has no graph back to them."
+            if (kept := _saved_intermediate(subject))
+            else "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
             if silent
             else "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate "
             "that was saved, or a part that is detached.",
