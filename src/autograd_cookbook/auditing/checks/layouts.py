@@ -15,7 +15,7 @@ from autograd_cookbook.auditing.checks.gradients import output_weights, zeros_fo
 from autograd_cookbook.auditing.diagnose import explain, first_line
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, real
+from autograd_cookbook.auditing.subject import Refused, Subject, is_differentiable, real
 from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, Outcome, deviation
 
 CONTIGUITY = (
@@ -41,6 +41,11 @@ def _blamable(subject: Subject, found: Deviation) -> bool:
     return found.error is None or subject.custom
 
 
+def _asks_for_contiguous(error: BaseException) -> bool:
+    """Whether an exception names the layout that the function takes, and not one of torch's that a view cannot have."""
+    return "contiguous" in str(error) and "contiguous subspaces" not in str(error)
+
+
 @check(capability="non_contiguous")
 def input_layouts(subject: Subject) -> Iterator[Finding]:
     """Inputs that are strided, transposed, offset or expanded give the same numbers as contiguous ones.
@@ -57,6 +62,8 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
                 return
             continue
         found = deviation(subject, functools.partial(subject.vjp, through=layout), subject.expected)
+        if found and found.error is not None and _asks_for_contiguous(found.error):
+            raise Refused(first_line(found.error)) from found.error
         if found and _blamable(subject, found):
             yield finding(
                 "error",

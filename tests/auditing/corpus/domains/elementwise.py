@@ -880,3 +880,23 @@ class FrequencyOnCtx(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * ctx.frequency * torch.cos(ctx.frequency * x), None
+
+
+@right(inputs=lambda: (leaf(4, 5),))
+class SineOfContiguous(Function):
+    """Refuses other layouts with an error that says so."""
+
+    @staticmethod
+    def forward(x):
+        if not x.is_contiguous():
+            raise ValueError("x must be contiguous")
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.cos()
