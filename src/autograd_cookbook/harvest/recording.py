@@ -173,13 +173,14 @@ def _observed(saw: Callable[..., None]) -> Iterator[None]:
     ``Function.apply`` looks up ``apply`` in its base each time that it runs, so what stands there is seen also by those
     who took ``X.apply`` long ago. Inside of transforms of torch.func it calls another function.
     """
-    base: Any = function._SingleLevelFunction
-    transform = function.custom_function_call
+    module: Any = function
+    base = module._SingleLevelFunction
+    transform = module.custom_function_call
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        try:
+        try:  # noqa: SIM105 (contextlib.suppress takes longer than all the rest)
             saw(cls, args)
-        except Exception:  # noqa: SIM105 (contextlib.suppress takes longer than all the rest)
+        except Exception:
             pass
         return super(base, cls).apply(*args, **kwargs)
 
@@ -189,9 +190,9 @@ def _observed(saw: Callable[..., None]) -> Iterator[None]:
         return transform(cls, *args, **kwargs)
 
     base.apply = classmethod(apply)
-    function.custom_function_call = custom_function_call
+    module.custom_function_call = custom_function_call
     try:
         yield
     finally:
         del base.apply
-        function.custom_function_call = transform
+        module.custom_function_call = transform
