@@ -112,10 +112,10 @@ def _read(place: str, module: ModuleType) -> CodeType:
     if not file.is_file():
         raise UsageError(f"no file {place!r}; options of the harvest come before it")
     try:
-        code = compile(file.read_bytes(), str(file), "exec")
+        code = compile(file.read_bytes(), str(file.absolute()), "exec")  # as Python shows it
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{place}: {error}") from None
-    module.__dict__.update(__file__=str(file), __builtins__=__builtins__)
+    module.__dict__.update(__file__=str(file.absolute()), __builtins__=__builtins__)
     return code
 
 

@@ -57,10 +57,10 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     try:
         with torch.inference_mode(False), torch.no_grad():
             for key, tensor in tensors.items():
-                if not isinstance(tensor, nn.Parameter):
-                    # Shares its memory with the tensor, as do views of it: deepcopy copies each memory once.
-                    memo[key] = copy.deepcopy(tensor.detach(), memo)
-                    memo[key].requires_grad_(tensor.requires_grad)
+                # What is detached has the memory of the tensor, as views of it have: deepcopy copies each memory once.
+                twin = copy.deepcopy(tensor.detach(), memo)
+                memo[key] = nn.Parameter(twin) if isinstance(tensor, nn.Parameter) else twin
+                memo[key].requires_grad_(tensor.requires_grad)
             return copy.deepcopy(args, memo), size
     except Exception as error:
         reason = " ".join(str(error).split())

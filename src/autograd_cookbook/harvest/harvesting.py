@@ -10,6 +10,7 @@ import torch
 
 from autograd_cookbook import __version__
 from autograd_cookbook.harvest.judging import Task
+from autograd_cookbook.harvest.naming import shown
 from autograd_cookbook.harvest.options import FunctionOptions, Options, OptionsError, resolved
 from autograd_cookbook.harvest.parallel import Progress, judged
 from autograd_cookbook.harvest.recording import Recorded
@@ -75,7 +76,7 @@ def audited(
 
 
 def _of(entry: Recorded) -> tuple[str, str, int]:
-    return entry.place.name, entry.place.file, entry.place.line
+    return entry.place.name, shown(entry.place.file), entry.place.line
 
 
 def _tasks(number: int, entry: Recorded, said: FunctionOptions) -> list[Task]:
@@ -118,9 +119,7 @@ def add_unreached(harvest: Harvest, options: Options, *, whole: bool) -> None:
     if whole:
         for file, line, name in listed:
             if not is_reached(file, name, reached):
-                path = Path(file).resolve()
-                shown = path.relative_to(Path.cwd()).as_posix() if path.is_relative_to(Path.cwd()) else str(path)
-                harvest.functions.append(FunctionResult(name, shown, line))
+                harvest.functions.append(FunctionResult(name, shown(str(Path(file).resolve())), line))
     names = {name for _, name in reached} | {name for _, _, name in listed}
     for name in options.functions:
         if not any(name == each or name.endswith(f".{each}") for each in names):

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import os
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ GENERATED = "GeneratedBackwardFor_"  # what torch.library calls the Function beh
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Name of a function, and file and line of its definition; the file is relative below the current folder."""
+    """Name of a function, and file and line of its definition; the file is absolute, if it is one."""
 
     name: str
     file: str
@@ -78,7 +77,7 @@ def place_of_class(cls: type[Function]) -> Place:
     with contextlib.suppress(OSError, TypeError):
         _, line = inspect.getsourcelines(cls)
         file = inspect.getsourcefile(cls) or file
-    return Place(name, shown(file), line)
+    return Place(name, _absolute(file), line)
 
 
 def place_of_operator(operator: Operator, cls: type[Function]) -> Place:
@@ -86,15 +85,18 @@ def place_of_operator(operator: Operator, cls: type[Function]) -> Place:
     definition = torch._library.custom_ops.OPDEFS.get(operator.name.partition(".")[0])
     made = getattr(definition, "_init_fn", None) or getattr(_in_closure(cls.backward, "info"), "_backward_fn", None)
     code = getattr(inspect.unwrap(made), "__code__", None) if made else None
-    return Place(operator.name, shown(code.co_filename if code else "<unknown>"), code.co_firstlineno if code else 0)
+    file, line = (code.co_filename, code.co_firstlineno) if code else ("<unknown>", 0)
+    return Place(operator.name, _absolute(file), line)
+
+
+def _absolute(file: str) -> str:
+    return file if file.startswith("<") else str(Path(file).resolve())
 
 
 def shown(file: str) -> str:
-    """A path as it is reported."""
-    path = Path(file)
-    with contextlib.suppress(ValueError):
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    return os.fspath(path)
+    """A path as it is reported: relative, if it is below the current folder."""
+    here = Path.cwd().resolve()
+    return Path(file).relative_to(here).as_posix() if Path(file).is_relative_to(here) else file
 
 
 def _in_closure(outer: Any, wanted: str) -> Any:

@@ -116,13 +116,10 @@ class Worker(Harvester):
 
     def _publish(self) -> None:
         """What was recorded, as far as another process can read it: each call by itself."""
-        published = {
-            entry.place: (
-                entry.calls,
-                {key: pickled for key, call in entry.kept.items() if (pickled := _pickled(call))},
-            )
-            for entry in self.recorder.functions.values()
-        }
+        published = {}
+        for entry in self.recorder.functions.values():
+            kept = {key: _pickled(call) for key, call in entry.kept.items()}
+            published[entry.place] = entry.calls, {key: pickled for key, pickled in kept.items() if pickled}
         _write(self.folder / f"{self.name}.calls", pickle.dumps(published))
 
     def _wait(self) -> None:
