@@ -23,7 +23,7 @@ from autograd_cookbook.harvest.results import (
     write_baseline,
 )
 from autograd_cookbook.harvest.settings import BUDGET, Settings
-from autograd_cookbook.harvest.sources import functions_in, is_reached
+from autograd_cookbook.harvest.sources import functions_in, is_reached, line_of_class
 
 CALLS = 3  # that are audited of each function
 SLOW = "compile"  # a check that takes longer than the others together: for the first call only
@@ -76,7 +76,9 @@ def audited(
 
 
 def _of(entry: Recorded) -> tuple[str, str, int]:
-    return entry.place.name, shown(entry.place.file), entry.place.line
+    place = entry.place
+    line = place.line if "::" in place.name else line_of_class(place.file, place.line)
+    return place.name, shown(place.file), line
 
 
 def _tasks(number: int, entry: Recorded, said: FunctionOptions) -> list[Task]:

@@ -1,6 +1,5 @@
 """What a function is called and where it is written."""
 
-import contextlib
 import inspect
 import types
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ GENERATED = "GeneratedBackwardFor_"  # what torch.library calls the Function beh
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Name of a function, and file and line of its definition; the file is absolute, if it is one."""
+    """Name of a function, and a line inside of its definition, with the file, which is absolute if it is one."""
 
     name: str
     file: str
@@ -74,9 +73,6 @@ def place_of_class(cls: type[Function]) -> Place:
     code = next((m.__code__ for m in methods if isinstance(m, types.FunctionType)), None)
     file = code.co_filename if code else "<unknown>"
     line = code.co_firstlineno if code else 0
-    with contextlib.suppress(OSError, TypeError):
-        _, line = inspect.getsourcelines(cls)
-        file = inspect.getsourcefile(cls) or file
     return Place(name, _absolute(file), line)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function, function
 
 from autograd_cookbook.harvest.copying import UncopyableError, copied, tensors_in
-from autograd_cookbook.harvest.naming import Place, is_foreign, operator_of, place_of_class, place_of_operator
+from autograd_cookbook.harvest.naming import Operator, Place, is_foreign, operator_of, place_of_class, place_of_operator
 
 KINDS = 8  # calls that are kept for each function
 SHAPES = 256  # distinct calls that are looked at for each function
@@ -40,6 +40,7 @@ class Recorded:
     """What was seen of one function."""
 
     place: Place
+    operator: Operator | None = None
     calls: int = 0
     kept: dict[Any, Call] = field(default_factory=dict)
     seen: set[Any] = field(default_factory=set)
@@ -92,7 +93,7 @@ class Recorder:
             if not entry.kept:
                 entry.reason = "it was called only inside of transforms of torch.func"
             return
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if not torch.is_grad_enabled():
             return
         with self._lock:
             self._look(entry, cls, args)
@@ -104,24 +105,30 @@ class Recorder:
             place = place_of_class(cls)
         else:
             return None
-        return self.functions.setdefault(place, Recorded(place)) if self.wants(place.name) else None
+        return self.functions.setdefault(place, Recorded(place, operator)) if self.wants(place.name) else None
 
     def _look(self, entry: Recorded, cls: type[Function], args: tuple[Any, ...]) -> None:
         target: Callable[..., Any] = cls.apply
-        if operator := operator_of(cls):
-            target, args = operator.call(args)
+        if entry.operator:
+            target, args = entry.operator.call(args)
+        key = tuple([_key(a) for a in args])
+        if key in entry.seen or len(entry.seen) >= SHAPES or entry.seconds > SECONDS:
+            return
         if not any(t.requires_grad for t in tensors_in(args)):
             return
-        shapes: list[Any] = []
-        kind = tuple(_kind(a, shapes) for a in args)
-        if (key := (kind, tuple(shapes))) in entry.seen or len(entry.seen) >= SHAPES or entry.seconds > SECONDS:
-            return
         entry.seen.add(key)
+        shapes: list[Any] = []
         # Which tensors have equal shapes tells broadcasting from none.
-        kind = kind, tuple(shapes.index(s) for s in shapes), tuple(len(s) for s in shapes)
+        kind = tuple(_kind(a, shapes) for a in args), *((shapes.index(s), len(s)) for s in shapes)
         old = entry.kept.get(kind)
-        rank = _rank(args)
-        if (old.rank <= rank) if old else (len(entry.kept) >= KINDS):
+        if not old and len(entry.kept) >= KINDS:
+            return
+        tensors = [t for t in tensors_in(args) if t.requires_grad]
+        distance = _distance(tensors)
+        if old and old.rank <= (False, distance):
+            return
+        rank = all(map(_constant, tensors)), distance
+        if old and old.rank <= rank:
             return
         start = time.perf_counter()
         try:
@@ -138,25 +145,29 @@ class Recorder:
         entry.seconds += time.perf_counter() - start
 
 
+def _key(value: Any) -> Any:
+    """What tells a call from those seen before; it is computed in each, so it is quick rather than thorough."""
+    if isinstance(value, Tensor):
+        return value.shape, value.dtype, value.requires_grad, value.is_contiguous()
+    if isinstance(value, list | tuple):
+        return type(value), *map(_key, value[:16])
+    return value if isinstance(value, bool | str | int | None) else type(value)
+
+
 def _kind(value: Any, shapes: list[Any]) -> Any:
     """What distinguishes an argument from others, without its size; shapes of tensors are collected."""
     if isinstance(value, Tensor):
         shapes.append(value.shape)
         strided = value.layout is torch.strided and not value.is_contiguous()
         return value.dtype, value.requires_grad, value.device.type, strided
-    if value is None or isinstance(value, bool | str | int):
-        return value
     if isinstance(value, list | tuple):
         return type(value), tuple(_kind(child, shapes) for child in value[:16])
-    return type(value)
+    return _key(value)
 
 
-def _rank(args: tuple[Any, ...]) -> tuple[bool, float]:
-    """Few numbers, but not too few, and not all alike."""
-    tensors = [t for t in tensors_in(args) if t.requires_grad]
-    counts = [t.numel() for t in tensors]
-    distance = sum(abs(math.log2((n or 2**-20) / ELEMENTS)) for n in counts) / len(counts)
-    return all(_constant(t) for t in tensors), distance
+def _distance(tensors: list[Tensor]) -> float:
+    """How far some tensors are from having few numbers, but not too few."""
+    return sum(abs(math.log2((t.numel() or 2**-20) / ELEMENTS)) for t in tensors) / len(tensors)
 
 
 def _constant(tensor: Tensor) -> bool:
