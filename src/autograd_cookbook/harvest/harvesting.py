@@ -77,7 +77,7 @@ def audited(
 
 def _of(entry: Recorded) -> tuple[str, str, int]:
     place = entry.place
-    line = place.line if "::" in place.name else line_of_class(place.file, place.line)
+    line = place.line if "::" in place.name else line_of_class(place.file, place.name, place.line)
     return place.name, shown(place.file), line
 
 

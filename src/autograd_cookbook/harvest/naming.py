@@ -1,6 +1,7 @@
 """What a function is called and where it is written."""
 
 import inspect
+import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +69,12 @@ def operator_of(cls: type[Function]) -> Operator | None:
 
 def place_of_class(cls: type[Function]) -> Place:
     """Where a Function is defined."""
-    name = f"{cls.__module__}.{cls.__qualname__}"
-    methods = (inspect.unwrap(m) for m in (getattr(cls, "forward", None), cls.backward) if callable(m))
-    code = next((m.__code__ for m in methods if isinstance(m, types.FunctionType)), None)
-    file = code.co_filename if code else "<unknown>"
-    line = code.co_firstlineno if code else 0
-    return Place(name, _absolute(file), line)
+    own = (getattr(m, "__func__", m) for m in vars(cls).values())
+    code = next(
+        (m.__code__ for m in map(inspect.unwrap, filter(callable, own)) if isinstance(m, types.FunctionType)), None
+    )
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None) or (code.co_filename if code else "<unknown>")
+    return Place(f"{cls.__module__}.{cls.__qualname__}", _absolute(file), code.co_firstlineno if code else 0)
 
 
 def place_of_operator(operator: Operator, cls: type[Function]) -> Place:

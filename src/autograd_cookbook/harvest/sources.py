@@ -81,14 +81,15 @@ def functions_in(paths: Iterable[str]) -> Iterator[tuple[str, int, str]]:
             yield file.as_posix(), line, name
 
 
-def line_of_class(file: str, line: int) -> int:
-    """The first line of the innermost class around a line: the line itself if it is in none, or there is no source."""
+def line_of_class(file: str, name: str, line: int) -> int:
+    """The first line of a class of that name, the one around ``line`` if there are several; else ``line`` itself."""
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
         return line
-    around = (node.lineno for _, node in _classes(tree, "") if node.lineno <= line <= (node.end_lineno or 0))
-    return max(around, default=line)
+    named = [node for qualified, node in _classes(tree, "") if name.endswith(f".{qualified}")]
+    around = [node for node in named if node.lineno <= line <= (node.end_lineno or 0)]
+    return max((node.lineno for node in around or named), default=line)
 
 
 def _files(path: Path) -> Iterator[Path]:
