@@ -48,7 +48,7 @@ def test_the_flag_takes_no_file_for_a_pattern_and_the_run_fails_by_the_audit(sui
     result.assert_outcomes(passed=2)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
-        ["*audit of custom functions*", "test_suite.py:4 test_suite.Wrong: NOT ok (2 of 2 calls *", "NOT ok: 2 of 2 *"]
+        ["*audit of custom functions*", "test_suite.py:3 test_suite.Wrong: NOT ok (2 of 2 calls *", "NOT ok: 2 of 2 *"]
     )
     functions = json.loads((suite.path / "r.json").read_text())["functions"]
     assert [f["name"].rpartition(".")[2] for f in functions] == ["Wrong", "Local"]

@@ -17,7 +17,7 @@ def harvest(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code.py").write_text(SOURCE)
     bad = Found("first_order", "error", "the gradient is <wrong>", "a cause", "a fix", "https://x/y#z", "print(1)")
-    warned = Found("saved_memory", "warning", "too much", "c", "f", "", accepted="it is small")
+    warned = Found("tensors_on_ctx", "warning", "too much", "c", "f", "", accepted="it is small")
     known = Found("vmap", "info", "no vmap", "c", "f", "")
     return Harvest(
         [
@@ -33,7 +33,7 @@ def harvest(tmp_path, monkeypatch):
 def test_the_terminal_has_every_function_once(harvest):
     text = "\n".join(lines_of(harvest))
     assert "code.py:1 code.F: NOT ok (2 of 3 calls audited in 1.5 s)" in text
-    assert "saved_memory (accepted)\n      accepted: it is small" in text
+    assert "tensors_on_ctx (accepted)\n      accepted: it is small" in text
     assert "/elsewhere/code.py:9 code.G: it cannot be copied" in text
     assert "not reached: no call of these was seen\n  code.py:5 code.H" in text
     assert text.endswith("NOT ok: 1 of 3 custom functions audited, 2 reached: 1 error, 1 accepted (torch 2.0)")

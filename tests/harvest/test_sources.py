@@ -69,7 +69,7 @@ def test_the_command_marks_what_was_reached(folder, capsys):
     assert main(["functions", str(folder / "code.py"), "--reached", str(report)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("✓")] == [f"✓ {folder}/code.py:14  D.Inner"]
-    assert lines[-1] == "10 functions, 1 reached"
+    assert lines[-1] == "9 functions, 1 reached"
 
 
 def test_bad_input_is_one_line(folder, capsys):

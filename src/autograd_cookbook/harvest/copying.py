@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-LIMIT = 2**22  # bytes of one call; more is not copied
+LIMIT = 2**25  # bytes of one call; more is not copied
 PLAIN = Tensor, nn.Parameter, nn.Buffer
 
 
