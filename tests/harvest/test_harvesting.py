@@ -12,6 +12,7 @@ from autograd_cookbook.harvest.harvesting import add_unreached, audited
 from autograd_cookbook.harvest.judging import Task, cut_down, judge, looks_like_surrogate
 from autograd_cookbook.harvest.options import FunctionOptions, Options
 from autograd_cookbook.harvest.parallel import judged
+from autograd_cookbook.harvest.programs import program_for
 from autograd_cookbook.harvest.recording import Recorder
 from autograd_cookbook.harvest.results import Harvest, accept_baseline, read_baseline, write_baseline
 from tests.harvest.functions import Clock, Dies, Double, Round, Wrong, leaf
@@ -177,6 +178,14 @@ def test_the_program_of_a_finding_shows_it(tmp_path):
     printed = []
     exec(found.program, {"print": printed.append})
     assert [f.check for f in printed[0].findings] == ["first_order"]
+
+
+def test_a_program_has_every_tensor_and_each_once():
+    x, mask = leaf(3), torch.tensor([True, False])
+    text = program_for("tests.harvest.functions.Wrong", (x, mask, (x, 2.5, float("inf"))), "runs", {})
+    assert "(x0, x1, (x0, 2.5, float('inf')))" in text
+    assert text.count("torch.tensor(") == 2
+    assert program_for("tests.harvest.functions.Wrong", (x, object()), "runs", {}) == ""
 
 
 def test_results_survive_json():

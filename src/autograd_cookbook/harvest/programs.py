@@ -17,8 +17,9 @@ class _UnwritableError(Exception):
 def program_for(name: str, args: tuple[Any, ...], check: str, options: dict[str, Any]) -> str:
     """A file that audits the recorded call again, with this check alone; empty if the call cannot be written out."""
     lines: list[str] = []
+    known: dict[int, str] = {}
     try:
-        words = [_written(value, lines, {}) for value in args]
+        words = [_written(value, lines, known) for value in args]
     except _UnwritableError:
         return ""
     imports, target = _imported(name)
