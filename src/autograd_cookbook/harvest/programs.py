@@ -85,7 +85,7 @@ def _tensor(tensor: Tensor) -> str:
     grad = ", requires_grad=True" if tensor.requires_grad else ""
     where = "" if tensor.device.type == "cpu" else f", device={str(tensor.device)!r}"
     values = tensor.detach()
-    if tensor.numel() <= WRITTEN and not values.isnan().any() and not (values.abs() == torch.inf).any():
+    if tensor.numel() <= WRITTEN and values.isfinite().all():
         empty = "" if tensor.numel() else f".reshape({tuple(tensor.shape)})"
         if empty:
             return f"torch.empty({tuple(tensor.shape)}, dtype={tensor.dtype}{where}{grad})"
