@@ -21,6 +21,7 @@ from docs.errors.programs.__main__ import changes, raised_by
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher
+from autograd_cookbook.errors.cli import WIDTH, wrapped
 
 # Each program runs once, for all tests of one process.
 pytestmark = pytest.mark.xdist_group("errors")
@@ -475,6 +476,16 @@ def test_the_readers_own_lines_are_quoted(tmp_path, capsys) -> None:
 def test_what_cannot_be_understood_has_status_2(argv: list[str], said: str, capsys) -> None:
     assert main(argv) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_text_that_is_no_files_name_is_the_message(capsys) -> None:
+    assert main(["explain", MESSAGE]) == 0
+    assert "This is it" in capsys.readouterr().out
+    assert main(["explain", MESSAGE * 100]) == 0  # longer than a name may be
+
+
+def test_code_is_not_broken_at_its_hyphens() -> None:
+    assert any("a-b-c" in line for line in wrapped("x" * (WIDTH - 3) + " a-b-c"))
 
 
 def test_an_empty_file_is_no_message(tmp_path, capsys) -> None:

@@ -17,6 +17,7 @@ EPILOG = """\
 examples:
   python train.py 2>&1 | python -m autograd_cookbook explain
   python -m autograd_cookbook explain traceback.txt --code train.py
+  python -m autograd_cookbook explain "element 0 of tensors does not require grad"
   python -m autograd_cookbook explain --json < traceback.txt
 
 exit status: 0 if the message is known, surely or probably; 1 if not; 2 if the command cannot be understood.
@@ -31,7 +32,12 @@ VERDICTS = {
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what arguments there are."""
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a text with the message; default: the standard input")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a text with the message, or the message itself; default: the standard input",
+    )
     parser.add_argument("--code", metavar="FILE.py", help="your program, to quote the lines that the message is about")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
@@ -45,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
                 print("Paste the message, then press Ctrl-D.", file=sys.stderr)
             text = sys.stdin.buffer.read().decode(errors="replace")
         else:
-            text = Path(options.file).read_text(encoding="utf-8", errors="replace")
+            text = given(options.file)
         found = explain(text)
         answer = (
             json.dumps(as_json(found), indent=2, ensure_ascii=False) if options.json else "\n".join(told(found, code))
@@ -54,6 +60,16 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     print(answer)
     return 1 if found.known == "no" else 0
+
+
+def given(argument: str) -> str:
+    """What the file of this name has; a text with blanks that is no file's name is the message itself."""
+    try:
+        return Path(argument).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a long text is no name that the system takes
+        if any(each.isspace() for each in argument.strip()):
+            return argument
+        raise
 
 
 def as_json(found: Explanation) -> dict[str, object]:
@@ -118,7 +134,9 @@ def programs(entry: Entry) -> Iterator[str]:
 def wrapped(text: str, label: str = "") -> list[str]:
     """A paragraph, with a label in front."""
     plain = text.replace("``", "`")
-    return textwrap.wrap(plain, WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_long_words=False)
+    # Code is not broken at its hyphens: it would not run.
+    wrapper = textwrap.TextWrapper(WIDTH, label, " " * len(label), break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(plain)
 
 
 def report(found: Explanation) -> str:
