@@ -280,6 +280,54 @@ def test_what_is_not_about_gradients_is_said_to_be_so(text: str, said: str) -> N
     assert found.general
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "function CompiledFunctionBackward returned an incorrect number of gradients (expected 5, got 4)",
+            "torch.compile",
+        ),
+        ("RuntimeError: " + GRADIENT.format("Broadcast", ""), "DataParallel"),
+        (
+            '  File "/env/site-packages/somelib/ops.py", line 7, in backward\n    x, w = ctx.saved_tensors\n'
+            "ValueError: not enough values to unpack (expected 2, got 1)",
+            "installed library",
+        ),
+        (
+            "RuntimeError: function WarpBackward returned an incorrect number of gradients (expected 5, got 4) [mps:0]",
+            "on the CPU",
+        ),
+    ],
+)
+def test_what_is_not_the_readers_own_is_said_to_be_so(text: str, said: str) -> None:
+    found = explain(text)
+    assert found.known != "yes"
+    assert said in found.note
+
+
+def test_a_function_of_the_readers_is_no_librarys() -> None:
+    text = (
+        '  File "/home/me/train.py", line 3, in <module>\n    trainer.fit(model)\n'
+        '  File "/env/site-packages/trainer/loop.py", line 9, in backward\n    loss.backward()\n'
+        '  File "/env/site-packages/torch/_tensor.py", line 5, in backward\n    torch.autograd.backward(self)\n'
+        "RuntimeError: function WarpBackward returned an incorrect number of gradients (expected 5, got 4)"
+    )
+    found = explain(text)
+    assert (found.known, found.note) == ("yes", "")
+
+
+def test_another_framework_is_out_of_scope() -> None:
+    text = '  File "/env/site-packages/keras/optimizers/base.py", line 5, in apply\n'
+    text += "ValueError: No gradients provided for any variable"
+    found = explain(text)
+    assert found.known == "no"
+    assert "another framework" in found.general
+    assert (
+        "another framework"
+        not in explain(text + "\n" + '  File "/env/site-packages/torch/_tensor.py", line 5, in backward\n').general
+    )
+
+
 def test_an_error_in_the_readers_own_backward_is_not_out_of_scope() -> None:
     text = (
         'Traceback (most recent call last):\n  File "scale.py", line 20, in backward\n    return grad * x[:, None]\n'

@@ -76,7 +76,7 @@ def as_json(found: Explanation) -> dict[str, object]:
     """The answer for a program."""
     fields = ("name", "title", "cause", "fix", "url")
     entries = [{field: getattr(entry, field) for field in fields} for entry in found.entries]
-    return {"known": found.known, "entries": entries, "general": found.general}
+    return {"known": found.known, "entries": entries, "general": found.note or found.general}
 
 
 def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
@@ -86,6 +86,8 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
     own = [f"  your line: {line}" for line in quoting.lines(found, code)]
     first = next(iter(found.message.splitlines()), "")
     said = [f"  {textwrap.shorten(first, WIDTH - 2, placeholder=' …')}"] if first else []
+    asked = found.note or (found.known == "maybe" and found.entries[0].tell and f"It is if: {found.entries[0].tell}")
+    noted = ["", *wrapped(asked)] if asked and (found.note or len(found.entries) == 1) else []
     if found.known == "no":
         yield from [VERDICTS["no"], *said, *own, "", *wrapped(found.general)]
         if found.entries:
@@ -93,10 +95,17 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
             yield from (line for entry in found.entries for line in (f"- {entry.title}", *page(entry, "  ")))
         yield from ["", "If it is about gradients, report it, so that it gets an entry:", report(found)]
     elif len(found.entries) == 1:
-        yield from [f"{VERDICTS[found.known]}: {found.entries[0].title}", *said, *own, "", *explained(found.entries[0])]
+        yield from [
+            f"{VERDICTS[found.known]}: {found.entries[0].title}",
+            *said,
+            *own,
+            *noted,
+            "",
+            *explained(found.entries[0]),
+        ]
         yield from programs(found.entries[0])
     else:
-        yield from ["Several causes have this message. Which is yours?", *said, *own]
+        yield from ["Several causes have this message. Which is yours?", *said, *own, *noted]
         for number, entry in enumerate(found.entries, 1):
             yield from ["", f"{number}. {entry.title}"]
             if entry.tell:
