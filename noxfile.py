@@ -248,28 +248,16 @@ def lint(session: nox.Session) -> None:
     session.run("mypy", "--python-version", "3.14", "--enable-error-code", "deprecated")
 
 
-@nox.session(default=False, venv_backend="virtualenv")
-def newest(session: nox.Session) -> None:
-    """Run the tests on the newest torch, by hand or nightly."""
-    session.install(*nox.project.dependency_groups(PROJECT, "test"))
-    session.install("--upgrade", "torch", "-e", ".")
-    # Which messages are other ones; the tests fail on each.
-    session.run("python", "-m", "docs.errors.programs", env=ONE_THREAD, success_codes=[0, 1])
-    pytest(session, "-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "tests", "-W", "default")
-
-
 @nox.session(default=False, venv_backend="none")
 def versions(session: nox.Session) -> None:
-    """Test and measure everything on each supported torch, or RELEASE; several GB each, one at a time."""
+    """Test and measure everything on each supported torch, on RELEASE or on newest; several GB each, one at a time."""
     changed = []
     pins = [line for line in Path(CONSTRAINTS).read_text().splitlines() if not line.startswith(OF_TORCH)]
     for release in session.posargs or VERSIONS:
         with tempfile.TemporaryDirectory() as folder:
             constraints = Path(folder, "constraints.txt")
-            # The interpreter of Triton 3.6 cannot work with NumPy 2.4.
-            numpy = ["numpy<2.4"] if release < "2.12" else []
-            kept = [pin for pin in pins if not (numpy and pin.startswith("numpy=="))]
-            constraints.write_text("\n".join([*kept, *numpy, f"torch=={release}"]))
+            pin = [] if release == "newest" else [f"torch=={release}"]
+            constraints.write_text("\n".join([*pins, *pin]))
             session.run(sys.executable, "-m", "venv", str(Path(folder, "env")))
             programs = Path(folder, "env", "bin")
             env = ONE_THREAD | {
@@ -277,18 +265,22 @@ def versions(session: nox.Session) -> None:
                 "XDG_CACHE_HOME": str(Path(folder, "cache")),  # kernels that this torch compiles
             }
             run = partial(session.run, str(programs / "python"), "-m", env=env)
-            wanted = nox.project.dependency_groups(PROJECT, "test")
+            wanted = nox.project.dependency_groups(PROJECT, "docs", "test")
             run("pip", "install", "-q", "--no-cache-dir", "-c", str(constraints), "torch", *wanted, "-e", ".")
-            # Against what is stored; only then it is stored anew.
+            # What is otherwise is stored first: the tests know of it, and fail at what is not.
             report = str(Path(folder, "tests.xml"))
             options = ("-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "--junitxml", report)
-            run("pytest", "-o", "faulthandler_timeout=300", *options, "tests", success_codes=[0, 1])
-            try:
-                run("tests.versions", report)
-            except nox.command.CommandFailed:
-                changed.append(release)
+            for step in (
+                ("tests.versions",),
+                ("pytest", "-o", "faulthandler_timeout=300", *options, "tests"),
+                ("tests.versions", report),
+            ):
+                try:
+                    run(*step)
+                except nox.command.CommandFailed:
+                    changed.append(f"{release} ({' '.join(step[:1])})")
     if changed:
-        session.error(f"tests fail, or something has changed, on {', '.join(changed)}")
+        session.error(f"tests fail, or something has changed: {', '.join(dict.fromkeys(changed))}")
 
 
 @nox.session(default=False)

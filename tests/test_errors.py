@@ -21,6 +21,7 @@ from docs.errors.programs.__main__ import changes, raised_by
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher
+from autograd_cookbook.errors.cli import WIDTH, wrapped
 
 # Each program runs once, for all tests of one process.
 pytestmark = pytest.mark.xdist_group("errors")
@@ -279,6 +280,54 @@ def test_what_is_not_about_gradients_is_said_to_be_so(text: str, said: str) -> N
     assert found.general
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "function CompiledFunctionBackward returned an incorrect number of gradients (expected 5, got 4)",
+            "torch.compile",
+        ),
+        ("RuntimeError: " + GRADIENT.format("Broadcast", ""), "DataParallel"),
+        (
+            '  File "/env/site-packages/somelib/ops.py", line 7, in backward\n    x, w = ctx.saved_tensors\n'
+            "ValueError: not enough values to unpack (expected 2, got 1)",
+            "installed library",
+        ),
+        (
+            "RuntimeError: function WarpBackward returned an incorrect number of gradients (expected 5, got 4) [mps:0]",
+            "on the CPU",
+        ),
+    ],
+)
+def test_what_is_not_the_readers_own_is_said_to_be_so(text: str, said: str) -> None:
+    found = explain(text)
+    assert found.known != "yes"
+    assert said in found.note
+
+
+def test_a_function_of_the_readers_is_no_librarys() -> None:
+    text = (
+        '  File "/home/me/train.py", line 3, in <module>\n    trainer.fit(model)\n'
+        '  File "/env/site-packages/trainer/loop.py", line 9, in backward\n    loss.backward()\n'
+        '  File "/env/site-packages/torch/_tensor.py", line 5, in backward\n    torch.autograd.backward(self)\n'
+        "RuntimeError: function WarpBackward returned an incorrect number of gradients (expected 5, got 4)"
+    )
+    found = explain(text)
+    assert (found.known, found.note) == ("yes", "")
+
+
+def test_another_framework_is_out_of_scope() -> None:
+    text = '  File "/env/site-packages/keras/optimizers/base.py", line 5, in apply\n'
+    text += "ValueError: No gradients provided for any variable"
+    found = explain(text)
+    assert found.known == "no"
+    assert "another framework" in found.general
+    assert (
+        "another framework"
+        not in explain(text + "\n" + '  File "/env/site-packages/torch/_tensor.py", line 5, in backward\n').general
+    )
+
+
 def test_an_error_in_the_readers_own_backward_is_not_out_of_scope() -> None:
     text = (
         'Traceback (most recent call last):\n  File "scale.py", line 20, in backward\n    return grad * x[:, None]\n'
@@ -475,6 +524,16 @@ def test_the_readers_own_lines_are_quoted(tmp_path, capsys) -> None:
 def test_what_cannot_be_understood_has_status_2(argv: list[str], said: str, capsys) -> None:
     assert main(argv) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_text_that_is_no_files_name_is_the_message(capsys) -> None:
+    assert main(["explain", MESSAGE]) == 0
+    assert "This is it" in capsys.readouterr().out
+    assert main(["explain", MESSAGE * 100]) == 0  # longer than a name may be
+
+
+def test_code_is_not_broken_at_its_hyphens() -> None:
+    assert any("a-b-c" in line for line in wrapped("x" * (WIDTH - 3) + " a-b-c"))
 
 
 def test_an_empty_file_is_no_message(tmp_path, capsys) -> None:

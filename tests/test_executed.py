@@ -124,6 +124,15 @@ def test_a_page_shows_no_code_that_is_not_run(path: Path) -> None:
     assert executed.count(path).shown == 0
 
 
+@pytest.mark.parametrize(
+    "path", [p for paths in PAGES.values() for p in paths if "subprocess.run(" in p.read_text()], ids=str
+)
+def test_a_page_looks_at_how_its_commands_ended(path: Path) -> None:
+    """Or a command that fails leaves an empty output behind, and the build passes."""
+    code = path.read_text()
+    assert "check=True" in code or ".returncode" in code
+
+
 def test_the_share_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     table = executed.table()
     with capsys.disabled():

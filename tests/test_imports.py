@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 FORBIDDEN = {
     "src": "tests|benchmarks|docs|sphinx|matplotlib",
     "src/autograd_cookbook/recipes": r"autograd_cookbook\.(?!recipes\b)",
-    "src/autograd_cookbook/auditing": r"autograd_cookbook\.(recipes|catalog)",
+    "src/autograd_cookbook/auditing": r"autograd_cookbook\.(recipes|catalog|harvest)",
+    "src/autograd_cookbook/harvest": r"autograd_cookbook\.(recipes|catalog)",
     "docs": "tests|benchmarks",
     "benchmarks": "tests",
     "tests": "benchmarks",

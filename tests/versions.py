@@ -1,22 +1,30 @@
 """Store what the installed torch does otherwise than the pinned one: ``nox -s versions`` runs this in each environment.
 
-``python -m tests.versions TESTS.xml``, with what pytest has written of its run, audits every recipe, runs every
-program of the error index and measures the corpus of the audit. It writes a row of ``versions.json`` (see
-``docs/_ext/versions.py``), prints what has changed in it, and exits with status 1 if something has, or a test failed.
+``python -m tests.versions`` audits every recipe, runs every program of the error index and every page and example with
+what they assert, measures the corpus of the audit, and times the recipes. It writes a row of ``versions.json`` (see
+``docs/_ext/versions.py``), prints what has changed in it, and exits with status 1 if something has. With ``TESTS.xml``,
+which pytest has written of its run behind that, it adds the tests, and exits with status 1 if one of them failed.
 """
 
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from docs._ext import findings, results, versions
+from benchmarks import costs
+from docs._ext import findings, one_page, results, versions
+from docs._ext.pages import EXAMPLES
 from docs._ext.results import Row
 from docs.errors import programs, wordings
 from docs.errors.programs.__main__ import raised_by
 from docs.pitfalls.programs import BROKEN, RIGHT
+from myst_nb.core.read import read_myst_markdown_notebook
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from packaging.version import Version
 
 from autograd_cookbook.auditing import AuditError
@@ -28,22 +36,29 @@ from tests.auditing import corpus, measure
 PLACE = {"digest", "seconds", "on"}
 
 
-def main(reports: Sequence[Path]) -> int:
-    """Measure, print and store; without a report, the row has no tests."""
-    release, before = versions.running(), dict(versions.stored())
-    row = {
-        "on": results.place(),
-        "tests": tests(*reports) if reports else {},
-        "recipes": dict(recipes()),
-        "messages": dict(messages(release)),
-        "corpus": dict(functions()),
-    }
-    found = list(results.changes(before.get(release, {}), row))
-    print(f"\ntorch {release}:", *found or ["as before"], sep="\n  ")
-    rows = before | {release: row}
+def main(report: Path | None = None) -> int:
+    """Measure, print and store; or store what pytest has reported."""
+    release, rows = versions.running(), dict(versions.stored())
+    before = rows.get(release, {})
+    if report:
+        row = before | {"tests": tests(report)}
+        found = [f"{name} fails" for name in row["tests"]["failed"]]
+    else:
+        row = {
+            "on": results.place(),
+            "tests": before.get("tests", {}),
+            "recipes": dict(recipes()),
+            "messages": dict(messages(release)),
+            "corpus": dict(functions()),
+            "statements": dict(statements()),
+            "costs": dict(changed_costs()),
+        }
+        found = list(results.changes(before, row))
+    print(f"\ntorch {release}:", *found or ["tests pass" if report else "as before"], sep="\n  ", flush=True)
+    rows |= {release: row}
     text = results.text_of({release: rows[release] for release in sorted(rows, key=Version)})
     versions.STORED.write_text(text + "\n", encoding="utf-8")
-    return 1 if found or row["tests"].get("failed") else 0
+    return 1 if found else 0
 
 
 def tests(report: Path) -> Row:
@@ -102,5 +117,44 @@ def functions() -> Iterator[tuple[str, Any]]:
             yield name, dict(sorted(other.items()))
 
 
+def statements() -> Iterator[tuple[str, str]]:
+    """Pages and examples whose code raises here, an assertion among others, with what it raises."""
+    for page in one_page.documents():
+        path = one_page.DOCS / f"{page}.md"
+        notebook = read_myst_markdown_notebook(path.read_text(encoding="utf-8")) if path.exists() else None
+        if notebook and any(cell.cell_type == "code" for cell in notebook.cells):
+            try:
+                NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
+            except CellExecutionError as error:
+                yield page, f"{error.ename}: {error.evalue}"
+    for script in sorted(EXAMPLES.rglob("*.py")):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, "-W", "ignore", str(script)], cwd=folder, capture_output=True, text=True, check=False
+            )
+        if done.returncode:
+            yield f"examples/{script.relative_to(EXAMPLES)}", done.stderr.strip().rpartition("\n")[2]
+
+
+def changed_costs() -> Iterator[tuple[str, Row]]:
+    """What the contenders save otherwise; and their times beside the recipe's, where they have moved in two runs."""
+    for recipe in RECIPES:
+        if not recipe.cost:
+            continue
+        pinned = results.measured(recipe, "cost")["contenders"]
+        runs = [costs.measure(recipe)]
+        if any(moved(pinned[name], row) for name, row in runs[0].items() if name in pinned):
+            runs.append(costs.measure(recipe))
+        other = {name: row for name, row in runs[-1].items() if all(moved(pinned.get(name, {}), r[name]) for r in runs)}
+        if other:
+            yield recipe.name, other
+
+
+def moved(pinned: Row, now: Row) -> bool:
+    """Whether bytes differ, or times by more than a fifth."""
+    ratio = now["time"] / pinned["time"] if pinned else 0
+    return not 1 / 1.2 < ratio < 1.2 or any(now[kind] != pinned[kind] for kind in ("saved", "peak"))
+
+
 if __name__ == "__main__":
-    sys.exit(main([Path(name) for name in sys.argv[1:]]))
+    sys.exit(main(*map(Path, sys.argv[1:])))

@@ -274,6 +274,7 @@ class Facts {
     this.text = paste.text;
     this.frames = paste.frames.map(shownFrame).join("\n");
     this.place = ownPlace(paste, rules);
+    this.raiser = outerPlace(paste, rules);
     this.raised = paste.messages.some((message) => ["last", "earlier", "cause"].includes(message.part));
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
@@ -285,7 +286,7 @@ class Facts {
     const negated = condition.startsWith("not ");
     const where = condition.slice(negated ? 4 : 0, colon);
     const held = compiled(condition.slice(colon + 2)).test(this.fact(where, message, values)) !== negated;
-    if (["text", "frames", "place"].includes(where)) this.known.set(condition, held);
+    if (["text", "frames", "place", "raiser"].includes(where)) this.known.set(condition, held);
     return held;
   }
 
@@ -293,6 +294,7 @@ class Facts {
     if (where === "text") return this.text;
     if (where === "frames") return this.frames;
     if (where === "place") return this.place ? shownFrame(this.place) : "";
+    if (where === "raiser") return this.raiser ? shownFrame(this.raiser) : "";
     if (where === "message") return message.kind ? `${message.kind}: ${message.text}` : message.text;
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
     return (values[where] ?? []).join(" ");
@@ -319,6 +321,9 @@ const shownFrame = (frame) => `${frame.file}:${frame.line} in ${frame.function}:
 
 const ownPlace = (paste, rules) =>
   paste.frames.findLast((frame) => frame.file && !compiled(rules.paste.library).test(frame.file)) ?? null;
+
+const outerPlace = (paste, rules) =>
+  paste.frames.findLast((frame) => frame.file && !compiled(rules.paste.torch).test(frame.file)) ?? null;
 
 const tokenized = (text, rules, drop) => {
   rules.same.forEach(([pattern, instead]) => (text = text.replace(compiled(pattern, "g"), () => instead)));
@@ -413,11 +418,18 @@ const answer = (matcher, text) => {
     if (!matcher.entries[best.entry].announces) return { known: "no", matches: nearest, general, message };
   }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
-  if (sure && rivals.length === 1 && best.certain) {
+  const note = owner(facts, best, matcher);
+  if (sure && rivals.length === 1 && best.certain && !note) {
     return { known: "yes", matches: [best], general, message: best.message };
   }
   const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
-  return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message };
+  return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
+};
+
+const owner = (facts, best, matcher) => {
+  const { group } = matcher.entries[best.entry];
+  const held = (each) => each.when.some((sign) => facts.holds(sign, best.message, best.values));
+  return matcher.rules.owners.find((each) => each.groups.includes(group) && held(each))?.says ?? "";
 };
 
 const rival = (best, other, rules) =>
@@ -438,9 +450,10 @@ const raised = (paste, rules) => {
 const scope = (facts, message, rules) => {
   const said = message ?? { kind: "", text: facts.text, part: "prose" };
   const backward = rules.backward.signs.some((sign) => facts.holds(sign, said, {}));
-  const found = rules.outside.find(
-    (each) => facts.holds(`message: ${each.find}`, said, {}) && !(backward && each.forward),
-  );
+  const found = rules.outside.find((each) => {
+    const excused = (backward && each.forward) || (each.unless && facts.holds(`text: ${each.unless}`, said, {}));
+    return facts.holds(`${each.unless ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
+  });
   return found ? found.says : "";
 };
 
@@ -496,13 +509,15 @@ const show = () => {
   place.replaceChildren();
   delete place.dataset.known;
   if (!/[A-Za-z]{2}/.test(field.value)) return;
-  const { known, matches, general, message } = explain(field.value);
+  const { known, matches, general, message, note } = explain(field.value);
   place.dataset.known = known;
   place.append(element("p", VERDICTS[known](matches.length), { className: "error-verdict" }));
   if (known === "no") {
     place.append(element("p", marked(general, {})));
     if (matches.length) place.append(element("p", "The closest entries, which may be about something else:"));
   }
+  const tell = known === "maybe" && matches.length === 1 ? index.entries[matches[0].entry].tell : "";
+  if (note || tell) place.append(element("p", marked(note || `It is if: ${tell}`, matches[0].values)));
   const list = matches.map((match) => explained(match, known !== "no", matches.length > 1));
   if (list.length) place.append(element("ol", list));
   if (known !== "yes") {

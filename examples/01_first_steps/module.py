@@ -137,6 +137,16 @@ for activation in (PlainSwish(16), Swish(16)):
 # Both recipes keep their inputs and compute the rest again. Ask for no gradient, and none is computed: with a frozen
 # steepness the sum over the batch is skipped, with a constant target the loss hands back one tensor and not two.
 #
+# In the gradient of the steepness, :math:`x^2\,g (1 - g)`, the obvious square overflows: in float16 from 256 on,
+# where the gradient is NaN. The recipe multiplies :math:`x g` by :math:`x (1 - g)`, of which one is small. And
+# :math:`1 - g` has no digits where the gate is close to 1, so the recipe takes :math:`\sigma(-\beta x)`:
+
+steep = torch.ones((), dtype=torch.float16, requires_grad=True)
+parametric_swish(torch.tensor([-1000.0, 1.0, 1000.0], dtype=torch.float16), steep).sum().backward()
+print(f"gradient of the steepness in float16: {steep.grad:.4f}")
+assert abs(steep.grad - 0.1966) < 1e-3
+
+# %%
 # Neighbors
 # ---------
 #

@@ -12,7 +12,9 @@ nothing but the output.
 #
 # When a zero means something: attention that one can read, a choice among a few, a mixture whose other parts need not
 # be computed. Torch has neither function. If small is as good as zero, stay with :func:`torch.softmax`: it is faster,
-# and it never stops a gradient, while an entry with probability 0 here gets none.
+# and it passes a gradient to every entry whose probability is not rounded to 0. In float32 those are logits down to
+# about 100 below the largest. Here an entry gets probability 0, and no gradient, as soon as it is 1 (sparsemax) or 2
+# (entmax) below the largest, and often earlier.
 #
 # The gradient
 # ------------
@@ -55,8 +57,8 @@ from autograd_cookbook.recipes.sparsemax import Entmax15Function, entmax15, spar
 # See it work
 # -----------
 #
-# Three logits, of which the first one moves. Softmax never gets to 0 or 1, sparsemax is piecewise linear, and entmax
-# arrives at 0 with slope 0:
+# Three logits, of which the first one moves. Softmax gets to neither 0 nor 1 here, sparsemax is piecewise linear, and
+# entmax arrives at 0 with slope 0:
 
 functions = {"softmax": torch.softmax, "1.5-entmax": entmax15, "sparsemax": sparsemax}
 x = torch.linspace(-4, 4, 401, dtype=torch.float64)
@@ -75,6 +77,21 @@ plt.show()
 for name, function in functions.items():
     certain = (function(logits, 1) == 1).any(1).double().mean()
     print(f"{name:10} is certain, to the last bit, at {certain:4.0%} of the points")
+    assert (certain == 0) == (function is torch.softmax)
+
+# %%
+# The softmax does stop a gradient, where the probability is too small for the dtype. Two logits at a growing distance,
+# and the gradient of the small one, in float32:
+
+for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
+    slopes = {}
+    for name, function in functions.items():
+        pair = torch.tensor([0.0, -distance], requires_grad=True)
+        slopes[name] = torch.autograd.grad(function(pair, 0)[1], pair)[0][1].item()
+    print(f"distance {distance:5}", {name: float(f"{slope:.1g}") for name, slope in slopes.items()})
+    assert (slopes["softmax"] == 0) == (distance > 104)
+    assert (slopes["sparsemax"] == 0) == (distance >= 1)
+    assert (slopes["1.5-entmax"] == 0) == (distance >= 2)
 
 # %%
 # Attention of handwritten digits to each other, sorted by class: 60 queries and the same keys, compared by the cosine

@@ -271,6 +271,10 @@ for name, function in {"symlog": symlog, "composed": lambda x: x.sign() * x.abs(
     assert (parameter.grad.item() == 0) == (name == "composed")
 
 # %%
+# The slope of ``symlog`` is also :math:`e^{-|y|}`, from its output. But the exponential turns the rounding of a large
+# :math:`y` into an error :math:`|y|` times as large, so the recipe keeps its input and takes :math:`1 / (1 + |x|)`.
+#
+# %%
 # Neighbors
 # ---------
 #

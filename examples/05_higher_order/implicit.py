@@ -48,6 +48,7 @@ does not grow with its iterations.
 # sphinx_gallery_thumbnail_number = 1
 
 import math
+import warnings
 
 import matplotlib.pyplot as plt
 import torch
@@ -65,7 +66,7 @@ from autograd_cookbook.recipes.implicit import bisect, fixed_point, linear_solve
 # A layer whose output is its own input: :math:`z = \tanh(z W + x)`. Unrolled, autograd keeps every iteration; the
 # recipe keeps the result. Its gradient is as good as its value, and in the end better than the unrolled one, which
 # lags behind as the derivative of :math:`c^n` lags behind :math:`c^n`. The third line goes back through the last
-# iteration only, which is cheap, and never right.
+# iteration only, which is cheap, and here wrong by a fixed part however many iterations came before.
 
 torch.manual_seed(0)
 size = 40
@@ -130,6 +131,36 @@ assert errors["fixed_point"][-1] < 0.2 * errors["unrolled"][-1]
 print("error of the gradient after 300 iterations:", {name: f"{e[-1]:.0e}" for name, e in errors.items()})
 
 # %%
+# The last step alone leaves out the sum over earlier steps, :math:`J + J^2 + \dots`. So it is right where the step
+# does not depend on where it starts, :math:`J = 0`: at the root to which Newton's method converges. There you need no
+# recipe; detach the root and make one more step. A square root, by nine steps of Newton and by 300 of a contraction:
+
+square = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+
+
+def newton(z):
+    return z - (z * z - square) / (2 * z)
+
+
+def damped(z):
+    return z - (z * z - square) / 8
+
+
+def last_step(step, steps):
+    z = torch.ones((), dtype=torch.float64)
+    with torch.no_grad():
+        for _ in range(steps - 1):
+            z = step(z)
+    return torch.autograd.grad(step(z), square)[0].item()
+
+
+slope = 0.5 / math.sqrt(2)
+one_step = {"newton": last_step(newton, 9), "contraction": last_step(damped, 300)}
+print({name: f"off by {abs(found / slope - 1):.0e}" for name, found in one_step.items()})
+assert math.isclose(one_step["newton"], slope, rel_tol=1e-14)
+assert abs(one_step["contraction"] / slope - 1) > 0.1
+
+# %%
 # It is a gradient like any other: differentiable again, and mapped by ``vmap``, though the solver looks at its
 # numbers. The parameters of a module are made arguments by ``explicit``:
 
@@ -148,8 +179,8 @@ assert torch.allclose(by_sample, together, rtol=1e-9)
 
 # %%
 # One equation for each element: Kepler's, :math:`E - e \sin E = M`, tells where a planet is on its ellipse.
-# Bisection always finds it, and has no gradient of its own: the midpoints depend on nothing. The equation has one,
-# :math:`dE/dM = 1 / (1 - e \cos E)`:
+# Bisection finds it between bounds at which the signs differ, and has no gradient of its own: the midpoints depend on
+# nothing. The equation has one, :math:`dE/dM = 1 / (1 - e \cos E)`:
 
 
 def kepler(anomaly, mean, eccentricity):
@@ -226,6 +257,38 @@ except RuntimeError as error:
     print(error)
 found = root(lambda z, a: a - z**3 - z, torch.zeros(1, dtype=torch.float64), a)
 print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item())
+
+# %%
+# Keep the digits at every scale
+# ------------------------------
+#
+# Three obvious choices fail where problems differ in size. A tolerance relative to the largest element of a batch
+# stops the small problems too early, so ``fixed_point`` judges each problem by its own size. A small step means nothing
+# if all steps are small, so the recipe warns if their ratio is close to 1. And the mean of two bounds needs a step for
+# each power of two between them, so ``bisect`` halves the *number of floating point numbers* between them instead:
+
+sizes = torch.tensor([[1e-3], [1e6]])
+halves = torch.func.vmap(lambda x: fixed_point(lambda z, x: z / 2 + x, torch.zeros(1), x, history=0))(sizes)
+print("z = z / 2 + x:", (halves / sizes).flatten().tolist(), "times x")
+assert torch.allclose(halves, 2 * sizes, rtol=1e-5)
+
+bounds = torch.tensor(0.0), torch.tensor(1e9)
+found = bisect(lambda z, a: z**3 - a, *bounds, torch.tensor(2.0))
+low, high = bounds
+for _ in range(24):  # as many as float32 has digits
+    middle = (low + high) / 2
+    low, high = (middle, high) if middle**3 < 2 else (low, middle)
+print(f"cube root of 2 between 0 and 1e9: {found:.7f}, by the mean of the bounds {middle:.7f}")
+assert abs(found - 2 ** (1 / 3)) < 2e-7
+assert middle > 10
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    z = fixed_point(
+        lambda z, x: 0.9999 * z + x, torch.zeros(1), torch.ones(1), tolerance=1e-3, max_iterations=9999, history=0
+    )
+print(f"found {z.item():.0f}, right is 10000:", caught[0].message)
+assert len(caught) == 1
 
 # %%
 # What it costs

@@ -48,6 +48,7 @@ import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.autograd import gradcheck
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
@@ -136,7 +137,8 @@ for name, (_, curve) in runs.items():
 assert runs[f"clipped at {CLIP:g}"][1][-1] > 0.75
 
 # %%
-# What arrives is what a loop over the samples gives, and no sample moves the mean by more than its share:
+# What arrives is what a loop over the samples gives, and no sample with a finite gradient moves the mean by more than
+# its share:
 
 wide = tree_map(torch.Tensor.double, start)
 batch = train[0][:20].double(), train[1][:20]
@@ -152,6 +154,16 @@ means = [clipped_mean_gradient(loss, wide, (x, batch[1]), CLIP) for x in (batch[
 moved = sum((a - b).square().sum() for a, b in zip(*(m.values() for m in means), strict=True)).sqrt().item()
 print(f"one sample times 1000 moves the mean of 20 by {moved:.4f}, at most 2 C / 20 = {2 * CLIP / 20}")
 assert moved <= 2 * CLIP / 20
+
+# %%
+# A sample whose gradient is *not* finite has no norm to clip by: one NaN among the samples makes the mean NaN. Look for
+# such samples before you train, or leave them out of the batch:
+
+broken = batch[0].clone()
+broken[0] = float("nan")
+mean = clipped_mean_gradient(loss, wide, (broken, batch[1]), CLIP)
+print("one sample is NaN, and so is the mean:", {name: bool(g.isnan().any()) for name, g in mean.items()})
+assert all(g.isnan().any() for g in mean.values())
 
 # %%
 # A rule by hand
@@ -218,14 +230,16 @@ print("looped       rows", [isotonic_regression(r).tolist() for r in x], end=", 
 print("columns", [isotonic_regression(c).tolist() for c in x.mT])
 
 # %%
-# The columns are wrong, and nothing says so: ``gradcheck`` never maps, and most tests map dim 0. The audit maps each
-# input over its first dimension, over its last, and not at all, and compares with a loop:
+# The columns are wrong, and nothing says so: ``gradcheck`` does not map the function (``check_batched_grad`` maps its
+# backward alone), and most tests map dim 0. The audit maps each input over its first dimension, over its last, and not
+# at all, and compares with a loop:
 
 square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
 report = audit(first_output(BatchFirst), (square,), only=["vmap"])
 for finding in report.findings:
     print(f"{finding.severity}: {finding.summary}\n{finding.cause}")
 assert report.capabilities["vmap"] == "wrong"
+assert gradcheck(first_output(BatchFirst), (square,), check_batched_grad=False)
 assert audit(isotonic_regression, (square,), only=["vmap"]).capabilities["vmap"] == "yes"
 
 # %%
@@ -283,6 +297,17 @@ except RuntimeError as error:
     print(f"torch {torch.__version__}: {str(error).strip().splitlines()[0].partition('.')[0]}")
 else:
     raise AssertionError("per-sample gradients of custom functions compile: say so above")
+
+# %%
+# The square of a large gradient overflows, and that of a small one vanishes, so the obvious norm of a sample is
+# infinite or 0 in float32 from :math:`10^{19}` or below :math:`10^{-23}`. ``clipped_mean_gradient`` first divides
+# each sample by a power of two, which rounds nothing:
+
+for size in (1e25, 1e-30):
+    x = size * torch.tensor([[3.0, 4.0]])
+    clipped = clipped_mean_gradient(lambda w, x: w @ x, torch.zeros(2), (x,), max_norm=1.0)
+    print(f"gradient of size {5 * size:.0e}, clipped: {clipped.tolist()}")
+    assert torch.allclose(clipped.norm(p=torch.inf) / min(size, 0.2), torch.tensor(4.0))
 
 # %%
 # Neighbors

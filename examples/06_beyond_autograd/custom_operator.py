@@ -44,6 +44,7 @@ import time
 import warnings
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from torch import nn
 from torch.autograd import Function, forward_ad, gradcheck, gradgradcheck
@@ -224,12 +225,34 @@ assert [table["torch.func.grad", name] for name in wrappers] == ["yes", "raises"
 assert [table["compile, fullgraph", name] for name in wrappers] == ["raises", "yes", "yes"]
 
 # %%
-# So a bare ``Function`` around foreign code cannot be compiled whole or exported. An operator with a registered
-# gradient is refused by ``torch.func.grad``, and forward mode takes it for a *constant*, without a word. There is no
-# way to register the derivative that it wants:
+# So a bare ``Function`` around SciPy can be neither compiled whole nor exported with its gradient. NumPy is an
+# exception: the compiler translates its functions, see below. An operator with a registered gradient is refused by
+# ``torch.func.grad``, and forward mode silently takes it for a *constant*. There is no way to register the derivative
+# that it wants:
 
 print([name for name in dir(recursive_filter_op) if name.startswith("register")])
 assert not hasattr(recursive_filter_op, "register_jvp")
+
+
+class NumpySine(torch.autograd.Function):
+    @staticmethod
+    def forward(input):
+        return torch.from_numpy(np.sin(input.detach().numpy()))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (input,) = ctx.saved_tensors
+        return torch.from_numpy(grad_output.numpy() * np.cos(input.numpy()))
+
+
+angles = torch.linspace(0, 1, 5, requires_grad=True)
+compiled = torch.compile(lambda input: NumpySine.apply(input), fullgraph=True, backend="aot_eager")
+assert torch.allclose(torch.autograd.grad(compiled(angles).sum(), angles)[0], angles.cos())
+print("torch", torch.__version__, "compiles a Function of NumPy's sine whole, and its gradient is right")
 
 # %%
 # With the ``Function`` outside, forward mode says that it is missing.

@@ -19,7 +19,8 @@ export refuse to lose one.
 # An export records the operators that run in forward. The program has the derivative of these operators:
 #
 # * a ``Function`` is no operator. Its forward is recorded, and its backward is not. Where the backward was the
-#   derivative of the forward, nothing changes; where it was *another* one, the program has another gradient;
+#   derivative of the forward, the program has the same gradient; where it was *another* one, the program has another
+#   gradient. With ``strict=True`` the forward is recorded under ``no_grad``, so either gradient is lost (torch 2.13);
 # * an operator of :func:`torch.library.custom_op` is recorded by its name. Whoever loads the program must have
 #   registered it, and gets the gradient that is registered with it.
 #
@@ -180,6 +181,40 @@ try:
     export_with_gradients(module, (data,))
 except RuntimeError as error:
     print("RuntimeError:", error)
+
+# %%
+# With ``strict=True`` even a right backward is lost, here that of a cube. The checked export passes options on, and
+# raises:
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(input):
+        return input**3
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 3 * ctx.saved_tensors[0] ** 2 * grad_output
+
+
+cubes = Rounded(Cube.apply)
+(expected,) = torch.autograd.grad(cubes(data).sum(), cubes.weight)
+for strict in (False, True):
+    exported = torch.export.export(cubes, (data,), strict=strict).module()
+    output = exported(data)
+    kept = output.requires_grad and torch.allclose(torch.autograd.grad(output.sum(), exported.weight)[0], expected)
+    print(f"strict={strict!s:5} the program has the gradient of the module: {kept}")
+    assert kept != strict
+try:
+    export_with_gradients(cubes, (data,), strict=True)
+except RuntimeError as error:
+    print("RuntimeError:", error)
+else:
+    raise AssertionError("a strict export keeps the gradient: say so above")
 
 # %%
 # The audit sees it as well, since an exported program is a function like any other:

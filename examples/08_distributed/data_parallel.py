@@ -10,9 +10,11 @@ last digits, and compute a loss across the processes.
 # When to use it
 # --------------
 #
-# Data parallelism asks nothing of a custom function: it is given tensors and returns gradients. Read on if your
-# gradients differ from those of one process, or if a loss compares samples of different processes, as contrastive
-# losses do. That one needs :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
+# Data parallelism asks little of a custom function: it takes its parameters as arguments and *returns* their gradients.
+# A backward that calls :func:`torch.autograd.backward`, as a checkpoint written by hand does, fills ``.grad`` itself,
+# and DDP can silently miss a part of it: see the wrong version. Read on if your gradients differ from those of one
+# process, or if a loss compares samples of different processes, as contrastive losses do. That one needs
+# :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
 #
 # The gradient
 # ------------
@@ -155,6 +157,66 @@ def models():
     model = DistributedDataParallel(nn.Sequential(NotAnInput(6, 3)))
     model(x).sum().backward()
     found["DDP, a parameter that is no input"] = message(lambda: model(x).sum().backward())
+    model = DistributedDataParallel(nn.Sequential(NotAnInput(6, 3)), find_unused_parameters=True)
+    for _ in range(2):
+        model(x).sum().backward()
+    found["DDP, silenced: bias without gradient"] = model.module[0].bias.grad is None
+
+    class Recomputes(Function):
+        """A checkpoint by hand. The parameters get their gradients from a backward inside of backward."""
+
+        @staticmethod
+        def forward(ctx, x, layer):
+            ctx.layer = layer
+            ctx.save_for_backward(x)
+            return layer(x)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            with torch.enable_grad():
+                y = ctx.layer(x)
+            torch.autograd.backward(y, grad_output)
+            return x.grad, None
+
+    class ReturnsGradients(Recomputes):
+        @staticmethod
+        def forward(ctx, x, layer, *parameters):
+            return Recomputes.forward(ctx, x, layer)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            with torch.enable_grad():
+                y = ctx.layer(x)
+            grad_x, *grads = torch.autograd.grad(y, [x, *ctx.layer.parameters()], grad_output)
+            return grad_x, None, *grads
+
+    class Shared(nn.Module):
+        def __init__(self, how, times):
+            super().__init__()
+            torch.manual_seed(3)
+            self.layer, self.how, self.times = nn.Linear(6, 6), how, times
+
+        def forward(self, x):
+            for _ in range(self.times):
+                parameters = () if self.how is Recomputes else self.layer.parameters()
+                x = self.how.apply(x, self.layer, *parameters).tanh()
+            return x.square().mean()
+
+    cases = (
+        ("returns gradients, used twice", ReturnsGradients, 2, {}),
+        ("backward inside, used once", Recomputes, 1, {}),
+        ("backward inside, used twice", Recomputes, 2, {}),
+        ("backward inside, used twice, static_graph=True", Recomputes, 2, {"static_graph": True}),
+        ("backward inside, used once, find_unused_parameters=True", Recomputes, 1, {"find_unused_parameters": True}),
+    )
+    for name, how, times, options in cases:
+        alone, model = Shared(how, times), DistributedDataParallel(Shared(how, times), **options)
+        alone(x.clone().requires_grad_()).backward()
+        raised = message(lambda model=model: model(part(x).clone().requires_grad_()).backward())
+        both = model.module.layer.weight.grad, alone.layer.weight.grad
+        found[name] = raised or float((both[0] - both[1]).norm() / both[1].norm())
 
     head = fully_shard(nn.Linear(6, 10, bias=False), mesh=mesh)
     found["FSDP2, a weight outside of its module"] = message(lambda: linear_cross_entropy(x, head.weight, labels))
@@ -266,6 +328,20 @@ print(f"a sum as loss under DDP: {found['a sum as loss under DDP, ratio']:.2f} t
 # and raises in the next step. ``find_unused_parameters=True`` silences the error, and the parameter never learns:
 
 print(found["DDP, a parameter that is no input"])
+assert found["DDP, silenced: bias without gradient"]
+
+# %%
+# A backward inside of backward: DDP averages a gradient when ``.grad`` has been filled once. A layer that is used twice
+# fills it twice, and what comes second is not averaged, silently. Return the gradients of the parameters instead, as
+# arguments of the function; where you cannot, pass ``static_graph=True``. Relative error of the weight's gradient:
+
+for name in found:
+    if "used" in name:
+        print(f"{name:56} {found[name] if isinstance(found[name], str) else format(found[name], '.0e')}")
+assert found["returns gradients, used twice"] < 1e-12 > found["backward inside, used once"]
+assert found["backward inside, used twice"] > 0.01
+assert found["backward inside, used twice, static_graph=True"] < 1e-12
+assert "only once" in found["backward inside, used once, find_unused_parameters=True"]
 
 # %%
 # Outside of the forward of its module, an FSDP2 weight is a shard. A loss that takes the weight of the last layer, as

@@ -15,6 +15,8 @@ COMMANDS = {
     "audit": ("autograd_cookbook.auditing.cli", "find out what is wrong with a custom function, and how to mend it"),
     "build": ("autograd_cookbook.recipes._native.cli", "compile the kernels in C++ and CUDA"),
     "explain": ("autograd_cookbook.errors.cli", "explain an error message"),
+    "functions": ("autograd_cookbook.harvest.sources", "list the custom functions in Python sources"),
+    "harvest": ("autograd_cookbook.harvest.cli", "run a program, then audit every custom function that it called"),
 }
 
 

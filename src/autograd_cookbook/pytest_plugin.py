@@ -1,6 +1,6 @@
-"""The ``audit`` fixture for pytest.
+"""The ``audit`` fixture and ``--audit-functions`` for pytest.
 
-Every pytest run in an environment with this package loads this module, so it imports torch only when the fixture is
+Every pytest run in an environment with this package loads this module, so it imports torch only when one of them is
 asked for; that is why it is not part of :mod:`autograd_cookbook.auditing`.
 """
 
@@ -12,6 +12,39 @@ import pytest
 
 if TYPE_CHECKING:
     from autograd_cookbook.auditing import Report
+
+
+FLAG = "--audit-functions"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Describe the options of the audit of a whole project."""
+    from autograd_cookbook.harvest.settings import add_settings
+
+    group = parser.getgroup("audit", "audit of custom functions")
+    group.addoption(
+        FLAG,
+        nargs="?",
+        const="*",
+        default=None,
+        metavar="PATTERN",
+        help="audit every custom function that the tests call, or those with such names: --audit-functions=PATTERN",
+    )
+    add_settings(group.addoption, "--audit-")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(args: list[str]) -> None:
+    """What follows the flag is a file, and no pattern: that comes behind an equals sign."""
+    args[:] = [f"{FLAG}=*" if word == FLAG else word for word in args]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to record, if that is asked for."""
+    if config.option.audit_functions is not None:
+        from autograd_cookbook.harvest.pytest_harvest import harvester_for
+
+        config.pluginmanager.register(harvester_for(config), "autograd_cookbook_harvest")
 
 
 @pytest.fixture

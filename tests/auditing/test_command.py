@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -444,7 +445,9 @@ def test_arguments_that_are_missing(argv: list[str], words: list[str], capsys: p
 
 def start(*arguments: str, **options: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "autograd_cookbook", "audit", *arguments]
-    return subprocess.Popen(command, text=True, encoding="utf-8", stderr=subprocess.PIPE, **options)
+    # Where the tests run in the background of a shell, Control-C is ignored, by all that they start too.
+    default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen(command, text=True, encoding="utf-8", stderr=subprocess.PIPE, preexec_fn=default, **options)
 
 
 def test_the_process(tmp_path: Path) -> None:

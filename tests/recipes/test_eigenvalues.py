@@ -22,7 +22,7 @@ SURVIVORS = {
     "SvdFunction.backward: vh.shape[-1] > s.shape[-1] -> vh.shape[-1] >= s.shape[-1]": (
         "of a square matrix nothing is outside of the range of its vectors"
     ),
-    "divided_differences: simpson - middle -> middle - simpson": "only the size of the difference counts",
+    "divided_differences: simpson - quotient -> quotient - simpson": "only the size of the difference counts",
 }
 
 DTYPES = [torch.float64, torch.complex128]
@@ -308,6 +308,34 @@ def test_divided_differences_do_not_depend_on_the_size_of_the_function(scale) ->
 def test_divided_differences_of_a_constant_are_zero() -> None:
     values = torch.tensor([1.0, 1.0, 2.0], dtype=torch.float64)
     assert torch.equal(divided_differences(values, torch.ones_like, torch.zeros_like), values.new_zeros(3, 3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("periods", [1, 2, 3, 7])
+def test_divided_differences_over_whole_periods(periods, dtype) -> None:
+    """The derivative is the same at both ends and between them, and its mean is 0."""
+    values = torch.tensor([0.0, periods, 2 * periods], dtype=dtype)
+    turn = 2 * torch.pi
+    found = divided_differences(values, lambda x: (turn * x).sin(), lambda x: turn * (turn * x).cos())
+    expected = turn * torch.eye(3, dtype=dtype)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=100 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("frequency", [1e-3, 1.0, 1e3])
+def test_divided_differences_of_a_sine_at_any_distance(frequency, dtype) -> None:
+    distances = torch.logspace(-30, 6, 145, 2, dtype=torch.float64) / frequency
+    a = torch.full_like(distances, 0.3 / frequency).to(dtype)
+    values = torch.stack([a, (a + distances).to(dtype)], -1)
+    found = divided_differences(values, lambda x: (frequency * x).sin(), lambda x: frequency * (frequency * x).cos())
+    low, high = values.double().unbind(-1)
+    half = frequency * (high - low) / 2
+    expected = frequency * torch.cos(frequency * (low + high) / 2) * torch.where(half == 0, 1, half.sin() / half)
+    eps = torch.finfo(dtype).eps
+    error = (found[:, 0, 1].double() - expected).abs() / frequency
+    assert error.max() < 3 * eps**0.8
+    # Far from each other the quotient has all its digits.
+    assert error[half > 1].max() < 40 * eps
 
 
 def test_divided_differences_across_a_kink() -> None:

@@ -10,9 +10,9 @@ from tests.support import assert_gradients_agree_at_special_points
 
 SURVIVORS = {
     "GELUFunction.backward: -{40 -> 41}": "beyond any such limit the density is 0",
-    "GELUFunction.backward: input.clamp(-40, {40 -> 41})": "beyond any such limit the density is 0",
+    "GELUFunction.backward: wide(input).clamp(-40, {40 -> 41})": "beyond any such limit the density is 0",
     "MishFunction.backward: -{750 -> 751}": "beyond any such limit the factor is 0",
-    "MishFunction.backward: input.clamp(-750, {750 -> 751})": "beyond any such limit the factor is 0",
+    "MishFunction.backward: x.clamp(-750, {750 -> 751})": "beyond any such limit the factor is 0",
 }
 
 INF, NAN = float("inf"), float("nan")

@@ -148,7 +148,7 @@ def test_the_second_derivative_where_both_are_equal() -> None:
 
 def test_bytes_kept() -> None:
     x, z = (torch.rand(100, requires_grad=True) for _ in range(2))
-    assert saved_bytes(symlog, x) == 400
+    assert saved_bytes(lambda x: symlog(x + 0), x) == 400  # the input, which here belongs to nobody else
     assert saved_bytes(lambda x: x.sign() * x.abs().log1p(), x) == 1200
     assert saved_bytes(smooth_maximum, x, z) == 0
 

@@ -288,8 +288,66 @@ def test_bisect_without_a_change_of_sign_is_nan() -> None:
     assert z.isnan().tolist() == [True, False, True, True]
     assert z[1].item() == pytest.approx(2)
     assert torch.autograd.grad(z[1], a)[0][1].item() == pytest.approx(0.25)
-    hole = bisect(lambda z, a: torch.where(z == 1, math.nan, z - a), zeros(1), zeros(1) + 2, a[1:2] / 8)
-    assert hole.isnan().all(), "it has no sign at the first midpoint, 1"
+    hole = bisect(lambda z, a: torch.where((z - a).abs() < 0.1, math.nan, z - a), zeros(1), zeros(1) + 2, a[1:2] / 8)
+    assert hole.isnan().all(), "it has no sign around the zero"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_bisect_finds_the_last_digit_whatever_the_bounds(dtype) -> None:
+    top = torch.finfo(dtype).max
+    for high in (4.0, 1e4, top, math.inf):
+        for low in (0.0, -1.0, -top):
+            bounds = torch.tensor(low, dtype=dtype), torch.tensor(high, dtype=dtype)
+            for target in (1e-3, 1.2599, 3.99):
+                wanted = torch.tensor(target, dtype=dtype)
+                assert bisect(lambda z, a: z - a, *bounds, wanted) == wanted
+    for target in (1e-4, 7e4 if dtype.itemsize > 2 else 7e1):
+        cube = torch.tensor(target, dtype=dtype)
+        z = bisect(lambda z, a: z**3 - a, torch.zeros_like(cube), torch.full_like(cube, 1e4), cube)
+        assert z.double() == pytest.approx(float(cube) ** (1 / 3), rel=2 * torch.finfo(dtype).eps)
+
+
+def test_each_problem_of_a_batch_converges_by_its_own_size() -> None:
+    sizes = torch.tensor([1e-30, 1e-3, 1.0, 1e6, 1e30], dtype=torch.float64)
+    weight = torch.tensor([[0.3, 0.2], [-0.1, 0.4]], dtype=torch.float64)
+    x = (sizes.unsqueeze(-1) * torch.tensor([1.0, -2.0])).requires_grad_()
+    exact = torch.linalg.solve(torch.eye(2) - weight.T, x.detach().unsqueeze(-1)).squeeze(-1)
+    adjoint = torch.linalg.solve(torch.eye(2, dtype=torch.float64) - weight, torch.ones(2, dtype=torch.float64))
+    weights = 1 / sizes.unsqueeze(-1).expand(5, 2)
+    for history in (0, 5):
+        mapped = torch.func.vmap(lambda x, h=history: fixed_point(affine, zeros(2), x, weight, history=h))
+        for z in (mapped(x), fixed_point(affine, zeros(5, 2), x, weight, history=history, batch_dims=1)):
+            torch.testing.assert_close(z, exact, rtol=1e-13, atol=0)
+            (grad,) = torch.autograd.grad(z, x, weights)
+            torch.testing.assert_close(grad, weights * adjoint, rtol=1e-13, atol=0)
+    # And where the start is far larger than what is found.
+    far = fixed_point(affine, zeros(5, 2) + 1e6, x, weight, history=0, batch_dims=1, max_iterations=500)
+    torch.testing.assert_close(far, exact, rtol=1e-13, atol=0)
+    a = sizes.unsqueeze(-1)
+    cubes = root(lambda z, a: z**3 - a, a ** (1 / 3) * 1.5, a)
+    torch.testing.assert_close(cubes, a ** (1 / 3), rtol=1e-14, atol=0)
+
+
+def test_a_fixed_point_at_zero() -> None:
+    z = fixed_point(lambda z: z / 2, torch.ones(2, dtype=torch.float64), history=0)
+    assert z.abs().max() < 1e-15
+
+
+@pytest.mark.parametrize("mapped", [False, True], ids=["", "vmap"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["", "compile"])
+def test_small_steps_far_from_the_end_are_not_taken_for_it(mapped, compiled) -> None:
+    def solve(x, strict=False):
+        return fixed_point(
+            lambda z, x: 0.9999 * z + x, zeros(1), x, tolerance=1e-3, max_iterations=9999, history=0, strict=strict
+        )
+
+    x = torch.ones(3, 1, dtype=torch.float64) if mapped else torch.ones(1, dtype=torch.float64)
+    function = torch.func.vmap(solve) if mapped else solve
+    function = torch.compile(function, backend="eager") if compiled else function
+    with pytest.warns(UserWarning, match=r"contracts by a factor of 0\.9999 only"):
+        function(x)
+    with pytest.raises(RuntimeError, match=r"contracts by a factor of 0\.9999 only"):
+        solve(torch.ones(1, dtype=torch.float64), strict=True)
 
 
 def test_bisect_gives_each_shape_its_gradient() -> None:

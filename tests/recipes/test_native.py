@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from torch.utils import cpp_extension
 
 from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes import cuda_extension
@@ -272,3 +273,47 @@ def test_the_operators_themselves_refuse_a_parameter_on_another_device(built) ->
 @pytest.mark.gpu
 def test_one_binary_has_both_kernels(built) -> None:
     assert [library.kernels for library in LIBRARIES] == 2 * [{"cpu": "C++", "cuda": "CUDA"}]
+
+
+KERNELS_OF_TWO_KINDS = """\
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+at::Tensor by_operators(const at::Tensor& x) { return x * x * x; }
+
+at::Tensor by_pointer(const at::Tensor& x) {
+  at::Tensor y = at::empty_like(x);
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const double value = x.const_data_ptr<double>()[i];
+    y.data_ptr<double>()[i] = value * value * value;
+  }
+  return y;
+}
+
+TORCH_LIBRARY(cookbook_test_cubes, library) {
+  library.def("by_operators(Tensor x) -> Tensor");
+  library.def("by_pointer(Tensor x) -> Tensor");
+  library.impl("by_operators", c10::kCPU, by_operators);
+  library.impl("by_pointer", c10::kCPU, by_pointer);
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*an autograd kernel was not registered")
+def test_a_kernel_without_an_autograd_kernel_is_recorded_if_it_calls_operators(tmp_path) -> None:
+    """As the pitfall of such operators says of kernels in C++."""
+    source, target = tmp_path / "cubes.cpp", tmp_path / "cubes.so"
+    source.write_text(KERNELS_OF_TWO_KINDS)
+    includes = [f"-I{path}" for path in cpp_extension.include_paths()]
+    compiler = os.environ.get("CXX", "c++")
+    libraries = [f"-L{path}" for path in cpp_extension.library_paths()] + ["-ltorch_cpu", "-lc10"]
+    command = [compiler, "-std=c++20", "-shared", "-fPIC", *includes, str(source), *libraries, "-o", str(target)]
+    subprocess.run(command, check=True)
+    torch.ops.load_library(target)
+    x = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
+    cubes = torch.ops.cookbook_test_cubes
+    for operator, slope in ((cubes.by_operators, 12), (cubes.by_pointer, None)):
+        (gradient,) = torch.autograd.grad(operator(x).sum(), x, allow_unused=True)
+        assert (gradient if gradient is None else gradient.item()) == slope
+        assert torch.func.grad(lambda x, operator=operator: operator(x).sum())(x.detach()) == 0

@@ -260,3 +260,16 @@ def test_isotonic_regression_refuses_what_it_cannot_do() -> None:
             isotonic_regression(torch.ones(3, dtype=dtype))
     with pytest.raises(RuntimeError, match="at least one dimension"):
         isotonic_regression(torch.ones(()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("max_norm", [1e-3, 1.0])
+def test_clipping_at_every_size_of_a_gradient(dtype, max_norm) -> None:
+    """Squares overflow, or vanish; the share of a sample does neither."""
+    info = torch.finfo(dtype)
+    for size in torch.logspace(math.log2(info.smallest_normal), math.log2(info.max) - 3, 40, 2, dtype=torch.float64):
+        x = (size * torch.tensor([[3.0, 4.0, 0.0]], dtype=torch.float64)).to(dtype)
+        wide = x.double() / size
+        wanted = wide[0] * min(float(size), max_norm / wide.norm())
+        found = clipped_mean_gradient(lambda w, x: w @ x, torch.zeros(3, dtype=dtype), (x,), max_norm=max_norm)
+        torch.testing.assert_close(found.double(), wanted, rtol=8 * info.eps, atol=8 * info.smallest_normal * info.eps)

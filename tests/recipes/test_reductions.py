@@ -1,5 +1,7 @@
 """Reductions: what is special beyond the catalog's own tests."""
 
+import math
+
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
@@ -104,9 +106,9 @@ def test_logsumexp_has_finite_gradients_at_infinity(values, gradient) -> None:
     assert second.isfinite().all(), "the second derivative is not finite"
 
 
-def test_logsumexp_keeps_one_number_a_row() -> None:
+def test_logsumexp_keeps_nothing_but_its_input() -> None:
     x = torch.ones(50, 20, requires_grad=True)
-    assert saved_bytes(lambda x: reductions.logsumexp(x, 1), x) == 50 * 4
+    assert saved_bytes(lambda x: reductions.logsumexp(x, 1), x) == 0
     assert saved_bytes(lambda x: x.exp().sum(1).log(), x) > 50 * 20 * 4
 
 
@@ -131,8 +133,7 @@ def test_var_agrees_with_torch_in_all_options(dtype, dim, correction) -> None:
         ours = reductions.var(x, dim, keepdim, correction)
         # None in place of (), for which torch has a wrong gradient: see below.
         theirs = torch.var(x, None if dim == () else dim, correction=correction, keepdim=keepdim)
-        assert torch.equal(ours, theirs)
-        assert ours.dtype is theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=4 * torch.finfo(dtype).eps, atol=0)
         weights = torch.rand_like(theirs)
         got, expected = (torch.autograd.grad(y, x, weights)[0] for y in (ours, theirs))
         assert got.dtype is dtype
@@ -207,8 +208,7 @@ def test_norm_agrees_with_torch_in_all_options(ord, dim, dtype) -> None:
     for keepdim in (False, True):
         ours = reductions.norm(x, ord, dim, keepdim)
         theirs = torch.linalg.vector_norm(x, ord, dim, keepdim)
-        assert torch.equal(ours, theirs)
-        assert ours.dtype is theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=4 * torch.finfo(dtype).eps, atol=0)
         weights = torch.rand_like(theirs)
         got, expected = (torch.autograd.grad(y, x, weights)[0] for y in (ours, theirs))
         assert got.dtype is dtype
@@ -228,12 +228,13 @@ def test_norm_at_the_zero_vector_has_gradient_zero_and_a_finite_second_one(ord) 
     assert second.isfinite().all()
 
 
-@pytest.mark.parametrize("ord", [1.5, 2])
+@pytest.mark.parametrize("ord", [1, 1.01, 1.5, 2, 2.5, 2.99, 3, 4, INF])
 def test_the_second_derivative_of_torchs_norm_is_nan_at_zero(ord) -> None:
     """Or else the docstring of ours, and its page, are out of date."""
-    x = torch.zeros(3, requires_grad=True)
+    x = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     (first,) = torch.autograd.grad(torch.linalg.vector_norm(x, ord), x, create_graph=True)
-    assert torch.autograd.grad(first.sum(), x)[0].isnan().all()
+    (second,) = torch.autograd.grad(first.sum(), x, allow_unused=True, materialize_grads=True)
+    assert second.isnan().all() if 1 < ord < 3 else not second.any()
 
 
 def test_norm_in_half_precision_does_not_overflow_in_backward() -> None:
@@ -272,3 +273,29 @@ def test_norm_is_a_norm(ord) -> None:
 def test_var_and_norm_refuse_integers(function) -> None:
     with pytest.raises(RuntimeError, match="floating point"):
         function(torch.ones(3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("ord", [1.5, 2, 3, 10])
+def test_norm_of_vectors_of_every_size(ord, dtype) -> None:
+    """In one call: the power of an element overflows or vanishes, and the norm does not."""
+    info = torch.finfo(dtype)
+    # The gradient is a share of the rounded norm, which has few digits below the smallest normal number.
+    sizes = torch.logspace(math.log2(info.smallest_normal), math.log2(info.max) - 3, 60, 2, dtype=torch.float64)
+    x = (sizes.unsqueeze(1) * torch.tensor([3.0, -4.0, 0.0, 1.0])).to(dtype).requires_grad_()
+    y = reductions.norm(x, ord, 1)
+    y.sum().backward()
+    wide = x.detach().double() / sizes.unsqueeze(1)
+    expected = torch.linalg.vector_norm(wide, ord, 1)
+    share = wide.sgn() * (wide.abs() / expected.unsqueeze(1)) ** (ord - 1)
+    torch.testing.assert_close(y.double() / sizes, expected, rtol=4 * info.eps, atol=0)
+    torch.testing.assert_close(x.grad.double(), share, rtol=3 * ord * info.eps, atol=info.tiny)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("length", [1, 1000, 100_000])
+@pytest.mark.parametrize("offset", [-1000.0, 0.0, 1000.0, 10000.0])
+def test_the_weights_of_logsumexp_add_up_to_one(dtype, length, offset) -> None:
+    x = torch.full((length,), offset, dtype=dtype).requires_grad_()
+    reductions.logsumexp(x).backward()
+    assert x.grad.double().sum().item() == pytest.approx(1, rel=4 * torch.finfo(dtype).eps + 1e-3 * (length > 60_000))

@@ -1818,8 +1818,9 @@ def numpy_in_function():
 
 @raises(
     "backward changes in place a gradient that is expanded",
-    cause="``sum`` passes an expanded gradient back, in which one number is seen at many places, so that it cannot be "
-    "written to. Where it can be written to, the change is worse: it alters a gradient that others may still use.",
+    cause="``sum`` passes an expanded gradient back, in which one number is seen at many places, so ``mul_`` refuses "
+    "to write to it. ``fill_``, ``zero_`` and ``grad_output[0] = 5`` do write, and so does ``mul_`` to a gradient that "
+    "is not expanded. That is worse: it alters a gradient that others may still use.",
     fix="Calculate out of place: ``grad_output * 2``.",
     see=("check:grad_output_unchanged", "check:grad_output_layouts"),
 )

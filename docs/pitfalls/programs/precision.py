@@ -288,13 +288,15 @@ class SquaredDistancesByMatmul(Function):
 
 @fixes(SquaredDistancesByMatmul)
 class SquaredDistancesWithoutAutocast(Function):
-    """Turns autocast off for the product that needs the digits."""
+    """Turns autocast off for the product that needs the digits, and moves the origin between the points."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(x, codes):
         a, b = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (x, codes))
+        center = b.mean(-2, keepdim=True)
+        a, b = a - center, b - center
         with torch.autocast(x.device.type, enabled=False):
             distances = a.square().sum(-1, keepdim=True) - 2 * a @ b.mT + b.square().sum(-1)
         return distances.to(x.dtype)

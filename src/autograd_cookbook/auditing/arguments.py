@@ -8,9 +8,9 @@ from torch import Tensor
 
 from autograd_cookbook.auditing.checks import Check, all_checks
 from autograd_cookbook.auditing.diagnose import first_line
-from autograd_cookbook.auditing.subject import is_differentiable, tensors_of
+from autograd_cookbook.auditing.subject import is_differentiable, is_plain, tensors_of
 
-GRADIENTS = ("exact", "surrogate", "approximate")
+GRADIENTS = ("exact", "surrogate", "approximate", "custom")
 FIRST = "runs"  # the check without which no other can be
 
 
@@ -56,18 +56,19 @@ def arguments(fn: Any, inputs: Any) -> tuple[Any, ...]:
     if not isinstance(inputs, tuple | list):
         raise TypeError(f"inputs must be a tuple of the function's arguments, got {type(inputs).__name__}")
     tensors = tensors_of(fn, tuple(inputs))
-    if not any(is_differentiable(t) and t.requires_grad for t in tensors):
+    if not any(is_differentiable(t) and t.requires_grad and is_plain(t) for t in tensors):
         given = ", ".join(_shown(a) for a in inputs) or "nothing"
         raise TypeError(
-            "inputs must hold a floating or complex tensor that requires grad (or the function parameters that do), "
-            f"got {given}"
+            "inputs must hold a dense floating or complex tensor that requires grad (or the function parameters that "
+            f"do), got {given}"
         )
     return tuple(inputs)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, Tensor):
-        return f"a {value.dtype} tensor{' that requires grad' if value.requires_grad else ''}"
+        kind = "" if value.layout is torch.strided else f"{value.layout} ".removeprefix("torch.")
+        return f"a {kind}{value.dtype} tensor{' that requires grad' if value.requires_grad else ''}"
     return type(value).__name__
 
 
@@ -78,6 +79,7 @@ def subject_options(
     tolerance: float | None,
     seed: int,
     device: torch.device | str | None,
+    domain: Callable[..., Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
     """What the audit has to know about the function."""
     gradient = gradient or ("exact" if surrogate is None else "surrogate")
@@ -92,7 +94,7 @@ def subject_options(
         raise ValueError(
             f"tolerance must be positive and belongs to gradient='approximate', got {tolerance!r} with {gradient!r}"
         )
-    for name, value in (("reference", reference), ("surrogate", surrogate)):
+    for name, value in (("reference", reference), ("surrogate", surrogate), ("domain", domain)):
         if value is not None and not callable(value):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     if not isinstance(seed, int) or not 0 <= seed < 2**32 - 100:
@@ -109,4 +111,5 @@ def subject_options(
         "tolerance": tolerance,
         "seed": seed,
         "device": device,
+        "domain": domain,
     }

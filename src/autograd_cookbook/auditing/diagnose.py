@@ -34,6 +34,7 @@ ALONE: dict[str, str] = {
     "Can't call numpy() on Tensor that requires grad": "numpy_on_parameter",
     "\" not implemented for '": "no_kernel_for_dtype",
 }
+CALLS = ("run", "inner", "together", "_dual")  # where the audit calls a function, which may have no frame of its own
 LOOK = "Run the call of the summary under a debugger, or print the traceback."
 
 
@@ -54,6 +55,13 @@ def known(error: BaseException) -> tuple[str, str] | None:
     names = {name for message, name in ALONE.items() if message in text}
     fitting = found.entries[:1] if found.known == "yes" else [e for e in errors.entries() if e.name in names]
     return next(((e.cause.replace("``", ""), e.fix.replace("``", "")) for e in fitting), None)
+
+
+def raised_by_audit(error: BaseException) -> bool:
+    """Whether it is an operation of the audit's own that failed, and not the function or what it calls."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    package = __name__.rpartition(".")[0]
+    return frames[-1].f_globals.get("__name__", "").startswith(package) and frames[-1].f_code.co_name not in CALLS
 
 
 def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:

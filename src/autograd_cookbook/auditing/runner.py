@@ -26,12 +26,14 @@ from autograd_cookbook.auditing.arguments import FIRST, arguments, required, sel
 from autograd_cookbook.auditing.checks import Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
-from autograd_cookbook.auditing.diagnose import explain, first_line, known
+from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit
 from autograd_cookbook.auditing.report import Finding, Report
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of
 
 TIMEOUT = 60.0
+# Families of checks that look at what the function itself does with the sample, or map it where no domain can go.
+AS_GIVEN = ("execution", "memory", "modules", "transforms")
 HANGS = 3  # after so many cut-offs the rest is not waited for
 # Where fork is safe; elsewhere the checks run in the process of the caller.
 CAN_FORK = sys.platform == "linux"
@@ -68,9 +70,10 @@ def audit(
     inputs: Sequence[Any] | Tensor,
     *,
     reference: Callable[..., Any] | None = None,
-    gradient: Literal["exact", "surrogate", "approximate"] | None = None,
+    gradient: Literal["exact", "surrogate", "approximate", "custom"] | None = None,
     surrogate: Callable[..., Any] | None = None,
     tolerance: float | None = None,
+    domain: Callable[..., Sequence[Any]] | None = None,
     require: Sequence[str] = (),
     skip: Sequence[str] = (),
     only: Sequence[str] = (),
@@ -88,9 +91,13 @@ def audit(
             requires grad. float32 is promoted to float64 (in a copy, and the report says so).
         reference: a differentiable composition to compare values and gradients with, called as ``fn`` is.
         gradient: "exact" (the default); "surrogate" if the backward is the derivative of ``surrogate`` on purpose;
-            "approximate" if it is an estimate, which is then measured and judged by ``tolerance``.
+            "approximate" if it is an estimate, which is then measured and judged by ``tolerance``; "custom" if it
+            is the derivative of nothing, as a clipped or projected gradient: its values are not judged then.
         surrogate: the function whose gradient the backward declares, called as ``fn`` is.
         tolerance: of an approximate gradient, the largest relative error of its mean; 0.05 unless given.
+        domain: a differentiable function, called as ``fn`` is, that returns the arguments as valid ones: it normalizes,
+            symmetrizes, sorts. Every input that the audit makes goes through it, and derivatives are those along it.
+            A sample that is visibly symmetric, orthonormal, sorted, one-hot or normalized is treated so anyway.
         require: capabilities that must be "yes"; one that is not becomes an error.
         skip: names of checks to leave out.
         only: names of the only checks to run.
@@ -119,7 +126,7 @@ def audit(
     """
     checks = selected(only, skip)
     args = arguments(fn, inputs)
-    options = subject_options(reference, gradient, surrogate, tolerance, seed, device)
+    options = subject_options(reference, gradient, surrogate, tolerance, seed, device, domain)
     require = required(require, checks)
     if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
@@ -160,36 +167,59 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             yield ("stop",)
             return
         found: dict[str, list[Finding]] = {}
+        early: dict[str, tuple[list[Finding], str | None]] = {}
+        digits = next((c for c in task.checks if c.name == "digits" and c.name in names), None)
+        if digits is not None and subject.gradient == "exact":
+            # Where digits are lost on the way, differences in float64 see nothing but that.
+            with preserved():
+                subject.along_domain = True
+                early[digits.name] = _checked(digits, subject)
+            if early[digits.name][0]:
+                subject = _in_single(task, subject)
         for check in task.checks:
             if check.name not in names or (check.needs and found.get(check.needs)):
                 continue
             if check.name != FIRST:
                 yield ("start", check.name)
                 start = time.perf_counter()
+            subject.along_domain = check.family not in AS_GIVEN
             with preserved():
-                found[check.name], verdict = _checked(check, subject)
+                found[check.name], verdict = early.get(check.name) or _checked(check, subject)
             yield ("done", check.name, found[check.name], verdict, time.perf_counter() - start)
             if check.name == "repeatable" and any(f.severity == "error" for f in found[check.name]):
                 yield ("stop",)
                 return
-        yield ("facts", [subject.measured] if subject.measured else [], None, subject.custom)
+        notes = [*subject.notes, *([subject.measured] if subject.measured else [])]
+        yield ("facts", notes, None, subject.custom)
 
 
 def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
     subject = Subject(task.function, task.inputs, **task.options)
+    within = [
+        f"{subject.slots[s].name} is {domain.name} in the sample: so it is in every input that the audit makes"
+        for s, domain in subject.recognized.items()
+    ]
     low = sorted(str(d).removeprefix("torch.") for d in subject.given - {torch.float64})
     problem = prepare(subject)
     if not low:
-        return subject, problem, []
-    notes = [f"the sample was in {', '.join(low)}: it was promoted to float64, in a copy"]
+        return subject, problem, within
+    notes = [*within, f"the sample was in {', '.join(low)}: it was promoted to float64, in a copy"]
     if problem is None or "float32" not in low:
         return subject, problem, notes
     for given in subject.given:
         subject.cast_carried(torch.float64, given)
     single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
     if (again := prepare(single)) is None:
-        notes = [f"in float64, {problem.summary}: audited in float32, with wider tolerances"]
+        notes = [*within, f"in float64, {problem.summary}: audited in float32, with wider tolerances"]
     return single, again, notes
+
+
+def _in_single(task: _Task, subject: Subject) -> Subject:
+    """The subject in float32, if it runs there; as it is otherwise."""
+    if subject.carried:
+        return subject
+    single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
+    return subject if prepare(single) is not None else single
 
 
 def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]:
@@ -209,6 +239,9 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
     except NoTensorError:
         raise
     except (Exception, SystemExit) as error:
+        if raised_by_audit(error):
+            subject.notes.append(f"not measured, because the audit cannot: {check.name} ({first_line(error)})")
+            return [], "no" if check.capability else None
         verdict = "wrong"
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
     if any(f.severity == "error" for f in found):

@@ -1,11 +1,13 @@
 """The function under audit: how to call it, and what of it can be differentiated."""
 
+import contextlib
 import functools
 import inspect
+import math
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeGuard
 
 import torch
@@ -13,6 +15,8 @@ from torch import Generator, Tensor, nn
 from torch.autograd import Function
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
+from autograd_cookbook.auditing.domains import Domain, recognized
+from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.state import seed_everything
 
 Values = Sequence[Tensor]
@@ -73,6 +77,32 @@ def is_differentiable(value: Any) -> TypeGuard[Tensor]:
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Whether the audit can move the numbers of a tensor and give it other sizes; others are passed on as they are."""
+    arithmetic = not tensor.is_floating_point() or tensor.element_size() > 1
+    return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested and arithmetic
+
+
+def members(value: Any) -> dict[str, Any]:
+    """What is in an object that is no more than a record: a dataclass or a namespace."""
+    if isinstance(value, types.SimpleNamespace):
+        return vars(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    return {}
+
+
+def tensors_in(raw: Any) -> list[Tensor]:
+    """All tensors in what a function returns, those in dataclasses and namespaces included."""
+    found: list[Tensor] = []
+    for value in tree_leaves(raw):
+        if isinstance(value, Tensor):
+            found.append(value)
+        else:
+            found += [t for child in members(value).values() for t in tensors_in(child)]
+    return found
+
+
 def weights_of(outputs: Sequence[Tensor]) -> list[Tensor]:
     """Numbers between 0.5 and 1.5 for each tensor that differ from place to place, computed alike on every call."""
     return [_weights(output, k) for k, output in enumerate(outputs)]
@@ -105,11 +135,12 @@ class Subject:
         function: what is audited.
         args: its arguments; the tensors among them that require grad are the leaves.
         seed: what the global generators are set to before each call.
-        gradient: "exact", "surrogate" or "approximate".
+        gradient: "exact", "surrogate", "approximate" or "custom".
         surrogate: the function whose gradient the backward declares.
         reference: a composition to compare values and gradients with.
         tolerance: largest relative error of an approximate gradient.
         device: where the inputs are moved to.
+        domain: maps arguments to valid ones.
     """
 
     def __init__(
@@ -123,6 +154,7 @@ class Subject:
         reference: Callable[..., Any] | None = None,
         tolerance: float | None = None,
         device: torch.device | str | None = None,
+        domain: Callable[..., Sequence[Any]] | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.function, self.seed, self.gradient = function, seed, gradient
@@ -144,11 +176,18 @@ class Subject:
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
         self.in_place = False  # whether it writes to an argument
         self.base = [self.promoted(slot) for slot in self.slots]
+        self.domain = domain
+        self.recognized = {} if domain else self._recognized()
+        self.along_domain = False  # whether what is made from the arguments goes through the domain, with its gradient
+        with torch.no_grad():
+            self.base = self.valid(self.base)
+        self._expected: dict[bool, tuple[list[Tensor], list[Tensor | None]]] = {}
         self.classes: list[type[Function]] = []
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
         self.random = False
         self.right = True  # until the first derivative turns out to be wrong
+        self.notes: list[str] = []  # what could not be measured
         self.measured = ""  # what an approximate gradient is like
 
     def promoted(self, slot: Slot) -> Tensor:
@@ -170,13 +209,15 @@ class Subject:
     def _argument_slots(self) -> Iterator[Slot]:
         names = _argument_names(self.flat, self.spec)
         for place, (name, value) in enumerate(zip(names, self.flat, strict=True)):
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and is_plain(value):
                 yield Slot(name, place, value, is_differentiable(value) and value.requires_grad)
 
     def _hidden_slots(self, carried: list[tuple[str, Any]]) -> Iterator[Slot]:
         seen = {id(a) for a in self.flat}
         for name, value in carried:
-            if is_differentiable(value) and value.is_leaf and value.requires_grad and id(value) not in seen:
+            if not is_differentiable(value) or not is_plain(value):
+                continue
+            if value.is_leaf and value.requires_grad and id(value) not in seen:
                 seen.add(id(value))
                 yield Slot(name, None, value, True)
 
@@ -184,6 +225,11 @@ class Subject:
     def leaves(self) -> list[int]:
         """Which slots can be differentiated with respect to."""
         return [i for i, slot in enumerate(self.slots) if slot.leaf]
+
+    @property
+    def derivative(self) -> bool:
+        """Whether the gradient claims to be the derivative of the function, or of its surrogate."""
+        return self.gradient in ("exact", "surrogate")
 
     @property
     def custom(self) -> bool:
@@ -196,6 +242,29 @@ class Subject:
         """The sample's values, each differentiable one put through ``change``."""
         return [change(v) if is_differentiable(v) else v.clone() for v in self.base]
 
+    def _recognized(self) -> dict[int, Domain]:
+        """The sets that arguments visibly belong to."""
+        found = {s: recognized(slot.tensor, slot.leaf) for s, slot in enumerate(self.slots) if not slot.hidden}
+        return {s: domain for s, domain in found.items() if domain is not None}
+
+    def valid(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The tensors brought into the domain of the function, differentiably; the sample stays where it is."""
+        if not self.recognized and self.domain is None:
+            return list(tensors)
+        wide = [t.to(torch.promote_types(t.dtype, self.dtype)) if is_differentiable(t) else t for t in tensors]
+        if self.domain is None:
+            projected = [self.recognized[s].project(t) if s in self.recognized else t for s, t in enumerate(wide)]
+        else:
+            flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=lambda a: a is None)
+            projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
+        result = []
+        for given, t, base in zip(tensors, projected, self.base, strict=True):
+            t = t.to(given.dtype)
+            if t.requires_grad and given.dtype is base.dtype and same(given, base):
+                t = given.detach() + (t - t.detach())  # to the last digit
+            result.append(t)
+        return result
+
     def rewind(self, offset: int = 0) -> None:
         """Bring all random generators where they are at the beginning of each call."""
         seed_everything(self.seed + offset)
@@ -205,7 +274,21 @@ class Subject:
                 generator.manual_seed(self.seed + offset)
 
     def arguments(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """The arguments with these tensors in their slots."""
+        """The arguments with these tensors in their slots, brought into the domain."""
+        return self.packed(self.valid(tensors) if self.along_domain else tensors)
+
+    @contextlib.contextmanager
+    def other_settings(self) -> Iterator[None]:
+        """Numbers among the arguments that are no tensors are other ones while inside."""
+        kept = self.flat
+        self.flat = [1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in kept]
+        try:
+            yield
+        finally:
+            self.flat = kept
+
+    def packed(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """The arguments with these very tensors in their slots."""
         flat = list(self.flat)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             if slot.place is not None:
@@ -241,13 +324,16 @@ class Subject:
                 if wanted:
                     tensor.requires_grad_()
             leaves.append(tensor if wanted else None)
-            if not slot.hidden:
-                tensor = through(tensor) if through else tensor.clone() if self.nonleaf else tensor
             passed.append(tensor)
+        if self.along_domain:
+            passed = self.valid(passed)
+        if through or self.nonleaf:
+            change = through or torch.clone
+            passed = [t if slot.hidden else change(t) for slot, t in zip(self.slots, passed, strict=True)]
         if rewind:
             self.rewind()
-        raw = (self.function if function is None else function)(*self.arguments(passed))
-        return Run(leaves, passed, [o for o in tree_leaves(raw) if isinstance(o, Tensor)], raw)
+        raw = (self.function if function is None else function)(*self.packed(passed))
+        return Run(leaves, passed, tensors_in(raw), raw)
 
     def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:
         """The outputs that can be differentiated, as one real vector, computed without a graph."""
@@ -290,11 +376,14 @@ class Subject:
         self.vjp()
         return time.process_time() - start
 
-    @functools.cached_property
+    @property
     def expected(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Outputs and gradients on the sample, with everything contiguous: the measure for all variations."""
-        outputs, grads = self.vjp()
-        return [o.clone() for o in outputs], [None if g is None else g.clone() for g in grads]
+        if self.along_domain not in self._expected:
+            outputs, grads = self.vjp()
+            copies = [o.clone() for o in outputs], [None if g is None else g.clone() for g in grads]
+            self._expected[self.along_domain] = copies
+        return self._expected[self.along_domain]
 
     def describe(self, slot: int, index: int | None = None) -> str:
         """Name of a slot, with the place of an entry: "input 1 at [2, 0]"."""
@@ -371,6 +460,13 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
         elif isinstance(value, list | tuple) and len(value) <= 64:
             for i, child in enumerate(value):
                 yield from walk(f"{name}[{i}]", child, depth + 1)
+        elif isinstance(value, dict) and len(value) <= 64:
+            for key, child in value.items():
+                yield from walk(f"{name}[{key!r}]", child, depth + 1)
+        elif kept := members(value):
+            seen.add(id(value))
+            for key, child in kept.items():
+                yield from walk(f"{name}.{key}", child, depth + 1)
 
     yield from walk("function", function, 0)
     for i, value in enumerate(flat):

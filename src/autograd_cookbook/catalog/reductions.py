@@ -142,8 +142,8 @@ LOGSUMEXP = Recipe(
     reference=_torch_logsumexp,
     cost=Cost(
         lambda: (*million(), 1),
-        saved=0.004,
-        minimum=0.004,
+        saved=0,
+        minimum=0,
         composition=lambda x, dim: x.exp().sum(dim).log(),
         built_in=torch.logsumexp,
         wins=("range",),

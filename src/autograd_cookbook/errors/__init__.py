@@ -104,6 +104,7 @@ class Explanation:
         message: what was explained, or could not be, with its type.
         values: what the first entry's variables are in the message: ``{"node": ["MulBackward0"]}``.
         place: the last line of the reader's own code in the traceback.
+        note: whose code raised it, where it is not the reader's.
     """
 
     known: Known
@@ -112,6 +113,7 @@ class Explanation:
     message: str
     values: Mapping[str, Sequence[str]]
     place: Frame | None
+    note: str = ""
 
 
 @cache
@@ -175,4 +177,5 @@ def explain(text: str) -> Explanation:
         message="" if message is None else f"{message.kind}: {message.text}" if message.kind else message.text,
         values=found.matches[0].values if found.matches else {},
         place=found.place,
+        note=found.note,
     )

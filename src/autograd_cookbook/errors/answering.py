@@ -20,6 +20,7 @@ class Answer:
         general: what can be said whatever the entry: the part of PyTorch that raised it, and what to try first.
         message: what was explained, or could not be.
         place: the last line of the reader's own code in the traceback.
+        note: whose code raised it, if the entry tells to change what is not the reader's; then it is no certain answer.
     """
 
     known: Known
@@ -27,6 +28,7 @@ class Answer:
     general: str
     message: Message | None
     place: Frame | None
+    note: str = ""
 
 
 def answer(matcher: Matcher, text: str) -> Answer:
@@ -57,10 +59,20 @@ def answer(matcher: Matcher, text: str) -> Answer:
             return Answer("no", nearest, general, unknown, facts.place)
     if best.message.part == PROSE and (aside or (best.weight < rules["quoted"] and best.score < rules["exact"])):
         sure = False
-    if sure and len(rivals) == 1 and best.certain:
+    note = owner(facts, best, matcher)
+    if sure and len(rivals) == 1 and best.certain and not note:
         return Answer("yes", tuple(likely[:1]), general, best.message, facts.place)
     near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
-    return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place)
+    return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
+
+
+def owner(facts: Facts, best: Match, matcher: Matcher) -> str:
+    """Whose the code is that the best entry would have changed; empty if nothing shows that it is another's."""
+    group = matcher.entries[best.entry]["group"]
+    for each in matcher.rules["owners"]:
+        if group in each["groups"] and any(facts.holds(sign, best.message, best.values) for sign in each["when"]):
+            return str(each["says"])
+    return ""
 
 
 def rival(best: Match, other: Match, rules: dict[str, float]) -> bool:
@@ -92,7 +104,12 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any]) -> str:
         message = Message("", facts.text, PROSE)
     backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
     for each in rules["outside"]:
-        if facts.holds(f"message: {each['find']}", message, {}) and not (backward and each.get("forward")):
+        # Another framework shows anywhere in the text, unless torch does as well.
+        where = "text" if "unless" in each else "message"
+        excused = (backward and each.get("forward")) or (
+            "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
+        )
+        if facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
             return str(each["says"])
     return ""
 

@@ -17,6 +17,7 @@ EPILOG = """\
 examples:
   python train.py 2>&1 | python -m autograd_cookbook explain
   python -m autograd_cookbook explain traceback.txt --code train.py
+  python -m autograd_cookbook explain "element 0 of tensors does not require grad"
   python -m autograd_cookbook explain --json < traceback.txt
 
 exit status: 0 if the message is known, surely or probably; 1 if not; 2 if the command cannot be understood.
@@ -31,7 +32,12 @@ VERDICTS = {
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what arguments there are."""
-    parser.add_argument("file", nargs="?", metavar="FILE", help="a text with the message; default: the standard input")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="a text with the message, or the message itself; default: the standard input",
+    )
     parser.add_argument("--code", metavar="FILE.py", help="your program, to quote the lines that the message is about")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
@@ -45,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
                 print("Paste the message, then press Ctrl-D.", file=sys.stderr)
             text = sys.stdin.buffer.read().decode(errors="replace")
         else:
-            text = Path(options.file).read_text(encoding="utf-8", errors="replace")
+            text = given(options.file)
         found = explain(text)
         answer = (
             json.dumps(as_json(found), indent=2, ensure_ascii=False) if options.json else "\n".join(told(found, code))
@@ -56,11 +62,21 @@ def run(options: argparse.Namespace) -> int:
     return 1 if found.known == "no" else 0
 
 
+def given(argument: str) -> str:
+    """What the file of this name has; a text with blanks that is no file's name is the message itself."""
+    try:
+        return Path(argument).read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a long text is no name that the system takes
+        if any(each.isspace() for each in argument.strip()):
+            return argument
+        raise
+
+
 def as_json(found: Explanation) -> dict[str, object]:
     """The answer for a program."""
     fields = ("name", "title", "cause", "fix", "url")
     entries = [{field: getattr(entry, field) for field in fields} for entry in found.entries]
-    return {"known": found.known, "entries": entries, "general": found.general}
+    return {"known": found.known, "entries": entries, "general": found.note or found.general}
 
 
 def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
@@ -70,6 +86,8 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
     own = [f"  your line: {line}" for line in quoting.lines(found, code)]
     first = next(iter(found.message.splitlines()), "")
     said = [f"  {textwrap.shorten(first, WIDTH - 2, placeholder=' …')}"] if first else []
+    asked = found.note or (found.known == "maybe" and found.entries[0].tell and f"It is if: {found.entries[0].tell}")
+    noted = ["", *wrapped(asked)] if asked and (found.note or len(found.entries) == 1) else []
     if found.known == "no":
         yield from [VERDICTS["no"], *said, *own, "", *wrapped(found.general)]
         if found.entries:
@@ -77,10 +95,17 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
             yield from (line for entry in found.entries for line in (f"- {entry.title}", *page(entry, "  ")))
         yield from ["", "If it is about gradients, report it, so that it gets an entry:", report(found)]
     elif len(found.entries) == 1:
-        yield from [f"{VERDICTS[found.known]}: {found.entries[0].title}", *said, *own, "", *explained(found.entries[0])]
+        yield from [
+            f"{VERDICTS[found.known]}: {found.entries[0].title}",
+            *said,
+            *own,
+            *noted,
+            "",
+            *explained(found.entries[0]),
+        ]
         yield from programs(found.entries[0])
     else:
-        yield from ["Several causes have this message. Which is yours?", *said, *own]
+        yield from ["Several causes have this message. Which is yours?", *said, *own, *noted]
         for number, entry in enumerate(found.entries, 1):
             yield from ["", f"{number}. {entry.title}"]
             if entry.tell:
@@ -118,7 +143,9 @@ def programs(entry: Entry) -> Iterator[str]:
 def wrapped(text: str, label: str = "") -> list[str]:
     """A paragraph, with a label in front."""
     plain = text.replace("``", "`")
-    return textwrap.wrap(plain, WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_long_words=False)
+    # Code is not broken at its hyphens: it would not run.
+    wrapper = textwrap.TextWrapper(WIDTH, label, " " * len(label), break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(plain)
 
 
 def report(found: Explanation) -> str:

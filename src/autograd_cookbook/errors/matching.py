@@ -190,6 +190,7 @@ class Facts:
         self.text = paste.text
         self.frames = "\n".join(str(frame) for frame in paste.frames)
         self.place = own_place(paste, rules)
+        self.raiser = outer_place(paste, rules)
         self.raised = any(message.part in (LAST, EARLIER, CAUSE) for message in paste.messages)
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # what holds whatever the message
@@ -202,7 +203,7 @@ class Facts:
         negated = where.startswith("not ")
         where = where.removeprefix("not ")
         held = (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
-        if where in ("text", "frames", "place"):
+        if where in ("text", "frames", "place", "raiser"):
             self.known[condition] = held
         return held
 
@@ -213,6 +214,8 @@ class Facts:
             return self.frames
         if where == "place":
             return str(self.place) if self.place else ""
+        if where == "raiser":
+            return str(self.raiser) if self.raiser else ""
         if where == "message":
             return f"{message.kind}: {message.text}" if message.kind else message.text
         if where == "node":
@@ -240,6 +243,12 @@ def own_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
     """The last line of the reader's own code in the traceback."""
     library = compiled(rules["paste"]["library"])
     return next((f for f in reversed(paste.frames) if f.file and not library.search(f.file)), None)
+
+
+def outer_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
+    """The last place outside of torch: the reader's, or another library's."""
+    torch = compiled(rules["paste"]["torch"])
+    return next((f for f in reversed(paste.frames) if f.file and not torch.search(f.file)), None)
 
 
 def tokenized(text: str, rules: Mapping[str, Any], drop: frozenset[str]) -> Text:

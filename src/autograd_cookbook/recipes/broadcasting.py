@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.elementwise import logistic
 
 
 def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
@@ -160,7 +161,7 @@ class ScaledSigmoidFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, scale: Tensor) -> Tensor:
-        return torch.sigmoid(scale * input)
+        return logistic(scale * input)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -169,8 +170,8 @@ class ScaledSigmoidFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, scale = ctx.saved_tensors
-        output = torch.sigmoid(scale * input)
-        grad = grad_output * output * (1 - output)
+        # Twice the logistic function, as 1 - output has no digits where the output is close to 1.
+        grad = grad_output * logistic(scale * input) * logistic(-scale * input)
         grad_input = grad_scale = None
         if ctx.needs_input_grad[0]:
             grad_input = as_gradient(grad * scale, input)

@@ -191,15 +191,29 @@ def clamp(input: Tensor, min: float | None = None, max: float | None = None) -> 
     return ClampFunction.apply(input, *limits)[0]
 
 
-class GELUFunction(Function):
-    """Keeps its input; two inputs share each output below 0, so the output would not do."""
+def wide(input: Tensor) -> Tensor:
+    """In float32 what is in half precision: each step rounds, and a difference of two roundings has no digits left."""
+    return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+
+
+def logistic(input: Tensor) -> Tensor:
+    """The logistic function, of all that is representable; torch's is 0 in float32 below -89, and in bfloat16 too."""
+    x = wide(input)
+    above = x > 0
+    e = torch.exp(torch.where(above, -x, x))
+    return (torch.where(above, 1, e) / (1 + e)).to(input.dtype)
+
+
+class NormalFunction(Function):
+    """Distribution of the standard normal; keeps its input, as the derivative of the formula would cancel."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # The limit keeps -inf · 0 from being NaN; the distribution is 0 there in any dtype.
-        return input.clamp(min=-40) * torch.special.ndtr(input)
+        # 1 + erf is 0 in the lower tail, where erfcx has all its digits.
+        tail = torch.special.erfcx(-input.clamp(max=0) / math.sqrt(2)) / 2 * bell(input)
+        return torch.where(input < -0.5, tail, (1 + torch.erf(input / math.sqrt(2))) / 2)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -208,8 +222,39 @@ class GELUFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        density = torch.exp(-input.square() / 2) / math.sqrt(2 * math.pi)
-        return grad_output * (torch.special.ndtr(input) + input.clamp(-40, 40) * density)
+        return grad_output * bell(input) / math.sqrt(2 * math.pi)
+
+
+def bell(input: Tensor) -> Tensor:
+    """``exp(-x² / 2)``. A square that is rounded would cost as many digits as it has before the point.
+
+    So the number is split: the square of the first part is exact, and what is left of the square is small.
+    """
+    coarse = (16 * input.detach()).round() / 16
+    return torch.exp(-coarse.square() / 2) * torch.exp(-(input - coarse) * (input + coarse) / 2)
+
+
+class GELUFunction(Function):
+    """Keeps its input; two inputs share each output below 0, so the output would not do."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        # The limits keep infinity times 0 from being NaN; the distribution is 0 or 1 there in any dtype.
+        x = wide(input)
+        return (x.clamp(min=-40) * NormalFunction.apply(x.clamp(-40, 40))).to(input.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        x = wide(input).clamp(-40, 40)
+        slope = NormalFunction.apply(x) + x * bell(x) / math.sqrt(2 * math.pi)
+        return (grad_output * slope).to(grad_output.dtype)
 
 
 def gelu(input: Tensor) -> Tensor:
@@ -243,7 +288,8 @@ class MishFunction(Function):
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        return input.clamp(min=-750) * _gate(input)
+        x = wide(input)
+        return (x.clamp(min=-750) * gate(x)[0]).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -252,13 +298,19 @@ class MishFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        gate = _gate(input)
+        x = wide(input)
+        value, slope = gate(x)
         # Where the input is infinite the slope of the gate is 0, and their product must not be NaN.
-        return grad_output * (gate + input.clamp(-750, 750) * (1 - gate) * (1 + gate) * input.sigmoid())
+        return (grad_output * (value + x.clamp(-750, 750) * slope)).to(grad_output.dtype)
 
 
-def _gate(input: Tensor) -> Tensor:
-    return torch.logaddexp(input, input.new_zeros(())).tanh()
+def gate(input: Tensor) -> tuple[Tensor, Tensor]:
+    """``tanh(log(1 + exp(x)))`` and its slope, as ratios of sums of what is positive: nothing cancels or overflows."""
+    above = input > 0
+    e = torch.exp(torch.where(above, -input, input))
+    top = torch.where(above, 1 + 2 * e, e * (2 + e))
+    bottom = top + torch.where(above, 2 * e * e, 2)
+    return top / bottom, 4 * e * (1 + e) * torch.where(above, e, 1) / bottom / bottom
 
 
 def mish(input: Tensor) -> Tensor:
@@ -286,24 +338,28 @@ def mish(input: Tensor) -> Tensor:
 
 
 class ELUFunction(Function):
-    """Keeps its output, from which the slope follows without another exponential."""
+    """Keeps its input: from the output, the sum y + α would lose the digits of the slope where y is close to -α."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, alpha: float, scale: float) -> Tensor:
+        x = wide(input)
         # The exponential of what is above 0 is not used, and must not overflow either.
-        return scale * torch.where(input > 0, input, alpha * torch.expm1(input.clamp(max=0)))
+        return (scale * torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0)))).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
-        _, ctx.alpha, ctx.scale = inputs
-        ctx.save_for_backward(output)
+        input, ctx.alpha, ctx.scale = inputs
+        ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        (output,) = ctx.saved_tensors
-        return grad_output * torch.where(output > 0, ctx.scale, output + ctx.scale * ctx.alpha), None, None
+        (input,) = ctx.saved_tensors
+        x = wide(input)
+        # One where, and not a clamp, whose gradient at its bound is not the same in all releases of torch.
+        below = ctx.scale * ctx.alpha * torch.exp(torch.where(x > 0, 0, x))
+        return (grad_output * torch.where(x > 0, ctx.scale, below)).to(grad_output.dtype), None, None
 
 
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
@@ -311,14 +367,11 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
     .. math::
         y = \begin{cases} x & x > 0 \\ \alpha\,(e^x - 1) & \text{else} \end{cases}, \qquad
-        \bar{x} = \bar{y} \begin{cases} 1 & y > 0 \\ y + \alpha & \text{else} \end{cases}
-
-    The sum :math:`y + \alpha` has the absolute precision of the dtype, not the relative one: slopes below
-    :math:`10^{-7} \alpha` are 0 in float32.
+        \bar{x} = \bar{y} \begin{cases} 1 & x > 0 \\ \alpha\,e^x & \text{else} \end{cases}
 
     Args:
         input: any shape, real floating dtype.
-        alpha: minus the limit at :math:`-\infty`; not negative, or the output would not tell the sign of the input.
+        alpha: minus the limit at :math:`-\infty`, not negative.
 
     Returns:
         A tensor like ``input``.

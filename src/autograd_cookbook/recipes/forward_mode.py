@@ -9,7 +9,7 @@ from autograd_cookbook.recipes.broadcasting import sum_to_shape
 
 
 class SymlogFunction(Function):
-    """Keeps its output for both modes: the slope follows from it, and can be differentiated again."""
+    """Keeps its input for both modes: of a rounded logarithm, the exponential would be wrong in its last digits."""
 
     generate_vmap_rule = True
 
@@ -19,18 +19,18 @@ class SymlogFunction(Function):
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
-        (output,) = ctx.saved_tensors
-        return grad_output * torch.exp(-output.abs())
+        (input,) = ctx.saved_tensors
+        return grad_output / (1 + input.abs())
 
     @staticmethod
     def jvp(ctx: Context, tangent: Tensor) -> Tensor:
-        (output,) = ctx.saved_tensors
-        return tangent * torch.exp(-output.abs())
+        (input,) = ctx.saved_tensors
+        return tangent / (1 + input.abs())
 
 
 def symlog(input: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def symlog(input: Tensor) -> Tensor:
 
     .. math::
         y = \operatorname{sign}(x) \log(1 + |x|), \qquad
-        \bar{x} = \bar{y}\,e^{-|y|}, \qquad \dot{y} = \dot{x}\,e^{-|y|}
+        \bar{x} = \frac{\bar{y}}{1 + |x|}, \qquad \dot{y} = \frac{\dot{x}}{1 + |x|}
 
     At 0 the slope is 1. Composed, ``x.sign() * x.abs().log1p()``, it is 0 there.
 

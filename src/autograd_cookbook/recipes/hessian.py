@@ -1,5 +1,6 @@
 """Second derivatives: of a function of your own, as products with a vector, and whole."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.elementwise import wide
 
 Scalar = Callable[[Tensor], Tensor]
 
@@ -22,9 +24,12 @@ class LogCoshFunction(Function):
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # cosh overflows in float32 beyond 89; |x| + log1p(exp(-2|x|)) - log 2 does not.
-        size = input.abs()
-        return size + torch.log1p(torch.exp(-2 * size)) - torch.log(input.new_full((), 2.0))
+        # cosh overflows in float32 beyond 89; |x| + log1p(exp(-2|x|)) - log 2 does not, but cancels near 0, where
+        # cosh x - 1 = 2 sinh²(x / 2) has all its digits.
+        size = wide(input).abs()
+        near = torch.log1p(2 * torch.sinh(size.clamp(max=2) / 2).square())
+        far = size + torch.log1p(torch.exp(-2 * size)) - math.log(2)
+        return torch.where(size < 2, near, far).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:

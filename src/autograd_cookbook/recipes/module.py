@@ -8,6 +8,7 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes.broadcasting import sum_to_shape
+from autograd_cookbook.recipes.elementwise import logistic, wide
 
 
 class ParametricSwishFunction(Function):
@@ -17,7 +18,8 @@ class ParametricSwishFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, beta: Tensor) -> Tensor:
-        return input * torch.sigmoid(beta * input)
+        x = wide(input)
+        return (x * logistic(wide(beta) * x)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -25,14 +27,16 @@ class ParametricSwishFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        input, beta = ctx.saved_tensors
-        gate = torch.sigmoid(beta * input)
-        slope = gate * (1 - gate)
+        input, beta = map(wide, ctx.saved_tensors)
+        # Twice the logistic function, as 1 - gate has no digits where the gate is close to 1.
+        gate, rest = logistic(beta * input), logistic(-beta * input)
         grad_input = grad_beta = None
         if ctx.needs_input_grad[0]:
-            grad_input = grad_output * (gate + beta * input * slope)
+            grad_input = (grad_output * (gate + beta * input * gate * rest)).to(grad_output.dtype)
         if ctx.needs_input_grad[1]:
-            grad_beta = sum_to_shape(grad_output * input * input * slope, beta.shape)
+            # Not the square of the input, which overflows: one of the two factors is small where the input is large.
+            grad = grad_output * ((input * gate) * (input * rest))
+            grad_beta = sum_to_shape(grad, beta.shape).to(grad_output.dtype)
         return grad_input, grad_beta
 
 

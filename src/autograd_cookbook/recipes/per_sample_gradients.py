@@ -9,6 +9,8 @@ from torch.autograd import Function
 from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.elementwise import wide
+from autograd_cookbook.recipes.reductions import power_of_two
 
 # A tensor, or a tuple, list or dictionary of tensors.
 Parameters = Any
@@ -219,8 +221,14 @@ def clipped_mean_gradient(
 
 def clipped_sum(gradients: Parameters, max_norm: float) -> Parameters:
     """Sum per-sample gradients, each scaled down to a norm of at most ``max_norm``."""
-    rows = [gradient.reshape(len(gradient), gradient[0].numel()) for gradient in tree_leaves(gradients)]
-    squares = torch.stack([row.square().sum(1) for row in rows]).sum(0)
-    # Clamped before the root, whose slope at 0 is infinite: the result can be differentiated where a gradient is 0.
-    factors = max_norm * squares.clamp(min=max_norm**2).rsqrt()
-    return tree_map(lambda gradient: torch.tensordot(factors, gradient, 1), gradients)
+    rows = [gradient.flatten(1) if gradient.dim() > 1 else gradient.unsqueeze(1) for gradient in tree_leaves(gradients)]
+    # Squares of large numbers overflow, and those of small ones vanish; a power of two takes the size out exactly.
+    largest = torch.stack([wide(row.detach()).abs().amax(1) for row in rows if row.shape[1]]).amax(0)
+    unit = power_of_two(largest)
+    scaled = tree_map(lambda gradient: wide(gradient) / unit.reshape(-1, *(1,) * (gradient.dim() - 1)), gradients)
+    squares = torch.stack([gradient.square().reshape(len(unit), -1).sum(1) for gradient in tree_leaves(scaled)]).sum(0)
+    fits = squares.detach().sqrt() * unit <= max_norm
+    # Replaced before the root, whose slope at 0 is infinite: the result can be differentiated where a gradient is 0.
+    factors = torch.where(fits, unit, max_norm / torch.where(fits, 1, squares).sqrt())
+    sums = tree_map(lambda gradient: torch.tensordot(factors, gradient, 1), scaled)
+    return tree_map(lambda summed, gradient: summed.to(gradient.dtype), sums, gradients)

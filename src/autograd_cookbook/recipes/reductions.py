@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.elementwise import wide
 
 Dim = int | Sequence[int] | None
 
@@ -200,37 +201,39 @@ def amin(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
 
 class LogSumExpFunction(Function):
-    """Keeps input and output, from which the softmax follows; a softmax that was kept would be a constant."""
+    """Keeps its input alone: of a rounded output, the weights would not add up to 1."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
-        return torch.logsumexp(input, dims, keepdim)
+        return torch.logsumexp(wide(input), dims, keepdim).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool], output: Tensor) -> None:
         input, ctx.dims, _ = inputs
-        ctx.save_for_backward(input, output)
+        ctx.save_for_backward(input)
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        input, output = ctx.saved_tensors
-        shape = kept(input.shape, ctx.dims)
-        output = output.reshape(shape)
-        # inf - inf is NaN. Where the output is infinite, its value is replaced before the subtraction: a row of
-        # -inf then has weights 0, and one with entries +inf gets the limit, all weight on those.
-        shift = output.masked_fill(output.isinf(), 0)
-        softmax = torch.exp(input.masked_fill(output == torch.inf, -torch.inf) - shift)
-        is_inf = input == torch.inf
-        softmax = softmax + is_inf / is_inf.sum(ctx.dims, keepdim=True).clamp(min=1)
-        return grad_output.reshape(shape) * softmax.conj(), None, None
+        (input,) = ctx.saved_tensors
+        x = wide(input)
+        largest = x.detach().real.amax(ctx.dims, keepdim=True) if x.numel() else x.detach().real.sum(ctx.dims, True)
+        # inf - inf is NaN. So -inf is no shift: a row of it has weights 0. And +inf is first replaced by 0, all else in
+        # its row by -inf: these entries share the weight, which is the limit.
+        is_inf, infinite = x == torch.inf, largest == torch.inf
+        x = x.masked_fill(infinite & ~is_inf, -torch.inf).masked_fill(is_inf, 0)
+        powers = torch.exp(x - largest.masked_fill(largest.isinf(), 0))
+        total = powers.sum(ctx.dims, keepdim=True)
+        softmax = powers / total.masked_fill(largest == -torch.inf, 1)
+        grad = grad_output.reshape(kept(input.shape, ctx.dims)) * softmax.conj()
+        return grad.to(grad_output.dtype), None, None
 
 
 def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     r"""Logarithm of a sum of exponentials, without overflow, and with a gradient that is finite at infinity.
 
-    .. math:: y = \log \sum_i e^{x_i}, \qquad \bar{x}_i = \bar{y}\,\overline{e^{x_i - y}}
+    .. math:: y = \log \sum_i e^{x_i}, \qquad \bar{x}_i = \bar{y}\,\overline{w}_i, \quad w = \operatorname{softmax}(x)
 
     A row of :math:`-\infty` has gradient 0, and entries :math:`+\infty` share it, where
     :func:`torch.logsumexp` returns NaN.
@@ -305,6 +308,13 @@ def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float
     return VarFunction.apply(input, as_dims(dim, input.dim()), keepdim, correction)
 
 
+def power_of_two(size: Tensor) -> Tensor:
+    """The largest one that is not larger, and normal; 1 for 0, infinity and NaN."""
+    mantissa, _ = torch.frexp(size)
+    unit = (size / (2 * mantissa)).clamp(min=torch.finfo(size.dtype).smallest_normal)
+    return torch.where((size > 0) & size.isfinite(), unit, 1)
+
+
 class NormFunction(Function):
     """Keeps input and output; powers are taken of their ratio, which is at most 1."""
 
@@ -312,7 +322,14 @@ class NormFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, ord: float, dims: tuple[int, ...], keepdim: bool) -> Tensor:
-        return torch.linalg.vector_norm(input, ord, dims, keepdim)
+        if ord in (1, math.inf) or not input.numel():
+            return torch.linalg.vector_norm(input, ord, dims, keepdim)
+        # Powers of large numbers overflow, and those of small ones vanish. A power of two takes the size out exactly.
+        x = wide(input)
+        unit = power_of_two(torch.linalg.vector_norm(x, math.inf, dims, keepdim=True))
+        output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim)
+        output = output * unit.reshape(output.shape)
+        return output if x.dtype == input.dtype else output.to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float, tuple[int, ...], bool], output: Tensor) -> None:
@@ -350,7 +367,7 @@ def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) 
 
     For :math:`p = \infty` the entries of largest size share the gradient evenly, as in torch. The second derivative
     does not exist at the zero vector; it is 0 here, where that of :func:`torch.linalg.vector_norm` is NaN for
-    :math:`p \leq 2` but 1.
+    :math:`1 < p < 3` (torch 2.13).
 
     Args:
         input: any shape, floating or complex. Infinite entries have gradient NaN if :math:`1 < p < \infty`.

@@ -8,6 +8,7 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes.broadcasting import as_gradient
+from autograd_cookbook.recipes.elementwise import logistic
 
 
 class LogisticFunction(Function):
@@ -17,7 +18,7 @@ class LogisticFunction(Function):
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        return input.sigmoid()
+        return logistic(input)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:

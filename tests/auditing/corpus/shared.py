@@ -14,6 +14,11 @@ def between(low, high, *shape, grad=True):
     return (low + (high - low) * torch.rand(shape, dtype=torch.float64)).requires_grad_(grad)
 
 
+def covariance(n):
+    factor = torch.randn(n, n, dtype=torch.float64)
+    return (factor @ factor.mT + n * torch.eye(n, dtype=torch.float64)).requires_grad_()
+
+
 def closed_clamp(x, low, high):
     """A clamp whose gradient is 1 at the ends, too; that of torch.clamp is 0 there since torch 2.14."""
     return torch.where((x >= low) & (x <= high), x, x.detach().clamp(low, high))

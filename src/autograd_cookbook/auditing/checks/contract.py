@@ -13,7 +13,7 @@ from torch.autograd import Function
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, weights_of
+from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, tensors_in, weights_of
 from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
 
 
@@ -220,9 +220,10 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
         except (Exception, SystemExit):
             return None  # outside of its domain
 
-    for factor in (-0.6, 0.6, 1.0):
+    for factor, settings in ((-0.6, False), (0.6, False), (1.0, False), (1.0, True)):
         run = subject.run()
-        disturbing = disturb(factor)
+        with subject.other_settings() if settings else contextlib.nullcontext():
+            disturbing = disturb(factor)
 
         def interrupted(run: Run = run) -> Outcome:
             return run.outputs, run.gradients()
@@ -296,7 +297,7 @@ def same_tensor_twice(subject: Subject) -> Iterator[Finding]:
             tensors[a] = tensors[b] = leaf
             subject.rewind()
             raw = subject.function(*subject.arguments(tensors))
-            outputs = [o for o in torch.utils._pytree.tree_leaves(raw) if isinstance(o, Tensor) and o.requires_grad]
+            outputs = [o for o in tensors_in(raw) if o.requires_grad]
             torch.autograd.backward(outputs, weights_of(outputs))
             grads: list[Tensor | None] = [None] * len(subject.slots)
             grads[a] = leaf.grad

@@ -139,12 +139,12 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
             )
             return
     # In two places at once: of one alone, the function may have the usual values from a call before.
-    values, elsewhere = (subject.copies(lambda value: value * (1 - 2**-7)) for _ in range(2))
+    values, elsewhere = (subject.valid(subject.copies(lambda v: v * (1 - 2**-7))) for _ in range(2))
     try:
-        other = subject.vjp(elsewhere)
+        there = subject.vjp(elsewhere)
     except (Exception, SystemExit):  # other values need not lie in the domain
         return
-    found = deviation(subject, lambda: subject.vjp(values), other)
+    found = deviation(subject, lambda: subject.vjp(values), there)
     for value, usual in zip(values, subject.base, strict=True):
         value.copy_(usual)
     if found := found or deviation(subject, lambda: subject.vjp(values), subject.expected):

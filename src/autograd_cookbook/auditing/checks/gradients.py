@@ -12,9 +12,21 @@ from torch.autograd import forward_ad
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
 from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.subject import Refused, Run, Subject, Wrong, nodes_of, real, weights_of
+from autograd_cookbook.auditing.subject import (
+    Refused,
+    Run,
+    Subject,
+    Wrong,
+    is_differentiable,
+    is_plain,
+    nodes_of,
+    real,
+    tensors_in,
+    weights_of,
+)
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -42,8 +54,10 @@ def first_order(subject: Subject) -> Iterator[Finding]:
 
     Exact gradients are compared with differences of the forward in float64, in which a factor of 0.9999 shows; at a
     kink anything between the slopes of its two sides is accepted. A surrogate gradient is compared with the gradient
-    of the function that it declares, an approximate one with differences over many seeds.
+    of the function that it declares, an approximate one with differences over many seeds; a custom one is not judged.
     """
+    if subject.gradient == "custom":
+        return  # the derivative of nothing
     outputs, grads = subject.expected
     if subject.gradient == "surrogate":
         yield from _as_declared(subject, outputs, grads)
@@ -107,8 +121,8 @@ def _cause_of_wrong_gradient(
         return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and mend that term."
     return (
         "The formula of the backward is not the derivative of the forward; no simple pattern was recognized.",
-        "If the gradient is meant to be another than the derivative, declare it with surrogate= or "
-        "gradient='approximate'. Otherwise derive it again, one output at a time.",
+        "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
+        "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
 
 
@@ -191,7 +205,7 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
     Whatever the function, its vector-Jacobian product is linear: a backward that clips, thresholds or normalizes
     grad_output is right only for the sizes that it was tried with. Zero times anything is zero, NaN it must not be.
     """
-    if subject.gradient == "approximate":
+    if not subject.derivative:
         return
     _, base = subject.expected
     for scale in (1e4, 1e-4, -1.0, 0.0):
@@ -208,9 +222,31 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
                     f"for {name}, the gradient of {subject.describe(slot)} is {what}",
                     "backward clips, normalizes or thresholds grad_output, or divides by it.",
                     "Multiply by grad_output and do nothing else to it; to clip on purpose, declare it as "
-                    "gradient='approximate'.",
+                    "gradient='custom'.",
                 )
                 return
+    yield from _nan_comes_through(subject, base)
+
+
+def _nan_comes_through(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Finding]:
+    """Nothing, if NaN in grad_output reaches every entry that depends on it."""
+    try:
+        _, grads = subject.vjp(change=lambda weights: torch.full_like(weights, torch.nan))
+    except (Exception, SystemExit):
+        return  # nobody overlooks that
+    for slot in subject.leaves:
+        ours, usual = (zeros_for_none(subject, g, [slot])[0] for g in (grads, base))
+        lost = ours.isfinite() & (usual.abs() > 1e-9 * usual.abs().max() if usual.numel() else usual.isfinite())
+        if ours.shape == usual.shape and lost.any():
+            yield finding(
+                "error",
+                f"for a grad_output of NaN, {int(lost.sum())} of {lost.numel()} entries of the gradient of "
+                f"{subject.describe(slot)} are finite, {float(ours[lost][0].real):.6g} for example",
+                "backward replaces NaN, as nan_to_num or a comparison does: a loss that has become NaN looks "
+                "healthy, and a gradient scaler does not skip the step.",
+                "Let NaN through; guard a division by its own condition and not by what comes out.",
+            )
+            return
 
 
 def refuses_second_order(run: Run, leaves: Sequence[Tensor]) -> bool:
@@ -222,6 +258,28 @@ def refuses_second_order(run: Run, leaves: Sequence[Tensor]) -> bool:
     weights = [w.requires_grad_() for w in weights_of(active)]
     grads = torch.autograd.grad(active, leaves, weights, create_graph=True, allow_unused=True)
     return any(n.name().rpartition("::")[2] == "Error" for n in nodes_of([g for g in grads if g is not None]))
+
+
+def _saved_intermediate(subject: Subject) -> str:
+    """What a custom function saved that is neither an input nor an output of it, in words."""
+    with observing(subject.classes, saved=False) as record:
+        run = subject.run()
+        nodes = [n for n in nodes_of(run.outputs) if getattr(n, "_forward_cls", None) in subject.classes]
+        saved = [t for n in nodes for t in n.saved_tensors if isinstance(t, Tensor) and is_differentiable(t)]
+    known = {
+        t.untyped_storage().data_ptr()
+        for call in record.forwards
+        for t in (*call.inputs, *call.returned)
+        if isinstance(t, Tensor) and is_plain(t)
+    }
+    return next(
+        (
+            f"an intermediate result of shape {list(t.shape)}"
+            for t in saved
+            if is_plain(t) and t.untyped_storage().data_ptr() not in known
+        ),
+        "",
+    )
 
 
 @check(capability="second_order")
@@ -247,8 +305,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         raise
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
-    if subject.gradient == "approximate":
-        raise Refused("the gradient is an estimate")
+    if not subject.derivative:
+        raise Refused("the gradient is not declared to be a derivative")
 
     n = len(subject.slots)
     outputs, _ = subject.expected
@@ -289,7 +347,9 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             "error",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
             f"{mismatch.expected:.6g}",
-            "It is zero without a word: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
+            f"The backward uses {kept}, which forward saved: it depends on the inputs and has no graph back to them."
+            if (kept := _saved_intermediate(subject))
+            else "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
             if silent
             else "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate "
             "that was saved, or a part that is detached.",
@@ -305,8 +365,8 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
 
     A ``jvp`` static method is a second derivation by hand, with mistakes of its own, and no backward ever runs it.
     """
-    if subject.gradient == "approximate":
-        raise Refused("the gradient is an estimate")
+    if not subject.derivative:
+        raise Refused("the gradient is not declared to be a derivative")
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]
     if not slots:
         raise Refused("there is no input to differentiate")
@@ -385,7 +445,7 @@ def _dual(
         if subject.nonleaf:
             values = [v.clone() if s in subject.leaves else v for s, v in enumerate(values)]
         raw = (subject.function if function is None else function)(*subject.arguments(values))
-        outputs = [o for o in torch.utils._pytree.tree_leaves(raw) if isinstance(o, Tensor)]
+        outputs = tensors_in(raw)
         pairs = [forward_ad.unpack_dual(outputs[i]) for i in subject.active]
         return [p.primal.detach() for p in pairs], [None if p.tangent is None else p.tangent.detach() for p in pairs]
 
@@ -412,7 +472,7 @@ def reference(subject: Subject) -> Iterator[Finding]:
             )
             return
         del k
-    if subject.gradient == "approximate":
+    if not subject.derivative:
         return
     expected = run.gradients()
     for slot in subject.leaves:

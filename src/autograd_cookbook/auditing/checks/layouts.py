@@ -15,7 +15,7 @@ from autograd_cookbook.auditing.checks.gradients import output_weights, zeros_fo
 from autograd_cookbook.auditing.diagnose import explain, first_line
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, real
+from autograd_cookbook.auditing.subject import Refused, Subject, is_differentiable, real
 from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, Outcome, deviation
 
 CONTIGUITY = (
@@ -41,6 +41,11 @@ def _blamable(subject: Subject, found: Deviation) -> bool:
     return found.error is None or subject.custom
 
 
+def _asks_for_contiguous(error: BaseException) -> bool:
+    """Whether an exception names the layout that the function takes, and not one of torch's that a view cannot have."""
+    return "contiguous" in str(error) and "contiguous subspaces" not in str(error)
+
+
 @check(capability="non_contiguous")
 def input_layouts(subject: Subject) -> Iterator[Finding]:
     """Inputs that are strided, transposed, offset or expanded give the same numbers as contiguous ones.
@@ -57,6 +62,8 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
                 return
             continue
         found = deviation(subject, functools.partial(subject.vjp, through=layout), subject.expected)
+        if found and found.error is not None and _asks_for_contiguous(found.error):
+            raise Refused(first_line(found.error)) from found.error
         if found and _blamable(subject, found):
             yield finding(
                 "error",
@@ -247,8 +254,9 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
     for n in dict.fromkeys(n for _, _, n in places):
         same = [(i, d) for i, d, m in places if m == n]
         first = [(i, d) for i, d in same if d == 0]
-        # An index or a target follows the sizes of others.
-        alone = [(i, d) for i, d in same if subject.slots[i].leaf]
+        # Nobody broadcasts labels, indices or masks, nor one side of a square matrix: those are tied to others.
+        tied = len({i for i, _ in same}) < len(same) or not all(subject.slots[i].leaf for i, _ in same)
+        alone = [] if tied else same
         for group in (same, first, *([p] for p in alone)):
             if group and group not in groups:
                 groups.append(group)
@@ -325,14 +333,14 @@ def empty(subject: Subject) -> Iterator[Finding]:
     The last batch of a filtered data set, or an expert that no token went to, is empty. If forward takes it, backward
     must return gradients of the right shapes: empty for the batch, zero for the weights.
     """
-    tried = False
     for where, values in resizings(subject, 0):
         outputs = accepted(subject, [v.clone() for v in values])
         if outputs is None or max(subject.active) >= len(outputs):
             continue
         if not all(is_differentiable(outputs[i]) for i in subject.active):
             continue
-        tried = True
+        if any(0 in o.shape[1:] for o in outputs):
+            continue  # no batch: channels or classes are never none at all
         numbers = real([outputs[i] for i in subject.active])
         try:
             run = subject.run([v.clone() for v in values])
@@ -371,8 +379,6 @@ def empty(subject: Subject) -> Iterator[Finding]:
                     "Allocate it with zeros, and handle a size of zero.",
                 )
                 return
-    if not tried:
-        yield from ()
 
 
 SIZES = (1, 2, 7, 17, 33, 65, 129, 257, 1025)
@@ -386,7 +392,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     A kernel works in tiles and forgets the rest; ``squeeze`` drops a batch of one; a buffer fits the batch that it was
     written for. Derivatives along random directions show it at any size.
     """
-    if subject.gradient == "approximate":
+    if not subject.derivative:
         return
     start = time.process_time()
     for size in SIZES:
@@ -407,9 +413,24 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             problems = list(_right_at(subject, values, label))
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
+            if problems and not _used(subject, values, outputs):
+                continue  # forward takes as many entries as it needs, such as three coordinates
             yield from problems
             if problems:
                 return
+
+
+def _used(subject: Subject, values: list[Tensor], outputs: list[Tensor]) -> bool:
+    """Whether the entries that were added to the sample make a difference."""
+    changed = [v.clone() for v in values]
+    for slot, base, value in zip(subject.slots, subject.base, changed, strict=True):
+        for dim, (size, now) in enumerate(zip(base.shape, value.shape, strict=True)):
+            if slot.leaf and now > size:
+                value.narrow(dim, size, now - size).mul_(0.9).add_(0.01)
+    if all(torch.equal(v, c) for v, c in zip(values, changed, strict=True)):
+        return True  # it has become smaller
+    again = accepted(subject, changed)
+    return again is None or not torch.equal(*(real([o[i] for i in subject.active]) for o in (outputs, again)))
 
 
 def _gentle(subject: Subject, values: list[Tensor]) -> list[Tensor]:

@@ -81,7 +81,8 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
     try:
         for with_backward in (True, False):
             run = subject.run()
-            watched = [weakref.ref(o) for o in run.outputs]
+            callers = {id(t) for t in (*subject.flat, *subject.carried)}
+            watched = [weakref.ref(o) for o in run.outputs if id(o) not in callers]
             nodes = [weakref.ref(n) for n in nodes_of(run.outputs) if hasattr(n, "_forward_cls")]
             watched += [weakref.ref(t) for t, s in zip(run.passed, subject.slots, strict=True) if not s.hidden]
             if with_backward:

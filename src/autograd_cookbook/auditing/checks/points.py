@@ -10,7 +10,7 @@ from torch import Tensor
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import zeros_for_none
-from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
@@ -92,11 +92,13 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers the gradient is finite and right wherever the values are.
 
+    So it is for masks that mask all or nothing, and for an index that occurs more than once.
+
     Judged by differences from both sides: at a kink anything in between will do, where the slope grows without bound
     anything but NaN, outside of the domain anything at all. A NaN that torch's own operations make is not held against
     the function.
     """
-    if subject.gradient == "approximate":
+    if not subject.derivative:
         return
     leaves = subject.leaves
     groups = [leaves] if len(leaves) == 1 else [leaves, *([s] for s in leaves)]
@@ -113,6 +115,34 @@ def special_points(subject: Subject) -> Iterator[Finding]:
             yield from problems
             if problems:
                 return
+    for name, values in _other_arguments(subject):
+        if time.process_time() - start > SECONDS:
+            return
+        problems = list(_at(subject, values, name))
+        yield from problems
+        if problems:
+            return
+
+
+def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
+    """Masks and indices that the sample does not have: all or nothing masked, an index that repeats."""
+    for s, slot in enumerate(subject.slots):
+        base = subject.base[s]
+        if slot.leaf or not base.numel() or s in subject.recognized or base.is_floating_point() or base.is_complex():
+            continue
+        if base.dtype is torch.bool:
+            others = {"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)}
+        elif base.numel() > 1 and base.dim() and not _permutation(base):
+            others = {"one index repeated": base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone()}
+        else:
+            continue
+        for name, other in others.items():
+            yield f"{name} in {subject.describe(s)}", [other if k == s else v for k, v in enumerate(subject.copies())]
+
+
+def _permutation(index: Tensor) -> bool:
+    """Whether every number from zero on occurs once: an order, in which nothing may occur twice."""
+    return torch.equal(index.reshape(-1).sort().values, torch.arange(index.numel()).to(index))
 
 
 def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
@@ -141,13 +171,17 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             run = subject.run([v.clone() for v in values])
             grads = run.gradients()
         except (Exception, SystemExit) as error:
+            if raised_by_audit(error):
+                raise
             if subject.custom and "no output requires grad" not in str(error):
                 yield finding(
                     "error", f"at {where}, forward runs but backward raises {first_line(error)}", *explain(error)
                 )
             return
+    # What is infinite for the function, and rightly so, may be NaN along its domain.
+    bad = torch.isnan if subject.domain or subject.recognized else lambda g: ~torch.isfinite(g)
     blamed = not subject.classes or any(
-        isinstance(g, Tensor) and not torch.isfinite(g).all()
+        isinstance(g, Tensor) and bad(g).any()
         for call in record.backwards
         for g in call.returned
         if isinstance(g, Tensor) and all(r is None or torch.isfinite(r).all() for r in call.received)
@@ -207,7 +241,8 @@ def _together(numeric: Derivative, gradient: Tensor, weights: Tensor) -> str:
     ones = torch.ones_like(gradient)
     best, error, noise = numeric.slope(ones, numeric.steps()[0])
     value, scale = float(weights @ best), float(gradient.abs().sum())
-    if abs(claimed - value) <= 1e-3 * abs(value) + float(weights.abs() @ (error + noise)):
+    rounding = 1e-11 * float(weights.abs().sum())  # of zeros that are differences
+    if abs(claimed - value) <= 1e-3 * abs(value) + float(weights.abs() @ (error + noise)) + rounding:
         return ""
     expected = numeric.judge(claimed, ones, weights, 1e-3, scale if math.isfinite(scale) else 0.0)
     if expected is None:
@@ -223,7 +258,7 @@ def reference_points(subject: Subject) -> Iterator[Finding]:
     the reference itself gives NaN, or overflows, nothing is asked, nor at infinite complex numbers: which parts of
     their products are NaN is another matter in each of torch's kernels.
     """
-    if subject.reference is None or subject.gradient == "approximate":
+    if subject.reference is None or not subject.derivative:
         return
     infinite = {name: functools.partial(torch.full_like, fill_value=x) for name, x in BOUNDLESS.items()}
     mixed = {f"one {name}": functools.partial(_with_one, number=x) for name, x in BOUNDLESS.items()}

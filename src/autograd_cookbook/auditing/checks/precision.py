@@ -164,12 +164,14 @@ def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype
 def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Finding]:
     """Numbers up to 20, whose exponentials overflow, and rows of 3000, whose sums stop growing in low precision.
 
+    In float32, numbers up to 120, whose exponentials overflow, and numbers that are large beside their differences.
+
     Of numbers above 256, whose squares no float16 holds, only the backward is judged: it must not overflow where
     forward does not.
     """
     if not subject.custom:
         return
-    changes = LARGE | SMALL if dtype is torch.float32 else LARGE
+    changes = WIDE | LARGE if dtype is torch.float32 else LARGE
     variants = [("the sample" + label, subject.copies(), change) for label, change in changes.items()]
     variants += [
         (f"3000 as {where}{label}", values, change)
@@ -211,7 +213,12 @@ def _above_256(tensor: Tensor) -> Tensor:
 
 
 LONG: dict[str, Callable[[Tensor], Tensor]] = {"": torch.clone, " and positive numbers": torch.abs}
-SMALL = {" and numbers below 2e-8": _up_to(2e-8)}
+# What float32 holds, and formulas for smaller numbers do not: an exponential, the square of a mean.
+WIDE = {
+    " and 10000 added": lambda tensor: tensor + 1e4,
+    " and numbers up to 120": _up_to(120.0),
+    " and numbers below 2e-8": _up_to(2e-8),
+}
 LARGE = LONG | {" and numbers up to 20": _up_to(20.0), " and numbers of 300 to 350": _above_256}
 
 
@@ -240,16 +247,19 @@ def _gross(
         yield finding(
             "error",
             f"in {name}, with {where}, {label} is {what}",
-            f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in float16."
+            f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
+            "float16, and exp(89) in float32."
             if overflows
             else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
-            if "below" in where
+            if "below" in where or "added" in where
             else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
             "its terms, adding one more changes nothing.",
             "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
             if overflows
             else "Use a form without the difference, such as expm1 and log1p."
             if "below" in where
+            else "Subtract first, and square or multiply what is left: (x - x.mean()).square().mean()."
+            if "added" in where
             else "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
         )
         return

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from autograd_cookbook.auditing.checks import check, finding
@@ -14,7 +14,7 @@ from autograd_cookbook.auditing.checks.execution import BUILT_IN
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, known
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, is_differentiable, real, weights_of
+from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, is_differentiable, real, tensors_in, weights_of
 from autograd_cookbook.auditing.variation import Outcome, deviation
 
 # What a failed test of opcheck means, where its message does not say.
@@ -114,7 +114,7 @@ def _at(subject: Subject, where: list[int], base: list[Tensor]) -> Callable[...,
         for s, value in zip(where, values, strict=True):
             tensors[s] = value.clone() if subject.nonleaf else value
         raw = subject.function(*subject.arguments(tensors))
-        outputs = [o for o in tree_leaves(raw) if isinstance(o, Tensor)]
+        outputs = tensors_in(raw)
         return tuple(outputs[i] for i in subject.active)
 
     return inner
@@ -192,16 +192,17 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     for number, batched in enumerate(variants):
         if any(dim and subject.base[s].dim() < 1 for s, dim in batched.items()):
             continue
-        looped = []
+        looped, inputs = [], []
         for f in factors:
             values = subject.copies()
             for s in batched:
                 values[s] = values[s] * f
-            looped.append(_expected(subject, where, values))
+            each = subject.valid(values)
+            inputs.append(each)
+            looped.append(_expected(subject, where, each))
         expected = [torch.stack(column) for column in zip(*looped, strict=True)]
         stacked = [
-            torch.stack([subject.base[s] * f for f in factors], batched[s]) if s in batched else subject.base[s]
-            for s in where
+            torch.stack([each[s] for each in inputs], batched[s]) if s in batched else subject.base[s] for s in where
         ]
         in_dims = tuple(batched.get(s) for s in where)
         mapped = None

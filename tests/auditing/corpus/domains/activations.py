@@ -1,6 +1,7 @@
 """Activations."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -635,3 +636,9 @@ class _LeakyOverwrites(Function):
 def leaky_on_a_copy(x):
     """Overwrites a copy in place with mark_dirty and saves the output, whose sign tells the branch."""
     return _LeakyOverwrites.apply(x.clone(), 0.1)
+
+
+@right(inputs=lambda: (leaf(4), SimpleNamespace(scale=torch.tensor(2.0, dtype=torch.float64))))
+def activation_with_settings(x, settings):
+    """Takes a namespace, and returns one."""
+    return SimpleNamespace(values=torch.tanh(settings.scale * x), settings=settings)

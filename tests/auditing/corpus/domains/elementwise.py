@@ -567,6 +567,40 @@ class ScaledErf(Function):
         return g * 2 / math.sqrt(math.pi) * torch.exp(-z * z) / x.divisor
 
 
+@broken("linear_in_grad_output", inputs=lambda: (leaf(5),))
+class SineSwallowsNaN(Function):
+    """Replaces NaN in what it is handed, so that a diverged loss has a healthy gradient."""
+
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.nan_to_num(g) * x.cos()
+
+
+@broken("independent_calls", inputs=lambda: (leaf(4), 2.0))
+class FrequencyOnTheClass(Function):
+    """Keeps a number on the class, where a call with another number overwrites it."""
+
+    @staticmethod
+    def forward(ctx, x, frequency):
+        FrequencyOnTheClass.frequency = frequency
+        ctx.save_for_backward(x)
+        return torch.sin(frequency * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * FrequencyOnTheClass.frequency * torch.cos(FrequencyOnTheClass.frequency * x), None
+
+
 # --- right ---
 
 
@@ -812,3 +846,57 @@ class LogOfOneMinusExp(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * x.exp() / x.expm1()
+
+
+@right(inputs=lambda: (leaf(5),))
+class SineGuardsItself(Function):
+    """Replaces NaN in its own factor alone."""
+
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * torch.nan_to_num(x.cos())
+
+
+@right(inputs=lambda: (leaf(4), 2.0))
+class FrequencyOnCtx(Function):
+    """Keeps a number on ctx, one for each call."""
+
+    @staticmethod
+    def forward(ctx, x, frequency):
+        ctx.frequency = frequency
+        ctx.save_for_backward(x)
+        return torch.sin(frequency * x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * ctx.frequency * torch.cos(ctx.frequency * x), None
+
+
+@right(inputs=lambda: (leaf(4, 5),))
+class SineOfContiguous(Function):
+    """Refuses other layouts with an error that says so."""
+
+    @staticmethod
+    def forward(x):
+        if not x.is_contiguous():
+            raise ValueError("x must be contiguous")
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.cos()

@@ -436,3 +436,21 @@ class PinholeProject(Function):
             grad_depth = torch.where(visible, -focal * along / depth, 0)
             grad_points = torch.cat([focal * g / depth, grad_depth], 1)
         return grad_points, along.sum() if ctx.needs_input_grad[1] else None
+
+
+@right(inputs=lambda: (leaf(5, 3),))
+class HeightOverPlane(Function):
+    """Reads three coordinates by name, and would not notice a fourth; its gradient has three."""
+
+    @staticmethod
+    def forward(points):
+        return points[:, 0] * points[:, 1] + points[:, 2] ** 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y, z = ctx.saved_tensors[0].unbind(1)[:3]
+        return g[:, None] * torch.stack([y, x, 2 * z], 1)

@@ -143,6 +143,26 @@ class MeanOverTokens(Function):
         return grad, None
 
 
+@broken("special_points", inputs=lambda: (leaf(8, 3), torch.tensor([5, 1, 7, 2])))
+class RowsReadOnce(Function):
+    """Writes the gradient of each row that was read, though a row may be read twice; the sample reads none twice."""
+
+    @staticmethod
+    def forward(table, index):
+        return table[index]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.shape = inputs[0].shape
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        zeros = g.new_zeros(ctx.shape)
+        return zeros.index_copy(0, index, g), None
+
+
 # --- right ---
 
 
@@ -285,3 +305,60 @@ class PoolWordPieces(Function):
         (word,) = ctx.saved_tensors
         share = g / PoolWordPieces._counts(word, ctx.words, g).clamp(min=1).unsqueeze(1)
         return torch.where((word >= 0).unsqueeze(1), share[word.clamp(min=0)], 0), None, None
+
+
+@right(inputs=lambda: (leaf(10, 4), torch.randint(0, 10, (3, 5))))
+class RowsWithoutColumns(Function):
+    """Asks reshape for the number of rows, which cannot be told for rows without columns: no table has those."""
+
+    @staticmethod
+    def forward(table, index):
+        return table[index]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.rows = inputs[0].shape[0]
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        zeros = g.new_zeros(ctx.rows, g.shape[-1])
+        return zeros.index_add(0, index.reshape(-1), g.reshape(-1, g.shape[-1])), None
+
+
+@right(inputs=lambda: (leaf(8, 3), torch.tensor([5, 1, 7, 2])))
+class RowsReadOften(Function):
+    """Adds the gradients of a row that is read more than once."""
+
+    @staticmethod
+    def forward(table, index):
+        return table[index]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.shape = inputs[0].shape
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        zeros = g.new_zeros(ctx.shape)
+        return zeros.index_add(0, index, g), None
+
+
+@right(inputs=lambda: (leaf(5, 3), torch.tensor([3, 0, 4, 1, 2])))
+class RowsInAnotherOrder(Function):
+    """Takes a permutation, whose inverse the backward needs: no index may occur twice."""
+
+    @staticmethod
+    def forward(x, order):
+        return x[order]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        return g[ctx.saved_tensors[0].argsort()], None

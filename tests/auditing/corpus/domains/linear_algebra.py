@@ -8,7 +8,7 @@ from docs.pitfalls.programs import broken, right
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from tests.auditing.corpus.shared import FULL, between, leaf, only
+from tests.auditing.corpus.shared import FULL, between, covariance, leaf, only
 
 # --- broken ---
 
@@ -31,6 +31,24 @@ class LogDetWithoutTranspose(Function):
     def backward(ctx, g):
         (a,) = ctx.saved_tensors
         return g[..., None, None] * torch.linalg.inv(a)
+
+
+@broken("first_order", inputs=lambda: (covariance(4),))
+class LogDeterminantOfFactor(Function):
+    """The gradient of half the log-determinant, along symmetric matrices as well."""
+
+    @staticmethod
+    def forward(matrix):
+        return 2 * torch.linalg.cholesky(matrix).diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (matrix,) = ctx.saved_tensors
+        return g[..., None, None] * torch.linalg.inv(matrix).mT / 2
 
 
 # --- right ---
@@ -232,3 +250,65 @@ class DiscreteLyapunov(Function):
         adjoint = DiscreteLyapunov._solve(a.t(), g)
         grad_a = adjoint @ a @ x.t() + adjoint.t() @ a @ x if ctx.needs_input_grad[0] else None
         return grad_a, adjoint
+
+
+@right(inputs=lambda: (covariance(4),))
+class LogDeterminantOfCovariance(Function):
+    """Reads the lower triangle alone; its gradient is that among symmetric matrices, spread over both."""
+
+    @staticmethod
+    def forward(matrix):
+        return 2 * torch.linalg.cholesky(matrix).diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (matrix,) = ctx.saved_tensors
+        return g[..., None, None] * torch.linalg.inv(matrix).mT
+
+
+@right(inputs=lambda: (torch.linalg.qr(torch.randn(3, 3, dtype=torch.float64))[0].requires_grad_(), leaf(5, 3)))
+class RotatedPoints(Function):
+    """Refuses what is no rotation, so that no entry of the matrix can be moved alone."""
+
+    @staticmethod
+    def forward(rotation, points):
+        if not torch.allclose(rotation @ rotation.mT, torch.eye(3).to(rotation), atol=1e-4):
+            raise ValueError("the matrix is no rotation")
+        return points @ rotation.mT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        rotation, points = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        return g.mT @ points if needs[0] else None, g @ rotation if needs[1] else None
+
+
+@right(
+    inputs=lambda: (torch.eye(3, dtype=torch.float64).mul(2).requires_grad_(),),
+    domain=lambda matrix: ((matrix + matrix.mT) / 2,),
+)
+class SquareOfSymmetric(Function):
+    """The sum of squares of the lower triangle's square, whose symmetry cannot be seen in a diagonal sample."""
+
+    @staticmethod
+    def forward(matrix):
+        lower = matrix.tril()
+        symmetric = lower + lower.tril(-1).mT
+        return symmetric @ symmetric
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (matrix,) = ctx.saved_tensors
+        return g @ matrix.mT + matrix.mT @ g

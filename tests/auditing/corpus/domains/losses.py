@@ -224,6 +224,25 @@ class FusedCrossEntropy(Function):
         return probs, None
 
 
+@broken("sizes", inputs=lambda: (leaf(6, 5), torch.randint(0, 5, (6,))))
+class LabelsOfOneBatchSize(Function):
+    """Cross-entropy whose backward divides by the batch size that it was written for."""
+
+    @staticmethod
+    def forward(logits, labels):
+        return -torch.log_softmax(logits, 1).gather(1, labels[:, None]).mean()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, labels = ctx.saved_tensors
+        delta = torch.softmax(logits, 1) - F.one_hot(labels, logits.shape[1]).to(logits)
+        return g * delta / 6, None
+
+
 # --- right ---
 
 
@@ -368,3 +387,43 @@ class SmoothedCrossEntropy(Function):
         aim = F.one_hot(target.clamp(min=0), logits.shape[1]) * (1 - ctx.smoothing) + ctx.smoothing / logits.shape[1]
         pull = (wide(logits).softmax(-1) - aim.to(wide(logits).dtype)) * (g / valid.sum().clamp(min=1))
         return torch.where(valid.unsqueeze(1), pull, 0).to(logits.dtype), None, None
+
+
+@right(inputs=lambda: (leaf(6, 5), torch.randint(0, 5, (6,))))
+class LabelsFollowLogits(Function):
+    """Cross-entropy that picks by gather, which would take fewer labels than rows; the backward is for as many."""
+
+    @staticmethod
+    def forward(logits, labels):
+        return -torch.log_softmax(logits, 1).gather(1, labels[:, None]).mean()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        logits, labels = ctx.saved_tensors
+        delta = torch.softmax(logits, 1) - F.one_hot(labels, logits.shape[1]).to(logits)
+        return g * delta / len(labels), None
+
+
+@right(inputs=lambda: (torch.randn(3, 5).double().softmax(-1).requires_grad_(), between(0.1, 1, 3, 5)))
+class DivergenceOfProbabilities(Function):
+    """Refuses a first argument that is not positive or does not add up to one."""
+
+    @staticmethod
+    def forward(p, q):
+        if (p <= 0).any() or not torch.allclose(p.sum(-1), torch.ones(()).to(p), atol=1e-2):
+            raise ValueError("the numbers must be positive and add up to one")
+        return (p * (p.log() - q.log())).sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        p, q = ctx.saved_tensors
+        g = g[..., None]
+        return g * (p.log() - q.log() + 1), -g * p / q

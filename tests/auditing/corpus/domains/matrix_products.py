@@ -454,6 +454,26 @@ class SoftmaxWithPositionBias(Function):
         return grad, grad
 
 
+@broken(
+    "first_order",
+    inputs=lambda: (torch.ones(4, 4).double().triu().to_sparse(), leaf(4, 3)),
+)
+class SparseNotTransposed(Function):
+    """The backward multiplies with the sparse factor and not with its transpose."""
+
+    @staticmethod
+    def forward(matrix, x):
+        return torch.sparse.mm(matrix, x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, torch.sparse.mm(ctx.saved_tensors[0], g)
+
+
 # --- right ---
 
 
@@ -582,3 +602,20 @@ class LinearBiasOrNot(Function):
         grad_x = g @ weight if ctx.needs_input_grad[0] else None
         grad_weight = g.T @ x if ctx.needs_input_grad[1] else None
         return grad_x, grad_weight, (g.sum(0) if ctx.needs_input_grad[2] else None)
+
+
+@right(inputs=lambda: (torch.ones(4, 4).double().triu().to_sparse(), leaf(4, 3)))
+class SparseTimesDense(Function):
+    """The sparse factor needs no gradient, and has neither strides nor other sizes."""
+
+    @staticmethod
+    def forward(matrix, x):
+        return torch.sparse.mm(matrix, x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, torch.sparse.mm(ctx.saved_tensors[0].t(), g)

@@ -238,6 +238,24 @@ class NumpyLogSoftmax(Function):
         return g - logp.exp() * g.sum(-1, keepdim=True)
 
 
+@broken("float32", inputs=lambda: (leaf(3, 16),))
+class VarianceByMeanOfSquares(Function):
+    """The mean of squares minus the square of the mean, which cancels where the mean is large."""
+
+    @staticmethod
+    def forward(x):
+        return (x * x).mean(-1) - x.mean(-1) ** 2
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g[..., None] * 2 * (x - x.mean(-1, keepdim=True)) / x.shape[-1]
+
+
 # --- right ---
 
 
@@ -402,3 +420,21 @@ class SumOver(Function):
     @staticmethod
     def backward(ctx, g):
         return g.reshape(ctx.kept).expand(ctx.shape), None
+
+
+@right(inputs=lambda: (leaf(3, 16),))
+class VarianceByDeviations(Function):
+    """Takes the mean off before it squares."""
+
+    @staticmethod
+    def forward(x):
+        return (x - x.mean(-1, keepdim=True)).square().mean(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g[..., None] * 2 * (x - x.mean(-1, keepdim=True)) / x.shape[-1]

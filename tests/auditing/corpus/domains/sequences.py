@@ -337,3 +337,25 @@ class PackSequences(Function):
     @staticmethod
     def backward(ctx, g, _):
         return g.split(ctx.lengths)
+
+
+@right(inputs=lambda: (leaf(9, 4), torch.tensor([0, 2, 2, 5, 9])))
+class SegmentSums(Function):
+    """Sums between offsets, which must be sorted and end with the number of rows."""
+
+    @staticmethod
+    def forward(x, offsets):
+        lengths = offsets.diff()
+        if offsets[-1] != len(x) or (lengths < 0).any():
+            raise ValueError("the offsets must be sorted and end with the number of rows")
+        segment = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+        return x.new_zeros(len(lengths), x.shape[1]).index_add(0, segment, x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, g):
+        (offsets,) = ctx.saved_tensors
+        return torch.repeat_interleave(g, offsets.diff(), 0), None

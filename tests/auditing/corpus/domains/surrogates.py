@@ -139,7 +139,41 @@ class TwoBitWeights(Function):
         return g * ((x / TwoBitWeights.STEP).abs() <= 1)
 
 
+@broken("grad_output_unchanged", inputs=lambda: (leaf(4, 3), 0.7), gradient="custom")
+class ClipsGradientInPlace(Function):
+    """Clips the gradient that it was handed, so that other consumers get the clipped one."""
+
+    @staticmethod
+    def forward(x, limit):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.limit = inputs[1]
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clamp_(-ctx.limit, ctx.limit), None
+
+
 # --- right ---
+
+
+@right(inputs=lambda: (leaf(4, 3), 0.7), gradient="custom")
+class ClippedGradient(Function):
+    """The identity with a clipped gradient, which is the derivative of nothing and not linear in grad_output."""
+
+    @staticmethod
+    def forward(x, limit):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.limit = inputs[1]
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clamp(-ctx.limit, ctx.limit), None
 
 
 @right(inputs=lambda: ((3 * leaf(4, 2, grad=False)).requires_grad_(),), surrogate=lambda x: x.clone())

@@ -1,0 +1,134 @@
+"""Where a function may be asked: sets that its arguments visibly belong to, and how to get back into them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+UNLIKELY = math.log(100)  # against an order that is there by chance
+STEPS = 25  # of Newton's iteration, from far away
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A set of tensors: which belong to it, and a differentiable way into it that leaves those where they are."""
+
+    name: str
+    holds: Callable[[Tensor], bool]
+    project: Callable[[Tensor], Tensor]
+
+
+def _tolerance(tensor: Tensor) -> float:
+    return 20 * torch.finfo(tensor.dtype).eps if tensor.dtype.is_floating_point or tensor.is_complex() else 0.0
+
+
+def _square(tensor: Tensor) -> bool:
+    return tensor.dim() > 1 and tensor.shape[-1] == tensor.shape[-2] > 1
+
+
+def _symmetric(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or not _square(tensor) or bool((tensor == tensor.reshape(-1)[:1]).all()):
+        return False
+    diagonal = torch.equal(tensor, torch.diag_embed(tensor.diagonal(dim1=-2, dim2=-1)))
+    return not diagonal and torch.allclose(tensor, tensor.mT, rtol=_tolerance(tensor), atol=0)
+
+
+def _symmetrized(tensor: Tensor) -> Tensor:
+    return (tensor + tensor.mT) / 2
+
+
+def _positive_definite(tensor: Tensor) -> bool:
+    return _symmetric(tensor) and float(torch.linalg.eigvalsh(tensor.double()).min()) > 0
+
+
+def _kept_definite(tensor: Tensor) -> Tensor:
+    symmetric = _symmetrized(tensor)
+    if float(torch.linalg.eigvalsh(symmetric.detach()).min()) <= 0:
+        raise ValueError("the matrix is not positive definite any more")
+    return symmetric
+
+
+def _orthonormal(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or tensor.dim() < 2 or not 1 < tensor.shape[-1] <= tensor.shape[-2]:
+        return False
+    identity = torch.eye(tensor.shape[-1], dtype=tensor.dtype, device=tensor.device)
+    gram = tensor.mT @ tensor
+    return torch.allclose(gram, identity.expand_as(gram), atol=_tolerance(tensor)) and not bool(
+        ((tensor == 0) | (tensor == 1)).all()
+    )
+
+
+def _orthonormalized(tensor: Tensor) -> Tensor:
+    """The nearest orthonormal columns, by an iteration that is smooth where a singular value decomposition is not."""
+    columns = tensor.shape[-1]
+    result = tensor * (columns**0.5 / torch.linalg.matrix_norm(tensor, keepdim=True))
+    for _ in range(STEPS):
+        gram = result.mT @ result
+        result = 1.5 * result - 0.5 * result @ gram
+    return result
+
+
+def _normed(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or not tensor.dim() or tensor.shape[-1] < 2 or tensor.numel() < 3:
+        return False
+    norms = torch.linalg.vector_norm(tensor, dim=-1)
+    return torch.allclose(norms, torch.ones_like(norms), rtol=_tolerance(tensor), atol=0) and not _one_hot(tensor)
+
+
+def _normalized(tensor: Tensor) -> Tensor:
+    return tensor / torch.linalg.vector_norm(tensor, dim=-1, keepdim=True)
+
+
+def _probability(tensor: Tensor) -> bool:
+    if not tensor.is_floating_point() or not tensor.dim() or tensor.shape[-1] < 2 or bool((tensor < 0).any()):
+        return False
+    sums = tensor.sum(-1)
+    return torch.allclose(sums, torch.ones_like(sums), rtol=_tolerance(tensor), atol=0) and not _one_hot(tensor)
+
+
+def _distributed(tensor: Tensor) -> Tensor:
+    return tensor.abs() / tensor.abs().sum(-1, keepdim=True)
+
+
+def _one_hot(tensor: Tensor) -> bool:
+    if not tensor.dim() or tensor.shape[-1] < 2 or tensor.is_complex() or tensor.dtype is torch.bool:
+        return False
+    return bool(((tensor == 0) | (tensor == 1)).all() & (tensor.sum(-1) == 1).all())
+
+
+def _chosen(tensor: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(tensor.argmax(-1), tensor.shape[-1]).to(tensor)
+
+
+def _sorted(tensor: Tensor) -> bool:
+    if not tensor.dim() or tensor.is_complex() or tensor.dtype is torch.bool or tensor.shape[-1] < 2:
+        return False
+    rows = tensor.numel() // tensor.shape[-1]
+    unlikely = rows * math.lgamma(tensor.shape[-1] + 1)
+    steps = tensor.diff(dim=-1)
+    strictly = bool((steps > 0).any()) if not tensor.is_floating_point() else bool((steps > 0).all())
+    return tensor.numel() > 0 and unlikely > UNLIKELY and strictly and bool((steps >= 0).all())
+
+
+def _in_order(tensor: Tensor) -> Tensor:
+    return tensor.sort(-1).values
+
+
+DOMAINS = (
+    Domain("positive definite", _positive_definite, _kept_definite),
+    Domain("symmetric", _symmetric, _symmetrized),
+    Domain("orthonormal", _orthonormal, _orthonormalized),
+    Domain("a probability distribution", _probability, _distributed),
+    Domain("of unit length", _normed, _normalized),
+    Domain("sorted", _sorted, _in_order),
+)
+FROZEN = (Domain("one-hot", _one_hot, _chosen), *DOMAINS)  # no way into it can be differentiated
+
+
+def recognized(tensor: Tensor, leaf: bool) -> Domain | None:
+    """The set that a tensor of the sample visibly belongs to; None for numbers of any kind."""
+    if not tensor.numel() or not tensor.isfinite().all():
+        return None
+    return next((d for d in (DOMAINS if leaf else FROZEN) if d.holds(tensor)), None)

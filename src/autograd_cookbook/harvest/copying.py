@@ -1,0 +1,71 @@
+"""Copies of the arguments of a call, in which what was one tensor or one memory stays one."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+LIMIT = 2**25  # bytes of one call; more is not copied
+PLAIN = Tensor, nn.Parameter, nn.Buffer
+
+
+class UncopyableError(Exception):
+    """The arguments cannot be copied; the message says why."""
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    """The tensors in nested arguments, with those of modules and of the attributes of plain objects."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, nn.Module):
+        yield from value.parameters()
+        yield from value.buffers()
+    elif depth > 4:
+        return
+    elif isinstance(value, dict):
+        for child in value.values():
+            yield from tensors_in(child, depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for child in value:
+            yield from tensors_in(child, depth + 1)
+    elif not callable(value) and isinstance(attributes := getattr(value, "__dict__", None), dict):
+        for child in list(attributes.values()):
+            yield from tensors_in(child, depth + 1)
+
+
+def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
+    """A copy of the arguments, detached from the graph they were in, and its size in bytes.
+
+    Raises:
+        UncopyableError: if there is something that cannot be copied, or it is too large.
+    """
+    tensors = {id(t): t for t in tensors_in(args)}
+    storages: dict[int, int] = {}
+    for tensor in tensors.values():
+        if type(tensor) not in PLAIN or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+            raise UncopyableError(f"it was called with a {_kind(tensor)}, which stands for other tensors")
+        if tensor.layout is torch.strided:
+            storage = tensor.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
+        else:
+            storages[id(tensor)] = tensor.numel() * tensor.element_size()
+    if (size := sum(storages.values())) > LIMIT:
+        raise UncopyableError(f"its smallest call takes {size / 2**20:.0f} MiB; at most {LIMIT // 2**20} are recorded")
+    memo: dict[int, Any] = {}
+    try:
+        with torch.inference_mode(False), torch.no_grad():
+            for key, tensor in tensors.items():
+                # What is detached has the memory of the tensor, as views of it have: deepcopy copies each memory once.
+                twin = copy.deepcopy(tensor.detach(), memo)
+                memo[key] = nn.Parameter(twin) if isinstance(tensor, nn.Parameter) else twin
+                memo[key].requires_grad_(tensor.requires_grad)
+            return copy.deepcopy(args, memo), size
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise UncopyableError(f"its arguments cannot be copied: {type(error).__name__}: {reason}"[:300]) from None
+
+
+def _kind(tensor: Tensor) -> str:
+    return "tensor under a torch.func transform" if type(tensor) in PLAIN else type(tensor).__name__

@@ -1,0 +1,137 @@
+"""Audits side by side, each in a process of its own: one that crashes or hangs costs itself alone."""
+
+import contextlib
+import faulthandler
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from autograd_cookbook.auditing.runner import CAN_FORK
+from autograd_cookbook.harvest.judging import Task, Verdict, judge
+from autograd_cookbook.harvest.settings import BUDGET
+
+LONGEST = 120.0  # seconds for one
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class _Running:
+    task: int
+    process: Any
+    connection: Connection
+    until: float
+
+
+def judged(tasks: Sequence[Task], jobs: int, budget: float = BUDGET, progress: Progress | None = None) -> list[Verdict]:
+    """The verdict on each task, in the order of the tasks, however many run at a time.
+
+    What the budget does not suffice for, and what Ctrl-C cuts off, is listed so.
+    """
+    verdicts: list[Verdict | None] = [None] * len(tasks)
+    stream = _forked if CAN_FORK and not torch.cuda.is_initialized() else _here
+    late = f"the budget of {budget:g} s was spent before its turn"
+    done = 0
+    try:
+        with contextlib.closing(stream(tasks, max(1, jobs), time.monotonic() + budget)) as finished:
+            for number, verdict in finished:
+                verdicts[number] = verdict
+                done += 1
+                if progress:
+                    progress(tasks[number].name, done, len(tasks))
+    except KeyboardInterrupt:
+        late = "interrupted"
+    return [v or Verdict(reason=late) for v in verdicts]
+
+
+def _here(tasks: Sequence[Task], _: int, end: float) -> Generator[tuple[int, Verdict]]:
+    """One after the other in this process, where no other can be had or the tensors are on a device."""
+    for number, task in enumerate(tasks):
+        if time.monotonic() > end:
+            return
+        try:
+            yield number, judge(task)
+        except Exception as error:
+            yield number, Verdict(reason=f"the audit failed: {type(error).__name__}: {error}")
+
+
+def _forked(tasks: Sequence[Task], jobs: int, end: float) -> Generator[tuple[int, Verdict]]:
+    context = multiprocessing.get_context("fork")
+    pending = list(enumerate(tasks))
+    running: list[_Running] = []
+    try:
+        while pending or running:
+            now = time.monotonic()
+            while pending and len(running) < jobs and now < end:
+                number, task = pending.pop(0)
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(task, theirs), daemon=False)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # newer Pythons warn of threads
+                    process.start()
+                theirs.close()
+                running.append(_Running(number, process, ours, now + LONGEST))
+            if now >= end:
+                pending = []
+            ready = wait([r.connection for r in running], timeout=0.2)
+            for each in list(running):
+                if each.connection in ready:
+                    yield each.task, _received(each)
+                elif time.monotonic() > each.until:
+                    yield each.task, Verdict(reason=f"its audit was not done after {LONGEST:g} s")
+                elif time.monotonic() < end:
+                    continue
+                _end(each)
+                running.remove(each)
+    finally:
+        for each in running:
+            _end(each)
+
+
+def _received(each: _Running) -> Verdict:
+    try:
+        return each.connection.recv()
+    except (EOFError, OSError):
+        each.process.join()
+        code = each.process.exitcode
+        how = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
+        return Verdict(reason=f"the process of its audit died ({how})")
+
+
+def _end(each: _Running) -> None:
+    """End the process with all that it has started."""
+    if each.process.is_alive():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(each.process.pid, signal.SIGKILL)
+        each.process.kill()
+    each.process.join()
+    each.connection.close()
+
+
+def _child(task: Task, connection: Connection) -> None:
+    """The life of a forked process: a group of its own, no threads and no output."""
+    os.setpgid(0, 0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (pytest has put others there)
+    faulthandler.disable()
+    torch.set_num_threads(1)  # the threads of the parent are not here
+    gc.freeze()
+    try:
+        verdict = judge(task)
+    except BaseException as error:
+        verdict = Verdict(reason=f"the audit failed: {type(error).__name__}: {error}")
+    connection.send(verdict)
+    connection.close()
+    os._exit(0)

@@ -1,0 +1,218 @@
+"""``pytest --audit-functions``: records while the tests run, audits when they are done.
+
+With pytest-xdist the workers record. When all of them are done, each function is audited by the first worker that
+called it, with the calls that any worker recorded and could hand over.
+"""
+
+import json
+import os
+import pickle
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autograd_cookbook.cli import UsageError
+from autograd_cookbook.harvest.harvesting import audited, available_jobs, finished
+from autograd_cookbook.harvest.options import OptionsError, options_of
+from autograd_cookbook.harvest.recording import Call, Recorded, Recorder
+from autograd_cookbook.harvest.results import Harvest, read_baseline
+from autograd_cookbook.harvest.settings import Settings, settings_from
+from autograd_cookbook.harvest.terminal import lines_of
+
+PATIENCE = 600.0  # seconds that a worker waits for the others to finish their tests
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """What the options of this run say."""
+    try:
+        settings = settings_from(
+            config.option.audit_functions,
+            config.option.audit_budget,
+            config.option.audit_jobs,
+            config.option.audit_report,
+            config.option.audit_baseline,
+            config.option.audit_update_baseline,
+        )
+        if settings.baseline and not settings.update_baseline:
+            read_baseline(settings.baseline)
+    except (UsageError, ValueError) as error:
+        raise pytest.UsageError(f"--audit-functions: {error}") from None
+    return settings
+
+
+class Harvester:
+    """The plugin of a run without workers, and what a worker and the controller share."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.settings = config, settings_of(config)
+        try:
+            self.options = options_of(config.rootpath)
+        except OptionsError as error:
+            raise pytest.UsageError(str(error)) from None
+        self.harvest: Harvest | None = None
+        self.recorder = Recorder(self.settings.pattern)
+        self.recorder.__enter__()
+
+    def audit(self, recorded: Iterable[Recorded], jobs: int | None, budget: float) -> Harvest:
+        """Audit, with progress on the terminal."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+
+        def progress(name: str, done: int, total: int) -> None:
+            if reporter and reporter.isatty and reporter.verbosity >= 0:
+                reporter.rewrite(f"audited {done} of {total} calls: {name}"[:100], erase=True)
+
+        if reporter and reporter.verbosity >= 0:
+            reporter.ensure_newline()
+        return audited(recorded, self.options, jobs=jobs, budget=budget, progress=progress)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Audit, and let the run fail if it would succeed otherwise."""
+        self.recorder.__exit__()
+        self.conclude(session, self.audit(self.recorder.functions.values(), self.settings.jobs, self.settings.budget))
+
+    def conclude(self, session: pytest.Session, harvest: Harvest) -> None:
+        """Write the reports, and decide."""
+        finished(harvest, self.options, self.settings)
+        self.harvest = harvest
+        if not harvest.ok and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the report."""
+        if self.harvest is not None:
+            terminalreporter.section("audit of custom functions")
+            for line in lines_of(self.harvest):
+                terminalreporter.write_line(line)
+
+    def pytest_unconfigure(self) -> None:
+        """Stop recording, if the session never came to its end."""
+        self.recorder.__exit__()
+
+
+class Worker(Harvester):
+    """In a worker of pytest-xdist."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        super().__init__(config)
+        given = config.workerinput  # type: ignore[attr-defined]
+        self.folder, self.name, self.count = Path(given["audit_folder"]), given["workerid"], given["workercount"]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Tell the others what was recorded, and audit this worker's share."""
+        self.recorder.__exit__()
+        self._publish()
+        self._wait()
+        share = self._share()
+        jobs = max(1, (self.settings.jobs or available_jobs()) // self.count)
+        harvest = self.audit(share, jobs, self.settings.budget)
+        _write(self.folder / f"{self.name}.results", json.dumps(harvest.to_dict()).encode())
+
+    def _publish(self) -> None:
+        """What was recorded, as far as another process can read it: each call by itself."""
+        published = {}
+        for entry in self.recorder.functions.values():
+            kept = {key: _pickled(call) for key, call in entry.kept.items()}
+            published[entry.place] = entry.calls, {key: pickled for key, pickled in kept.items() if pickled}
+        _write(self.folder / f"{self.name}.calls", pickle.dumps(published))
+
+    def _wait(self) -> None:
+        end = time.monotonic() + PATIENCE
+        while len([*self.folder.glob("*.calls"), *self.folder.glob("*.down")]) < self.count and time.monotonic() < end:
+            time.sleep(0.05)
+
+    def _share(self) -> list[Recorded]:
+        """The functions that no worker with a smaller number has, with what all of them recorded."""
+        others = {
+            path.stem: pickle.loads(path.read_bytes())
+            for path in sorted(self.folder.glob("*.calls"))
+            if path.stem != self.name
+        }
+        share = []
+        for entry in self.recorder.functions.values():
+            having = {name: known[entry.place] for name, known in others.items() if entry.place in known}
+            if any(_number(name) < _number(self.name) for name in having):
+                continue
+            for name in sorted(having, key=_number):
+                calls, kept = having[name]
+                entry.calls += calls
+                for key, pickled in kept.items():
+                    call = _unpickled(pickled)
+                    if call and (key not in entry.kept or call.rank < entry.kept[key].rank):
+                        entry.kept[key] = call
+            share.append(entry)
+        return share
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The controller prints."""
+
+
+class Controller(Harvester):
+    """In the process that distributes the tests: nothing is recorded here."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        super().__init__(config)
+        self.folder = Path(tempfile.mkdtemp(prefix="audit-functions-"))
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker where to meet the others."""
+        node.workerinput["audit_folder"] = str(self.folder)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """The others need not wait for a worker that is gone."""
+        if not (self.folder / f"{node.gateway.id}.calls").exists():
+            _write(self.folder / f"{node.gateway.id}.down", b"")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Put together what the workers found."""
+        parts = [Harvest.from_dict(json.loads(p.read_bytes())) for p in sorted(self.folder.glob("*.results"))]
+        whole = self.audit((), 1, 1.0)
+        whole.functions = sorted((f for part in parts for f in part.functions), key=lambda f: (f.name, f.file, f.line))
+        whole.problems = list(dict.fromkeys(p for part in parts for p in part.problems))
+        self.conclude(session, whole)
+
+    def pytest_unconfigure(self) -> None:
+        """Leave nothing behind."""
+        super().pytest_unconfigure()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def harvester_for(config: pytest.Config) -> Harvester:
+    """The plugin for this process."""
+    if hasattr(config, "workerinput"):
+        return Worker(config)
+    return Controller(config) if getattr(config.option, "numprocesses", None) else Harvester(config)
+
+
+def _number(worker: str) -> int:
+    return int("".join(filter(str.isdigit, worker)) or 0)
+
+
+def _pickled(call: Call) -> bytes:
+    try:
+        return pickle.dumps(call)
+    except Exception:  # a class inside of a function, an object that cannot be
+        return b""
+
+
+def _unpickled(pickled: bytes) -> Call | None:
+    try:
+        return pickle.loads(pickled)
+    except Exception:  # it is of a module that this worker has not
+        return None
+
+
+def _write(path: Path, content: bytes) -> None:
+    """All at once, for those that wait for it."""
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_bytes(content)
+    part.replace(path)

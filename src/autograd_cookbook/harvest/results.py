@@ -1,0 +1,126 @@
+"""What a harvest found: for each function its findings, each once for all calls that show it."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+ORDER = {"error": 0, "warning": 1, "info": 2}
+
+
+@dataclass
+class Found:
+    """A finding about a function; ``accepted`` is the reason why it does not count."""
+
+    check: str
+    severity: str
+    summary: str
+    cause: str
+    fix: str
+    url: str
+    program: str = ""
+    accepted: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it makes the harvest fail."""
+        return self.severity != "info" and not self.accepted
+
+
+@dataclass
+class FunctionResult:
+    """One function: where it is, what was recorded, and what the audit says, or the reason why it says nothing."""
+
+    name: str
+    file: str
+    line: int
+    reached: bool = False
+    calls: int = 0
+    audited: int = 0
+    seconds: float = 0.0
+    findings: list[Found] = field(default_factory=list)
+    capabilities: dict[str, str] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    not_audited: str = ""
+
+    def add(self, report: dict[str, Any], programs: dict[str, str]) -> None:
+        """Take in the report on another call."""
+        for each in report["findings"]:
+            same = (f for f in self.findings if (f.check, f.cause) == (each["check"], each["cause"]))
+            if (known := next(same, None)) is None:
+                self.findings.append(Found(**each, program=programs.get(each["check"], "")))
+            elif ORDER[each["severity"]] < ORDER[known.severity]:
+                known.severity, known.summary = each["severity"], each["summary"]
+                known.program = programs.get(each["check"], "")
+        self.findings.sort(key=lambda f: ORDER[f.severity])
+        worst = {"yes": 0, "no": 1, "wrong": 2}
+        for name, verdict in report["capabilities"].items():
+            self.capabilities[name] = max(self.capabilities.get(name, "yes"), verdict, key=worst.__getitem__)
+        self.checks += [c for c in report["checks"] if c not in self.checks]
+        self.notes += [n for n in report["notes"] if n not in self.notes]
+        self.seconds = round(self.seconds + sum(report["seconds"].values()), 3)
+        self.audited += 1
+
+
+@dataclass
+class Harvest:
+    """All functions of a project, and what is wrong with what it says of them."""
+
+    functions: list[FunctionResult]
+    problems: list[str] = field(default_factory=list)
+    torch: str = ""
+    version: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing counts against it."""
+        return not self.problems and not any(f.counts for each in self.functions for f in each.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything in plain lists, dicts, strings and numbers."""
+        return {"ok": self.ok} | asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Harvest":
+        """What :meth:`to_dict` returned."""
+        functions = [
+            FunctionResult(**(each | {"findings": [Found(**f) for f in each["findings"]]}))
+            for each in data["functions"]
+        ]
+        return cls(functions, data["problems"], data["torch"], data["version"])
+
+
+def read_baseline(path: Path) -> set[tuple[str, str, str]]:
+    """Function, check and severity of what a baseline holds.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))["findings"]
+        return {(f["function"], f["check"], f["severity"]) for f in listed}
+    except FileNotFoundError:
+        raise ValueError(f"no baseline {str(path)!r}: write it with the option to update the baseline") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{str(path)!r} is not a baseline: {error!r}") from None
+
+
+def write_baseline(path: Path, functions: Iterable[FunctionResult]) -> None:
+    """Store what counts now, so that later only what is new counts."""
+    listed = [
+        {"function": each.name, "check": f.check, "severity": f.severity}
+        for each in functions
+        for f in each.findings
+        if f.counts
+    ]
+    path.write_text(json.dumps({"findings": listed}, indent=2) + "\n", encoding="utf-8")
+
+
+def accept_baseline(functions: Iterable[FunctionResult], known: set[tuple[str, str, str]]) -> None:
+    """Let what the baseline holds not count."""
+    for each in functions:
+        for f in each.findings:
+            if f.counts and (each.name, f.check, f.severity) in known:
+                f.accepted = "in the baseline"

@@ -1,0 +1,56 @@
+"""The report as SARIF 2.1.0, which code hosts show as annotations."""
+
+from pathlib import Path
+from typing import Any
+
+from autograd_cookbook.auditing.checks import all_checks
+from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+LEVELS = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def sarif_of(harvest: Harvest) -> dict[str, Any]:
+    """One run; its rules are the checks that found something."""
+    found = [(each, f) for each in harvest.functions for f in each.findings]
+    names = list(dict.fromkeys(f.check for _, f in found))
+    driver = {
+        "name": "autograd-cookbook",
+        "version": harvest.version,
+        "rules": [_rule(name) for name in names],
+    }
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(each, f, names.index(f.check)) for each, f in found],
+            }
+        ],
+    }
+
+
+def _rule(name: str) -> dict[str, Any]:
+    check = all_checks()[name]
+    rule: dict[str, Any] = {"id": name, "shortDescription": {"text": check.purpose}}
+    return rule | ({"helpUri": check.url} if "://" in check.url else {})
+
+
+def _result(each: FunctionResult, found: Found, rule: int) -> dict[str, Any]:
+    path = Path(each.file)
+    result: dict[str, Any] = {
+        "ruleId": found.check,
+        "ruleIndex": rule,
+        "level": LEVELS[found.severity],
+        "message": {"text": f"{each.name}: {found.summary}\nCause: {found.cause}\nFix: {found.fix}"},
+        "partialFingerprints": {"function/check": f"{each.name}/{found.check}"},
+    }
+    if not each.file.startswith("<"):
+        uri = path.as_uri() if path.is_absolute() else path.as_posix()
+        region = {"startLine": max(1, each.line)}
+        result["locations"] = [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}]
+    if found.accepted:
+        result["suppressions"] = [{"kind": "external", "justification": found.accepted}]
+    return result

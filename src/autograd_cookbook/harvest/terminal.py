@@ -1,0 +1,85 @@
+"""The report on a terminal."""
+
+import textwrap
+from collections.abc import Iterator
+
+from autograd_cookbook.auditing.report import MARKS
+from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
+
+WIDTH = 110
+
+
+def lines_of(harvest: Harvest) -> Iterator[str]:
+    """The report, line by line: what counts first, grouped by function."""
+    audited = [f for f in harvest.functions if f.audited]
+    for each in sorted(audited, key=lambda f: (not any(found.counts for found in f.findings), f.name)):
+        yield from _function(each)
+    if failed := [f for f in harvest.functions if f.reached and not f.audited]:
+        yield "not audited"
+        for each in failed:
+            yield from _wrapped(f"{each.file}:{each.line} {each.name}: ", each.not_audited, 2)
+        yield ""
+    if missed := [f for f in harvest.functions if not f.reached]:
+        yield "not reached: no call of these was seen"
+        yield from (f"  {each.file}:{each.line} {each.name}" for each in missed)
+        yield ""
+    for problem in harvest.problems:
+        yield from _wrapped("✗ ", problem, 0)
+    yield headline(harvest)
+
+
+def headline(harvest: Harvest) -> str:
+    """The verdict in one line."""
+    functions = harvest.functions
+    findings = [f for each in functions for f in each.findings]
+    counts = [(s, sum(f.severity == s and f.counts for f in findings)) for s in ("error", "warning")]
+    found = [f"{n} {s if n == 1 else s + 's'}" for s, n in counts if n]
+    found += [f"{n} accepted"] if (n := sum(bool(f.accepted) and f.severity != "info" for f in findings)) else []
+    found += [f"{n} problem{'s'[: n > 1]} with the configuration"] if (n := len(harvest.problems)) else []
+    audited = sum(bool(f.audited) for f in functions)
+    reached = sum(f.reached for f in functions)
+    return (
+        f"{'ok' if harvest.ok else 'NOT ok'}: {audited} of {len(functions)} "
+        f"custom function{'' if len(functions) == 1 else 's'} audited, {reached} reached"
+        f"{': ' + ', '.join(found) if found else ''} (torch {harvest.torch})"
+    )
+
+
+def _function(each: FunctionResult) -> Iterator[str]:
+    verdict = "NOT ok" if any(f.counts for f in each.findings) else "ok"
+    calls = f"{each.calls} call{'' if each.calls == 1 else 's'}"
+    yield f"{each.file}:{each.line} {each.name}: {verdict} ({each.audited} of {calls} audited in {each.seconds:.1f} s)"
+    quiet = []
+    for found in each.findings:
+        if found.severity == "info" and not found.summary.startswith("looks like a surrogate"):
+            quiet.append(found.check)
+        else:
+            yield from _finding(found)
+    if quiet:
+        yield from _wrapped(f"  {MARKS['info']} info: ", ", ".join(dict.fromkeys(quiet)), 0)
+    for note in each.notes:
+        if not note.startswith("the sample was in"):
+            yield from _wrapped("  note: ", note, 0)
+    yield ""
+
+
+def _finding(found: Found) -> Iterator[str]:
+    yield f"  {MARKS[found.severity]} {found.severity}: {found.check}{' (accepted)' if found.accepted else ''}"
+    if found.accepted:
+        yield from _wrapped("accepted: ", found.accepted, 6)
+        return
+    for label, text in (("", found.summary), ("cause: ", found.cause), ("fix: ", found.fix)):
+        yield from _wrapped(label, text, 6)
+    if "://" in found.url:
+        yield f"      see: {found.url}"
+
+
+def _wrapped(label: str, text: str, indent: int) -> list[str]:
+    return textwrap.wrap(
+        label + text,
+        WIDTH,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + min(len(label), 12)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,129 @@
+"""Custom functions that the tests of the harvest call."""
+
+import os
+import signal
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+
+
+class Double(Function):
+    """Right."""
+
+    @staticmethod
+    def forward(x, flag=None):
+        return 2 * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output, None
+
+
+apply_taken_at_import = Double.apply
+
+
+class Wrong(Double):
+    """Wrong by a factor."""
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, None
+
+
+class Round(Double):
+    """A straight-through estimator."""
+
+    @staticmethod
+    def forward(x, flag=None):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.clone(), None
+
+
+class Dies(Double):
+    """Ends all processes of its audit, which are a group, unless that is the group of the test."""
+
+    home = os.getpgrp()
+
+    @staticmethod
+    def forward(x, flag=None):
+        if os.getpgrp() != Dies.home:
+            os.killpg(0, signal.SIGKILL)
+        return 2 * x
+
+
+class Clock(Double):
+    """Another value at each call."""
+
+    @staticmethod
+    def forward(x, flag=None):
+        return x * (1 + time.perf_counter_ns() % 1000)
+
+
+class InPlace(Function):
+    """Writes to its input."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(3)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 3 * grad_output
+
+
+class WithModule(Function):
+    """Takes a module, its weight and a view of that."""
+
+    @staticmethod
+    def forward(ctx, x, module, weight, view):
+        return x @ module.weight
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, None, None, None
+
+
+@torch.library.custom_op("harvest::scale", mutates_args=())
+def scale(x: Tensor, *, factor: float = 2.0) -> Tensor:
+    return x * factor
+
+
+scale.register_autograd(
+    lambda ctx, grad_output: grad_output * ctx.factor,
+    setup_context=lambda ctx, inputs, keyword_only_inputs, output: setattr(
+        ctx, "factor", keyword_only_inputs["factor"]
+    ),
+)
+
+
+@torch.library.custom_op("harvest::join", mutates_args=())
+def join(tensors: list[Tensor]) -> Tensor:
+    return torch.cat(tensors)
+
+
+join.register_autograd(
+    lambda ctx, grad_output: list(grad_output.split(ctx.sizes)),
+    setup_context=lambda ctx, inputs, output: setattr(ctx, "sizes", [len(t) for t in inputs[0]]),
+)
+
+
+def leaf(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype, requires_grad=True)
+
+
+def identity(x, flag=None):
+    return x.clone()
+
+
+def module():
+    return nn.Linear(3, 3)

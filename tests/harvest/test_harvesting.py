@@ -1,0 +1,204 @@
+"""From recorded calls to findings: side by side, in order, and each function for itself."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from autograd_cookbook.harvest import harvesting, judging, parallel
+from autograd_cookbook.harvest.harvesting import add_unreached, audited
+from autograd_cookbook.harvest.judging import Task, cut_down, judge, looks_like_surrogate
+from autograd_cookbook.harvest.options import FunctionOptions, Options
+from autograd_cookbook.harvest.parallel import judged
+from autograd_cookbook.harvest.programs import program_for
+from autograd_cookbook.harvest.recording import Recorder
+from autograd_cookbook.harvest.results import Harvest, accept_baseline, read_baseline, write_baseline
+from tests.harvest.functions import Clock, Dies, Double, Round, Wrong, leaf
+
+QUICK = {"only": ["first_order"]}
+
+
+def task(cls, **options):
+    return Task(0, cls.__qualname__, cls.apply, (leaf(3, 2),), QUICK | options)
+
+
+def harvested(*classes, said=None, jobs=2):
+    with Recorder() as recorder:
+        for cls in classes:
+            cls.apply(leaf(3, 2))
+    names = {f"tests.harvest.functions.{cls.__name__}": FunctionOptions(dict(QUICK)) for cls in classes}
+    return audited(recorder.functions.values(), Options(names | (said or {})), jobs=jobs)
+
+
+def test_one_that_dies_costs_itself_alone():
+    verdicts = judged([task(Wrong), task(Dies), task(Double)], jobs=2)
+    assert [v.report is not None for v in verdicts] == [True, False, True]
+    assert verdicts[1].reason == "the process of its audit died (SIGKILL)"
+    assert verdicts[0].report["findings"][0]["check"] == "first_order"
+
+
+def test_one_that_hangs_is_ended(monkeypatch):
+    monkeypatch.setattr(parallel, "LONGEST", 1.0)
+    monkeypatch.setattr(parallel, "judge", lambda task: time.sleep(60))
+    start = time.monotonic()
+    (verdict,) = judged([task(Double)], jobs=1)
+    assert verdict.reason == "its audit was not done after 1 s"
+    assert time.monotonic() - start < 30
+
+
+def test_what_the_budget_does_not_suffice_for_is_listed():
+    verdicts = judged([task(Double)] * 3, jobs=1, budget=1e-6)
+    assert {v.reason for v in verdicts} == {"the budget of 1e-06 s was spent before its turn"}
+
+
+def test_ctrl_c_keeps_what_is_done():
+    def interrupt(name, done, total):
+        raise KeyboardInterrupt
+
+    verdicts = judged([task(Double)] * 3, jobs=1, progress=interrupt)
+    assert verdicts[0].report is not None
+    assert [v.reason for v in verdicts[1:]] == ["interrupted"] * 2
+
+
+def test_the_number_of_jobs_does_not_change_the_result():
+    def plain(harvest):
+        return [
+            (f.name, f.file, f.line, f.calls, [(g.check, g.severity, g.cause) for g in f.findings], f.capabilities)
+            for f in harvest.functions
+        ]
+
+    torch.manual_seed(0)
+    one = plain(harvested(Wrong, Double, Round, jobs=1))
+    assert one == plain(harvested(Round, Double, Wrong, jobs=3))
+    assert [name.rpartition(".")[2] for name, *_ in one] == ["Double", "Round", "Wrong"]
+
+
+def test_a_finding_that_several_calls_show_is_listed_once_at_the_line_of_the_class():
+    with Recorder() as recorder:
+        Wrong.apply(leaf(3, 2))
+        Wrong.apply(leaf(3))
+    harvest = audited(
+        recorder.functions.values(), Options({"tests.harvest.functions.Wrong": FunctionOptions(dict(QUICK))}), jobs=2
+    )
+    (function,) = harvest.functions
+    assert function.audited == 2
+    assert [f.check for f in function.findings] == ["first_order"]
+    assert Path(function.file).read_text().splitlines()[function.line - 1] == "class Wrong(Double):"
+    assert not harvest.ok
+
+
+def test_a_surrogate_is_to_be_declared_and_then_is_right():
+    (function,) = harvested(Round).functions
+    assert [(f.severity, f.summary.partition(".")[0]) for f in function.findings] == [
+        ("info", "looks like a surrogate: declare it")
+    ]
+    name = "tests.harvest.functions.Round"
+    said = FunctionOptions(QUICK | {"surrogate": "tests.harvest.functions:identity"})
+    (function,) = harvested(Round, said={name: said}).functions
+    assert function.findings == []
+
+
+def test_what_is_wrong_does_not_look_like_a_surrogate():
+    assert looks_like_surrogate(Round.apply, (leaf(3),))
+    assert not looks_like_surrogate(Wrong.apply, (leaf(3),))
+    assert looks_like_surrogate(Round.apply, (torch.tensor([0.5, 1.5], requires_grad=True),))
+
+
+def test_what_is_not_deterministic_is_not_audited():
+    verdict = judge(Task(0, "Clock", Clock.apply, (leaf(3),), {"only": ["repeatable"]}))
+    assert verdict.reason.startswith("it is not deterministic: output 0 of a second, identical call")
+
+
+def test_large_calls_are_cut_down_where_the_function_accepts_that():
+    x, (small, flag) = leaf(50, 40), cut_down(Double.apply, (leaf(50, 40), None))
+    assert small.numel() < judging.LARGE
+    assert small.shape[0] != small.shape[1]
+    assert flag is None
+    demanding = lambda x: Double.apply(x.view(50, 40))  # noqa: E731
+    assert cut_down(demanding, (x,))[0] is x
+
+
+def test_accepted_findings_do_not_count_and_stale_ones_are_problems():
+    name = "tests.harvest.functions.Wrong"
+    harvest = harvested(Wrong, said={name: FunctionOptions(dict(QUICK), accept={"first_order": "meant so"})})
+    assert harvest.ok
+    assert harvest.functions[0].findings[0].accepted == "meant so"
+    name = "tests.harvest.functions.Double"
+    harvest = harvested(Double, said={name: FunctionOptions(dict(QUICK), accept={"first_order": "meant so"})})
+    assert not harvest.ok
+    assert "accepts 'first_order', which the audit does not find any more" in harvest.problems[0]
+
+
+def test_inputs_of_the_project_take_the_place_of_recorded_ones():
+    name = "tests.harvest.functions.Wrong"
+    harvest = harvested(Wrong, said={name: FunctionOptions(dict(QUICK), inputs="tests.harvest.test_harvesting:zeros")})
+    assert harvest.functions[0].findings[0].program.count("0.0") >= 4
+
+
+def zeros():
+    return torch.zeros(4, dtype=torch.float64, requires_grad=True), None
+
+
+def test_options_that_lead_nowhere_are_problems():
+    name = "tests.harvest.functions.Wrong"
+    harvest = harvested(Wrong, said={name: FunctionOptions({"surrogate": "no_such:thing"})})
+    assert "no_such" in harvest.problems[0]
+    harvest = Harvest([])
+    add_unreached(harvest, Options({"a.NoSuch": FunctionOptions()}), whole=True)
+    assert "no such function was called" in harvest.problems[0]
+
+
+def test_functions_that_were_not_reached_are_listed(tmp_path):
+    (tmp_path / "code.py").write_text("import torch\nclass Lonely(torch.autograd.Function): ...\n")
+    harvest = harvested(Double)
+    add_unreached(harvest, Options(sources=(str(tmp_path),)), whole=True)
+    lonely = next(f for f in harvest.functions if f.name == "Lonely")
+    assert (lonely.reached, lonely.line, lonely.file) == (False, 2, str(tmp_path / "code.py"))
+
+
+def test_a_baseline_holds_what_is_known(tmp_path):
+    harvest = harvested(Wrong)
+    path = tmp_path / "baseline.json"
+    write_baseline(path, harvest.functions)
+    assert not harvest.ok
+    accept_baseline(harvest.functions, read_baseline(path))
+    assert harvest.ok
+    for bad in ("{}", "no json"):
+        path.write_text(bad)
+        with pytest.raises(ValueError, match="is not a baseline"):
+            read_baseline(path)
+    with pytest.raises(ValueError, match="no baseline"):
+        read_baseline(tmp_path / "none.json")
+
+
+def test_the_program_of_a_finding_shows_it(tmp_path):
+    (found,) = harvested(Wrong).functions[0].findings
+    printed = []
+    exec(found.program, {"print": printed.append})
+    assert [f.check for f in printed[0].findings] == ["first_order"]
+
+
+def test_a_program_has_every_tensor_and_each_once():
+    x, mask = leaf(3), torch.tensor([True, False])
+    text = program_for("tests.harvest.functions.Wrong", (x, mask, (x, 2.5, float("inf"))), "runs", {})
+    assert "(x0, x1, (x0, 2.5, float('inf')))" in text
+    assert text.count("torch.tensor(") == 2
+    assert program_for("tests.harvest.functions.Wrong", (x, object()), "runs", {}) == ""
+
+
+def test_results_survive_json():
+    harvest = harvested(Wrong, Round)
+    again = Harvest.from_dict(json.loads(json.dumps(harvest.to_dict())) | {"ok": None})
+    assert again == harvest
+
+
+def test_the_slow_check_runs_for_one_call_of_a_function():
+    with Recorder() as recorder:
+        Double.apply(leaf(3))
+        Double.apply(leaf(3, 2))
+    (entry,) = recorder.functions.values()
+    first, second = harvesting._tasks(0, entry, FunctionOptions())
+    assert harvesting.SLOW not in first.options["skip"]
+    assert harvesting.SLOW in second.options["skip"]

@@ -1,0 +1,76 @@
+"""The report in its forms: each says the same, and is what its readers expect."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from autograd_cookbook.harvest.reports import write_report
+from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
+from autograd_cookbook.harvest.terminal import lines_of
+
+SOURCE = "class F:\n    a = '<b>'\n\n\nclass Next:\n    pass\n"
+
+
+@pytest.fixture
+def harvest(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code.py").write_text(SOURCE)
+    bad = Found("first_order", "error", "the gradient is <wrong>", "a cause", "a fix", "https://x/y#z", "print(1)")
+    warned = Found("tensors_on_ctx", "warning", "too much", "c", "f", "", accepted="it is small")
+    known = Found("vmap", "info", "no vmap", "c", "f", "")
+    return Harvest(
+        [
+            FunctionResult("code.F", "code.py", 1, True, 3, 2, 1.5, [bad, warned, known], {"vmap": "no"}),
+            FunctionResult("code.G", "/elsewhere/code.py", 9, True, 1, not_audited="it cannot be copied"),
+            FunctionResult("code.H", "code.py", 5),
+        ],
+        torch="2.0",
+        version="1",
+    )
+
+
+def test_the_terminal_has_every_function_once(harvest):
+    text = "\n".join(lines_of(harvest))
+    assert "code.py:1 code.F: NOT ok (2 of 3 calls audited in 1.5 s)" in text
+    assert "tensors_on_ctx (accepted)\n      accepted: it is small" in text
+    assert "/elsewhere/code.py:9 code.G: it cannot be copied" in text
+    assert "not reached: no call of these was seen\n  code.py:5 code.H" in text
+    assert text.endswith("NOT ok: 1 of 3 custom functions audited, 2 reached: 1 error, 1 accepted (torch 2.0)")
+
+
+def test_html_needs_nothing_else_and_shows_text_as_text(harvest, tmp_path):
+    write_report(tmp_path / "new" / "r.html", harvest)
+    text = (tmp_path / "new" / "r.html").read_text()
+    tags: list[str] = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attrs: tags.append(tag)
+    parser.feed(text)
+    assert {"script", "link", "img"}.isdisjoint(tags)
+    assert tags.count("section") == 1
+    assert "the gradient is &lt;wrong&gt;" in text
+    assert "class F:\n    a = &#x27;&lt;b&gt;&#x27;</pre>" in text
+
+
+def test_sarif_has_what_the_standard_asks_for(harvest, tmp_path):
+    """Facts of SARIF 2.1.0: the properties that it requires, its enumerations, and indices that fit."""
+    write_report(tmp_path / "r.sarif", harvest)
+    log = json.loads((tmp_path / "r.sarif").read_text())
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"]
+    ids = [rule["id"] for rule in driver["rules"]]
+    assert len(set(ids)) == len(ids)
+    assert len(run["results"]) == 3
+    for result in run["results"]:
+        assert ids[result["ruleIndex"]] == result["ruleId"]
+        assert result["level"] in {"none", "note", "warning", "error"}
+        assert result["message"]["text"]
+        (location,) = result["locations"]
+        physical = location["physicalLocation"]
+        assert physical["artifactLocation"]["uri"] == "code.py"
+        assert physical["region"]["startLine"] >= 1
+        assert all(isinstance(v, str) for v in result["partialFingerprints"].values())
+    suppressed = [r["suppressions"] for r in run["results"] if "suppressions" in r]
+    assert suppressed == [[{"kind": "external", "justification": "it is small"}]]
