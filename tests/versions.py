@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks import costs
+from benchmarks import costs, history
 from docs._ext import findings, one_page, results, versions
 from docs._ext.pages import EXAMPLES
 from docs._ext.results import Row
@@ -136,24 +136,17 @@ def statements() -> Iterator[tuple[str, str]]:
             yield f"examples/{script.relative_to(EXAMPLES)}", done.stderr.strip().rpartition("\n")[2]
 
 
-def changed_costs() -> Iterator[tuple[str, Row]]:
-    """What the contenders save otherwise; and their times beside the recipe's, where they have moved in two runs."""
+def changed_costs() -> Iterator[tuple[str, list[str]]]:
+    """What the recipes cost otherwise, in two runs if times seem to have moved; the history keeps the last of them."""
     for recipe in RECIPES:
         if not recipe.cost:
             continue
-        pinned = results.measured(recipe, "cost")["contenders"]
-        runs = [costs.measure(recipe)]
-        if any(moved(pinned[name], row) for name, row in runs[0].items() if name in pinned):
-            runs.append(costs.measure(recipe))
-        other = {name: row for name, row in runs[-1].items() if all(moved(pinned.get(name, {}), r[name]) for r in runs)}
-        if other:
-            yield recipe.name, other
-
-
-def moved(pinned: Row, now: Row) -> bool:
-    """Whether bytes differ, or times by more than a fifth."""
-    ratio = now["time"] / pinned["time"] if pinned else 0
-    return not 1 / 1.2 < ratio < 1.2 or any(now[kind] != pinned[kind] for kind in ("saved", "peak"))
+        pinned, row = results.measured(recipe, "cost")["contenders"], costs.measure(recipe)
+        if list(history.moved(pinned, row)):
+            row = costs.measure(recipe)
+        history.append(recipe.name, row)
+        if found := list(history.moved(pinned, row)):
+            yield recipe.name, found
 
 
 if __name__ == "__main__":
