@@ -137,7 +137,7 @@ def mutation(session: nox.Session) -> None:
     """Break every backward in every small way, and see that a test fails; --modules PAGE for some pages alone."""
     install(session, "test")
     # As a module, so that the plugin is found in this folder.
-    options = ("-q", "-s", "-p", "tests.mutation", "tests/recipes", "tests/test_catalog.py")
+    options = ("-q", "-s", "-p", "tests.mutation", "tests/recipes", "tests/test_catalog.py", "tests/test_accuracy.py")
     session.run("python", "-m", "pytest", *options, *session.posargs, env=ONE_THREAD)
 
 
@@ -272,6 +272,7 @@ def versions(session: nox.Session) -> None:
             options = ("-n", "2", "--dist", "loadgroup", "--ignore=tests/site", "--junitxml", report)
             for step in (
                 ("tests.versions",),
+                ("benchmarks.history",),
                 ("pytest", "-o", "faulthandler_timeout=300", *options, "tests"),
                 ("tests.versions", report),
             ):

@@ -5,7 +5,7 @@ the recipes say, what the recipes cost and what checking them costs; for the mes
 the audit finds in the corpus. With names of recipes, pages, errors or functions of the corpus, the results of these are
 measured again, stale or not. Each result is stored at once, so that a run that is interrupted loses nothing.
 
-Without names, it ends with the costs that moved against the history (see ``benchmarks/history.py``).
+Without names, it ends with the costs that moved against the history (see ``docs/_ext/history.py``).
 """
 
 import difflib
@@ -15,8 +15,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from benchmarks import checking, costs, history
-from docs._ext import digests, results, versions
+from benchmarks import checking, costs
+from docs._ext import digests, history, results, versions
 from docs._ext.results import Kind, Row
 from docs.errors import build, programs
 
@@ -58,7 +58,7 @@ def main(names: list[str]) -> int:
     if not (recipes or errors or compiled or functions or forgotten) and CORPUS.read_bytes() == corpus_before:
         print("nothing of this is measured" if names else "nothing is stale")
     if not names:
-        list_moved()
+        print(*history.moved_since(), sep="\n")
     if failed:
         print("\nnot measured:", ", ".join(failed))
     return 1 if failed else 0
@@ -115,14 +115,6 @@ def renew_messages(names: list[str]) -> list[str]:
         stored = results.read(MESSAGES) | {name: now.get(name) for name in some}
         MESSAGES.write_text(results.text_of({name: stored[name] for name in now if name in stored}) + "\n")
     return failed
-
-
-def list_moved() -> None:
-    """Print which costs are others than in the history, where both were measured on this processor."""
-    for name, row in results.rows("cost").items():
-        if row["on"]["device"] == results.processor():
-            for line in history.moved(history.latest(name), row["contenders"]):
-                print(f"{name}, against its history: {line}")
 
 
 def forget_gone() -> int:

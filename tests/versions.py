@@ -1,7 +1,7 @@
 """Store what the installed torch does otherwise than the pinned one: ``nox -s versions`` runs this in each environment.
 
 ``python -m tests.versions`` audits every recipe, runs every program of the error index and every page and example with
-what they assert, measures the corpus of the audit, and times the recipes. It writes a row of ``versions.json`` (see
+what they assert, and measures the corpus of the audit. It writes a row of ``versions.json`` (see
 ``docs/_ext/versions.py``), prints what has changed in it, and exits with status 1 if something has. With ``TESTS.xml``,
 which pytest has written of its run behind that, it adds the tests, and exits with status 1 if one of them failed.
 """
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from benchmarks import costs, history
 from docs._ext import findings, one_page, results, versions
 from docs._ext.pages import EXAMPLES
 from docs._ext.results import Row
@@ -51,7 +50,6 @@ def main(report: Path | None = None) -> int:
             "messages": dict(messages(release)),
             "corpus": dict(functions()),
             "statements": dict(statements()),
-            "costs": dict(changed_costs()),
         }
         found = list(results.changes(before, row))
     print(f"\ntorch {release}:", *found or ["tests pass" if report else "as before"], sep="\n  ", flush=True)
@@ -134,19 +132,6 @@ def statements() -> Iterator[tuple[str, str]]:
             )
         if done.returncode:
             yield f"examples/{script.relative_to(EXAMPLES)}", done.stderr.strip().rpartition("\n")[2]
-
-
-def changed_costs() -> Iterator[tuple[str, list[str]]]:
-    """What the recipes cost otherwise, in two runs if times seem to have moved; the history keeps the last of them."""
-    for recipe in RECIPES:
-        if not recipe.cost:
-            continue
-        pinned, row = results.measured(recipe, "cost")["contenders"], costs.measure(recipe)
-        if list(history.moved(pinned, row)):
-            row = costs.measure(recipe)
-        history.append(recipe.name, row)
-        if found := list(history.moved(pinned, row)):
-            yield recipe.name, found
 
 
 if __name__ == "__main__":

@@ -96,7 +96,8 @@ def test_the_stored_findings_are_those_of_the_corpus_as_it_is() -> None:
 def test_what_the_audit_saw_first_is_recorded_for_each_set() -> None:
     handed_in = [name for s in findings.first_sight() for name in s["functions"]]
     in_domains = {name for name, s in (BROKEN | RIGHT).items() if ".domains." in s.thing.__module__}
-    assert sorted(handed_in) == sorted(in_domains)
+    assert len(set(handed_in)) == len(handed_in)
+    assert set(handed_in) <= in_domains  # others were written to show a mechanism that was known
     assert all(0 < s["judged_right"] <= len(s["functions"]) for s in findings.first_sight())
 
 

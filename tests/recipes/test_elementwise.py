@@ -5,10 +5,17 @@ import torch
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import saved_bytes
-from autograd_cookbook.recipes.elementwise import clamp, elu, gelu, mish, power, quadratic, selu, square
+from autograd_cookbook.recipes.elementwise import clamp, elu, gelu, logistic, mish, power, quadratic, selu, square
 from tests.support import assert_gradients_agree_at_special_points
 
 SURVIVORS = {
+    "bell: {16 -> -16} * input.detach()": "only the square of the part counts",
+    "bell: (16 * input.detach()).round() / {16 -> -16}": "only the square of the part counts",
+    "bell: input.detach() -> input": "the two exponentials depend on the part in opposite ways",
+    "gate: 30 -> 31": "the gate is 1, and its slope nothing, from 20 on",
+    "ELUFunction.backward: torch.where({x > 0 -> x >= 0}, 0, x)": "at 0 both are 0",
+    "ELUFunction.backward: torch.where(x > {0 -> 1}, 0, x)": "above 0 it is not used; up to 1 nothing overflows",
+    "ELUFunction.backward: torch.where(x > 0, {0 -> 1}, x)": "above 0 it is not used",
     "GELUFunction.backward: -{40 -> 41}": "beyond any such limit the density is 0",
     "GELUFunction.backward: wide(input).clamp(-40, {40 -> 41})": "beyond any such limit the density is 0",
     "MishFunction.backward: -{750 -> 751}": "beyond any such limit the factor is 0",
@@ -148,3 +155,10 @@ def test_selu_keeps_mean_and_variance() -> None:
     y = selu(x)
     assert abs(y.mean().item()) < 0.01
     assert y.var().item() == pytest.approx(1, abs=0.01)
+
+
+def test_the_logistic_function_has_all_that_is_representable() -> None:
+    x = torch.tensor([-100.0, -2.0, 0.0, 2.0, 100.0])
+    expected = (1 / (1 + torch.exp(-x.double()))).float()
+    torch.testing.assert_close(logistic(x), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(logistic(x.bfloat16()), expected.bfloat16(), rtol=0, atol=0)

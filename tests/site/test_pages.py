@@ -61,6 +61,11 @@ def test_it_loads_without_error_and_asks_nobody_else(path: str, page: Page, base
     page.set_viewport_size({"width": 390, "height": 844})
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= 390, f"on a phone the page is {width} pixels wide"
+    squeezed = page.locator("main img").evaluate_all(
+        "images => images.filter(i => i.clientHeight && i.naturalHeight && getComputedStyle(i).objectFit == 'fill'"
+        " && Math.abs(i.clientWidth * i.naturalHeight / i.clientHeight / i.naturalWidth - 1) > 0.05).map(i => i.src)"
+    )
+    assert not squeezed, "figures out of proportion on a phone"
 
 
 @pytest.mark.parametrize("path", pages())

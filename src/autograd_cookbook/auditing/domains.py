@@ -127,6 +127,7 @@ DOMAINS = (
 FROZEN = (Domain("one-hot", _one_hot, _chosen), *DOMAINS)  # no way into it can be differentiated
 
 
+@torch.no_grad()
 def recognized(tensor: Tensor, leaf: bool) -> Domain | None:
     """The set that a tensor of the sample visibly belongs to; None for numbers of any kind."""
     if not tensor.numel() or not tensor.isfinite().all():

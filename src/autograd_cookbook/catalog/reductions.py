@@ -146,6 +146,6 @@ LOGSUMEXP = Recipe(
         minimum=0,
         composition=lambda x, dim: x.exp().sum(dim).log(),
         built_in=torch.logsumexp,
-        wins=("range",),
+        wins=("bytes", "range"),
     ),
 )

@@ -306,11 +306,10 @@ class MishFunction(Function):
 
 def gate(input: Tensor) -> tuple[Tensor, Tensor]:
     """``tanh(log(1 + exp(x)))`` and its slope, as ratios of sums of what is positive: nothing cancels or overflows."""
-    above = input > 0
-    e = torch.exp(torch.where(above, -input, input))
-    top = torch.where(above, 1 + 2 * e, e * (2 + e))
-    bottom = top + torch.where(above, 2 * e * e, 2)
-    return top / bottom, 4 * e * (1 + e) * torch.where(above, e, 1) / bottom / bottom
+    e = torch.exp(input.clamp(max=30))  # from there on the gate is 1 and its slope nothing, in float64 too
+    top = e * (e + 2)
+    bottom = top + 2
+    return top / bottom, 2 * e / bottom * ((2 * e + 2) / bottom)
 
 
 def mish(input: Tensor) -> Tensor:
