@@ -11,7 +11,7 @@ last digits, and compute a loss across the processes.
 # --------------
 #
 # Data parallelism asks little of a custom function: it takes its parameters as arguments and *returns* their gradients.
-# A backward that calls :func:`torch.autograd.backward`, as a checkpoint written by hand does, fills ``.grad`` itself,
+# A backward that calls ``torch.autograd.backward``, as a checkpoint written by hand does, fills ``.grad`` itself,
 # and DDP can silently miss a part of it: see the wrong version. Read on if your gradients differ from those of one
 # process, or if a loss compares samples of different processes, as contrastive losses do. That one needs
 # :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.

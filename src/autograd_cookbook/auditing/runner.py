@@ -168,13 +168,15 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             return
         found: dict[str, list[Finding]] = {}
         early: dict[str, tuple[list[Finding], str | None]] = {}
-        digits = next((c for c in task.checks if c.name == "digits" and c.name in names), None)
-        if digits is not None and subject.gradient == "exact":
+        given = subject
+        if subject.gradient == "exact":
             # Where digits are lost on the way, differences in float64 see nothing but that.
-            with preserved():
-                subject.along_domain = True
-                early[digits.name] = _checked(digits, subject)
-            if early[digits.name][0]:
+            for check in (c for c in task.checks if c.name in ("output_dtype", "digits") and c.name in names):
+                if not (check.needs in early and early[check.needs][0]):
+                    with preserved():
+                        subject.along_domain = True
+                        early[check.name] = _checked(check, subject)
+            if early.get("digits", ([], None))[0]:
                 subject = _in_single(task, subject)
         for check in task.checks:
             if check.name not in names or (check.needs and found.get(check.needs)):
@@ -184,7 +186,9 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
                 start = time.perf_counter()
             subject.along_domain = check.family not in AS_GIVEN
             with preserved():
-                found[check.name], verdict = early.get(check.name) or _checked(check, subject)
+                # Dtypes are judged as they were given.
+                judged = given if check.name == "returned" else subject
+                found[check.name], verdict = early.get(check.name) or _checked(check, judged)
             yield ("done", check.name, found[check.name], verdict, time.perf_counter() - start)
             if check.name == "repeatable" and any(f.severity == "error" for f in found[check.name]):
                 yield ("stop",)
