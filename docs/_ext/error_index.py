@@ -132,6 +132,7 @@ def for_browser() -> dict[str, object]:
     """The index as errors.js interprets it: what is matched, and what is shown."""
     reader = matcher()
     kept = (
+        "group",
         "wordings",
         "needs",
         "favors",
