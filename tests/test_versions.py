@@ -9,7 +9,7 @@ from docs.errors import wordings
 
 from autograd_cookbook.catalog import BY_NAME
 from autograd_cookbook.errors import Entry, Former
-from tests.versions import tests as counted
+from tests.junit import counted
 
 CAN = dict.fromkeys(results.LABELS, "yes")
 

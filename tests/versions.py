@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 from docs._ext import findings, one_page, results, versions
 from docs._ext.pages import EXAMPLES
@@ -29,6 +28,7 @@ from packaging.version import Version
 from autograd_cookbook.auditing import AuditError
 from autograd_cookbook.catalog import RECIPES
 from autograd_cookbook.errors import entries
+from tests import junit
 from tests.auditing import corpus, measure
 
 # Of a row of the corpus, what depends on when and where it was measured.
@@ -40,7 +40,7 @@ def main(report: Path | None = None) -> int:
     release, rows = versions.running(), dict(versions.stored())
     before = rows.get(release, {})
     if report:
-        row = before | {"tests": tests(report)}
+        row = before | {"tests": junit.counted(report)}
         found = [f"{name} fails" for name in row["tests"]["failed"]]
     else:
         row = {
@@ -57,18 +57,6 @@ def main(report: Path | None = None) -> int:
     text = results.text_of({release: rows[release] for release in sorted(rows, key=Version)})
     versions.STORED.write_text(text + "\n", encoding="utf-8")
     return 1 if found else 0
-
-
-def tests(report: Path) -> Row:
-    """How many tests passed and were skipped, and the names of those that failed."""
-    cases = list(ElementTree.parse(report).iter("testcase"))
-    failed = [
-        f"{case.get('classname')}::{case.get('name')}"
-        for case in cases
-        if case.find("failure") is not None or case.find("error") is not None
-    ]
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    return {"passed": len(cases) - len(failed) - skipped, "skipped": skipped, "failed": failed}
 
 
 def recipes() -> Iterator[tuple[str, Row]]:
