@@ -195,6 +195,8 @@ def _anywhere(text: str) -> str:
     """Without what is true of this machine or of this run alone."""
     text = re.sub(r"0x[0-9a-f]{6,}", "0x…", text.replace(str(Path(torch.__file__).parents[1]), "site-packages"))
     # A set of dtypes, whose order depends on where they lie in memory.
-    text = re.sub(r"\{(torch\.\w+(?:, torch\.\w+)+)\}", lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text)
+    text = re.sub(
+        r"\{(torch\.\w+(?:, torch\.\w+)+)\}", lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text
+    )
     # What ran the program, where a message lists the calls it came through.
     return re.sub(rf"({re.escape(FILE)}\(\d+\): <module>\n)(?:[^\n]+\(\d+\): [^\n]+\n)+", r"\1", text)
