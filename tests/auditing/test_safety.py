@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from autograd_cookbook.auditing import Report, audit, checks, runner
 from autograd_cookbook.auditing.checks import Check, all_checks
+from autograd_cookbook.auditing.subject import Subject
+from autograd_cookbook.auditing.variation import Outcome, deviation
 
 CHECKS = all_checks()
 FEW = ("runs", "repeatable", "first_order", "without_grad", "global_settings", "vmap", "autocast")
@@ -598,3 +600,25 @@ def test_isolation_where_nothing_can_fork(monkeypatch: pytest.MonkeyPatch) -> No
     assert audit(torch.sin, (leaf(2),), only=["runs"]).ok
     with pytest.raises(ValueError, match="isolate=True needs a system that can fork"):
         audit(torch.sin, (leaf(2),), isolate=True)
+
+
+def test_what_an_exception_has_gone_through_is_left() -> None:
+    """In torch 2.12.1, checkpoint leaves its hooks on saved tensors when its variables go, and not before."""
+    left = []
+
+    def entered() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            left.append(True)
+
+    def outcome() -> Outcome:
+        inside = entered()
+        next(inside)
+        raise ValueError("while it is inside")
+
+    subject = Subject(torch.exp, [leaf(2)])
+    found = deviation(subject, outcome, subject.expected)
+    assert found is not None
+    assert isinstance(found.error, ValueError)
+    assert left, "a finding keeps alive what its exception has gone through"
