@@ -36,10 +36,10 @@ def composed(input: Tensor, beta: Tensor) -> Tensor:
 
 def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """Both gradients, from torch's operations: what runs without a build, and what is differentiated again."""
-    s = torch.sigmoid(beta * input)
-    bend = s * (1 - s)
-    # input * input would overflow in half precision.
-    return grad_output * (s + beta * input * bend), (grad_output * (input * (input * bend))).sum()
+    # 1 - gate would have no digits where the gate is close to 1, and input * input and beta * input may overflow.
+    gate, rest = torch.sigmoid(beta * input), torch.sigmoid(-beta * input)
+    rest = input * rest
+    return grad_output * (gate + beta * gate * rest), (grad_output * (input * gate * rest)).sum()
 
 
 class SwishFunction(Function):

@@ -32,7 +32,8 @@ class ParametricSwishFunction(Function):
         gate, rest = logistic(beta * input), logistic(-beta * input)
         grad_input = grad_beta = None
         if ctx.needs_input_grad[0]:
-            grad_input = (grad_output * (gate + beta * input * gate * rest)).to(grad_output.dtype)
+            # Not beta * input, which overflows sooner than either.
+            grad_input = (grad_output * (gate + (beta * gate) * (input * rest))).to(grad_output.dtype)
         if ctx.needs_input_grad[1]:
             # Not the square of the input, which overflows: one of the two factors is small where the input is large.
             grad = grad_output * ((input * gate) * (input * rest))

@@ -326,7 +326,7 @@ class NormFunction(Function):
             return torch.linalg.vector_norm(input, ord, dims, keepdim)
         # Powers of large numbers overflow, and those of small ones vanish. A power of two takes the size out exactly.
         x = wide(input)
-        unit = power_of_two(torch.linalg.vector_norm(x, math.inf, dims, keepdim=True))
+        unit = power_of_two(x.abs().amax(dims, keepdim=True))
         output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim)
         output = output * unit.reshape(output.shape)
         return output if x.dtype == input.dtype else output.to(input.dtype)
@@ -391,4 +391,6 @@ def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) 
     """
     if not ord >= 1:
         raise ValueError(f"expected ord >= 1, got {ord}")
+    if not (input.is_floating_point() or input.is_complex()):
+        raise RuntimeError(f"expected a floating point or complex input, got {input.dtype}")
     return NormFunction.apply(input, ord, as_dims(dim, input.dim()), keepdim)

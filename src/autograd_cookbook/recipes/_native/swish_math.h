@@ -33,10 +33,13 @@ SWISH_INLINE A value(A x, A beta) {
 // Derivatives with respect to x and to beta.
 template <typename A>
 SWISH_INLINE void slopes(A x, A beta, A& by_input, A& by_beta) {
-  const A s = logistic(beta * x);
-  const A bend = s * (A(1) - s);
-  by_input = s + beta * x * bend;
-  by_beta = x * (x * bend); // x * x alone overflows
+  // Both the gate and what it lacks to 1, which has no digits as a difference. x * x and beta * x alone may overflow.
+  const A z = beta * x;
+  const A e = std::exp(z < A(0) ? z : -z);
+  const A larger = A(1) / (A(1) + e), smaller = e * larger;
+  const A gate = z < A(0) ? smaller : larger, rest = z < A(0) ? larger : smaller;
+  by_input = gate + (beta * gate) * (x * rest);
+  by_beta = (x * gate) * (x * rest);
 }
 
 } // namespace swish
