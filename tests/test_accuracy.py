@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from torch import Tensor
+from docs._ext.accuracy import CASES, DTYPES, Case, counted, errors
 
 from autograd_cookbook.catalog import BY_NAME, Recipe
-from tests.accuracy import CASES, DTYPES, Case, errors, exact
 
 GOAL = 4.0
 # Their gradient comes from their rounded output, as that of torch's own functions does, and is as wrong as theirs.
@@ -25,19 +24,6 @@ def test_within_units_in_the_last_place(recipe: Recipe, case: Case, dtype: torch
             assert error.max() <= other.max()
             continue
         goal = GOAL if dtype.itemsize == 2 else WITHIN.get(recipe.name, GOAL)
-        beyond = (error > goal) & counts(case, what, at)
+        beyond = (error > goal) & counted(case, what, at)
         assert not beyond.any(), f"{what} is {error[beyond].max():.3g} ulp off, first at {at[beyond][0]:.9g}"
         assert error.max() <= max(goal, other.max()) or case.built_in is None
-
-
-def counts(case: Case, what: str, at: Tensor) -> Tensor:
-    """All numbers of half precision, which is computed in a wider dtype; where there is none, not the numbers near to
-    the zero of a slope, and not those whose image is smaller than any factor of it may be."""
-    everywhere = torch.ones_like(at, dtype=torch.bool)
-    if at.dtype.itemsize == 2:
-        return everywhere
-    if what == "slope" and case.zero is not None:
-        everywhere &= (at - case.zero).abs() > 0.5
-    truth = exact(case.slope if what == "slope" else case.value, at)
-    size = truth.abs() if isinstance(truth, Tensor) else torch.tensor([float(abs(t)) for t in truth], dtype=at.dtype)
-    return everywhere & ((size > torch.finfo(at.dtype).smallest_normal / torch.finfo(at.dtype).eps) | (size == 0))

@@ -4,7 +4,7 @@ In half precision on every finite number there is; in float32 and float64 on num
 Each formula is written once, for two libraries that name their functions alike: torch, whose float64 is the reference
 of everything shorter, and mpmath, which is that of float64.
 
-    python -m tests.accuracy          # the table; with names of recipes, those
+    python -m docs._ext.accuracy          # the table; with names of recipes, those
 """
 
 import math
@@ -222,6 +222,19 @@ def errors(case: Case, function: Callable[..., Tensor], dtype: torch.dtype) -> t
     at = inside(case, dtype)
     value, slope = run(case, function, at)
     return at, ulps(value, exact(case.value, at)), ulps(slope, exact(case.slope, at))
+
+
+def counted(case: Case, what: str, at: Tensor) -> Tensor:
+    """All numbers of half precision, which is computed in a wider dtype; where there is none, not the numbers near to
+    the zero of a slope, and not those whose image is smaller than any factor of it may be."""
+    everywhere = torch.ones_like(at, dtype=torch.bool)
+    if at.dtype.itemsize == 2:
+        return everywhere
+    if what == "slope" and case.zero is not None:
+        everywhere &= (at - case.zero).abs() > 0.5
+    truth = exact(case.slope if what == "slope" else case.value, at)
+    size = truth.abs() if isinstance(truth, Tensor) else torch.tensor([float(abs(t)) for t in truth], dtype=at.dtype)
+    return everywhere & ((size > torch.finfo(at.dtype).smallest_normal / torch.finfo(at.dtype).eps) | (size == 0))
 
 
 def table(names: list[str]) -> None:
