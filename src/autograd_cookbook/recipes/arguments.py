@@ -79,10 +79,10 @@ class AffineFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        if weight is None and bias is None:
-            return input.clone()  # to return an input as it came is a case of its own for autograd
-        if weight is None or bias is None:
-            return input * weight if bias is None else input + bias
+        if weight is None:
+            return input.clone() if bias is None else input + bias  # an input as it came is a case of its own
+        if bias is None:
+            return input * weight
         return torch.addcmul(bias, input, weight)  # one pass, and one rounding where the machine has it
 
     @staticmethod
