@@ -229,8 +229,8 @@ print({name: f"{took / best['composed']:.2f}" for name, took in best.items()})
 
 # %%
 # Torch's chunks are held until backward in the form of gradients, as many bytes as input and weight have. The recipe
-# holds four bytes a token. :func:`torch.compile` plans anew what is kept, and would keep the logits. So the recipe makes
-# operators of its sweeps over the classes, which the compiler does not look into (:doc:`/guide/compiled_bytes`):
+# holds four bytes a token. :func:`torch.compile` plans anew what is kept, and would keep the logits. So the recipe
+# makes operators of its sweeps over the classes, which the compiler does not look into (:doc:`/guide/compiled_bytes`):
 
 args = problem(16_384)
 held = {}
