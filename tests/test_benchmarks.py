@@ -282,6 +282,15 @@ def test_a_recipe_that_takes_long_is_named_with_what_it_gains() -> None:
     assert nothing == " takes 2 times as long as the composition, and gains nothing for it."
 
 
+def test_a_recipe_that_keeps_more_compiled_is_named() -> None:
+    rows = {"ours": {"saved": 0.25}, "ours, compiled": {"saved": 4.5}, "composition, compiled": {"saved": 0.3}}
+    said = " keeps 4.5 bytes per element when it is compiled, and 0.25 in eager mode."
+    assert costs.compiled(BY_NAME["norm"], rows) == said + " The compiled composition keeps 0.3."
+    assert costs.compiled(BY_NAME["norm"], {k: rows[k] for k in ("ours", "ours, compiled")}) == said
+    assert costs.compiled(BY_NAME["norm"], rows | {"ours, compiled": {"saved": 0.25}}) is None
+    assert costs.compiled(BY_NAME["norm"], {"ours": {"saved": 0.25}}) is None
+
+
 @pytest.mark.parametrize("page", sorted({recipe.page for recipe in COSTLY}))
 def test_every_page_has_the_section_that_names_them(page) -> None:
     (script,) = (ROOT / "examples").glob(f"*/{page}.py")

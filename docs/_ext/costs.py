@@ -11,6 +11,7 @@ from sphinx.util.docutils import SphinxDirective
 from autograd_cookbook.catalog import RECIPES, Recipe
 
 SLOW = 1.5  # times the composition's time, from which on the page says it first
+LITTLE = 0.05  # bytes that a recipe may keep more when it is compiled, before the page says so
 FIRST = "When to use it"  # the section that does
 REASONS = {
     "range": "is finite or accurate where that is not",
@@ -83,7 +84,7 @@ class CostsDirective(SphinxDirective):
 
 
 class TradeTransform(SphinxTransform):
-    """Begin the page of a recipe that takes long with how long, as measured, and with what one gets for it."""
+    """Begin a page with what its recipes cost, as measured: time, and bytes that the compiler keeps in spite of them."""
 
     default_priority = 500
 
@@ -94,9 +95,11 @@ class TradeTransform(SphinxTransform):
             return
         sections = [s for s in self.document.findall(nodes.section) if s[0].astext() == FIRST]
         for recipe in reversed([r for r in RECIPES if r.page == page and r.cost] if sections else []):
-            if text := trade(recipe, results.measured(recipe, "cost")["contenders"]):
-                label = nodes.literal(recipe.name, recipe.name)
-                sections[0].insert(1, nodes.paragraph("", "", label, nodes.Text(text)))
+            contenders = results.measured(recipe, "cost")["contenders"]
+            for text in (compiled(recipe, contenders), trade(recipe, contenders)):
+                if text:
+                    label = nodes.literal(recipe.name, recipe.name)
+                    sections[0].insert(1, nodes.paragraph("", "", label, nodes.Text(text)))
 
 
 def trade(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None:
@@ -112,6 +115,16 @@ def trade(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None
     gains += [reason for win, reason in REASONS.items() if win in recipe.cost.wins]
     text = f" takes {number(1 / theirs['time'])} times as long as the composition"
     return f"{text}, and gains nothing for it." if not gains else f"{text}. In return it {listed(gains)}."
+
+
+def compiled(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None:
+    """What follows the name of a recipe that keeps more when it is compiled; None for another one."""
+    ours, whole = contenders["ours"]["saved"], contenders.get("ours, compiled", {}).get("saved")
+    if whole is None or whole < ours + LITTLE:
+        return None
+    text = f" keeps {number(whole)} bytes per {recipe.cost.unit} when it is compiled, and {number(ours)} in eager mode."
+    theirs = contenders.get("composition, compiled")
+    return text + (f" The compiled composition keeps {number(theirs['saved'])}." if theirs else "")
 
 
 def listed(parts: list[str]) -> str:
