@@ -84,7 +84,7 @@ class CostsDirective(SphinxDirective):
 
 
 class TradeTransform(SphinxTransform):
-    """Begin a page with what its recipes cost, as measured: time, and bytes that the compiler keeps in spite of them."""
+    """Begin a page with what its recipes cost, as measured: time, and bytes that the compiler keeps."""
 
     default_priority = 500
 
