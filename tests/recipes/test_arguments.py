@@ -77,7 +77,7 @@ def test_affine_is_the_last_step_of_a_layer_norm(has_weight, has_bias, dtype) ->
     bias = torch.randn(4, 3, dtype=dtype, requires_grad=True) if has_bias else None
     ours = affine(x, weight, bias)
     theirs = x * (1 if weight is None else weight) + (0 if bias is None else bias)
-    assert torch.equal(ours, theirs)
+    torch.testing.assert_close(ours, theirs)
     leaves = [t for t in (x, weight, bias) if t is not None]
     weights = torch.randn_like(theirs)
     for a, e in zip(

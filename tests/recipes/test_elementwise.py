@@ -5,21 +5,25 @@ import torch
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import saved_bytes
-from autograd_cookbook.recipes.elementwise import clamp, elu, gelu, logistic, mish, power, quadratic, selu, square
+from autograd_cookbook.recipes.elementwise import (
+    LogisticFunction,
+    clamp,
+    elu,
+    gelu,
+    logistic,
+    mish,
+    power,
+    quadratic,
+    selu,
+    square,
+)
 from tests.support import assert_gradients_agree_at_special_points
 
 SURVIVORS = {
-    "logistic: x > 0 -> x >= 0": "at 0 both forms are the same",
-    "logistic: 0 -> 1": "up to 1 both forms are as good",
-    "bell: {16 -> -16} * input.detach()": "only the square of the part counts",
-    "bell: (16 * input.detach()).round() / {16 -> -16}": "only the square of the part counts",
-    "bell: input.detach() -> input": "the two exponentials depend on the part in opposite ways",
-    "gate: 30 -> 31": "the gate is 1, and its slope nothing, from 20 on",
-    "ELUFunction.backward: torch.where({x > 0 -> x >= 0}, 0, x)": "at 0 both are 0",
-    "ELUFunction.backward: torch.where(x > {0 -> 1}, 0, x)": "above 0 it is not used; up to 1 nothing overflows",
-    "ELUFunction.backward: torch.where(x > 0, {0 -> 1}, x)": "above 0 it is not used",
-    "GELUFunction.backward: -{40 -> 41}": "beyond any such limit the density is 0",
-    "GELUFunction.backward: wide(input).clamp(-40, {40 -> 41})": "beyond any such limit the density is 0",
+    "split: input.detach() -> input": "a part that is rounded has no slope",
+    "powers: 30 -> 31": "the gate is 1, and its slope nothing, from 20 on",
+    "GELUSlopeFunction.backward: -{40 -> 41}": "beyond any such limit the density is 0",
+    "GELUSlopeFunction.backward: wide(input).clamp(-40, {40 -> 41})": "beyond any such limit the density is 0",
     "MishFunction.backward: -{750 -> 751}": "beyond any such limit the factor is 0",
     "MishFunction.backward: x.clamp(-750, {750 -> 751})": "beyond any such limit the factor is 0",
 }
@@ -164,3 +168,23 @@ def test_the_logistic_function_has_all_that_is_representable() -> None:
     expected = (1 / (1 + torch.exp(-x.double()))).float()
     torch.testing.assert_close(logistic(x), expected, rtol=1e-6, atol=0)
     torch.testing.assert_close(logistic(x.bfloat16()), expected.bfloat16(), rtol=0, atol=0)
+
+
+def test_the_logistic_function_has_three_derivatives() -> None:
+    """At 0 too, where the absolute value in the slope has no derivative."""
+    x = torch.tensor([-3.0, -0.5, 0.0, 0.5, 3.0, 30.0], dtype=torch.float64, requires_grad=True)
+    ours, theirs = LogisticFunction.apply(x), torch.sigmoid(x)
+    weight = torch.tensor([1.0, -2.0, 3.0, 0.5, 0.7, 1.1], dtype=torch.float64)
+    for _ in range(3):
+        (ours,) = torch.autograd.grad(ours, x, weight, create_graph=True)
+        (theirs,) = torch.autograd.grad(theirs, x, weight, create_graph=True)
+        torch.testing.assert_close(ours[:-1], theirs[:-1])
+    # There torch's has lost its digits: 1 - y is 1e-13.
+    torch.testing.assert_close(ours[-1], 1.1**3 * torch.exp(-x.detach()[-1]), rtol=1e-10, atol=0)
+
+
+def test_the_second_derivative_of_elu_at_0_is_that_of_its_left_side() -> None:
+    """As the first one is; that of torch is the other side's, which is 0."""
+    x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(elu(x, 0.5), x, create_graph=True)
+    assert first.item() == torch.autograd.grad(first, x)[0].item() == 0.5

@@ -255,7 +255,7 @@ def test_only_real_floating_dtypes(dtype) -> None:
         attention(*[torch.ones(2, 2).to(dtype)] * 3)
 
 
-def test_a_compiled_graph_grows_with_the_number_of_tiles() -> None:
+def test_a_compiled_graph_is_as_long_for_many_tiles_as_for_few() -> None:
     nodes = []
 
     def count(graph, _):
@@ -265,7 +265,7 @@ def test_a_compiled_graph_grows_with_the_number_of_tiles() -> None:
     for length in (4, 8):
         torch.compile(lambda *t: attention(*t, block=2), fullgraph=True, backend=count)(*square(length))
         torch._dynamo.reset()
-    assert nodes[1] > 3 * nodes[0], nodes
+    assert nodes[1] == nodes[0], nodes
 
 
 def test_it_keeps_its_arguments_its_output_and_a_number_a_query() -> None:

@@ -1,10 +1,12 @@
 """The tiles of attention: values, gradients and second derivatives whose scores exist a block at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from autograd_cookbook.recipes._opaque import opaque
 
 # Queries and keys in a tile at most: smaller ones take longer, larger ones are no faster.
 BLOCK = 512
@@ -34,7 +36,9 @@ def scores_of(query: Tensor, key: Tensor, rows: slice, columns: slice, causal: b
     return scores
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int) -> tuple[Tensor, Tensor]:
+def attend_tiles(
+    query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int
+) -> tuple[Tensor, Tensor]:
     """The output, and the log-sum-exp of each row of scores."""
     exact = torch.promote_types(query.dtype, torch.float32)
     output = query.new_empty(*query.shape[:2], value.shape[2])
@@ -59,7 +63,16 @@ def attend(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
     return output, logsumexp
 
 
-def attend_gradients(
+def attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int) -> tuple[Tensor, Tensor]:
+    """Empty tensors like the output and the log-sum-exp."""
+    exact = torch.promote_types(query.dtype, torch.float32)
+    return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(query.shape[:2], dtype=exact)
+
+
+attend = opaque("attend", attend_tiles, attended)
+
+
+def gradient_tiles(
     grad_output: Tensor,
     query: Tensor,
     key: Tensor,
@@ -69,9 +82,12 @@ def attend_gradients(
     causal: bool,
     scale: float,
     size: int,
-    needed: tuple[bool, ...],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """The gradients that are needed, each tile of probabilities computed again from the log-sum-exp of its rows."""
+    needed: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients that are needed, each tile of probabilities computed again from the log-sum-exp of its rows.
+
+    Nothing in place of the others.
+    """
     exact = logsumexp.dtype
     grad_query = torch.empty_like(query) if needed[0] else None
     grad_key = torch.zeros_like(key, dtype=exact) if needed[1] else None
@@ -95,10 +111,39 @@ def attend_gradients(
         if grad_query is not None:
             grad_query[:, rows] = grad_part * scale
     return (
-        grad_query,
-        None if grad_key is None else grad_key.to(key.dtype),
-        None if grad_value is None else grad_value.to(value.dtype),
+        query.new_empty(0) if grad_query is None else grad_query,
+        key.new_empty(0) if grad_key is None else grad_key.to(key.dtype),
+        value.new_empty(0) if grad_value is None else grad_value.to(value.dtype),
     )
+
+
+def gradients_like(
+    grad_output: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    causal: bool,
+    scale: float,
+    size: int,
+    needed: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Empty tensors like these gradients."""
+    of_query, of_key, of_value = (
+        t.new_empty(t.shape if wanted else 0) for t, wanted in zip((query, key, value), needed, strict=True)
+    )
+    return of_query, of_key, of_value
+
+
+_attend_gradients = opaque("attend_gradients", gradient_tiles, gradients_like)
+
+
+def attend_gradients(*args: Any) -> tuple[Tensor | None, ...]:
+    """The gradients, and None in place of those that are not needed; the last argument tells these."""
+    *rest, needed = args
+    grads = _attend_gradients(*rest, needed[:3])
+    return tuple(grad if wanted else None for grad, wanted in zip(grads, needed, strict=False))
 
 
 def attend_curvature(

@@ -23,7 +23,7 @@ class ScaledTanhFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, scale: float, slope: float) -> Tensor:
-        return scale * torch.tanh(slope * input)
+        return (slope * input).tanh_().mul_(scale)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float, float], output: Tensor) -> None:
@@ -33,10 +33,9 @@ class ScaledTanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (output,) = ctx.saved_tensors
-        tanh = output / ctx.scale
-        # The product keeps its digits where tanh is close to 1, and 1 - tanh² loses them.
-        derivative = ctx.scale * ctx.slope * (1 - tanh) * (1 + tanh)
-        return grad_output * derivative.conj(), None, None
+        # The product keeps its digits where the output is close to the scale, and a difference of squares loses them.
+        derivative = (ctx.scale - output) * (ctx.scale + output)
+        return grad_output * (derivative * (ctx.slope / ctx.scale)).conj(), None, None
 
 
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
@@ -80,10 +79,11 @@ class AffineFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        if weight is None and bias is None:
-            return input.clone()  # to return an input as it came is a case of its own for autograd
-        output = input if weight is None else input * weight
-        return output if bias is None else output + bias
+        if weight is None:
+            return input.clone() if bias is None else input + bias  # an input as it came is a case of its own
+        if bias is None:
+            return input * weight
+        return torch.addcmul(bias, input, weight)  # one pass, and one rounding where the machine has it
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor | None, Tensor | None], output: Tensor) -> None:

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes.elementwise import logistic
+from autograd_cookbook.recipes.elementwise import LogisticFunction, LogisticSlopeFunction
 
 
 def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
@@ -161,7 +161,7 @@ class ScaledSigmoidFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, scale: Tensor) -> Tensor:
-        return logistic(scale * input)
+        return LogisticFunction.apply(scale * input)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -170,8 +170,8 @@ class ScaledSigmoidFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, scale = ctx.saved_tensors
-        # Twice the logistic function, as 1 - output has no digits where the output is close to 1.
-        grad = grad_output * logistic(scale * input) * logistic(-scale * input)
+        # Not output * (1 - output), which has no digits where the output is close to 1.
+        grad = grad_output * LogisticSlopeFunction.apply(scale * input)
         grad_input = grad_scale = None
         if ctx.needs_input_grad[0]:
             grad_input = as_gradient(grad * scale, input)

@@ -1,6 +1,6 @@
 """Cross-entropy on top of a linear layer, a few classes at a time: the logits never exist as a whole."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -9,6 +9,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.template import rows
 
 # Logits in a chunk: 4 MB in float32, and larger ones are hardly faster.
@@ -38,6 +39,101 @@ def place(target: Tensor, part: slice) -> tuple[Tensor, Tensor]:
     return inside, (target - part.start).clamp(0, part.stop - part.start - 1)[:, None]
 
 
+def losses(
+    input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore_index: int, chunk_size: int | None
+) -> tuple[Tensor, Tensor]:
+    """The loss of each token, and the logsumexp of its logits."""
+    ignored = target == ignore_index
+    classes = target.masked_fill(ignored, 0)
+    try:
+        weight[:, :1].index_select(0, classes)
+    except IndexError:
+        raise IndexError(
+            f"expected targets from 0 to {len(weight) - 1} or {ignore_index}, got {classes.min()} to {classes.max()}"
+        ) from None
+    exact = torch.promote_types(input.dtype, torch.float32)
+    logsumexp = input.new_full(target.shape, -torch.inf, dtype=exact)
+    chosen = torch.zeros_like(logsumexp)
+    for part in parts(len(target), len(weight), chunk_size):
+        logits = logits_of(input, weight, bias, part)
+        logsumexp = torch.logaddexp(logsumexp, torch.logsumexp(logits, 1))
+        inside, column = place(target, part)
+        chosen = torch.where(inside, logits.gather(1, column).squeeze(1), chosen)
+        del logits  # or it would be alive while the next ones are computed
+    return (logsumexp - chosen).masked_fill(ignored, 0), logsumexp
+
+
+def losses_like(
+    input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore_index: int, chunk_size: int | None
+) -> tuple[Tensor, Tensor]:
+    """Empty tensors like the losses and the logsumexp."""
+    exact = torch.promote_types(input.dtype, torch.float32)
+    return input.new_empty(target.shape, dtype=exact), input.new_empty(target.shape, dtype=exact)
+
+
+swept_losses = opaque("linear_cross_entropy", losses, losses_like)
+
+
+def gradients(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    logsumexp: Tensor,
+    grad_loss: Tensor,
+    chunk_size: int | None,
+    needed: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the first three; nothing in place of one that is not needed."""
+    # Tokens are weighted before and after the matmuls: probabilities over many tokens are too small for float16.
+    scale = grad_loss[:, None]
+    scaled = (input * scale).to(input.dtype)
+    # A product over nothing is zeros: under vmap as many sets of them as there are writers.
+    nothing = scaled[:0] + logsumexp[:0][:, None].to(input.dtype)
+    grad_input = (input[:, :0] @ nothing).to(logsumexp.dtype) if needed[0] else None
+    grad_weight = weight[:, :0] @ nothing if needed[1] else None
+    grad_bias: list[Tensor] = []
+    for part in parts(len(target), len(weight), chunk_size):
+        logits = logits_of(input, weight, bias, part)
+        logits.sub_(logsumexp[:, None]).exp_()  # probabilities, in the same memory
+        inside, column = place(target, part)
+        grad_logits = logits.scatter_add(1, column, -inside.to(logits.dtype)[:, None])
+        del logits
+        grad_bias += [grad_loss @ grad_logits] if needed[2] else []
+        grad_logits = grad_logits.to(input.dtype)
+        if grad_input is not None:
+            grad_input += grad_logits @ weight[part]
+        if grad_weight is not None:
+            grad_weight[part] = grad_logits.mT @ scaled
+        del grad_logits
+    return (
+        input.new_empty(0) if grad_input is None else (grad_input * scale).to(input.dtype),
+        input.new_empty(0) if grad_weight is None else grad_weight,
+        torch.cat(grad_bias).to(weight.dtype) if needed[2] else input.new_empty(0),
+    )
+
+
+def gradients_like(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    logsumexp: Tensor,
+    grad_loss: Tensor,
+    chunk_size: int | None,
+    needed: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Empty tensors like these gradients."""
+    shapes = input.shape, weight.shape, weight.shape[:1]
+    of_input, of_weight, of_bias = (
+        weight.new_empty(shape if wanted else 0) for shape, wanted in zip(shapes, needed, strict=True)
+    )
+    return of_input, of_weight, of_bias
+
+
+swept_gradients = opaque("linear_cross_entropy_gradients", gradients, gradients_like)
+
+
 class LinearCrossEntropyFunction(Function):
     """Keeps its arguments and one logsumexp a token, from which every probability follows."""
 
@@ -47,25 +143,7 @@ class LinearCrossEntropyFunction(Function):
     def forward(
         input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore_index: int, chunk_size: int | None
     ) -> tuple[Tensor, Tensor]:
-        ignored = target == ignore_index
-        classes = target.masked_fill(ignored, 0)
-        try:
-            weight[:, :1].index_select(0, classes)
-        except IndexError:
-            raise IndexError(
-                f"expected targets from 0 to {len(weight) - 1} or {ignore_index}, "
-                f"got {classes.min()} to {classes.max()}"
-            ) from None
-        exact = torch.promote_types(input.dtype, torch.float32)
-        logsumexp = input.new_full(target.shape, -torch.inf, dtype=exact)
-        chosen = torch.zeros_like(logsumexp)
-        for part in parts(len(target), len(weight), chunk_size):
-            logits = logits_of(input, weight, bias, part)
-            logsumexp = torch.logaddexp(logsumexp, torch.logsumexp(logits, 1))
-            inside, column = place(target, part)
-            chosen = torch.where(inside, logits.gather(1, column).squeeze(1), chosen)
-            del logits  # or it would be alive while the next ones are computed
-        return (logsumexp - chosen).masked_fill(ignored, 0), logsumexp
+        return swept_losses(input, weight, bias, target, ignore_index, chunk_size)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -100,32 +178,9 @@ class LinearCrossEntropyGradient(Function):
         chunk_size: int | None,
         needed: tuple[bool, ...],
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        # Tokens are weighted before and after the matmuls: probabilities over many tokens are too small for float16.
-        scale = grad_loss[:, None]
-        scaled = (input * scale).to(input.dtype)
-        # A product over nothing is zeros: under vmap as many sets of them as there are writers.
-        nothing = scaled[:0] + logsumexp[:0][:, None].to(input.dtype)
-        grad_input = (input[:, :0] @ nothing).to(logsumexp.dtype) if needed[0] else None
-        grad_weight = weight[:, :0] @ nothing if needed[1] else None
-        grad_bias: list[Tensor] = []
-        for part in parts(len(target), len(weight), chunk_size):
-            logits = logits_of(input, weight, bias, part)
-            logits.sub_(logsumexp[:, None]).exp_()  # probabilities, in the same memory
-            inside, column = place(target, part)
-            grad_logits = logits.scatter_add(1, column, -inside.to(logits.dtype)[:, None])
-            del logits
-            grad_bias += [grad_loss @ grad_logits] if needed[2] else []
-            grad_logits = grad_logits.to(input.dtype)
-            if grad_input is not None:
-                grad_input += grad_logits @ weight[part]
-            if grad_weight is not None:
-                grad_weight[part] = grad_logits.mT @ scaled
-            del grad_logits
-        return (
-            None if grad_input is None else (grad_input * scale).to(input.dtype),
-            grad_weight,
-            torch.cat(grad_bias).to(weight.dtype) if needed[2] else None,
-        )
+        grads = swept_gradients(input, weight, bias, target, logsumexp, grad_loss, chunk_size, needed[:3])
+        of_input, of_weight, of_bias = (g if wanted else None for g, wanted in zip(grads, needed, strict=False))
+        return of_input, of_weight, of_bias
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:

@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.broadcasting import sum_to_shape
 from autograd_cookbook.recipes.template import rows
 
@@ -82,33 +83,49 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return MatmulFunction.apply(input, other)
 
 
+def masked_product(input: Tensor, weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The input times what there is of the weight, transposed."""
+    # where, not a product: what is masked may be infinite or NaN.
+    return input.to(dtype) @ torch.where(mask, weight, 0).to(dtype).mT
+
+
+def like_masked_product(input: Tensor, weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """An empty tensor like it."""
+    return input.new_empty(*input.shape[:-1], len(weight), dtype=dtype)
+
+
+# In backward above all: what depends on no gradient the compiler computes in forward, and keeps.
+swept_product = opaque("masked_product", masked_product, like_masked_product)
+
+
 class MaskedLinearFunction(Function):
     """Keeps the weight and its mask, not the masked weight, which is a matter of one pass to make again."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | None) -> Tensor:
-        # where, not a product: what is masked may be infinite or NaN.
-        output = input @ torch.where(mask, weight, 0).mT
+    def forward(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor:
+        output = swept_product(input, weight, mask, dtype)
         return output if bias is None else output + bias
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    def setup_context(
+        ctx: Context, inputs: tuple[Tensor, Tensor, Tensor, Tensor | None, torch.dtype], output: Tensor
+    ) -> None:
         ctx.save_for_backward(*inputs[:3])
 
     @staticmethod
-    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None]:
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None, None]:
         input, weight, mask = ctx.saved_tensors
         grad_output = grad_output.to(input.dtype)  # under autocast forward returns half precision
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            grad_input = grad_output @ torch.where(mask, weight, 0).conj()
+            grad_input = MaskedLinearFunction.apply(grad_output, weight.mH, mask.mT, None, input.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = torch.where(mask, rows(grad_output).mT @ rows(input).conj(), 0)
         if ctx.needs_input_grad[3]:
             grad_bias = rows(grad_output).sum(0)
-        return grad_input, grad_weight, None, grad_bias
+        return grad_input, grad_weight, None, grad_bias, None
 
 
 def masked_linear(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -152,4 +169,9 @@ def masked_linear(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | No
         raise RuntimeError(f"expected bias of shape {tuple(weight.shape[:1])}, got {tuple(bias.shape)}")
     if bias is not None and bias.dtype != weight.dtype:
         raise RuntimeError(f"expected bias of dtype {weight.dtype}, got {bias.dtype}")
-    return MaskedLinearFunction.apply(input, weight, mask, bias)
+    if weight.dtype != input.dtype or weight.device != input.device:
+        raise RuntimeError(f"expected weight of {input.dtype} on {input.device}, got {weight.dtype} on {weight.device}")
+    device, dtype = input.device.type, input.dtype
+    if torch.is_autocast_enabled(device) and dtype in (torch.float16, torch.bfloat16, torch.float32):
+        dtype = torch.get_autocast_dtype(device)
+    return MaskedLinearFunction.apply(input, weight, mask, bias, dtype)

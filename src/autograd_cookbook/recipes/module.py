@@ -8,7 +8,7 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes.broadcasting import sum_to_shape
-from autograd_cookbook.recipes.elementwise import logistic, wide
+from autograd_cookbook.recipes.elementwise import LogisticFunction, LogisticSlopeFunction, wide
 
 
 class ParametricSwishFunction(Function):
@@ -19,7 +19,7 @@ class ParametricSwishFunction(Function):
     @staticmethod
     def forward(input: Tensor, beta: Tensor) -> Tensor:
         x = wide(input)
-        return (x * logistic(wide(beta) * x)).to(input.dtype)
+        return LogisticFunction.apply(wide(beta) * x).mul_(x).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -28,16 +28,15 @@ class ParametricSwishFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, beta = map(wide, ctx.saved_tensors)
-        # Twice the logistic function, as 1 - gate has no digits where the gate is close to 1.
-        gate, rest = logistic(beta * input), logistic(-beta * input)
+        product = beta * input
+        # gate * (1 - gate) has no digits where the gate is close to 1. Times the input, it is small: products of these
+        # alone overflow.
+        bend = input * LogisticSlopeFunction.apply(product)
         grad_input = grad_beta = None
         if ctx.needs_input_grad[0]:
-            # Not beta * input, which overflows sooner than either.
-            grad_input = (grad_output * (gate + (beta * gate) * (input * rest))).to(grad_output.dtype)
+            grad_input = (grad_output * (LogisticFunction.apply(product) + beta * bend)).to(grad_output.dtype)
         if ctx.needs_input_grad[1]:
-            # Not the square of the input, which overflows: one of the two factors is small where the input is large.
-            grad = grad_output * ((input * gate) * (input * rest))
-            grad_beta = sum_to_shape(grad, beta.shape).to(grad_output.dtype)
+            grad_beta = sum_to_shape(grad_output * (input * bend), beta.shape).to(grad_output.dtype)
         return grad_input, grad_beta
 
 

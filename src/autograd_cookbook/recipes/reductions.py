@@ -217,17 +217,27 @@ class LogSumExpFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (input,) = ctx.saved_tensors
-        x = wide(input)
-        largest = x.detach().real.amax(ctx.dims, keepdim=True) if x.numel() else x.detach().real.sum(ctx.dims, True)
-        # inf - inf is NaN. So -inf is no shift: a row of it has weights 0. And +inf is first replaced by 0, all else in
-        # its row by -inf: these entries share the weight, which is the limit.
-        is_inf, infinite = x == torch.inf, largest == torch.inf
-        x = x.masked_fill(infinite & ~is_inf, -torch.inf).masked_fill(is_inf, 0)
-        powers = torch.exp(x - largest.masked_fill(largest.isinf(), 0))
-        total = powers.sum(ctx.dims, keepdim=True)
-        softmax = powers / total.masked_fill(largest == -torch.inf, 1)
-        grad = grad_output.reshape(kept(input.shape, ctx.dims)) * softmax.conj()
+        shape = kept(input.shape, ctx.dims)
+        weights, nothing = _weights(wide(input), ctx.dims)
+        grad = grad_output.reshape(shape).masked_fill(nothing, 0) * weights.conj()
         return grad.to(grad_output.dtype), None, None
+
+
+def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Softmax over these dimensions, in which entries ``+inf`` share all; and where a row is of ``-inf`` alone."""
+    largest = x.detach().real.amax(dims, keepdim=True) if x.numel() else x.detach().real.sum(dims, True)
+    nothing = largest == -torch.inf
+    if not x.is_complex():
+        # As large as a number may be, and not infinite: inf - inf would be NaN.
+        limit = torch.finfo(x.dtype).max
+        ends = tuple(range(-len(dims), 0))
+        last = x.clamp(-limit, limit).movedim(dims, ends)
+        return last.flatten(-len(dims)).softmax(-1).reshape(last.shape).movedim(ends, dims), nothing
+    # +inf is replaced by 0, and all else in its row by -inf.
+    is_inf, infinite = x == torch.inf, largest == torch.inf
+    x = x.masked_fill(infinite & ~is_inf, -torch.inf).masked_fill(is_inf, 0)
+    powers = torch.exp(x - largest.masked_fill(largest.isinf(), 0))
+    return powers / powers.sum(dims, keepdim=True).masked_fill(nothing, 1), nothing
 
 
 def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
@@ -262,19 +272,28 @@ class VarFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
-        return torch.var(input, dims, correction=correction, keepdim=keepdim)
+        # In two passes, which is as accurate as the one of torch.var, and many times as fast.
+        x = wide(input)
+        deviation = x - x.mean(dims, keepdim=True)
+        total = (deviation.abs() if x.is_complex() else deviation).square_().sum(dims, keepdim)
+        return (total / freedom(input, total, correction)).to(total.dtype if x is input else input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool, float], output: Tensor) -> None:
         input, ctx.dims, _, correction = inputs
         ctx.save_for_backward(input)
-        ctx.freedom = max(input.numel() // max(output.numel(), 1) - correction, 0)
+        ctx.freedom = freedom(input, output, correction)
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
         (input,) = ctx.saved_tensors
         share = 2 * grad_output.reshape(kept(input.shape, ctx.dims)) / ctx.freedom
         return share * (input - input.mean(ctx.dims, keepdim=True)), None, None, None
+
+
+def freedom(input: Tensor, output: Tensor, correction: float) -> float:
+    """Elements to each output, less the correction."""
+    return max(input.numel() // max(output.numel(), 1) - correction, 0)
 
 
 def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float = 1) -> Tensor:
@@ -348,9 +367,8 @@ class NormFunction(Function):
             is_max = input.abs() == output
             weight = input.sgn() * is_max / is_max.sum(ctx.dims, keepdim=True).clamp(min=1)
         else:
-            # Filled twice: before the division for the gradient of it, after it for the value.
-            is_zero = output == 0
-            weight = (input / output.masked_fill(is_zero, 1)).masked_fill(is_zero, 0)
+            # By infinity, and not by 0: quotient and all of its derivatives are 0.
+            weight = input / output.masked_fill(output == 0, math.inf)
             if ctx.ord != 2:
                 size = weight.abs()
                 # The derivative of a power below 1 is infinite at 0, and infinity times sgn(0) is NaN.

@@ -5,29 +5,11 @@ import math
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import functional as F
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes.broadcasting import as_gradient
-from autograd_cookbook.recipes.elementwise import logistic
-
-
-class LogisticFunction(Function):
-    """Keeps its input: from the output, 1 - y would lose the digits of all derivatives where y is close to 1."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input: Tensor) -> Tensor:
-        return logistic(input)
-
-    @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
-        (input,) = ctx.saved_tensors
-        return grad_output * LogisticFunction.apply(input) * LogisticFunction.apply(-input)
+from autograd_cookbook.recipes.elementwise import LogisticFunction, wide
 
 
 class SoftplusFunction(Function):
@@ -37,7 +19,9 @@ class SoftplusFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, beta: float) -> Tensor:
-        return input.clamp(min=0) + (-beta * input.abs()).exp().log1p() / beta
+        # Of a positive number log σ(z) is -log(1 + exp(-z)), in one pass.
+        x = wide(input)
+        return F.logsigmoid(x.abs().mul_(beta)).div_(-beta).add_(x.clamp(min=0)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:

@@ -1,12 +1,29 @@
 """Functions that keep their arguments alone, and compute in backward what autograd would keep as well."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.template import rows
+
+
+def gelu_products(grad_output: Tensor, input: Tensor, approximate: str) -> Tensor:
+    """The gradient of the weight, for which the activation is computed again."""
+    return rows(grad_output).mT @ rows(F.gelu(input, approximate=approximate).to(grad_output.dtype))
+
+
+def like_products(grad_output: Tensor, input: Tensor, *_: Any) -> Tensor:
+    """An empty tensor like a gradient of the weight."""
+    return grad_output.new_empty(grad_output.shape[-1], input.shape[-1])
+
+
+# Compiled in the open, the activation would be computed once, in forward, and kept.
+gelu_grad_weight = opaque("gelu_grad_weight", gelu_products, like_products)
 
 
 class GELULinearFunction(Function):
@@ -32,8 +49,7 @@ class GELULinearFunction(Function):
             grad_hidden = (grad_output @ weight.to(grad_output.dtype)).to(input.dtype)
             grad_input = torch.ops.aten.gelu_backward(grad_hidden, input, approximate=ctx.approximate)
         if ctx.needs_input_grad[1]:
-            hidden = F.gelu(input, approximate=ctx.approximate)
-            grad_weight = rows(grad_output).mT @ rows(hidden.to(grad_output.dtype))
+            grad_weight = gelu_grad_weight(grad_output, input, ctx.approximate)
         if ctx.needs_input_grad[2]:
             grad_bias = rows(grad_output).sum(0)
         return grad_input, grad_weight, grad_bias, None
@@ -72,6 +88,14 @@ def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, appro
     return GELULinearFunction.apply(input, weight, bias, approximate)
 
 
+def swiglu_products(grad_output: Tensor, gate: Tensor, up: Tensor) -> Tensor:
+    """The gradient of the weight, for which the gated product is computed again."""
+    return rows(grad_output).mT @ rows((F.silu(gate) * up).to(grad_output.dtype))
+
+
+swiglu_grad_weight = opaque("swiglu_grad_weight", swiglu_products, like_products)
+
+
 class SwiGLULinearFunction(Function):
     """Keeps the two projections; neither the activation nor the gated product outlives forward."""
 
@@ -98,8 +122,7 @@ class SwiGLULinearFunction(Function):
             if ctx.needs_input_grad[1]:
                 grad_up = grad_hidden * F.silu(gate)
         if ctx.needs_input_grad[2]:
-            hidden = F.silu(gate) * up
-            grad_weight = rows(grad_output).mT @ rows(hidden.to(grad_output.dtype))
+            grad_weight = swiglu_grad_weight(grad_output, gate, up)
         return grad_gate, grad_up, grad_weight
 
 

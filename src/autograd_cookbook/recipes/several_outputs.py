@@ -26,12 +26,13 @@ class SplitSignFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_positive: Tensor | None, grad_negative: Tensor | None) -> Tensor | None:
         (input,) = ctx.saved_tensors
+        # The rectifier's own backward: it selects in one pass, as a product would not where a gradient is infinite.
         grad_input = None
         if grad_positive is not None:
-            grad_input = torch.where(input <= 0, 0, grad_positive)
+            grad_input = torch.ops.aten.threshold_backward(grad_positive, input, 0)
         if grad_negative is not None:
-            from_negative = torch.where(input >= 0, 0, grad_negative)
-            grad_input = -from_negative if grad_input is None else grad_input - from_negative
+            from_negative = -torch.ops.aten.threshold_backward(grad_negative, -input, 0)
+            grad_input = from_negative if grad_input is None else grad_input + from_negative
         return grad_input
 
 
