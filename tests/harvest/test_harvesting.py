@@ -161,9 +161,9 @@ def test_functions_that_were_not_reached_are_listed(tmp_path):
 def test_a_baseline_holds_what_is_known(tmp_path):
     harvest = harvested(Wrong)
     path = tmp_path / "baseline.json"
-    write_baseline(path, harvest.functions)
+    write_baseline(path, harvest)
     assert not harvest.ok
-    accept_baseline(harvest.functions, read_baseline(path))
+    accept_baseline(harvest, read_baseline(path))
     assert harvest.ok
     for bad in ("{}", "no json"):
         path.write_text(bad)
