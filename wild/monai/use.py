@@ -1,0 +1,11 @@
+"""A memory-efficient activation, and what guided backpropagation puts in place of ReLU."""
+
+import torch
+from monai.networks.blocks.activation import SwishImplementation
+from monai.visualize import GuidedBackpropGrad
+from torch import nn
+
+torch.manual_seed(0)
+SwishImplementation.apply(torch.randn(4, 3, requires_grad=True)).sum().backward()
+net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+GuidedBackpropGrad(net)(torch.randn(1, 1, 6, 6), index=0)
