@@ -1,1 +1,1 @@
-"""Public libraries that have custom gradients: each is used as its documentation does, harvested, and judged by hand."""
+"""Public libraries with custom gradients: each is used as its documentation does, harvested, and judged by hand."""

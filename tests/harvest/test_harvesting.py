@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from autograd_cookbook.harvest import harvesting, judging, parallel
 from autograd_cookbook.harvest.harvesting import add_unreached, audited
@@ -15,7 +16,7 @@ from autograd_cookbook.harvest.parallel import judged
 from autograd_cookbook.harvest.programs import program_for
 from autograd_cookbook.harvest.recording import Recorder
 from autograd_cookbook.harvest.results import Harvest, accept_baseline, read_baseline, write_baseline
-from tests.harvest.functions import Clock, Dies, Double, Round, Wrong, leaf
+from tests.harvest.functions import Clock, Dies, Double, Reruns, Round, Slow, Wrong, leaf
 
 QUICK = {"only": ["first_order"]}
 
@@ -109,6 +110,21 @@ def test_what_is_wrong_does_not_look_like_a_surrogate():
 def test_what_is_not_deterministic_is_not_audited():
     verdict = judge(Task(0, "Clock", Clock.apply, (leaf(3),), {"only": ["repeatable"]}))
     assert verdict.reason.startswith("it is not deterministic: output 0 of a second, identical call")
+
+
+def test_methods_of_a_module_and_its_parameters_stay_what_they_are():
+    module = nn.Linear(3, 2)
+    verdict = judge(Task(0, "Reruns", Reruns.apply, (module.forward, leaf(4, 3), *module.parameters()), QUICK))
+    assert not verdict.report["findings"]
+    assert verdict.report["capabilities"]["first_order"] == "yes"
+
+
+def test_what_is_cut_off_is_not_measured_and_not_wrong(monkeypatch):
+    monkeypatch.setattr(judging, "TIMEOUT", 0.5)
+    slow = lambda x: Slow.apply(x)  # noqa: E731
+    verdict = judge(Task(0, "Slow", slow, (leaf(3),), {"only": ["first_order"]}))
+    assert not verdict.report["findings"]
+    assert "not measured within 0.5 s: first_order" in verdict.report["notes"]
 
 
 def test_large_calls_are_cut_down_where_the_function_accepts_that():

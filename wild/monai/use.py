@@ -7,5 +7,12 @@ from torch import nn
 
 torch.manual_seed(0)
 SwishImplementation.apply(torch.randn(4, 3, requires_grad=True)).sum().backward()
-net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2))
+net = nn.Sequential()
+for name, layer in (
+    ("conv", nn.Conv2d(1, 2, 3)),
+    ("relu", nn.ReLU()),
+    ("flat", nn.Flatten()),
+    ("out", nn.Linear(32, 2)),
+):
+    net.add_module(name, layer)
 GuidedBackpropGrad(net)(torch.randn(1, 1, 6, 6), index=0)

@@ -1,9 +1,10 @@
 """A leaky neuron with each surrogate gradient, losses of spike times, and quantized states."""
 
 import snntorch as snn
-import snntorch.functional as SF
 import torch
+from snntorch import functional as SF
 from snntorch import surrogate
+from snntorch.functional import quant
 
 torch.manual_seed(0)
 surrogates = [
@@ -26,7 +27,7 @@ for spike_grad in surrogates:
     (spikes.sum() + membrane.sum()).backward()
 
 surrogate.LeakySpikeOperator.apply(torch.randn(3, 4, requires_grad=True), 0.1)
-quantize = SF.state_quant(num_bits=4, uniform=True)
+quantize = quant.state_quant(num_bits=4, uniform=True)
 quantize(torch.randn(3, 4, requires_grad=True)).sum().backward()
 
 steps = (torch.rand(6, 2, 3, requires_grad=True) - 0.5).relu().sign().detach().requires_grad_()
