@@ -43,7 +43,8 @@ def _section(library: Library) -> Iterator[str]:
     for finding in sorted(library.found["findings"], key=lambda f: (f["function"], f["severity"])):
         judged = library.judged[finding["function"], finding["check"], finding["severity"]]
         name = finding["function"].removeprefix(f"{library.package}.")
-        yield f"- **{judged['judgment']}**, {finding['severity']}, `{name}`, `{finding['check']}`: {_text(finding['summary'])}."
+        said = f"`{finding['check']}` ({finding['severity']}): {_text(finding['summary'])}."
+        yield f"- **{judged['judgment']}**, `{name}`, {said}"
         yield f"  {judged['why']}"
         if finding["program"] and judged["judgment"] == "true":
             yield textwrap.indent(f"\n````{{dropdown}} The program\n```python\n{finding['program']}```\n````\n", "  ")
