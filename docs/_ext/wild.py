@@ -31,6 +31,12 @@ def by_check() -> str:
     return _table(["check", *JUDGMENTS], rows)
 
 
+def surrogates() -> str:
+    """Which libraries have functions that look like surrogates."""
+    counts = [(library.name, len(library.found["surrogates"])) for library in libraries()]
+    return "Recognized: " + ", ".join(f"{n} in {name}" for name, n in counts if n) + "."
+
+
 def sections() -> str:
     """Every library with findings, with each finding and the program that shows it."""
     return "\n".join(line for library in libraries() if library.judged for line in _section(library))
