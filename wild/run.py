@@ -17,9 +17,14 @@ BUDGET = "400"
 
 
 def main(names: list[str]) -> int:
-    """Run all, or some; the exit status is 1 if a finding appeared or disappeared."""
+    """Run all, or some; the exit status is 1 if a finding appeared or disappeared, 2 for an unknown name."""
     changed = []
-    for library in libraries(names):
+    try:
+        chosen = libraries(names)
+    except LookupError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for library in chosen:
         library.store(harvested(library))
         row = library.found
         print(
