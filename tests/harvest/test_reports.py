@@ -72,6 +72,7 @@ def test_sarif_fits_the_standard(harvest):
         lambda log: log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"].update(startLine=0),
         lambda log: log["runs"][0]["results"][1]["suppressions"][0].update(kind="accepted"),
     ],
+    ids=["version", "name", "level", "message", "unknown", "line", "kind"],
 )
 def test_the_schema_refuses_what_the_standard_refuses(harvest, spoil):
     log = sarif_of(harvest)
