@@ -4,7 +4,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 
-from wild.libraries import JUDGMENTS, Library, libraries
+from wild.libraries import JUDGMENTS, Library, key_of, libraries
 
 
 def overview() -> str:
@@ -46,13 +46,14 @@ def _section(library: Library) -> Iterator[str]:
     yield f"(wild-{library.name})=\n## {library.name} {library.version}\n"
     purpose = (library.folder / "use.py").read_text(encoding="utf-8").splitlines()[0].strip('"')
     yield f"Used for: {purpose[0].lower()}{purpose[1:]}\n"
-    for finding in sorted(library.found["findings"], key=lambda f: (f["function"], f["severity"])):
-        judged = library.judged[finding["function"], finding["check"], finding["severity"]]
+    order = {judgment: rank for rank, judgment in enumerate(JUDGMENTS)}
+    judged = [(library.judged[key_of(finding)], finding) for finding in library.found["findings"]]
+    for said, finding in sorted(judged, key=lambda pair: order[pair[0]["judgment"]]):
         name = finding["function"].removeprefix(f"{library.package}.")
-        said = f"`{finding['check']}` ({finding['severity']}): {_text(finding['summary'])}."
-        yield f"- **{judged['judgment']}**, `{name}`, {said}"
-        yield f"  {judged['why']}"
-        if finding["program"] and judged["judgment"] == "true":
+        what = f"`{finding['check']}` ({finding['severity']}): {_text(finding['summary'].rstrip('.'))}."
+        yield f"- **{said['judgment']}**, `{name}`, {what}"
+        yield f"  {said['why']}"
+        if finding["program"] and said["judgment"] == "true":
             yield textwrap.indent(f"\n````{{dropdown}} The program\n```python\n{finding['program']}```\n````\n", "  ")
     yield ""
 
