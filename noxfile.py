@@ -198,6 +198,13 @@ def add(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
+def wild(session: nox.Session) -> None:
+    """Install public libraries one by one, audit their functions, and hold that against what was judged; or NAME."""
+    install(session, "test")
+    session.run("python", "-m", "wild.run", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session(default=False)
 def refresh(session: nox.Session) -> None:
     """Measure again what is stored and stale, or NAME: badges, costs, the error index, what the audit finds."""
     install(session, "test")

@@ -5,7 +5,7 @@ asked for; that is why it is not part of :mod:`autograd_cookbook.auditing`.
 """
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,17 +49,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def audit() -> "Callable[..., Report]":
-    """Called as autograd_cookbook.audit is: returns the report, and fails the test with it if there are findings."""
-    from autograd_cookbook import auditing
+    """Called as autograd_cookbook.audit is: returns the report, and fails the test with it if there are findings.
 
-    def audit(fn: Callable[..., Any], inputs: Any, **options: Any) -> "Report":
+    ``fail_on=`` and ``accept=`` are those of :func:`autograd_cookbook.policy.raise_for_findings`.
+    """
+    from autograd_cookbook import auditing, policy
+
+    def audit(
+        fn: Callable[..., Any],
+        inputs: Any,
+        *,
+        fail_on: str = policy.FAIL_ON,
+        accept: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> "Report":
         __tracebackhide__ = True
         try:
+            policy.checked(fail_on, accept)
             report = auditing.audit(fn, inputs, **options)
+            policy.raise_for_findings(report, fail_on=fail_on, accept=accept)
         except (TypeError, ValueError) as error:  # the call is wrong, and not what is inside of the audit
             raise error.with_traceback(None) from None
-        if not report.ok:
-            raise auditing.AuditError(report)
+        except auditing.AuditError as error:
+            raise error.with_traceback(None) from None
         return report
 
     return audit

@@ -68,6 +68,18 @@ class Clock(Double):
         return x * (1 + time.perf_counter_ns() % 1000)
 
 
+class Slow(Double):
+    """Right, and takes its time after some calls."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(x, flag=None):
+        Slow.calls += 1
+        time.sleep(60 if Slow.calls > 12 else 0)
+        return 2 * x
+
+
 class InPlace(Function):
     """Writes to its input."""
 
@@ -91,6 +103,23 @@ class WithModule(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return grad_output, None, None, None
+
+
+class Reruns(Function):
+    """Takes a method of a module and its parameters, and needs these to be the same: as invertible blocks do."""
+
+    @staticmethod
+    def forward(ctx, run, x, *parameters):
+        ctx.run, ctx.parameters = run, parameters
+        ctx.save_for_backward(x)
+        return run(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            grads = torch.autograd.grad(ctx.run(x), (x, *ctx.parameters), grad_output)
+        return None, *grads
 
 
 @torch.library.custom_op("harvest::scale", mutates_args=())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from autograd_cookbook.harvest import harvesting, judging, parallel
 from autograd_cookbook.harvest.harvesting import add_unreached, audited
@@ -15,7 +16,7 @@ from autograd_cookbook.harvest.parallel import judged
 from autograd_cookbook.harvest.programs import program_for
 from autograd_cookbook.harvest.recording import Recorder
 from autograd_cookbook.harvest.results import Harvest, accept_baseline, read_baseline, write_baseline
-from tests.harvest.functions import Clock, Dies, Double, Round, Wrong, leaf
+from tests.harvest.functions import Clock, Dies, Double, Reruns, Round, Slow, Wrong, leaf
 
 QUICK = {"only": ["first_order"]}
 
@@ -111,6 +112,20 @@ def test_what_is_not_deterministic_is_not_audited():
     assert verdict.reason.startswith("it is not deterministic: output 0 of a second, identical call")
 
 
+def test_methods_of_a_module_and_its_parameters_stay_what_they_are():
+    module = nn.Linear(3, 2)
+    verdict = judge(Task(0, "Reruns", Reruns.apply, (module.forward, leaf(4, 3), *module.parameters()), QUICK))
+    assert not verdict.report["findings"]
+    assert verdict.report["capabilities"]["first_order"] == "yes"
+
+
+def test_what_is_cut_off_is_not_measured_and_not_wrong(monkeypatch):
+    monkeypatch.setattr(judging, "TIMEOUT", 0.5)
+    verdict = judge(Task(0, "Slow", Slow.apply, (leaf(20),), QUICK))
+    assert not verdict.report["findings"]
+    assert "not measured within 0.5 s: first_order" in verdict.report["notes"]
+
+
 def test_large_calls_are_cut_down_where_the_function_accepts_that():
     x, (small, flag) = leaf(50, 40), cut_down(Double.apply, (leaf(50, 40), None))
     assert small.numel() < judging.LARGE
@@ -161,9 +176,9 @@ def test_functions_that_were_not_reached_are_listed(tmp_path):
 def test_a_baseline_holds_what_is_known(tmp_path):
     harvest = harvested(Wrong)
     path = tmp_path / "baseline.json"
-    write_baseline(path, harvest.functions)
+    write_baseline(path, harvest)
     assert not harvest.ok
-    accept_baseline(harvest.functions, read_baseline(path))
+    accept_baseline(harvest, read_baseline(path))
     assert harvest.ok
     for bad in ("{}", "no json"):
         path.write_text(bad)

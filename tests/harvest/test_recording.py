@@ -1,5 +1,6 @@
 """Recording sees each call, keeps few and faithful copies, and is not seen itself."""
 
+import copyreg
 import gc
 import threading
 
@@ -168,3 +169,15 @@ def test_a_pattern_selects_by_full_name_or_last_part():
         with Recorder(pattern) as recorder:
             Double.apply(leaf(2))
         assert bool(recorder.functions) is wanted
+
+
+def test_keys_of_a_dict_inside_of_an_argument_are_copied():
+    class Holds:
+        def __init__(self):
+            self.keys = {"a": 1}.keys()
+
+    table = dict(copyreg.dispatch_table)
+    with Recorder() as recorder:
+        Double.apply(leaf(3), Holds())
+    assert list(only(recorder).best(1)[0].args[1].keys) == ["a"]
+    assert copyreg.dispatch_table == table

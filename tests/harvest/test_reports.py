@@ -3,11 +3,14 @@
 import json
 from html.parser import HTMLParser
 
+import jsonschema
 import pytest
 
 from autograd_cookbook.harvest.reports import write_report
 from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
+from autograd_cookbook.harvest.sarif import sarif_of
 from autograd_cookbook.harvest.terminal import lines_of
+from tests.harvest.sarif_schema import LOG
 
 SOURCE = "class F:\n    a = '<b>'\n\n\nclass Next:\n    pass\n"
 
@@ -50,6 +53,32 @@ def test_html_needs_nothing_else_and_shows_text_as_text(harvest, tmp_path):
     assert tags.count("section") == 1
     assert "the gradient is &lt;wrong&gt;" in text
     assert "class F:\n    a = &#x27;&lt;b&gt;&#x27;</pre>" in text
+
+
+def test_sarif_fits_the_standard(harvest):
+    log = sarif_of(harvest)
+    jsonschema.Draft7Validator.check_schema(LOG)
+    jsonschema.Draft7Validator(LOG, format_checker=jsonschema.FormatChecker()).validate(log)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda log: log.pop("version"),
+        lambda log: log["runs"][0]["tool"]["driver"].pop("name"),
+        lambda log: log["runs"][0]["results"][0].update(level="info"),
+        lambda log: log["runs"][0]["results"][0].pop("message"),
+        lambda log: log["runs"][0]["results"][0].update(place="code.py"),
+        lambda log: log["runs"][0]["results"][0]["locations"][0]["physicalLocation"]["region"].update(startLine=0),
+        lambda log: log["runs"][0]["results"][1]["suppressions"][0].update(kind="accepted"),
+    ],
+    ids=["version", "name", "level", "message", "unknown", "line", "kind"],
+)
+def test_the_schema_refuses_what_the_standard_refuses(harvest, spoil):
+    log = sarif_of(harvest)
+    spoil(log)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft7Validator(LOG).validate(log)
 
 
 def test_sarif_has_what_the_standard_asks_for(harvest, tmp_path):

@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
         options.report,
         options.baseline,
         options.update_baseline,
+        options.fail_on,
     )
     root = Path.cwd()
     try:

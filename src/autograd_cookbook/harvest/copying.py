@@ -1,6 +1,9 @@
 """Copies of the arguments of a call, in which what was one tensor or one memory stays one."""
 
+import contextlib
 import copy
+import copyreg
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,7 +58,7 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
         raise UncopyableError(f"its smallest call takes {size / 2**20:.0f} MiB; at most {LIMIT // 2**20} are recorded")
     memo: dict[int, Any] = {}
     try:
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), _keys_are_copied():
             for key, tensor in tensors.items():
                 # What is detached has the memory of the tensor, as views of it have: deepcopy copies each memory once.
                 twin = copy.deepcopy(tensor.detach(), memo)
@@ -65,6 +68,26 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     except Exception as error:
         reason = " ".join(str(error).split())
         raise UncopyableError(f"its arguments cannot be copied: {type(error).__name__}: {reason}"[:300]) from None
+
+
+@contextlib.contextmanager
+def _keys_are_copied() -> Iterator[None]:
+    """The keys of a dict, which an object may hold, are copied as such: Python refuses that."""
+    views = [type(make().keys()) for make in (dict, OrderedDict)]
+    before = {view: copyreg.dispatch_table.get(view) for view in views}
+    copyreg.dispatch_table.update(dict.fromkeys(views, lambda keys: (_keys, (list(keys),))))
+    try:
+        yield
+    finally:
+        for view, reduce in before.items():
+            if reduce:
+                copyreg.dispatch_table[view] = reduce
+            else:
+                del copyreg.dispatch_table[view]
+
+
+def _keys(names: list[Any]) -> Any:
+    return dict.fromkeys(names).keys()
 
 
 def _kind(tensor: Tensor) -> str:

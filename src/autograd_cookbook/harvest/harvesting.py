@@ -24,6 +24,7 @@ from autograd_cookbook.harvest.results import (
 )
 from autograd_cookbook.harvest.settings import BUDGET, Settings
 from autograd_cookbook.harvest.sources import functions_in, is_reached, line_of_class
+from autograd_cookbook.policy import stale
 
 CALLS = 3  # that are audited of each function
 SLOW = "compile"  # a check that takes longer than the others together: for the first call only
@@ -102,12 +103,10 @@ def _accepted(result: FunctionResult, said: FunctionOptions) -> list[str]:
     """Mark what the project accepts; what it accepts and is not there any more."""
     for found in result.findings:
         found.accepted = said.accept.get(found.check, "")
-    there = {f.check for f in result.findings}
     return [
         f'[tool.autograd_cookbook.functions."{result.name}"] accepts {check!r}, which the audit does not find any '
         "more: remove it"
-        for check in said.accept
-        if check in result.checks and check not in there
+        for check in stale(said.accept, result.checks, {f.check for f in result.findings})
     ]
 
 
@@ -133,10 +132,11 @@ def add_unreached(harvest: Harvest, options: Options, *, whole: bool) -> None:
 
 def finished(harvest: Harvest, options: Options, settings: Settings) -> None:
     """Add what was not reached, hold it against the baseline, and write the reports."""
+    harvest.fail_on = settings.fail_on or options.fail_on
     add_unreached(harvest, options, whole=settings.pattern == "*")
     if settings.baseline:
         if settings.update_baseline:
-            write_baseline(settings.baseline, harvest.functions)
-        accept_baseline(harvest.functions, read_baseline(settings.baseline))
+            write_baseline(settings.baseline, harvest)
+        accept_baseline(harvest, read_baseline(settings.baseline))
     for path in settings.reports:
         write_report(path, harvest)

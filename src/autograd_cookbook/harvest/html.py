@@ -39,7 +39,7 @@ def _parts(harvest: Harvest) -> Iterator[str]:
         name = html.escape(each.name)
         link = f'<a href="#f{number}"><code>{name}</code></a>' if each.audited else f"<code>{name}</code>"
         place = f"<code>{html.escape(each.file)}:{each.line}</code>"
-        yield f"<tr><td>{link}</td><td>{place}</td><td>{each.calls}</td><td>{_verdict(each)}</td></tr>"
+        yield f"<tr><td>{link}</td><td>{place}</td><td>{each.calls}</td><td>{_verdict(harvest, each)}</td></tr>"
     yield "</tbody></table>"
     for number, each in enumerate(harvest.functions):
         if each.audited:
@@ -47,12 +47,12 @@ def _parts(harvest: Harvest) -> Iterator[str]:
     yield "</body>\n</html>"
 
 
-def _verdict(each: FunctionResult) -> str:
+def _verdict(harvest: Harvest, each: FunctionResult) -> str:
     if not each.reached:
         return "not reached"
     if not each.audited:
         return f"not audited: {html.escape(each.not_audited)}"
-    return "NOT ok" if any(f.counts for f in each.findings) else "ok"
+    return "NOT ok" if harvest.counting(each) else "ok"
 
 
 def _section(number: int, each: FunctionResult) -> Iterator[str]:

@@ -12,6 +12,7 @@ from autograd_cookbook.auditing import audit
 from autograd_cookbook.auditing.arguments import GRADIENTS
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import instead
+from autograd_cookbook.policy import FAIL_ON, level
 
 TABLE = "tool.autograd_cookbook"
 
@@ -36,10 +37,12 @@ class Options:
     Args:
         functions: by full name, what is said of each.
         sources: the folders in which its functions are searched.
+        fail_on: the mildest finding that makes a harvest fail.
     """
 
     functions: dict[str, FunctionOptions] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
+    fail_on: str = FAIL_ON
 
     def of(self, name: str) -> FunctionOptions:
         """What is said of a function."""
@@ -60,7 +63,7 @@ def options_of(root: Path) -> Options:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OptionsError(f"{path}: {error}") from None
     _expect(TABLE, table, dict, "a table")
-    _known(TABLE, table, ("functions", "sources"))
+    _known(TABLE, table, ("functions", "sources", "fail_on"))
     functions = _expect(f"{TABLE}.functions", table.get("functions", {}), dict, "a table for each function")
     default = ["src"] if (root / "src").is_dir() else ["."]
     sources = _expect(f"{TABLE}.sources", table.get("sources", default), list, "a list of folders")
@@ -68,7 +71,11 @@ def options_of(root: Path) -> Options:
         if not isinstance(source, str) or not (root / source).exists():
             raise OptionsError(f"{TABLE}.sources: no folder {source!r} in {root}")
     read = {name: _function(name, entry) for name, entry in functions.items()}
-    return Options(read, tuple(str(root / source) for source in sources))
+    try:
+        fail_on = level(table.get("fail_on", FAIL_ON))
+    except ValueError as error:
+        raise OptionsError(f"{TABLE}: {error}") from None
+    return Options(read, tuple(str(root / source) for source in sources), fail_on)
 
 
 def _function(name: str, entry: Any) -> FunctionOptions:

@@ -37,6 +37,7 @@ def settings_of(config: pytest.Config) -> Settings:
             config.option.audit_report,
             config.option.audit_baseline,
             config.option.audit_update_baseline,
+            config.option.audit_fail_on,
         )
         if settings.baseline and not settings.update_baseline:
             read_baseline(settings.baseline)

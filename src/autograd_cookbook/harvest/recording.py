@@ -63,7 +63,9 @@ class Recorder:
         self.pattern = pattern
         self.functions: dict[Place, Recorded] = {}
         self.bytes = 0
-        self._known: weakref.WeakKeyDictionary[type, Recorded | None] = weakref.WeakKeyDictionary()
+        # By id, since a dictionary of weak keys takes as long as all the rest of what is done in each call.
+        self._known: dict[int, Recorded | None] = {}
+        self._alive: dict[int, weakref.ref[type]] = {}
         self._lock = threading.RLock()
         self._stack = contextlib.ExitStack()
 
@@ -81,9 +83,9 @@ class Recorder:
     def _saw(self, cls: type[Function], args: tuple[Any, ...], *, transformed: bool = False) -> None:
         """Look at a call; whatever happens here, the program must not notice."""
         try:
-            entry = self._known[cls]
+            entry = self._known[id(cls)]
         except KeyError:
-            entry = self._known[cls] = self._entry(cls)
+            entry = self._meet(cls)
         if entry is None:
             return
         entry.calls += 1
@@ -97,6 +99,19 @@ class Recorder:
             return
         with self._lock:
             self._look(entry, cls, args)
+
+    def _meet(self, cls: type[Function]) -> Recorded | None:
+        """Look at a class for the first time; forget it when it is gone, since another may get its id."""
+        key = id(cls)
+        known, alive = self._known, self._alive
+
+        def forget(_: object) -> None:
+            known.pop(key, None)
+            alive.pop(key, None)
+
+        alive[key] = weakref.ref(cls, forget)
+        known[key] = self._entry(cls)
+        return known[key]
 
     def _entry(self, cls: type[Function]) -> Recorded | None:
         if operator := operator_of(cls):

@@ -1,10 +1,11 @@
 """What a harvest found: for each function its findings, each once for all calls that show it."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from autograd_cookbook.policy import FAIL_ON, fails
 
 ORDER = {"error": 0, "warning": 1, "info": 2}
 
@@ -21,11 +22,6 @@ class Found:
     url: str
     program: str = ""
     accepted: str = ""
-
-    @property
-    def counts(self) -> bool:
-        """Whether it makes the harvest fail."""
-        return self.severity != "info" and not self.accepted
 
 
 @dataclass
@@ -72,11 +68,16 @@ class Harvest:
     problems: list[str] = field(default_factory=list)
     torch: str = ""
     version: str = ""
+    fail_on: str = FAIL_ON
 
     @property
     def ok(self) -> bool:
         """Whether nothing counts against it."""
-        return not self.problems and not any(f.counts for each in self.functions for f in each.findings)
+        return not self.problems and not any(map(self.counting, self.functions))
+
+    def counting(self, function: FunctionResult) -> list[Found]:
+        """The findings about a function that make the harvest fail."""
+        return [f for f in function.findings if fails(f.severity, self.fail_on) and not f.accepted]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything in plain lists, dicts, strings and numbers."""
@@ -89,7 +90,7 @@ class Harvest:
             FunctionResult(**(each | {"findings": [Found(**f) for f in each["findings"]]}))
             for each in data["functions"]
         ]
-        return cls(functions, data["problems"], data["torch"], data["version"])
+        return cls(functions, data["problems"], data["torch"], data["version"], data["fail_on"])
 
 
 def read_baseline(path: Path) -> set[tuple[str, str, str]]:
@@ -107,20 +108,19 @@ def read_baseline(path: Path) -> set[tuple[str, str, str]]:
         raise ValueError(f"{str(path)!r} is not a baseline: {error!r}") from None
 
 
-def write_baseline(path: Path, functions: Iterable[FunctionResult]) -> None:
+def write_baseline(path: Path, harvest: Harvest) -> None:
     """Store what counts now, so that later only what is new counts."""
     listed = [
         {"function": each.name, "check": f.check, "severity": f.severity}
-        for each in functions
-        for f in each.findings
-        if f.counts
+        for each in harvest.functions
+        for f in harvest.counting(each)
     ]
     path.write_text(json.dumps({"findings": listed}, indent=2) + "\n", encoding="utf-8")
 
 
-def accept_baseline(functions: Iterable[FunctionResult], known: set[tuple[str, str, str]]) -> None:
+def accept_baseline(harvest: Harvest, known: set[tuple[str, str, str]]) -> None:
     """Let what the baseline holds not count."""
-    for each in functions:
-        for f in each.findings:
-            if f.counts and (each.name, f.check, f.severity) in known:
+    for each in harvest.functions:
+        for f in harvest.counting(each):
+            if (each.name, f.check, f.severity) in known:
                 f.accepted = "in the baseline"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autograd_cookbook.cli import UsageError
+from autograd_cookbook.policy import LEVELS
 
 FORMS = ".json", ".html", ".sarif"
 BUDGET = 300.0  # seconds for all audits
@@ -22,6 +23,7 @@ class Settings:
     reports: tuple[Path, ...] = ()
     baseline: Path | None = None
     update_baseline: bool = False
+    fail_on: str = ""  # what the project's table says, unless given
 
     def __post_init__(self) -> None:
         for path in self.reports:
@@ -44,10 +46,22 @@ def add_settings(add: Callable[..., object], prefix: str = "--") -> None:
     )
     add(f"{prefix}baseline", default=None, metavar="FILE", help="fail only on findings that are not in this file")
     add(f"{prefix}update-baseline", action="store_true", help="write the findings into the baseline")
+    add(
+        f"{prefix}fail-on",
+        choices=LEVELS,
+        default="",
+        help="the mildest finding that makes it fail; default: fail_on of the project's table, or warning",
+    )
 
 
 def settings_from(
-    pattern: str, budget: float, jobs: int | None, reports: Iterable[str], baseline: str | None, update_baseline: bool
+    pattern: str,
+    budget: float,
+    jobs: int | None,
+    reports: Iterable[str],
+    baseline: str | None,
+    update_baseline: bool,
+    fail_on: str,
 ) -> Settings:
     """What the options say."""
     return Settings(
@@ -57,6 +71,7 @@ def settings_from(
         tuple(Path(each).absolute() for each in reports),
         Path(baseline).absolute() if baseline else None,
         update_baseline,
+        fail_on,
     )
 
 

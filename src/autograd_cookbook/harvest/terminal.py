@@ -12,8 +12,8 @@ WIDTH = 110
 def lines_of(harvest: Harvest) -> Iterator[str]:
     """The report, line by line: what counts first, grouped by function."""
     audited = [f for f in harvest.functions if f.audited]
-    for each in sorted(audited, key=lambda f: (not any(found.counts for found in f.findings), f.name)):
-        yield from _function(each)
+    for each in sorted(audited, key=lambda f: (not harvest.counting(f), f.name)):
+        yield from _function(each, is_ok=not harvest.counting(each))
     if failed := [f for f in harvest.functions if f.reached and not f.audited]:
         yield "not audited"
         for each in failed:
@@ -32,7 +32,7 @@ def headline(harvest: Harvest) -> str:
     """The verdict in one line."""
     functions = harvest.functions
     findings = [f for each in functions for f in each.findings]
-    counts = [(s, sum(f.severity == s and f.counts for f in findings)) for s in ("error", "warning")]
+    counts = [(s, sum(f.severity == s and not f.accepted for f in findings)) for s in ("error", "warning")]
     found = [f"{n} {s if n == 1 else s + 's'}" for s, n in counts if n]
     found += [f"{n} accepted"] if (n := sum(bool(f.accepted) and f.severity != "info" for f in findings)) else []
     found += [f"{n} problem{'s'[: n > 1]} with the configuration"] if (n := len(harvest.problems)) else []
@@ -45,8 +45,8 @@ def headline(harvest: Harvest) -> str:
     )
 
 
-def _function(each: FunctionResult) -> Iterator[str]:
-    verdict = "NOT ok" if any(f.counts for f in each.findings) else "ok"
+def _function(each: FunctionResult, *, is_ok: bool) -> Iterator[str]:
+    verdict = "ok" if is_ok else "NOT ok"
     calls = f"{each.calls} call{'' if each.calls == 1 else 's'}"
     yield f"{each.file}:{each.line} {each.name}: {verdict} ({each.audited} of {calls} audited in {each.seconds:.1f} s)"
     quiet = []

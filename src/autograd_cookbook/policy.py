@@ -1,0 +1,82 @@
+"""What makes CI fail: one policy for Python, pytest and the harvest."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from autograd_cookbook.cli import instead
+
+if TYPE_CHECKING:
+    from autograd_cookbook.auditing import Report
+
+SEVERITIES = "info", "warning", "error"  # the worst last
+LEVELS = "error", "warning", "info", "never"
+FAIL_ON = "warning"
+
+
+def level(value: Any) -> str:
+    """A level of ``fail_on``.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if value in LEVELS:
+        return str(value)
+    raise ValueError(f"fail_on must be one of {', '.join(map(repr, LEVELS))}, got {value!r}")
+
+
+def fails(severity: str, fail_on: str) -> bool:
+    """Whether a finding of this severity is at least as bad as ``fail_on``."""
+    return fail_on != "never" and SEVERITIES.index(severity) >= SEVERITIES.index(fail_on)
+
+
+def stale(accept: Iterable[str], ran: Collection[str], found: Collection[str]) -> list[str]:
+    """The accepted checks that ran and found nothing."""
+    return [check for check in accept if check in ran and check not in found]
+
+
+def checked(fail_on: Any, accept: Any) -> Mapping[str, str]:
+    """What is accepted, if both make sense.
+
+    Raises:
+        ValueError: for another level, an unknown check, or a missing reason.
+    """
+    from autograd_cookbook.auditing.checks import all_checks
+
+    level(fail_on)
+    if not isinstance(accept, Mapping | None):
+        raise ValueError(f"accept must map checks to reasons, got {accept!r}")
+    for check, reason in (accept or {}).items():
+        if check not in all_checks():
+            raise ValueError(f"accept: unknown check {check!r}{instead(str(check), all_checks())}")
+        if not (isinstance(reason, str) and reason.strip()):
+            raise ValueError(f"accept: expected a reason for {check!r}, got {reason!r}")
+    return accept or {}
+
+
+def raise_for_findings(report: "Report", *, fail_on: str = FAIL_ON, accept: Mapping[str, str] | None = None) -> None:
+    """Do nothing if no finding counts.
+
+    Args:
+        report: what the audit returned.
+        fail_on: the mildest severity that counts: "error", "warning" (the default), "info", or "never".
+        accept: by check, the reason why its findings do not count.
+
+    Raises:
+        AuditError: with the report as message; what is accepted stands in its notes.
+        ValueError: for another level, an unknown check, a missing reason, or a check that is accepted without need.
+
+    >>> import torch
+    >>> from autograd_cookbook import audit
+    >>> report = audit(torch.sigmoid, (torch.randn(3, dtype=torch.float64, requires_grad=True),), only=["vmap"])
+    >>> raise_for_findings(report, fail_on="info")
+    """
+    from autograd_cookbook.auditing import AuditError
+
+    accept = checked(fail_on, accept)
+    left = tuple(f for f in report.findings if f.check not in accept)
+    if any(fails(f.severity, fail_on) for f in left):
+        notes = [f"accepted: {f.check} ({accept[f.check]})" for f in report.findings if f.check in accept]
+        raise AuditError(replace(report, findings=left, notes=(*report.notes, *notes)))
+    for check in stale(accept, report.checks, {f.check for f in report.findings}):
+        raise ValueError(f"accept: the audit does not find {check!r} any more: remove it")
