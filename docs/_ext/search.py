@@ -1,4 +1,4 @@
-"""The order of the search's hits: ``search.js`` and the words of ``words.toml``, on the page that shows them."""
+"""The order of the search's hits: ``search.js``, the words of ``words.toml``, and the messages of the error index."""
 
 import json
 import tomllib
@@ -6,30 +6,29 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
-from sphinx.errors import ExtensionError
+
+from autograd_cookbook.errors import entries
 
 WORDS = Path(__file__).with_name("words.toml")
+LENGTH = 100  # of a message: nobody types more, and the page that searches for more is that of the errors
 
 
 def words() -> dict[str, Any]:
     return tomllib.loads(WORDS.read_text())
 
 
-def attach(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: object) -> None:
-    if pagename != "search":
-        return
-    # Both before the search starts: it waits for the document, as what is deferred does not.
-    app.add_js_file(None, body=json.dumps(words()), id="search-words", type="application/json")
-    app.add_js_file("search.js", loading_method="defer")
+def for_browser() -> str:
+    messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
+    return json.dumps({**words(), "messages": messages}).replace("</", "<\\/")
 
 
-def check(app: Sphinx, env: Any) -> None:
-    missing = words()["pages"].keys() - env.found_docs
-    if missing:
-        raise ExtensionError(f"{WORDS.name} names pages that do not exist: {sorted(missing)}")
+def attach(app: Sphinx, pagename: str, *_: object) -> None:
+    if pagename == "search":
+        # Deferred scripts run before the document is ready, for which the search waits.
+        app.add_js_file(None, body=for_browser(), id="search-words", type="application/json")
+        app.add_js_file("search.js", loading_method="defer")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("html-page-context", attach)
-    app.connect("env-check-consistency", check)
     return {"parallel_read_safe": True}

@@ -1,6 +1,7 @@
 // The order of the search's hits, in place of that of Sphinx, with its index. Sphinx asks for all words, scores a page by
-// one of them, and sorts equals by name. Here a page counts the words that it has, rare ones more: those of its titles
-// and those that words.toml gives it more than those of its text. There is one hit a page, at its best section.
+// one of them, and sorts equals by name. Here a page counts the words that it has, rare ones more: those of its titles,
+// its error messages and those that words.toml gives it more than those of its text. There is one hit a page, at its
+// best section.
 "use strict";
 
 {
@@ -10,6 +11,7 @@
   const TEXT = 1;
   const SAME = 0.7; // a synonym, compared with the word itself
   const PART = 0.5; // the beginning or the end of a word
+  const COMMON = 4; // pages that may share a section's title
   // Tables and what is generated come after pages that explain.
   const KINDS = { cookbook: 1, guide: 1, errors: 0.9, pitfalls: 0.9, glossary: 0.7, reference: 0.4 };
   const OTHER = 0.5;
@@ -41,10 +43,16 @@
       called: (WORDS.pages[name] ?? []).map(stems),
       sections: [],
     }));
-    const section = (page, title, anchor, description = null) =>
-      pages[page].sections.push({ title, anchor, description, words: stems(title) });
+    // `said` is what the section is found by.
+    const section = (page, title, anchor, description = null, said = title) =>
+      pages[page].sections.push({ title, said, anchor, description, words: new Set(stems(said)) });
     for (const [title, places] of Object.entries(alltitles))
-      for (const [page, anchor] of places) if (anchor !== null) section(page, title, `#${anchor}`);
+      for (const [page, anchor] of places)
+        // A title of many pages, such as "The gradient", says nothing about one.
+        if (anchor !== null && places.length <= COMMON) {
+          section(page, title, `#${anchor}`);
+          if (anchor in WORDS.messages) section(page, title, `#${anchor}`, null, WORDS.messages[anchor]);
+        }
     for (const [entry, places] of Object.entries(indexentries))
       for (const [page, anchor, main] of places) if (docnames[page] === "glossary") section(page, entry, `#${anchor}`);
     for (const [prefix, entries] of Object.entries(objects))
@@ -63,18 +71,15 @@
 
   let prepared = null;
 
-  // Each word of the query, with what else it may be called: [[word, weight], ...].
+  // Each word of the query, with what else it may be called: [[words, weight], ...].
   const asked = (query) => {
     const words = stems(query);
     const others = new Map();
-    for (const group of WORDS.same)
-      for (const name of group) {
-        const own = stems(name);
-        if (!own.length || !own.every((word) => words.includes(word))) continue;
-        for (const other of group)
-          if (other !== name) for (const word of stems(other)) if (!words.includes(word)) own.forEach((one) => add(others, one, word));
-      }
-    return words.map((word) => [[word, 1], ...[...(others.get(word) ?? [])].map((other) => [other, SAME])]);
+    for (const group of WORDS.same.map((names) => names.map(stems)))
+      for (const name of group)
+        if (name.length && name.every((word) => words.includes(word)))
+          for (const other of group) if (other !== name) for (const word of name) add(others, word, other);
+    return words.map((word) => [[[word], 1], ...[...(others.get(word) ?? [])].map((other) => [other, SAME])]);
   };
 
   const overlap = (word, words) => {
@@ -84,48 +89,53 @@
     return 0;
   };
 
+  // The best that one of the names of a word gets, where each word of a name gets what `points` says.
+  const best = (names, points) =>
+    Math.max(...names.map(([words, weight]) => (weight * words.reduce((sum, word) => sum + points(word), 0)) / words.length));
+
   const search = (query) => {
     prepared ??= prepare(Search._index);
     const { text, pages } = prepared;
     const alternatives = asked(query);
-    const phrase = query.toLowerCase().trim();
     if (!alternatives.length) return [];
-    const rarity = (word) => Math.log(1 + pages.length / (1 + (text.get(word)?.size ?? 0)));
-    const weights = alternatives.map(([[word]]) => rarity(word));
+    const phrase = query.toLowerCase().trim();
+    const all = alternatives.map(([[[word]]]) => word);
+    const weights = all.map((word) => Math.log(1 + pages.length / (1 + (text.get(word)?.size ?? 0))));
     const total = weights.reduce((sum, weight) => sum + weight, 0);
-    const all = alternatives.map(([[word]]) => word);
+    const sumOf = (points) => alternatives.reduce((sum, names, at) => sum + weights[at] * best(names, points), 0);
+    const same = (title) => (title.toLowerCase().includes(phrase) ? phrase.length / title.length : 0);
+    // What the whole query may be called.
+    const names = alternatives[0].filter((name) => alternatives.every((others) => name === others[0] || others.includes(name)));
+    names[0] = [all, 1];
     const results = [];
     pages.forEach((page, number) => {
-      const calledBest = Math.max(0, ...page.called.map((name) => likeness(name, all)));
-      let score = 0;
-      let covered = 0;
-      alternatives.forEach((names, at) => {
-        let best = 0;
-        for (const [word, weight] of names) {
-          const inText = text.get(word)?.has(number) ? TEXT : 0;
-          best = Math.max(best, weight * Math.max(TITLE * overlap(word, page.words), inText));
-        }
-        for (const name of page.called) if (name.includes(all[at])) best = Math.max(best, SECTION);
-        score += best * weights[at];
-        if (best) covered += weights[at];
-      });
-      let section = null;
-      let sectionBest = 0;
+      const called = new Set(page.called.flat());
+      const inPage = (word) =>
+        Math.max(
+          TITLE * overlap(word, page.words),
+          called.has(word) ? SECTION : 0,
+          text.get(word)?.has(number) ? TEXT : 0,
+        );
+      let [section, gain, covered] = [null, 0, 0];
       for (const one of page.sections) {
-        const own = new Set(one.words);
-        let gain = 0;
-        alternatives.forEach((names, at) => {
-          gain += weights[at] * Math.max(...names.map(([word, weight]) => weight * overlap(word, own)));
-        });
-        // Titles that say little else are closer.
-        gain *= (SECTION * (1 + all.length)) / (1 + Math.max(own.size, all.length));
-        if (one.title.toLowerCase().includes(phrase)) gain += total * (phrase.length / one.title.length) * TITLE;
-        if (gain > sectionBest) [section, sectionBest] = [one, gain];
+        const found = sumOf((word) => overlap(word, one.words));
+        if (!found) continue;
+        // A title that says little else is closer.
+        const closeness = Math.sqrt((1 + all.length) / (1 + Math.max(one.words.size, all.length)));
+        const own = SECTION * found * closeness + TITLE * total * same(one.said);
+        if (own > gain) [section, gain, covered] = [one, own, found];
       }
-      covered = Math.max(covered, Math.min(total, sectionBest / SECTION));
-      score = (score + sectionBest + total * TITLE * calledBest) * (covered / total) ** 2 * kindOf(page.name);
-      if (page.title.toLowerCase().includes(phrase)) score += total * TITLE * (phrase.length / page.title.length) * kindOf(page.name);
-      if (score > 0) results.push({ page, number, section: sectionBest >= total ? section : null, score });
+      const inText = sumOf((word) => Math.min(1, inPage(word)));
+      const share = Math.min(1, Math.max(inText, covered) / total);
+      const name = Math.max(0, ...page.called.flatMap((words) => names.map(([other, weight]) => weight * likeness(words, other))));
+      const score = sumOf(inPage) + gain + TITLE * total * (name + same(page.title));
+      if (share)
+        results.push({
+          page,
+          number,
+          section: covered > total / 2 ? section : null,
+          score: score * share ** 2 * kindOf(page.name),
+        });
     });
     results.sort((a, b) => b.score - a.score || a.page.name.localeCompare(b.page.name));
     return results.map(({ page, number, section, score }) => [
