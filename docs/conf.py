@@ -44,6 +44,7 @@ extensions = [
     "docs._ext.pitfalls",
     "docs._ext.published",
     "docs._ext.recipe",
+    "docs._ext.search",
 ]
 
 nitpicky = True

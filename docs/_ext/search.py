@@ -1,0 +1,34 @@
+"""The order of the search's hits: ``search.js``, the words of ``words.toml``, and the messages of the error index."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+from autograd_cookbook.errors import entries
+
+WORDS = Path(__file__).with_name("words.toml")
+LENGTH = 100  # of a message: nobody types more, and the page that searches for more is that of the errors
+
+
+def words() -> dict[str, Any]:
+    return tomllib.loads(WORDS.read_text())
+
+
+def for_browser() -> str:
+    messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
+    return json.dumps({**words(), "messages": messages}).replace("</", "<\\/")
+
+
+def attach(app: Sphinx, pagename: str, *_: object) -> None:
+    if pagename == "search":
+        # Deferred scripts run before the document is ready, for which the search waits.
+        app.add_js_file(None, body=for_browser(), id="search-words", type="application/json")
+        app.add_js_file("search.js", loading_method="defer")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("html-page-context", attach)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,159 @@
+// The order of the search's hits, in place of that of Sphinx, with its index. Sphinx asks for all words, scores a page by
+// one of them, and sorts equals by name. Here a page counts the words that it has, rare ones more: those of its titles,
+// its error messages and those that words.toml gives it more than those of its text. There is one hit a page, at its
+// best section.
+"use strict";
+
+{
+  const WORDS = JSON.parse(document.getElementById("search-words").textContent);
+  const TITLE = 5; // of the page, and what words.toml says people call it
+  const SECTION = 3;
+  const TEXT = 1;
+  const SAME = 0.7; // a synonym, compared with the word itself
+  const PART = 0.5; // the beginning or the end of a word
+  const COMMON = 4; // pages that may share a section's title
+  // Tables and what is generated come after pages that explain.
+  const KINDS = { cookbook: 1, guide: 1, errors: 0.9, pitfalls: 0.9, glossary: 0.7, reference: 0.4 };
+  const OTHER = 0.5;
+
+  const stemmer = new Stemmer();
+  const split = (text) => text.toLowerCase().split(/[^\p{L}\p{N}_]+/u).filter((word) => word);
+  // save_for_backward is found by each of its parts, and by all of them.
+  const stems = (text) => {
+    const whole = split(text);
+    const parts = whole.filter((word) => word.includes("_")).flatMap((word) => word.split("_").filter((part) => part));
+    return [...new Set([...whole, ...parts].filter((word) => !stopwords.has(word)).map((word) => stemmer.stemWord(word)))];
+  };
+  const add = (map, key, value) => map.get(key)?.add(value) ?? map.set(key, new Set([value]));
+
+  const kindOf = (name) => {
+    const kind = name.split("/")[0];
+    return name.endsWith("index") ? OTHER : (KINDS[kind] ?? OTHER);
+  };
+
+  const prepare = ({ docnames, titles, alltitles, terms, indexentries, objects, objnames }) => {
+    const text = new Map();
+    for (const [term, pages] of Object.entries(terms))
+      for (const word of new Set([term.toLowerCase(), ...stems(term)]))
+        for (const page of [pages].flat()) add(text, word, page);
+    const pages = docnames.map((name, page) => ({
+      name,
+      title: titles[page],
+      words: new Set(stems(titles[page])),
+      called: (WORDS.pages[name] ?? []).map(stems),
+      sections: [],
+    }));
+    // `said` is what the section is found by.
+    const section = (page, title, anchor, description = null, said = title) =>
+      pages[page].sections.push({ title, said, anchor, description, words: new Set(stems(said)) });
+    for (const [title, places] of Object.entries(alltitles))
+      for (const [page, anchor] of places)
+        // A title of many pages, such as "The gradient", says nothing about one.
+        if (anchor !== null && places.length <= COMMON) {
+          section(page, title, `#${anchor}`);
+          if (anchor in WORDS.messages) section(page, title, `#${anchor}`, null, WORDS.messages[anchor]);
+        }
+    for (const [entry, places] of Object.entries(indexentries))
+      for (const [page, anchor, main] of places) if (docnames[page] === "glossary") section(page, entry, `#${anchor}`);
+    for (const [prefix, entries] of Object.entries(objects))
+      for (const [page, type, , anchor, name] of entries) {
+        const full = prefix ? `${prefix}.${name}` : name;
+        const [domain, role, label] = objnames[type];
+        const target = anchor === "" ? full : anchor === "-" ? `${role}-${full}` : anchor;
+        if (domain === "py") section(page, name, `#${target}`, label);
+        // A name of a recipe leads to its page too.
+        const recipe = prefix.split(".").pop();
+        const home = pages.find((one) => one.name.startsWith("cookbook/") && one.name.endsWith(`/${recipe}`));
+        home?.called.push(stems(name));
+      }
+    return { text, pages };
+  };
+
+  let prepared = null;
+
+  // Each word of the query, with what else it may be called: [[words, weight], ...].
+  const asked = (query) => {
+    const words = stems(query);
+    const others = new Map();
+    for (const group of WORDS.same.map((names) => names.map(stems)))
+      for (const name of group)
+        if (name.length && name.every((word) => words.includes(word)))
+          for (const other of group) if (other !== name) for (const word of name) add(others, word, other);
+    return words.map((word) => [[[word], 1], ...[...(others.get(word) ?? [])].map((other) => [other, SAME])]);
+  };
+
+  const overlap = (word, words) => {
+    if (words.has(word)) return 1;
+    if (word.length < 4) return 0;
+    for (const one of words) if (one.length > 3 && (one.startsWith(word) || word.startsWith(one))) return PART;
+    return 0;
+  };
+
+  // The best that one of the names of a word gets, where each word of a name gets what `points` says.
+  const best = (names, points) =>
+    Math.max(...names.map(([words, weight]) => (weight * words.reduce((sum, word) => sum + points(word), 0)) / words.length));
+
+  const search = (query) => {
+    prepared ??= prepare(Search._index);
+    const { text, pages } = prepared;
+    const alternatives = asked(query);
+    if (!alternatives.length) return [];
+    const phrase = query.toLowerCase().trim();
+    const all = alternatives.map(([[[word]]]) => word);
+    const weights = all.map((word) => Math.log(1 + pages.length / (1 + (text.get(word)?.size ?? 0))));
+    const total = weights.reduce((sum, weight) => sum + weight, 0);
+    const sumOf = (points) => alternatives.reduce((sum, names, at) => sum + weights[at] * best(names, points), 0);
+    const same = (title) => (title.toLowerCase().includes(phrase) ? phrase.length / title.length : 0);
+    // What the whole query may be called.
+    const names = alternatives[0].filter((name) => alternatives.every((others) => name === others[0] || others.includes(name)));
+    names[0] = [all, 1];
+    const results = [];
+    pages.forEach((page, number) => {
+      const called = new Set(page.called.flat());
+      const inPage = (word) =>
+        Math.max(
+          TITLE * overlap(word, page.words),
+          called.has(word) ? SECTION : 0,
+          text.get(word)?.has(number) ? TEXT : 0,
+        );
+      let [section, gain, covered] = [null, 0, 0];
+      for (const one of page.sections) {
+        const found = sumOf((word) => overlap(word, one.words));
+        if (!found) continue;
+        // A title that says little else is closer.
+        const closeness = Math.sqrt((1 + all.length) / (1 + Math.max(one.words.size, all.length)));
+        const own = SECTION * found * closeness + TITLE * total * same(one.said);
+        if (own > gain) [section, gain, covered] = [one, own, found];
+      }
+      const inText = sumOf((word) => Math.min(1, inPage(word)));
+      const share = Math.min(1, Math.max(inText, covered) / total);
+      const name = Math.max(0, ...page.called.flatMap((words) => names.map(([other, weight]) => weight * likeness(words, other))));
+      const score = sumOf(inPage) + gain + TITLE * total * (name + same(page.title));
+      if (share)
+        results.push({
+          page,
+          number,
+          section: covered > total / 2 ? section : null,
+          score: score * share ** 2 * kindOf(page.name),
+        });
+    });
+    results.sort((a, b) => b.score - a.score || a.page.name.localeCompare(b.page.name));
+    return results.map(({ page, number, section, score }) => [
+      page.name,
+      section && section.title !== page.title ? `${page.title} > ${section.title}` : page.title,
+      section?.anchor ?? "",
+      section?.description ?? null,
+      score,
+      Search._index.filenames[number],
+      section ? SearchResultKind.title : SearchResultKind.text,
+    ]);
+  };
+
+  // How much of a name and of the query are the same.
+  const likeness = (name, words) => {
+    const common = name.filter((word) => words.includes(word)).length;
+    return common === name.length || common === words.length ? common / Math.max(name.length, words.length) : 0;
+  };
+
+  Search._performSearch = (query) => search(query).slice(0, 50).reverse(); // shown from the last
+}
