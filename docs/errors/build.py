@@ -25,7 +25,7 @@ ENTRIES = HERE / "entries"
 WORDINGS = HERE / "wordings.json"
 # What a run of the program gives; everything else is written by hand.
 RAISED = ("name", "kind", "message", "torch")
-PROSE = ("title", "cause", "fix", "change", "tell")
+PROSE = ("title", "cause", "fix", "change", "harmless", "tell")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (
     *("CudnnConvolutionTranspose", "ThnnConv2D", "ThnnConv3D", "ThnnConvDepthwise2D", "SlowConv2D", "BatchNorm"),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autograd_cookbook.errors.matching import Facts, Match, Matcher
+from autograd_cookbook.errors.matching import TOLD, Facts, Match, Matcher
 from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled, split
 
 Known = Literal["yes", "maybe", "no"]
@@ -42,7 +42,7 @@ def answer(matcher: Matcher, text: str) -> Answer:
     rules = matcher.rules["score"]
     about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
     likely = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
-    outside = scope(facts, last, matcher.rules)
+    outside = scope(facts, last, matcher.rules, bool(likely) and likely[0].wording == TOLD)
     sure = bool(likely) and likely[0].score >= rules["yes"]
     if outside and not (sure and (last is None or likely[0].message.part in (LAST, CAUSE))):
         return Answer("no", (), outside, unknown, facts.place)
@@ -98,7 +98,7 @@ def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
     return next(iter(own or found), None)
 
 
-def scope(facts: Facts, message: Message | None, rules: dict[str, Any]) -> str:
+def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> str:
     """What an error is about that is none of gradients; empty if it may be one."""
     if message is None:
         message = Message("", facts.text, PROSE)
@@ -106,9 +106,8 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any]) -> str:
     for each in rules["outside"]:
         # Another framework shows anywhere in the text, unless torch does as well.
         where = "text" if "unless" in each else "message"
-        excused = (backward and each.get("forward")) or (
-            "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
-        )
+        torch = "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
+        excused = torch or (backward and each.get("forward")) or (told and each.get("told"))
         if facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
             return str(each["says"])
     return ""
