@@ -170,7 +170,8 @@ def test_entries_with_one_message_are_told_apart() -> None:
     """What the reader is asked where the text does not decide."""
     named: dict[str, list[Entry]] = {}
     for stored, entry in zip(matcher().entries, entries(), strict=True):
-        named.setdefault(stored["wordings"][0][0], []).append(entry)
+        for lead, *_ in stored["wordings"][:1]:
+            named.setdefault(lead, []).append(entry)
     for wording, same in named.items():
         told = [entry.tell for entry in same if entry.name not in PROGRAMS]
         assert all(told) or not same[1:], (
@@ -209,7 +210,7 @@ def test_a_traceback_with_other_names_and_numbers_finds_its_entry_first(seed: in
 def family(name: str) -> frozenset[str]:
     """The entries with the same message: other causes of it, which numbers alone can tell apart."""
     said = {stored["name"]: {(lead, tail) for lead, tail, _ in stored["wordings"]} for stored in matcher().entries}
-    return frozenset(other for other, rows in said.items() if rows & said[name])
+    return frozenset({name} | {other for other, rows in said.items() if rows & said[name]})
 
 
 def names(found: Explanation) -> list[str]:

@@ -217,7 +217,7 @@ class Matcher {
 
   // What has no message, known by the words in which readers tell it: never certain.
   symptoms(paste, facts) {
-    const told = paste.messages.find((message) => message.part === "prose");
+    const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0];
     const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {});
     return this.entries.flatMap((entry, number) =>
       told && entry.signs && entry.signs.every((sign) => facts.holds(sign, told, {}))

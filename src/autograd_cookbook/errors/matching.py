@@ -130,7 +130,8 @@ class Matcher:
 
     def _symptoms(self, paste: Paste, facts: "Facts") -> Iterator[Match]:
         """What has no message, known by the words in which readers tell it: never certain."""
-        told = next((message for message in paste.messages if message.part == PROSE), None)
+        # With an exception, what the reader tells may stand behind its text, as a part of it.
+        told = next((message for message in paste.messages if message.part == PROSE), next(iter(paste.messages), None))
         for i, entry in enumerate(self.entries):
             signs = entry.get("signs")
             if told and signs and all(facts.holds(sign, told, {}) for sign in signs):
