@@ -435,7 +435,8 @@ const answer = (matcher, text) => {
   const message = last ?? paste.messages[0] ?? null;
   const rules = matcher.rules.score;
   const about = facts.holds(rules.proof, message ?? { kind: "", text: "", part: "prose" }, {});
-  const likely = ranked.filter((match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"]);
+  const enough = (match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"];
+  const likely = ranked.filter((match) => enough(match) && !slight(match, rules));
   const outside = scope(facts, last, matcher.rules, likely.length > 0 && likely[0].wording === null);
   let sure = likely.length > 0 && likely[0].score >= rules.yes;
   if (outside && !(sure && (!last || ["last", "cause"].includes(likely[0].message.part)))) {
@@ -464,6 +465,9 @@ const owner = (facts, best, matcher) => {
   const held = (each) => each.when.some((sign) => facts.holds(sign, best.message, best.values));
   return matcher.rules.owners.find((each) => each.groups.includes(group) && held(each))?.says ?? "";
 };
+
+const slight = (match, rules) =>
+  match.message.part === "prose" && match.wording !== null && match.weight < rules.slight && match.score < rules.yes;
 
 const rival = (best, other, rules) =>
   other.score > best.score - rules[same(best, other) ? "same" : "margin"] && !covers(best, other);

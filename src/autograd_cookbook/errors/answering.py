@@ -41,7 +41,8 @@ def answer(matcher: Matcher, text: str) -> Answer:
     unknown = last or next(iter(paste.messages), None)
     rules = matcher.rules["score"]
     about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
-    likely = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
+    said = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
+    likely = [m for m in said if not slight(m, rules)]
     outside = scope(facts, last, matcher.rules, bool(likely) and likely[0].wording == TOLD)
     sure = bool(likely) and likely[0].score >= rules["yes"]
     if outside and not (sure and (last is None or likely[0].message.part in (LAST, CAUSE))):
@@ -73,6 +74,12 @@ def owner(facts: Facts, best: Match, matcher: Matcher) -> str:
         if group in each["groups"] and any(facts.holds(sign, best.message, best.values) for sign in each["when"]):
             return str(each["says"])
     return ""
+
+
+def slight(match: Match, rules: dict[str, float]) -> bool:
+    """Whether it is a few words of a message within what the reader wrote."""
+    words = match.message.part == PROSE and match.wording != TOLD
+    return words and match.weight < rules["slight"] and match.score < rules["yes"]
 
 
 def rival(best: Match, other: Match, rules: dict[str, float]) -> bool:
