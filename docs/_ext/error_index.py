@@ -52,7 +52,7 @@ class ErrorsDirective(SphinxDirective):
         self.state.document.note_explicit_target(section, section)
         section += nodes.title(entry.title, entry.title)
         section += self.message(f"{entry.kind}: {entry.message}".rstrip())
-        for label, text in (("It is this one if:", entry.tell), ("Change:", entry.change)):
+        for label, text in (("It is this one if:", entry.tell), ("Ignore it:", entry.harmless), ("Change:", entry.change)):
             if text:
                 section += parsed(self, f"**{label}** {text}")
         for text in (entry.cause, entry.fix):
@@ -144,6 +144,8 @@ def for_browser() -> dict[str, object]:
         "title",
         "cause",
         "tell",
+        "harmless",
+        "signs",
     )
     found = []
     for stored, entry in zip(reader.entries, entries(), strict=True):

@@ -209,7 +209,21 @@ class Matcher {
         if (!other || worth(match) > worth(other)) best.set(match.entry, match);
       }),
     );
+    this.symptoms(paste, facts).forEach((match) => {
+      if (!(best.get(match.entry)?.score >= match.score)) best.set(match.entry, match);
+    });
     return [...best.values()].sort((a, b) => b.score - a.score || a.entry - b.entry);
+  }
+
+  // What has no message, known by the words in which readers tell it: never certain.
+  symptoms(paste, facts) {
+    const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0];
+    const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {});
+    return this.entries.flatMap((entry, number) =>
+      told && entry.signs && entry.signs.every((sign) => facts.holds(sign, told, {}))
+        ? [{ entry: number, wording: null, message: told, score: score(entry), share: 0, weight: 0, values: {}, proven: true, certain: false }]
+        : [],
+    );
   }
 
   matches(message, facts) {
@@ -275,7 +289,9 @@ class Facts {
     this.frames = paste.frames.map(shownFrame).join("\n");
     this.place = ownPlace(paste, rules);
     this.raiser = outerPlace(paste, rules);
-    this.raised = paste.messages.some((message) => ["last", "earlier", "cause"].includes(message.part));
+    const said = (...parts) => paste.messages.filter(({ part }) => parts.includes(part)).map(shownMessage).join("\n");
+    this.raised = said("last", "earlier", "cause");
+    this.told = said("prose");
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
   }
@@ -286,7 +302,7 @@ class Facts {
     const negated = condition.startsWith("not ");
     const where = condition.slice(negated ? 4 : 0, colon);
     const held = compiled(condition.slice(colon + 2)).test(this.fact(where, message, values)) !== negated;
-    if (["text", "frames", "place", "raiser"].includes(where)) this.known.set(condition, held);
+    if (["text", "frames", "place", "raiser", "raised", "told"].includes(where)) this.known.set(condition, held);
     return held;
   }
 
@@ -295,7 +311,9 @@ class Facts {
     if (where === "frames") return this.frames;
     if (where === "place") return this.place ? shownFrame(this.place) : "";
     if (where === "raiser") return this.raiser ? shownFrame(this.raiser) : "";
-    if (where === "message") return message.kind ? `${message.kind}: ${message.text}` : message.text;
+    if (where === "message") return shownMessage(message);
+    if (where === "raised" || where === "told") return this[where];
+    if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
     return (values[where] ?? []).join(" ");
   }
@@ -318,6 +336,21 @@ class Facts {
 }
 
 const shownFrame = (frame) => `${frame.file}:${frame.line} in ${frame.function}: ${frame.code}`;
+
+const shownMessage = ({ kind, text }) => (kind ? `${kind}: ${text}` : text);
+
+// How one shape became the other.
+const related = (got = "", expected = "") => {
+  const [a, b] = [got, expected].map((shape) => [...shape.matchAll(/\d+/g)].map(([size]) => Number(size)));
+  const [last, other] = [a.toReversed(), b.toReversed()];
+  const sorted = (sizes) => String([...sizes].sort((x, y) => x - y));
+  const product = (sizes) => sizes.reduce((x, y) => x * y, 1);
+  if (!a.length || !b.length || String(a) === String(b) || a.includes(0)) return "";
+  if (sorted(a) === sorted(b)) return "reordered";
+  if (product(a) === product(b)) return "regrouped";
+  if (a.length <= b.length && last.every((size, i) => size === 1 || size === other[i])) return "reduced";
+  return a.length > 1 && String(a.slice(1)) === String(b.slice(1)) ? "rows" : "";
+};
 
 const ownPlace = (paste, rules) =>
   paste.frames.findLast((frame) => frame.file && !compiled(rules.paste.library).test(frame.file)) ?? null;
@@ -402,8 +435,9 @@ const answer = (matcher, text) => {
   const message = last ?? paste.messages[0] ?? null;
   const rules = matcher.rules.score;
   const about = facts.holds(rules.proof, message ?? { kind: "", text: "", part: "prose" }, {});
-  const likely = ranked.filter((match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"]);
-  const outside = scope(facts, last, matcher.rules);
+  const enough = (match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"];
+  const likely = ranked.filter((match) => enough(match) && !slight(match, rules));
+  const outside = scope(facts, last, matcher.rules, likely.length > 0 && likely[0].wording === null);
   let sure = likely.length > 0 && likely[0].score >= rules.yes;
   if (outside && !(sure && (!last || ["last", "cause"].includes(likely[0].message.part)))) {
     return { known: "no", matches: [], general: outside, message };
@@ -432,6 +466,9 @@ const owner = (facts, best, matcher) => {
   return matcher.rules.owners.find((each) => each.groups.includes(group) && held(each))?.says ?? "";
 };
 
+const slight = (match, rules) =>
+  match.message.part === "prose" && match.wording !== null && match.weight < rules.slight && match.score < rules.yes;
+
 const rival = (best, other, rules) =>
   other.score > best.score - rules[same(best, other) ? "same" : "margin"] && !covers(best, other);
 
@@ -447,11 +484,12 @@ const raised = (paste, rules) => {
   return (own.length ? own : found)[0] ?? null;
 };
 
-const scope = (facts, message, rules) => {
+const scope = (facts, message, rules, told) => {
   const said = message ?? { kind: "", text: facts.text, part: "prose" };
   const backward = rules.backward.signs.some((sign) => facts.holds(sign, said, {}));
   const found = rules.outside.find((each) => {
-    const excused = (backward && each.forward) || (each.unless && facts.holds(`text: ${each.unless}`, said, {}));
+    const torch = each.unless && facts.holds(`text: ${each.unless}`, said, {});
+    const excused = torch || (backward && each.forward) || (told && each.told);
     return facts.holds(`${each.unless ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
   });
   return found ? found.says : "";
@@ -490,12 +528,13 @@ const marked = (text, values) =>
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
 const explained = ({ entry, values }, full, several) => {
-  const { title, url, tell, change, cause, more } = index.entries[entry];
+  const { title, url, tell, harmless, change, cause, more } = index.entries[entry];
   const item = element("li", element("a", title, { href: url }));
   if (!full) return item;
   const paragraph = (label, text) =>
     text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
   if (several) paragraph("It is this one if:", tell);
+  paragraph("Ignore it:", harmless);
   paragraph("Change:", change);
   paragraph("Why:", cause);
   paragraph("More:", more);
@@ -521,7 +560,7 @@ const show = () => {
   const list = matches.map((match) => explained(match, known !== "no", matches.length > 1));
   if (list.length) place.append(element("ol", list));
   if (known !== "yes") {
-    const said = message ? `${message.kind ? `${message.kind}: ` : ""}${message.text}` : "";
+    const said = message ? shownMessage(message) : "";
     const title = encodeURIComponent(said.split("\n")[0].slice(0, 120));
     const href = `${index.issues}?template=unknown-message.yml&title=${title}&message=${encodeURIComponent(said)}`;
     place.append(element("p", element("a", "Not what you are looking for? Report this message.", { href })));

@@ -25,7 +25,9 @@ ENTRIES = HERE / "entries"
 WORDINGS = HERE / "wordings.json"
 # What a run of the program gives; everything else is written by hand.
 RAISED = ("name", "kind", "message", "torch")
-PROSE = ("title", "cause", "fix", "change", "tell")
+# The kind of what no program says: readers tell it, and its signs alone are compared.
+IN_WORDS = "In words"
+PROSE = ("title", "cause", "fix", "change", "harmless", "tell")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (
     *("CudnnConvolutionTranspose", "ThnnConv2D", "ThnnConv3D", "ThnnConvDepthwise2D", "SlowConv2D", "BatchNorm"),
@@ -71,6 +73,7 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
             (*row, kind)
             for each in said
             for kind in [each.get("kind", entry["kind"])]
+            if kind != IN_WORDS
             for row in wordings(kind, each["message"], own, rules["tokens"])
         ]
         entry["wordings"] = [list(row) for row in dict.fromkeys(rows) if row[0]]

@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint
     "``no_grad`` or ``inference_mode``, from detached tensors, through integers, inside the forward of a Function, or "
     "by a Function that got its tensors in a list or marked its output as not differentiable. Or it is a gradient that "
     "was computed without ``create_graph=True``.",
-    fix="Print ``requires_grad`` along the way from the parameters to the loss; the first ``False`` is the place. For "
+    fix="Print ``torch.is_grad_enabled()`` in front of the forward, then ``requires_grad`` along the way from the parameters "
+    "to the loss; the first ``False`` is the place. For "
     "a gradient of a gradient, give ``create_graph=True`` to the first.",
     see=("guide/graph", "guide/grad_modes"),
 )
@@ -2271,3 +2272,57 @@ def requires_grad_for_to():
 def requires_grad_after_to():
     x = torch.randn(3).to("cpu").requires_grad_()
     x.sum().backward()
+
+@raises(
+    "Gradients were still switched off from an earlier part of the program",
+    cause="``torch.set_grad_enabled(False)`` holds until it is called again. A validation, a first fit or another cell of the notebook "
+    "switched gradients off, and an exception or a missing line left them off. In generators and in threads, a ``no_grad`` block can "
+    "leak in the same way.",
+    fix="Write ``with torch.no_grad():`` around the part that needs no gradients, because a ``with`` block also ends after an "
+    "exception. In a notebook that is in this state, call ``torch.set_grad_enabled(True)`` or restart the kernel.",
+    see=("guide/grad_modes",),
+)
+def grad_mode_left_off():
+    model = nn.Linear(3, 1)
+
+    def validate(x):
+        torch.set_grad_enabled(False)
+        return model(x)
+
+    validate(torch.randn(4, 3))
+    loss = model(torch.randn(4, 3)).mean()
+    loss.backward()
+
+
+@mends(grad_mode_left_off)
+def grad_mode_in_block():
+    model = nn.Linear(3, 1)
+
+    def validate(x):
+        with torch.no_grad():
+            return model(x)
+
+    validate(torch.randn(4, 3))
+    loss = model(torch.randn(4, 3)).mean()
+    loss.backward()
+
+
+@raises(
+    "One of several outputs that backward starts from does not require grad",
+    cause="``torch.autograd.backward`` got several tensors, and the one at this index (from 0) has no graph. Reentrant checkpointing does "
+    "the same with all outputs of a block: a mask, a cache, an index or a tensor under ``no_grad`` among them has no gradient.",
+    fix="Start from the tensors that require grad: ``[t for t in outputs if t.requires_grad]``. From a checkpointed block, return only "
+    "what depends on its inputs, or pass ``use_reentrant=False`` to ``checkpoint``.",
+    see=("guide/graph", "cookbook/04_memory/checkpointing"),
+)
+def later_output_without_grad():
+    weight = torch.randn(3, requires_grad=True)
+    outputs = [weight.sum(), torch.ones(())]
+    torch.autograd.backward(outputs)
+
+
+@mends(later_output_without_grad)
+def outputs_with_grad():
+    weight = torch.randn(3, requires_grad=True)
+    outputs = [weight.sum(), torch.ones(())]
+    torch.autograd.backward([output for output in outputs if output.requires_grad])

@@ -146,7 +146,7 @@ def deviation_with_eps():
 @raises(
     "Anomaly mode found nan in an operation that only passes it on",
     cause="Products, sums, indexing and most other operations make nan only of operands or gradients that are infinite "
-    "or nan already. The operation at fault is a neighbor: here the logarithm, ``-inf`` where ``p`` is 0.",
+    "or nan already. The operation at fault is a neighbor, for example a logarithm, which is ``-inf`` at 0.",
     fix="Look at the operands of the line that the traceback above the error shows: print "
     "``torch.isfinite(x).all()`` for each. Make the one that is infinite safe where it is computed; for "
     "``p * log(p)`` use ``torch.special.xlogy(p, p.clamp(min=eps))``.",

@@ -1212,7 +1212,7 @@ def kernel_for_known_device():
 @raises(
     "get_kernel found no kernel for a dispatch key",
     cause="``get_kernel`` looks up one kernel, and the operator has none for CUDA.",
-    fix='Ask for a key that has a kernel, here ``"CPU"``.',
+    fix='Ask for a key that has a kernel, for example ``"CPU"``.',
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def kernel_absent():

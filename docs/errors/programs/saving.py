@@ -24,7 +24,7 @@ from torch.utils.checkpoint import (
     "A pack hook changed the tensor that it was given",
     cause="""The hook receives the very tensor that the graph uses, and PyTorch compares the tensor's version before
     and after the hook. Here ``clamp_`` would change the values that the forward still computes with.""",
-    fix="Work out of place in the hook: return a new tensor, here ``tensor.clamp(-65504, 65504)``.",
+    fix="Work out of place in the hook: return a new tensor, for example ``tensor.clamp(-65504, 65504)``.",
     see=("cookbook/04_memory/saved_tensor_hooks",),
 )
 def pack_in_place():
@@ -318,7 +318,7 @@ def hooked_tensor_saved_detached():
     cause="""A full backward hook, or pre-hook, passes inputs and outputs of the module through a Function that
     returns views. Changing such a view in place would bypass the hook. ``nn.ReLU(inplace=True)`` after the module does
     that, and so does one that has the hook itself.""",
-    fix="Change out of place what goes into the hooked module and what comes out of it: here ``nn.ReLU()``.",
+    fix="Change out of place what goes into the hooked module and what comes out of it: ``nn.ReLU()`` instead of ``nn.ReLU(inplace=True)``, ``out = out + x`` instead of ``out += x``.",
     see=("cookbook/02_changing_the_gradient/hooks", "cookbook/04_memory/in_place"),
 )
 def hooked_module_then_in_place():

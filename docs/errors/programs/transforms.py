@@ -1492,7 +1492,7 @@ def linearize_mapped():
     "One random draw for all samples was asked of an operation with batched parameters",
     cause="""``randomness="same"`` draws once for the whole batch. ``bernoulli``, ``normal``, ``poisson`` and
     ``multinomial`` of a batched tensor have other parameters for each sample, so there is no one draw.""",
-    fix="""Use ``randomness="different"``, or draw from parameters without a batch and transform: here ``torch.rand(3)
+    fix="""Use ``randomness="different"``, or draw from parameters without a batch and transform: for example ``torch.rand(3)
     < p``.""",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -2020,7 +2020,7 @@ def second_part_differentiated():
     warning=True,
     cause="""The operation, which the text names, has no rule for batches. ``vmap`` calls it once for each sample: the
     result is right, and slower.""",
-    fix="""Use an operation that has a rule: here ``scatter``, out of place. For an operator of your own, register one
+    fix="""Use an operation that has a rule, often the one that works out of place: ``scatter`` instead of ``scatter_``. For an operator of your own, register one
     with ``torch.library.register_vmap``.""",
     see=("cookbook/05_higher_order/per_sample_gradients", "cookbook/06_beyond_autograd/custom_operator"),
 )

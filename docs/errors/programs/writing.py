@@ -1541,6 +1541,85 @@ def gradient_of_same_shape():
 
 
 @raises(
+    "A gradient has the right number of elements in another shape",
+    cause="``forward`` or ``backward`` works on a flattened input, mostly a matrix of all rows of a batch, and ``backward`` returns "
+    "the gradient of that matrix. The engine wants the shape that the input had.",
+    fix="Return the gradient in the shape of the input: ``grad.view(ctx.shape)``, with ``ctx.shape = x.shape`` in ``forward``. "
+    "If the Function is a library's, pass it two-dimensional inputs and reshape around the call: ``f(x.flatten(0, -2))``.",
+    see=("cookbook/01_first_steps/matmul", "check:returned"),
+)
+def gradient_flattened():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            rows = grad_output.reshape(-1, grad_output.shape[-1])
+            return rows * ctx.factor, None
+
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@mends(gradient_flattened)
+def gradient_in_shape_of_input():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            rows = grad_output.reshape(-1, grad_output.shape[-1])
+            return (rows * ctx.factor).view(grad_output.shape), None
+
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@raises(
+    "A gradient was summed over a dimension that the input has",
+    cause="``backward`` returns a smaller gradient that could be expanded to the input: it summed or took the mean once too "
+    "often, or the output is one number for many elements and its gradient was passed on as it is.",
+    fix="Expand the gradient to the input: ``grad_output.expand_as(x)`` for a sum, divided by the number of elements for a mean, "
+    "with ``unsqueeze(dim)`` first where ``keepdim`` is missing.",
+    see=("cookbook/01_first_steps/reductions", "cookbook/01_first_steps/broadcasting", "check:returned"),
+)
+def gradient_reduced():
+    class Total(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum(0, keepdim=True)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output
+
+    x = torch.randn(3, 4, requires_grad=True)
+    Total.apply(x).sum().backward()
+
+
+@mends(gradient_reduced)
+def gradient_expanded():
+    class Total(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x.sum(0, keepdim=True)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.expand(ctx.shape)
+
+    x = torch.randn(3, 4, requires_grad=True)
+    Total.apply(x).sum().backward()
+
+
+@raises(
     "A gradient is on another device than its input",
     cause="The engine brings the dtype of a gradient to that of the input, but it moves only a gradient without "
     "dimensions. Here it is the device ``meta``, which every machine has; usually it is a tensor made in ``backward`` "
@@ -1855,8 +1934,8 @@ def grad_output_not_changed():
 
 @raises(
     "backward takes a view of a gradient that is not contiguous",
-    cause="``grad_output`` has the shape of the output, but the strides of whatever produced it: here transposed, by "
-    "``.T``.",
+    cause="``grad_output`` has the shape of the output, but the strides of whatever produced it. After a "
+    "transpose, an ``expand`` or a ``sum`` it is not contiguous.",
     fix="Use ``reshape``, or ``grad_output.contiguous()`` where the layout matters.",
     see=("check:grad_output_layouts",),
 )
@@ -2560,3 +2639,41 @@ def needs_input_grad_first():
             return 2 * grad_output if ctx.needs_input_grad[0] else None
 
     Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
+
+@raises(
+    "backward reshapes a gradient to a size that it does not have",
+    cause="The gradient that arrives has the shape of the output of ``forward``, so its number of elements need not be that of the input. A "
+    "``view`` to a shape that was saved, or that the layer was built for, fails if the two differ.",
+    fix="Print ``grad_output.shape`` at the start of ``backward``. Undo in ``backward`` what ``forward`` did, and take shapes from the tensors of this "
+    "call (``ctx.shape = x.shape``). If the layer was built for one size, pass inputs of that size.",
+    see=("cookbook/01_first_steps/reductions", "guide/backward"),
+)
+def backward_reshapes():
+    class RowSums(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x.sum(1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.view(ctx.shape)
+
+    x = torch.randn(3, 4, requires_grad=True)
+    RowSums.apply(x).sum().backward()
+
+
+@mends(backward_reshapes)
+def backward_expands():
+    class RowSums(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.shape = x.shape
+            return x.sum(1)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.unsqueeze(1).expand(ctx.shape)
+
+    x = torch.randn(3, 4, requires_grad=True)
+    RowSums.apply(x).sum().backward()

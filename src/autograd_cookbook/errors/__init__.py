@@ -56,6 +56,7 @@ class Entry:
         torch: the version that said so.
         change: the one thing to change in the reader's code; by default how the fix begins.
         line: how the lines of code look that it is about, as a regular expression; empty where the traceback says it.
+        harmless: when the message can be ignored; empty where it cannot.
         tell: what is so in the reader's program if it is this one, and not another with the same message.
         source: where it was seen, if no program raises it here.
         see: pages that explain more, if no program has them.
@@ -72,6 +73,7 @@ class Entry:
     torch: str
     change: str = ""
     line: str = ""
+    harmless: str = ""
     tell: str = ""
     source: str = ""
     see: tuple[str, ...] = ()
@@ -131,7 +133,7 @@ def entries() -> tuple[Entry, ...]:
 def entry_of(stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | None = None) -> Entry:
     """An entry of the index; its texts name what the reader's message names."""
     fields = {name: stored[name] for name in Entry.__dataclass_fields__ if name in stored and name != "former"}
-    for name in ("change", "cause", "fix", "tell"):
+    for name in ("change", "harmless", "cause", "fix", "tell"):
         if name in fields:
             fields[name] = filled(fields[name], values or {})
     if "see" in fields:
@@ -174,7 +176,7 @@ def explain(text: str) -> Explanation:
         known=found.known,
         entries=tuple(entry_of(reader.entries[match.entry], match.values) for match in found.matches),
         general=found.general,
-        message="" if message is None else f"{message.kind}: {message.text}" if message.kind else message.text,
+        message="" if message is None else str(message),
         values=found.matches[0].values if found.matches else {},
         place=found.place,
         note=found.note,

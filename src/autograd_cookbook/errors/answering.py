@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autograd_cookbook.errors.matching import Facts, Match, Matcher
+from autograd_cookbook.errors.matching import TOLD, Facts, Match, Matcher
 from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled, split
 
 Known = Literal["yes", "maybe", "no"]
@@ -41,8 +41,9 @@ def answer(matcher: Matcher, text: str) -> Answer:
     unknown = last or next(iter(paste.messages), None)
     rules = matcher.rules["score"]
     about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
-    likely = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
-    outside = scope(facts, last, matcher.rules)
+    said = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
+    likely = [m for m in said if not slight(m, rules)]
+    outside = scope(facts, last, matcher.rules, bool(likely) and likely[0].wording == TOLD)
     sure = bool(likely) and likely[0].score >= rules["yes"]
     if outside and not (sure and (last is None or likely[0].message.part in (LAST, CAUSE))):
         return Answer("no", (), outside, unknown, facts.place)
@@ -75,6 +76,12 @@ def owner(facts: Facts, best: Match, matcher: Matcher) -> str:
     return ""
 
 
+def slight(match: Match, rules: dict[str, float]) -> bool:
+    """Whether it is a few words of a message within what the reader wrote."""
+    words = match.message.part == PROSE and match.wording != TOLD
+    return words and match.weight < rules["slight"] and match.score < rules["yes"]
+
+
 def rival(best: Match, other: Match, rules: dict[str, float]) -> bool:
     """Whether it may as well be the other."""
     return other.score > best.score - rules["same" if same(best, other) else "margin"] and not covers(best, other)
@@ -98,7 +105,7 @@ def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
     return next(iter(own or found), None)
 
 
-def scope(facts: Facts, message: Message | None, rules: dict[str, Any]) -> str:
+def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> str:
     """What an error is about that is none of gradients; empty if it may be one."""
     if message is None:
         message = Message("", facts.text, PROSE)
@@ -106,9 +113,8 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any]) -> str:
     for each in rules["outside"]:
         # Another framework shows anywhere in the text, unless torch does as well.
         where = "text" if "unless" in each else "message"
-        excused = (backward and each.get("forward")) or (
-            "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
-        )
+        torch = "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
+        excused = torch or (backward and each.get("forward")) or (told and each.get("told"))
         if facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
             return str(each["says"])
     return ""

@@ -117,6 +117,8 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
 def explained(entry: Entry) -> Iterator[str]:
     """What to change, why, and where to read on."""
     change, rest = entry.advice
+    if entry.harmless:
+        yield from wrapped(entry.harmless, "Ignore it: ")
     yield from wrapped(change, "Change: ")
     yield from wrapped(entry.cause, "Why:    ")
     if rest:

@@ -7,6 +7,7 @@ Everything that is particular to a message is data of the index; the browser int
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING,
 
 TOKENS = 240  # of one message that are compared
 CANDIDATES = 16  # wordings that are compared word by word, for each message
+TOLD = -1  # in the place of a wording: the reader tells a symptom in words
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,20 @@ class Matcher:
                 other = best.get(match.entry)
                 if other is None or match.score + bonus * match.proven > other.score + bonus * other.proven:
                     best[match.entry] = match
+        for match in self._symptoms(paste, facts):
+            if match.entry not in best or match.score > best[match.entry].score:
+                best[match.entry] = match
         return sorted(best.values(), key=lambda match: (-match.score, match.entry))
+
+    def _symptoms(self, paste: Paste, facts: "Facts") -> Iterator[Match]:
+        """What has no message, known by the words in which readers tell it: never certain."""
+        # With an exception, what the reader tells may stand behind its text, as a part of it.
+        told = next((message for message in paste.messages if message.part == PROSE), next(iter(paste.messages), None))
+        for i, entry in enumerate(self.entries):
+            signs = entry.get("signs")
+            if told and signs and all(facts.holds(sign, told, {}) for sign in signs):
+                score = self.rules["score"]["symptom"] + facts.evidence(entry, told, {})
+                yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
 
     def _matches(self, message: Message, facts: "Facts") -> Iterator[Match]:
         text = self.read(message)
@@ -191,7 +206,9 @@ class Facts:
         self.frames = "\n".join(str(frame) for frame in paste.frames)
         self.place = own_place(paste, rules)
         self.raiser = outer_place(paste, rules)
-        self.raised = any(message.part in (LAST, EARLIER, CAUSE) for message in paste.messages)
+        said = lambda *parts: "\n".join(str(each) for each in paste.messages if each.part in parts)  # noqa: E731
+        self.raised = said(LAST, EARLIER, CAUSE)
+        self.told = said(PROSE)
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # what holds whatever the message
 
@@ -203,7 +220,7 @@ class Facts:
         negated = where.startswith("not ")
         where = where.removeprefix("not ")
         held = (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
-        if where in ("text", "frames", "place", "raiser"):
+        if where in ("text", "frames", "place", "raiser", "raised", "told"):
             self.known[condition] = held
         return held
 
@@ -217,7 +234,11 @@ class Facts:
         if where == "raiser":
             return str(self.raiser) if self.raiser else ""
         if where == "message":
-            return f"{message.kind}: {message.text}" if message.kind else message.text
+            return str(message)
+        if where in ("raised", "told"):
+            return self.raised if where == "raised" else self.told
+        if where == "shapes":
+            return related(*values.get("shape", ())[:2])
         if where == "node":
             return " ".join(f"{self.origin(node)} {node}" for node in values.get("node", ()))
         return " ".join(values.get(where, ()))
@@ -237,6 +258,20 @@ class Facts:
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - rules["lacking"] * missing)
+
+
+def related(got: str = "", expected: str = "") -> str:
+    """How one shape became the other: "regrouped", "reordered", "reduced", "rows"; empty if nothing shows it."""
+    a, b = ([int(size) for size in re.findall(r"\d+", shape)] for shape in (got, expected))
+    if not (a and b) or a == b or 0 in a:
+        return ""
+    if sorted(a) == sorted(b):
+        return "reordered"
+    if math.prod(a) == math.prod(b):
+        return "regrouped"
+    if len(a) <= len(b) and all(x in (1, y) for x, y in zip(a[::-1], b[::-1], strict=False)):
+        return "reduced"
+    return "rows" if len(a) > 1 and a[1:] == b[1:] else ""
 
 
 def own_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:

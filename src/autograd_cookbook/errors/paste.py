@@ -47,6 +47,9 @@ class Message:
     text: str
     part: str
 
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}" if self.kind else self.text
+
 
 @dataclass(frozen=True)
 class Paste:
