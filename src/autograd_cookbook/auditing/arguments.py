@@ -11,6 +11,7 @@ from autograd_cookbook.auditing.diagnose import first_line
 from autograd_cookbook.auditing.subject import is_differentiable, is_plain, tensors_of
 
 GRADIENTS = ("exact", "surrogate", "approximate", "custom")
+ANYWHERE = "any"  # the domain of a function that takes all numbers
 FIRST = "runs"  # the check without which no other can be
 
 
@@ -79,7 +80,7 @@ def subject_options(
     tolerance: float | None,
     seed: int,
     device: torch.device | str | None,
-    domain: Callable[..., Sequence[Any]] | None = None,
+    domain: Callable[..., Sequence[Any]] | str | None = None,
 ) -> dict[str, Any]:
     """What the audit has to know about the function."""
     gradient = gradient or ("exact" if surrogate is None else "surrogate")
@@ -94,7 +95,10 @@ def subject_options(
         raise ValueError(
             f"tolerance must be positive and belongs to gradient='approximate', got {tolerance!r} with {gradient!r}"
         )
-    for name, value in (("reference", reference), ("surrogate", surrogate), ("domain", domain)):
+    if isinstance(domain, str) and domain != ANYWHERE:
+        raise ValueError(f"domain must be a callable or {ANYWHERE!r}, got {domain!r}")
+    valid = domain if domain != ANYWHERE else None
+    for name, value in (("reference", reference), ("surrogate", surrogate), ("domain", valid)):
         if value is not None and not callable(value):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     if not isinstance(seed, int) or not 0 <= seed < 2**32 - 100:
@@ -111,5 +115,6 @@ def subject_options(
         "tolerance": tolerance,
         "seed": seed,
         "device": device,
-        "domain": domain,
+        "domain": valid,
+        "recognize": domain is None,
     }

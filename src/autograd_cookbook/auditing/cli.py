@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from autograd_cookbook.auditing.arguments import GRADIENTS, capability_names
+from autograd_cookbook.auditing.arguments import ANYWHERE, GRADIENTS, capability_names
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.auditing.diagnose import first_line
 from autograd_cookbook.auditing.report import Report
@@ -82,6 +82,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add("--gradient", choices=GRADIENTS, help="what the backward claims to be")
     add("--surrogate", metavar="NAME", help="the function whose gradient the backward declares, in FILE")
     add("--tolerance", type=_positive, metavar="X", help="largest relative error of an approximate gradient")
+    add("--domain", metavar="NAME", help="what makes arguments valid, in FILE; any: all numbers are")
     add("--require", type=_names, action="extend", default=[], metavar="A,B", help="capabilities that must be there")
     add("--skip", type=_names, action="extend", default=[], metavar="A,B", help="checks to leave out")
     add("--only", type=_names, action="extend", default=[], metavar="A,B", help="the only checks to run")
@@ -140,6 +141,7 @@ def run(options: argparse.Namespace) -> int:
         function = find(name)
         reference = find(options.reference) if options.reference else None
         surrogate = find(options.surrogate) if options.surrogate else None
+        domain = find(options.domain) if options.domain not in (None, ANYWHERE) else options.domain
         inputs, lent = _inputs(options.inputs, module, options.seed)
         with contextlib.closing(_Progress(options.verbose)) as progress:
             try:
@@ -150,6 +152,7 @@ def run(options: argparse.Namespace) -> int:
                     gradient=options.gradient,
                     surrogate=surrogate,
                     tolerance=options.tolerance,
+                    domain=domain,
                     require=options.require,
                     skip=options.skip,
                     only=options.only,

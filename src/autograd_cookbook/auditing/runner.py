@@ -73,7 +73,7 @@ def audit(
     gradient: Literal["exact", "surrogate", "approximate", "custom"] | None = None,
     surrogate: Callable[..., Any] | None = None,
     tolerance: float | None = None,
-    domain: Callable[..., Sequence[Any]] | None = None,
+    domain: Callable[..., Sequence[Any]] | Literal["any"] | None = None,
     require: Sequence[str] = (),
     skip: Sequence[str] = (),
     only: Sequence[str] = (),
@@ -97,7 +97,8 @@ def audit(
         tolerance: of an approximate gradient, the largest relative error of its mean; 0.05 unless given.
         domain: a differentiable function, called as ``fn`` is, that returns the arguments as valid ones: it normalizes,
             symmetrizes, sorts. Every input that the audit makes goes through it, and derivatives are those along it.
-            A sample that is visibly symmetric, orthonormal, sorted, one-hot or normalized is treated so anyway.
+            Unless given, a sample that is visibly symmetric, orthonormal, sorted, one-hot or normalized is treated
+            so, and a note says it; "any" stops that, for a function that takes all numbers.
         require: capabilities that must be "yes"; one that is not becomes an error.
         skip: names of checks to leave out.
         only: names of the only checks to run.
