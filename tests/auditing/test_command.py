@@ -303,7 +303,7 @@ def test_help_shows_an_example_and_every_option(capsys: pytest.CaptureFixture[st
     assert main(["audit", "--help"]) == 0
     shown = capsys.readouterr().out
     assert 'python -m autograd_cookbook audit square.py:Square --inputs "torch.randn(4, 3), 2"' in shown
-    options = "inputs reference gradient surrogate tolerance domain require skip only seed device timeout"
+    options = "inputs reference gradient surrogate tolerance domain require skip only seed device timeout budget"
     for option in [*options.split(), "no-isolate", "json", "list"]:
         assert f"--{option}" in shown
 

@@ -18,7 +18,7 @@ import torch
 import torch._dynamo  # the first audit imports it, which test_the_first_audit_of_a_process looks at
 from torch import Tensor, nn
 
-from autograd_cookbook.auditing import Report, audit, checks, runner
+from autograd_cookbook.auditing import Report, audit, checks, clock, runner
 from autograd_cookbook.auditing.checks import Check, all_checks
 
 CHECKS = all_checks()
@@ -420,7 +420,30 @@ def test_a_check_may_take_as_much_longer_as_the_machine_is_busy(
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert runner._patience(3.0) == seconds
+    assert clock._patience(3.0) == seconds
+
+
+def _slow(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(0.02)
+    return x.sin()
+
+
+@ISOLATE
+def test_what_does_not_fit_into_the_budget_is_not_measured_and_no_error(isolate: bool) -> None:
+    begun = time.monotonic()
+    report = audit(_slow, (leaf(2, 3),), budget=1.0, skip=["compile"], isolate=isolate)
+    assert time.monotonic() - begun < 10 * clock._patience(1.0)
+    assert report.ok, report
+    (note,) = (note for note in report.notes if note.startswith("not measured within the budget of 1 s: "))
+    late = set(note.partition(": ")[2].split(", "))
+    assert late
+    assert not late & set(report.checks)
+    assert "first_order" in report.checks  # the most dangerous come first
+
+
+def test_the_budget_is_a_positive_number() -> None:
+    with pytest.raises(ValueError, match="budget must be a positive number of seconds or None, got 0"):
+        audit(torch.sin, (leaf(2),), budget=0)
 
 
 def test_dying_in_the_first_call_is_one_finding() -> None:

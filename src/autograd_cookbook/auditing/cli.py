@@ -22,9 +22,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_cookbook.auditing.arguments import ANYWHERE, GRADIENTS, capability_names
 from autograd_cookbook.auditing.checks import all_checks
+from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT
 from autograd_cookbook.auditing.diagnose import first_line
 from autograd_cookbook.auditing.report import Report
-from autograd_cookbook.auditing.runner import TIMEOUT, audit
+from autograd_cookbook.auditing.runner import audit
 from autograd_cookbook.auditing.state import seed_everything
 from autograd_cookbook.auditing.subject import is_differentiable
 from autograd_cookbook.cli import PROGRAM, UsageError, instead
@@ -88,7 +89,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add("--only", type=_names, action="extend", default=[], metavar="A,B", help="the only checks to run")
     add("--seed", type=_seed, default=0, metavar="N", help="of all random numbers, those of --inputs too")
     add("--device", type=_device, help="where to audit: cpu, cuda, ...")
-    add("--timeout", type=_positive, default=TIMEOUT, metavar="SECONDS", help="for one check; default: %(default)g")
+    add("--timeout", type=_positive, default=TIMEOUT, metavar="SECONDS", help="for one call; default: %(default)g")
+    add("--budget", type=_positive, default=BUDGET, metavar="SECONDS", help="for all checks; default: %(default)g")
     add("--no-isolate", action="store_true", help="run the checks in this very process")
     add("--json", action="store_true", help="print the report as JSON")
     add("-v", "--verbose", action="store_true", help="say on stderr which check runs")
@@ -159,6 +161,7 @@ def run(options: argparse.Namespace) -> int:
                     seed=options.seed,
                     device=options.device,
                     timeout=options.timeout,
+                    budget=options.budget,
                     isolate=False if options.no_isolate else None,
                     progress=progress,
                 )

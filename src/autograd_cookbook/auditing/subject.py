@@ -142,6 +142,7 @@ class Subject:
         device: where the inputs are moved to.
         domain: maps arguments to valid ones.
         recognize: without a domain, keep to the sets that the sample visibly belongs to.
+        beat: called when a call begins.
     """
 
     def __init__(
@@ -157,11 +158,12 @@ class Subject:
         device: torch.device | str | None = None,
         domain: Callable[..., Sequence[Any]] | None = None,
         recognize: bool = True,
+        beat: Callable[[], None] = lambda: None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.function, self.seed, self.gradient = function, seed, gradient
         self.surrogate, self.reference, self.tolerance = surrogate, reference, tolerance
-        self.dtype = dtype
+        self.dtype, self.beat = dtype, beat
         self.flat, self.spec = tree_flatten(args)
         if device is not None:
             self.flat = [
@@ -302,7 +304,8 @@ class Subject:
             self.flat = kept
 
     def packed(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """The arguments with these very tensors in their slots."""
+        """The arguments with these very tensors in their slots, for a call that begins."""
+        self.beat()
         flat = list(self.flat)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             if slot.place is not None:
