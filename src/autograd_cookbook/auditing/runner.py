@@ -23,12 +23,14 @@ import torch
 from torch import Tensor, nn
 
 from autograd_cookbook.auditing.arguments import FIRST, arguments, required, selected, subject_options
-from autograd_cookbook.auditing.checks import Check, all_checks, finding
+from autograd_cookbook.auditing.checks import TASTE, Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
 from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit
+from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import Finding, Report
+from autograd_cookbook.auditing.roots import merged
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of
 
@@ -152,7 +154,9 @@ def audit(
     clock = Clock(timeout, budget, UNTIMED)
     perform = _isolated if isolate else _in_process
     # Where progress is interrupted, the process that is at work ends now, and not with whoever keeps the exception.
-    with contextlib.closing(perform(_Task(fn, args, options | {"beat": clock.beat}, checks, clock))) as events:
+    with contextlib.closing(
+        perform(_Task(fn, args, options | {"beat": clock.beat, "isolated": isolate}, checks, clock))
+    ) as events:
         _collect(events, checks, outcome, progress)
     if outcome.late:
         late = ", ".join(c.name for c in checks if c.name in outcome.late)
@@ -272,8 +276,20 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
     if any(f.severity == "error" for f in found):
         verdict = "wrong"
-    named = [replace(f, check=check.name, url=check.url) for f in found]
+    named = [_with_evidence(replace(f, check=check.name, url=check.url), subject, subject.isolated) for f in found]
     return named, verdict if check.capability else None
+
+
+def _with_evidence(found: Finding, subject: Subject, try_out: bool) -> Finding:
+    """The finding with the lines that it is about, and a program that shows it."""
+    if found.severity == "info" and found.check not in TASTE:
+        return found
+    given = {"gradient": subject.gradient, "surrogate": subject.surrogate, "reference": subject.reference}
+    options = {k: v for k, v in given.items() if v not in (None, "exact")} | ({"domain": 0} if subject.domain else {})
+    function, flat = subject.function, subject.flat
+    writable = all(isinstance(v, str) for v in options.values())
+    program = program_for(function, flat, subject.spec, found.check, options, try_out) if writable else ""
+    return replace(found, source=source_of(function, subject.classes, found.check, found.summary), program=program)
 
 
 def _why(refusal: Refused) -> tuple[str, str]:
@@ -477,7 +493,7 @@ def _report(fn: Callable[..., Any], outcome: _Outcome, checks: Sequence[Check], 
             continue  # not run
         verdicts = verdicts or ["no"]
         capabilities[name] = "wrong" if "wrong" in verdicts else "no" if "no" in verdicts else "yes"
-    findings = list(outcome.findings)
+    findings = merged(outcome.findings)
     by_capability = {c.capability: c for c in checks if c.capability}
     for name in require:
         if capabilities.get(name) != "yes":

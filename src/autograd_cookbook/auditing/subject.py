@@ -143,6 +143,7 @@ class Subject:
         domain: maps arguments to valid ones.
         recognize: without a domain, keep to the sets that the sample visibly belongs to.
         beat: called when a call begins.
+        isolated: whether the process is forked for the audit, and may fork again.
     """
 
     def __init__(
@@ -159,11 +160,12 @@ class Subject:
         domain: Callable[..., Sequence[Any]] | None = None,
         recognize: bool = True,
         beat: Callable[[], None] = lambda: None,
+        isolated: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.function, self.seed, self.gradient = function, seed, gradient
         self.surrogate, self.reference, self.tolerance = surrogate, reference, tolerance
-        self.dtype, self.beat = dtype, beat
+        self.dtype, self.beat, self.isolated = dtype, beat, isolated
         self.flat, self.spec = tree_flatten(args)
         if device is not None:
             self.flat = [

@@ -57,7 +57,7 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
             attribute = name.replace("ctx['", "ctx.", 1).replace("']", "", 1)
             what = "the output" if any(tensor is o for o in run.outputs) else f"a tensor of shape {list(tensor.shape)}"
             yield finding(
-                "warning",
+                "info",
                 f"{node._forward_cls.__name__} keeps {what} as {attribute}",
                 "A tensor on ctx has no version check, is not seen by saved-tensor hooks, and lives as long as the "
                 "graph" + (", which it keeps alive itself: a reference cycle." if what == "the output" else "."),
@@ -254,7 +254,7 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
         used = any(_influential(subject, k, change, values, graph) for values, graph, change in ways)
         if not used and not same(_disturbances(tensor)[0](tensor), tensor):
             yield finding(
-                "warning",
+                "info",
                 f"saved tensor {k} (shape {list(tensor.shape)}, {tensor.numel() * tensor.element_size()} bytes here) "
                 "has no influence on any gradient",
                 "It is saved for a formula that no longer needs it, or for its shape alone.",
