@@ -12,19 +12,6 @@ from autograd_cookbook.auditing.subject import is_differentiable, is_plain, tens
 
 GRADIENTS = ("exact", "surrogate", "approximate", "custom")
 ANYWHERE = "any"  # the domain of a function that takes all numbers
-# Families in the order in which their checks run: first those whose findings cost most.
-DANGER = (
-    "execution",
-    "gradients",
-    "contract",
-    "effects",
-    "layouts",
-    "points",
-    "precision",
-    "modules",
-    "memory",
-    "transforms",
-)
 FIRST = "runs"  # the check without which no other can be
 
 
@@ -44,7 +31,7 @@ def selected(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
                 raise ValueError(f"{option}: unknown check {name!r}; there are {', '.join(known)}")
     chosen = [c for c in known.values() if (not only or c.name in only) and c.name not in skip]
     chosen = chosen if any(c.name == FIRST for c in chosen) else [known[FIRST], *chosen]
-    return tuple(sorted(chosen, key=lambda c: DANGER.index(c.family)))
+    return tuple(chosen)
 
 
 def required(require: Sequence[str], checks: Sequence[Check]) -> tuple[str, ...]:
