@@ -173,6 +173,7 @@ class Subject:
             ]
         carried = list(_carried(self.function, self.flat))
         self.carried = [v for _, v in carried if is_differentiable(v)]
+        self.arguments_names: list[str] = []
         self.slots = [*self._argument_slots(), *self._hidden_slots(carried)]
         self.given = {slot.tensor.dtype.to_real() for slot in self.slots if slot.leaf}
         for given in self.given - {dtype}:
@@ -215,7 +216,7 @@ class Subject:
     # --- what it depends on ---
 
     def _argument_slots(self) -> Iterator[Slot]:
-        names = _argument_names(self.flat, self.spec)
+        names = self.arguments_names = _argument_names(self.flat, self.spec)
         for place, (name, value) in enumerate(zip(names, self.flat, strict=True)):
             if isinstance(value, Tensor) and is_plain(value):
                 yield Slot(name, place, value, is_differentiable(value) and value.requires_grad)
@@ -298,8 +299,13 @@ class Subject:
     @contextlib.contextmanager
     def other_settings(self) -> Iterator[None]:
         """Numbers among the arguments that are no tensors are other ones while inside."""
-        kept = self.flat
-        self.flat = [1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in kept]
+        with self.settings([1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in self.flat]):
+            yield
+
+    @contextlib.contextmanager
+    def settings(self, flat: list[Any]) -> Iterator[None]:
+        """These are the arguments while inside; the tensors among them are those of the slots, as ever."""
+        kept, self.flat = self.flat, flat
         try:
             yield
         finally:
