@@ -27,7 +27,7 @@ from autograd_cookbook.auditing.checks import TASTE, Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
-from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit
+from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
 from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import Finding, Report
 from autograd_cookbook.auditing.roots import merged
@@ -151,7 +151,8 @@ def audit(
     with preserved():  # the import changes the filters of warnings
         importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
     outcome = _Outcome()
-    clock = Clock(timeout, budget, UNTIMED)
+    asked = tuple(c.name for c in checks if c.capability in require)  # they are measured in any case
+    clock = Clock(timeout, budget, (*UNTIMED, *asked))
     perform = _isolated if isolate else _in_process
     # Where progress is interrupted, the process that is at work ends now, and not with whoever keeps the exception.
     with contextlib.closing(
@@ -269,11 +270,15 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
     except NoTensorError:
         raise
     except (Exception, SystemExit) as error:
-        if raised_by_audit(error):
+        if raised_by_audit(error) or refuses_hooks(str(error)):
             subject.notes.append(f"not measured, because the audit cannot: {check.name} ({first_line(error)})")
             return [], "no" if check.capability else None
         verdict = "wrong"
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
+    if any(refuses_hooks(f.summary) for f in found):  # torch declines what the audit does around the call
+        found = [f for f in found if not refuses_hooks(f.summary)]
+        subject.notes.append(f"not measured, because torch.func refuses the hooks of the audit: {check.name}")
+        verdict = "no"
     if any(f.severity == "error" for f in found):
         verdict = "wrong"
     named = [_with_evidence(replace(f, check=check.name, url=check.url), subject, subject.isolated) for f in found]
