@@ -26,8 +26,8 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from autograd_cookbook.auditing import Report, audit
-from autograd_cookbook.auditing.checks import TASTE, all_checks
+from autograd_cookbook.auditing import audit
+from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.auditing.checks.execution import BUILT_IN
 from autograd_cookbook.catalog._source import standalone
 from tests.auditing import corpus
@@ -88,12 +88,6 @@ def _warm_up() -> None:
     audit(torch.sigmoid, (x,), skip=["compile"], isolate=False)
 
 
-def seen_by(report: Report) -> list[str]:
-    """The checks that have found something; that are right to, though it may be no more than a matter of taste."""
-    told = [f for f in report.findings if f.severity != "info" or f.check in TASTE]
-    return list(dict.fromkeys(name for f in told for name in (f.check, *f.also)))
-
-
 def _measured(name: str) -> Row:
     specimen = (BROKEN | RIGHT)[name]
     # A fresh sample for each tool, since a broken function may write to it.
@@ -109,7 +103,7 @@ def _measured(name: str) -> Row:
         report = audit(
             function, sample, skip=[] if compiles else ["compile"], timeout=TIMEOUT, budget=None, **specimen.options
         )
-        found = seen_by(report)
+        found = report.seen
         if set(found).isdisjoint(specimen.checks) if specimen.checks else not report.ok:
             wrong = f"finds {', '.join(found) or 'nothing'}"
         refused = report.capabilities.get("second_order") == "no"

@@ -15,7 +15,8 @@ from docs._ext import findings, versions
 from docs.pitfalls.programs import BROKEN, RIGHT, Specimen
 
 from autograd_cookbook.auditing import Finding, Report, audit, checks
-from autograd_cookbook.auditing.checks import FAMILIES, TASTE, all_checks
+from autograd_cookbook.auditing.checks import FAMILIES, all_checks
+from autograd_cookbook.auditing.report import TASTE
 from tests.auditing import corpus, measure
 
 corpus.load()
@@ -64,7 +65,7 @@ def test_what_is_broken_is_caught_by_the_check_that_it_names(specimen: Specimen)
     """By that check alone; the page on what the audit finds has all of them."""
     expected = list(specimen.checks[:1] if specimen.name in FIXED else specimen.checks)
     report = audited(specimen, only=expected)
-    caught = bool(set(expected) & set(measure.seen_by(report)))
+    caught = bool(set(expected) & set(report.seen))
     assert caught != judged_otherwise(specimen), f"{specimen.why}\n\n{report}"
     assert report.ok != caught or {f.check for f in report.findings} <= set(TASTE)
     reads_well(report)

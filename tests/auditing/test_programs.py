@@ -13,8 +13,8 @@ import torch
 from docs.pitfalls.programs import BROKEN, RIGHT, Specimen
 
 from autograd_cookbook.auditing import Finding, audit
-from autograd_cookbook.auditing.checks import TASTE
 from autograd_cookbook.auditing.programs import EXPERIMENTS, LINES
+from autograd_cookbook.auditing.report import TASTE
 from tests.auditing import corpus
 from tests.support import HANG
 

@@ -638,9 +638,7 @@ class _Declines(torch.autograd.Function):
 
 
 def _unhooked(x: torch.Tensor) -> torch.Tensor:
-    with torch.autograd.graph.disable_saved_tensors_hooks(
-        "torch.func transforms don't yet support saved tensor hooks"
-    ):
+    with torch.autograd.graph.disable_saved_tensors_hooks("torch.func transforms don't yet support saved tensor hooks"):
         return _Declines.apply(x)
 
 

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
+# What these checks find is a matter of taste as long as nothing goes wrong because of it.
+TASTE = ("returned", "tensors_on_ctx", "unused_saved")
 VERDICTS = {"yes": "✓", "no": "–", "wrong": "✗"}
 
 
@@ -108,6 +110,12 @@ class Report:
     def of(self, *severities: Severity) -> Iterator[Finding]:
         """The findings of some severities."""
         return (finding for finding in self.findings if finding.severity in severities)
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Names of the checks that saw something: an error, a warning, or a matter of taste, but no capability."""
+        told = (f for f in self.findings if f.severity != "info" or f.check in TASTE)
+        return tuple(dict.fromkeys(name for f in told for name in (f.check, *f.also)))
 
     def raise_for_findings(self) -> None:
         """Do nothing if the report is ok.

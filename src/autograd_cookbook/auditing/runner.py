@@ -23,13 +23,13 @@ import torch
 from torch import Tensor, nn
 
 from autograd_cookbook.auditing.arguments import FIRST, arguments, required, selected, subject_options
-from autograd_cookbook.auditing.checks import TASTE, Check, all_checks, finding
+from autograd_cookbook.auditing.checks import Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
 from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
 from autograd_cookbook.auditing.programs import program_for, source_of
-from autograd_cookbook.auditing.report import Finding, Report
+from autograd_cookbook.auditing.report import TASTE, Finding, Report
 from autograd_cookbook.auditing.roots import merged
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of

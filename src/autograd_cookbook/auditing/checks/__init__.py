@@ -26,8 +26,6 @@ FAMILIES = (
     "memory",
     "transforms",
 )
-# What these find is a matter of taste as long as nothing goes wrong because of it.
-TASTE = ("returned", "tensors_on_ctx", "unused_saved")
 
 
 @dataclass(frozen=True)
