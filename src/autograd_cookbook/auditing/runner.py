@@ -275,8 +275,8 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
             return [], "no" if check.capability else None
         verdict = "wrong"
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
-    if any(refuses_hooks(f.summary) for f in found):  # torch declines what the audit does around the call
-        found = [f for f in found if not refuses_hooks(f.summary)]
+    if blamed := [f for f in found if f.severity != "info" and refuses_hooks(f.summary)]:
+        found = [f for f in found if f not in blamed]  # torch declines what the audit does around the call
         subject.notes.append(f"not measured, because torch.func refuses the hooks of the audit: {check.name}")
         verdict = "no"
     if any(f.severity == "error" for f in found):
