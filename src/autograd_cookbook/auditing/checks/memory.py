@@ -200,8 +200,8 @@ def _elsewhere(subject: Subject) -> list[list[Tensor]]:
     """The sample, and points around it where other branches may be taken; none that the function refuses."""
     points = [subject.copies()]
     for change in (lambda v: -v, lambda v: 8 * v + 0.5, lambda v: v / 16):
-        values = subject.valid(subject.copies(change))
         try:
+            values = subject.valid(subject.copies(change))
             subject.vjp(values)
         except (Exception, SystemExit):
             continue
