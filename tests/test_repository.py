@@ -43,6 +43,7 @@ def test_the_top_level_is_easily_seen_over() -> None:
             "examples",
             "src",
             "tests",
+            "wild",
             "benchmarks",
             "noxfile.py",
             "pyproject.toml",

@@ -303,8 +303,8 @@ def test_help_shows_an_example_and_every_option(capsys: pytest.CaptureFixture[st
     assert main(["audit", "--help"]) == 0
     shown = capsys.readouterr().out
     assert 'python -m autograd_cookbook audit square.py:Square --inputs "torch.randn(4, 3), 2"' in shown
-    options = "inputs reference gradient surrogate tolerance require skip only seed device timeout no-isolate json list"
-    for option in options.split():
+    options = "inputs reference gradient surrogate tolerance domain require skip only seed device timeout budget"
+    for option in [*options.split(), "no-isolate", "json", "list"]:
         assert f"--{option}" in shown
 
 
@@ -407,6 +407,7 @@ def test_inputs_that_are_none(audit: Audit, inputs: str, words: list[str]) -> No
         ("--reference cubed", ["no 'cubed' in work/functions.py", "did you mean cube"]),
         ("--reference LENGTH", ["LENGTH", "expected a callable"]),
         ("--tolerance -1 --gradient approximate", ["--tolerance", "a positive number", "'-1'"]),
+        ("--domain nowhere", ["nowhere"]),
         ("--tolerance 0.1", ["tolerance", "gradient='approximate'", "0.1"]),
         ("--timeout soon", ["--timeout", "a positive number", "'soon'"]),
         ("--timeout nan", ["--timeout", "a positive number", "'nan'"]),

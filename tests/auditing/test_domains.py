@@ -73,3 +73,15 @@ def test_the_report_says_what_was_recognized() -> None:
 def test_a_domain_must_be_a_function() -> None:
     with pytest.raises(TypeError, match="domain must be callable"):
         audit(torch.sin, (normal(3).requires_grad_(),), domain=1)  # type: ignore[arg-type]
+
+
+def test_a_set_is_recognized_unless_the_domain_is_anywhere() -> None:
+    x = normal(3, 3)
+    sample = (x + x.mT).requires_grad_()
+    assert any("symmetric" in note for note in audit(torch.sin, (sample,), only=["runs"]).notes)
+    assert not audit(torch.sin, (sample,), only=["runs"], domain="any").notes
+
+
+def test_a_domain_that_is_a_word_is_any() -> None:
+    with pytest.raises(ValueError, match="domain must be a callable or 'any', got 'all'"):
+        audit(torch.sin, (normal(2).requires_grad_(),), domain="all")  # type: ignore[arg-type]

@@ -95,14 +95,14 @@ def test_errors_come_first() -> None:
     class Mixed(Function):
         @staticmethod
         def forward(ctx, x):
-            ctx.kept = x
+            ctx.save_for_backward(x.clone())
             return x.exp()
 
         @staticmethod
         def backward(ctx, grad_output):
-            return grad_output
+            return grad_output * ctx.saved_tensors[0]
 
-    report = audit(Mixed.apply, (leaf(2),), only=["tensors_on_ctx", "vmap", "first_order", "later_writes"])
+    report = audit(Mixed.apply, (leaf(2),), only=["saved_copies", "vmap", "first_order"])
     order = [f.severity for f in report.findings]
     assert order == sorted(order, key=list(MARKS).index)
     assert set(order) == set(MARKS)
@@ -166,7 +166,10 @@ def test_notes_stand_at_the_end() -> None:
 def test_dict_is_json_and_complete(report: Report) -> None:
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert data["ok"] is report.ok
-    assert [Finding(**f) for f in data["findings"]] == list(report.findings)
+    more = {name: data.pop(f"{name}_by_finding") for name in ("also", "source", "program")}
+    beside = [dict(zip(more, values, strict=True)) for values in zip(*more.values(), strict=True)]
+    found = [Finding(**f | b | {"also": tuple(b["also"])}) for f, b in zip(data["findings"], beside, strict=True)]
+    assert found == list(report.findings)
     rebuilt = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k not in ("ok", "findings")}
     assert Report(findings=report.findings, **rebuilt) == report
 
@@ -548,3 +551,31 @@ def test_the_package_has_the_function_and_says_what_it_has_not() -> None:
     assert autograd_cookbook.audit is audit
     with pytest.raises(AttributeError, match="'autograd_cookbook' has no attribute 'adit'"):
         _ = autograd_cookbook.adit
+
+
+class KeepsOutput(Function):
+    """Wrong after a write to its output, because of what it keeps on ctx."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.output = x.exp()
+        return ctx.output
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.output
+
+
+def test_findings_with_one_cause_are_one() -> None:
+    report = audit(KeepsOutput.apply, (leaf(2, 3),), only=["later_writes", "in_place_consumer", "tensors_on_ctx"])
+    (found,) = report.findings
+    assert (found.check, found.severity) == ("later_writes", "error")
+    assert found.also == ("in_place_consumer", "tensors_on_ctx")
+    assert "KeepsOutput keeps the output as ctx.output" in found.cause
+    assert "ctx.output = x.exp()" in found.source
+
+
+def test_a_matter_of_taste_alone_is_info() -> None:
+    report = audit(KeepsOnCtx.apply, (leaf(2, 3),), only=["later_writes", "tensors_on_ctx"])
+    assert [(f.check, f.severity) for f in report.findings] == [("tensors_on_ctx", "info")]
+    assert report.ok

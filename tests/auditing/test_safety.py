@@ -18,7 +18,7 @@ import torch
 import torch._dynamo  # the first audit imports it, which test_the_first_audit_of_a_process looks at
 from torch import Tensor, nn
 
-from autograd_cookbook.auditing import Report, audit, checks, runner
+from autograd_cookbook.auditing import Report, audit, checks, clock, runner
 from autograd_cookbook.auditing.checks import Check, all_checks
 from autograd_cookbook.auditing.subject import Subject
 from autograd_cookbook.auditing.variation import Outcome, deviation
@@ -410,7 +410,9 @@ def test_after_three_hangs_the_rest_is_not_waited_for() -> None:
         only=("runs", *low, "output_dtype", "autocast"),
         timeout=0.5,
     )
-    assert [f.check for f in report.findings if "cut off after 0.5 s" in f.summary] == [*low]
+    (hung,) = report.findings
+    assert "cut off after 0.5 s" in hung.summary
+    assert (hung.check, *hung.also) == low
     assert len(low) == runner.HANGS
     assert report.notes[-1] == "after 3 checks that hung, these were not run: output_dtype, autocast"
     assert report.capabilities == dict.fromkeys(low, "wrong")
@@ -422,7 +424,30 @@ def test_a_check_may_take_as_much_longer_as_the_machine_is_busy(
 ) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert runner._patience(3.0) == seconds
+    assert clock._patience(3.0) == seconds
+
+
+def _slow(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(0.02)
+    return x.sin()
+
+
+@ISOLATE
+def test_what_does_not_fit_into_the_budget_is_not_measured_and_no_error(isolate: bool) -> None:
+    begun = time.monotonic()
+    report = audit(_slow, (leaf(2, 3),), budget=1.0, skip=["compile"], isolate=isolate)
+    assert time.monotonic() - begun < 10 * clock._patience(1.0)
+    assert report.ok, report
+    (note,) = (note for note in report.notes if note.startswith("not measured within the budget of 1 s: "))
+    late = set(note.partition(": ")[2].split(", "))
+    assert late
+    assert not late & set(report.checks)
+    assert "first_order" in report.checks  # the most dangerous come first
+
+
+def test_the_budget_is_a_positive_number() -> None:
+    with pytest.raises(ValueError, match="budget must be a positive number of seconds or None, got 0"):
+        audit(torch.sin, (leaf(2),), budget=0)
 
 
 def test_dying_in_the_first_call_is_one_finding() -> None:
@@ -622,3 +647,29 @@ def test_what_an_exception_has_gone_through_is_left() -> None:
     assert found is not None
     assert isinstance(found.error, ValueError)
     assert left, "a finding keeps alive what its exception has gone through"
+
+
+class _Declines(torch.autograd.Function):
+    """Torch declines hooks on saved tensors where torch.func is at work, on some releases; here it always does."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.cos()
+
+
+def _unhooked(x: torch.Tensor) -> torch.Tensor:
+    with torch.autograd.graph.disable_saved_tensors_hooks("torch.func transforms don't yet support saved tensor hooks"):
+        return _Declines.apply(x)
+
+
+def test_hooks_of_the_audit_are_no_finding() -> None:
+    hooked = ["saved_tensor_hooks", "saved_copies", "unused_saved", "vmap", "batched_grad", "checkpoint"]
+    report = audit(_unhooked, (leaf(2, 3),), only=hooked)
+    assert report.ok, report
+    assert any("saved_copies" in note for note in report.notes)

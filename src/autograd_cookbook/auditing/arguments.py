@@ -11,6 +11,7 @@ from autograd_cookbook.auditing.diagnose import first_line
 from autograd_cookbook.auditing.subject import is_differentiable, is_plain, tensors_of
 
 GRADIENTS = ("exact", "surrogate", "approximate", "custom")
+ANYWHERE = "any"  # the domain of a function that takes all numbers
 FIRST = "runs"  # the check without which no other can be
 
 
@@ -29,7 +30,8 @@ def selected(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
             if name not in known:
                 raise ValueError(f"{option}: unknown check {name!r}; there are {', '.join(known)}")
     chosen = [c for c in known.values() if (not only or c.name in only) and c.name not in skip]
-    return tuple(chosen if any(c.name == FIRST for c in chosen) else [known[FIRST], *chosen])
+    chosen = chosen if any(c.name == FIRST for c in chosen) else [known[FIRST], *chosen]
+    return tuple(chosen)
 
 
 def required(require: Sequence[str], checks: Sequence[Check]) -> tuple[str, ...]:
@@ -79,7 +81,7 @@ def subject_options(
     tolerance: float | None,
     seed: int,
     device: torch.device | str | None,
-    domain: Callable[..., Sequence[Any]] | None = None,
+    domain: Callable[..., Sequence[Any]] | str | None = None,
 ) -> dict[str, Any]:
     """What the audit has to know about the function."""
     gradient = gradient or ("exact" if surrogate is None else "surrogate")
@@ -94,7 +96,10 @@ def subject_options(
         raise ValueError(
             f"tolerance must be positive and belongs to gradient='approximate', got {tolerance!r} with {gradient!r}"
         )
-    for name, value in (("reference", reference), ("surrogate", surrogate), ("domain", domain)):
+    if isinstance(domain, str) and domain != ANYWHERE:
+        raise ValueError(f"domain must be a callable or {ANYWHERE!r}, got {domain!r}")
+    valid = domain if domain != ANYWHERE else None
+    for name, value in (("reference", reference), ("surrogate", surrogate), ("domain", valid)):
         if value is not None and not callable(value):
             raise TypeError(f"{name} must be callable, got {type(value).__name__}")
     if not isinstance(seed, int) or not 0 <= seed < 2**32 - 100:
@@ -111,5 +116,6 @@ def subject_options(
         "tolerance": tolerance,
         "seed": seed,
         "device": device,
-        "domain": domain,
+        "domain": valid,
+        "recognize": domain is None,
     }

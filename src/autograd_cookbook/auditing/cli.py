@@ -20,11 +20,12 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from autograd_cookbook.auditing.arguments import GRADIENTS, capability_names
+from autograd_cookbook.auditing.arguments import ANYWHERE, GRADIENTS, capability_names
 from autograd_cookbook.auditing.checks import all_checks
+from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT
 from autograd_cookbook.auditing.diagnose import first_line
 from autograd_cookbook.auditing.report import Report
-from autograd_cookbook.auditing.runner import TIMEOUT, audit
+from autograd_cookbook.auditing.runner import audit
 from autograd_cookbook.auditing.state import seed_everything
 from autograd_cookbook.auditing.subject import is_differentiable
 from autograd_cookbook.cli import PROGRAM, UsageError, instead
@@ -82,12 +83,14 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add("--gradient", choices=GRADIENTS, help="what the backward claims to be")
     add("--surrogate", metavar="NAME", help="the function whose gradient the backward declares, in FILE")
     add("--tolerance", type=_positive, metavar="X", help="largest relative error of an approximate gradient")
+    add("--domain", metavar="NAME", help="what makes arguments valid, in FILE; any: all numbers are")
     add("--require", type=_names, action="extend", default=[], metavar="A,B", help="capabilities that must be there")
     add("--skip", type=_names, action="extend", default=[], metavar="A,B", help="checks to leave out")
     add("--only", type=_names, action="extend", default=[], metavar="A,B", help="the only checks to run")
     add("--seed", type=_seed, default=0, metavar="N", help="of all random numbers, those of --inputs too")
     add("--device", type=_device, help="where to audit: cpu, cuda, ...")
-    add("--timeout", type=_positive, default=TIMEOUT, metavar="SECONDS", help="for one check; default: %(default)g")
+    add("--timeout", type=_positive, default=TIMEOUT, metavar="SECONDS", help="for one call; default: %(default)g")
+    add("--budget", type=_positive, default=BUDGET, metavar="SECONDS", help="for all checks; default: %(default)g")
     add("--no-isolate", action="store_true", help="run the checks in this very process")
     add("--json", action="store_true", help="print the report as JSON")
     add("-v", "--verbose", action="store_true", help="say on stderr which check runs")
@@ -140,6 +143,7 @@ def run(options: argparse.Namespace) -> int:
         function = find(name)
         reference = find(options.reference) if options.reference else None
         surrogate = find(options.surrogate) if options.surrogate else None
+        domain = find(options.domain) if options.domain not in (None, ANYWHERE) else options.domain
         inputs, lent = _inputs(options.inputs, module, options.seed)
         with contextlib.closing(_Progress(options.verbose)) as progress:
             try:
@@ -150,12 +154,14 @@ def run(options: argparse.Namespace) -> int:
                     gradient=options.gradient,
                     surrogate=surrogate,
                     tolerance=options.tolerance,
+                    domain=domain,
                     require=options.require,
                     skip=options.skip,
                     only=options.only,
                     seed=options.seed,
                     device=options.device,
                     timeout=options.timeout,
+                    budget=options.budget,
                     isolate=False if options.no_isolate else None,
                     progress=progress,
                 )

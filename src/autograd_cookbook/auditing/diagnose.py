@@ -64,6 +64,11 @@ def raised_by_audit(error: BaseException) -> bool:
     return frames[-1].f_globals.get("__name__", "").startswith(package) and frames[-1].f_code.co_name not in CALLS
 
 
+def refuses_hooks(text: str) -> bool:
+    """Whether torch says that its function transforms do not go together with hooks on saved tensors."""
+    return "support saved tensor hooks" in text
+
+
 def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:
     """Cause and fix of an exception that came out of a function; ``fix`` is for one of which no more is known."""
     return known(error) or (f"The code, or an operation in it, raises {first_line(error)}.", fix)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
+# What these checks find is a matter of taste as long as nothing goes wrong because of it.
+TASTE = ("returned", "tensors_on_ctx", "unused_saved")
 VERDICTS = {"yes": "✓", "no": "–", "wrong": "✗"}
 
 
@@ -23,6 +25,11 @@ class Finding:
         cause: why, most likely.
         fix: what to do about it.
         url: the section of the site that explains it; relative if no site is published.
+        also: names of other checks that found the same cause.
+        source: two or three lines of the function that it is most likely about, with their numbers; empty if there
+            is no source.
+        program: a program of at most twenty lines, beside code that cannot be imported, that fails as long as the
+            function is as it is; empty if the call cannot be written out.
     """
 
     check: str
@@ -31,6 +38,9 @@ class Finding:
     cause: str
     fix: str
     url: str
+    also: tuple[str, ...] = ()
+    source: str = field(default="", repr=False)
+    program: str = field(default="", repr=False)
 
     @property
     def link(self) -> str:
@@ -38,7 +48,7 @@ class Finding:
         return self.url if "://" in self.url else ""
 
     def __str__(self) -> str:
-        lines = [f"{MARKS[self.severity]} {self.severity}: {self.check}"]
+        lines = [f"{MARKS[self.severity]} {self.severity}: {', '.join((self.check, *self.also))}"]
         for label, text in (("", self.summary), ("cause: ", self.cause), ("fix: ", self.fix), ("see: ", self.link)):
             if text:
                 lines += textwrap.wrap(
@@ -49,6 +59,7 @@ class Finding:
                     break_long_words=False,
                     break_on_hyphens=False,
                 )
+        lines += textwrap.indent(textwrap.dedent(self.source), " " * 8).splitlines()
         return "\n".join(lines)
 
 
@@ -100,6 +111,12 @@ class Report:
         """The findings of some severities."""
         return (finding for finding in self.findings if finding.severity in severities)
 
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Names of the checks that saw something: an error, a warning, or a matter of taste, but no capability."""
+        told = (f for f in self.findings if f.severity != "info" or f.check in TASTE)
+        return tuple(dict.fromkeys(name for f in told for name in (f.check, *f.also)))
+
     def raise_for_findings(self) -> None:
         """Do nothing if the report is ok.
 
@@ -110,8 +127,13 @@ class Report:
             raise AuditError(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in plain lists, dicts, strings and numbers, for JSON."""
-        return {"ok": self.ok} | asdict(self)
+        """Everything in plain lists, dicts, strings and numbers, for JSON.
+
+        What a finding has beside its texts is listed separately, in the order of the findings.
+        """
+        plain = asdict(self)
+        more = {name: [found.pop(name) for found in plain["findings"]] for name in ("also", "source", "program")}
+        return {"ok": self.ok} | plain | {f"{name}_by_finding": values for name, values in more.items()}
 
     @property
     def headline(self) -> str:

@@ -26,14 +26,18 @@ from autograd_cookbook.auditing.arguments import FIRST, arguments, required, sel
 from autograd_cookbook.auditing.checks import Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
-from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit
-from autograd_cookbook.auditing.report import Finding, Report
+from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
+from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
+from autograd_cookbook.auditing.programs import program_for, source_of
+from autograd_cookbook.auditing.report import TASTE, Finding, Report
+from autograd_cookbook.auditing.roots import merged
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of
 
-TIMEOUT = 60.0
 # Families of checks that look at what the function itself does with the sample, or map it where no domain can go.
 AS_GIVEN = ("execution", "memory", "modules", "transforms")
+UNTIMED = (FIRST, "compile")  # without the one there is nothing to say; the time of the other is the compiler's
+LOOK = 0.25  # seconds between two looks at the clock
 HANGS = 3  # after so many cut-offs the rest is not waited for
 # Where fork is safe; elsewhere the checks run in the process of the caller.
 CAN_FORK = sys.platform == "linux"
@@ -51,6 +55,7 @@ class _Task:
     inputs: tuple[Any, ...]
     options: dict[str, Any]
     checks: tuple[Check, ...]
+    clock: Clock
 
 
 @dataclass
@@ -61,6 +66,7 @@ class _Outcome:
     verdicts: dict[str, list[str]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
     saved_bytes: int | None = None
     stopped: bool = False
 
@@ -73,13 +79,14 @@ def audit(
     gradient: Literal["exact", "surrogate", "approximate", "custom"] | None = None,
     surrogate: Callable[..., Any] | None = None,
     tolerance: float | None = None,
-    domain: Callable[..., Sequence[Any]] | None = None,
+    domain: Callable[..., Sequence[Any]] | Literal["any"] | None = None,
     require: Sequence[str] = (),
     skip: Sequence[str] = (),
     only: Sequence[str] = (),
     seed: int = 0,
     device: torch.device | str | None = None,
     timeout: float = TIMEOUT,
+    budget: float | None = BUDGET,
     isolate: bool | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -97,13 +104,17 @@ def audit(
         tolerance: of an approximate gradient, the largest relative error of its mean; 0.05 unless given.
         domain: a differentiable function, called as ``fn`` is, that returns the arguments as valid ones: it normalizes,
             symmetrizes, sorts. Every input that the audit makes goes through it, and derivatives are those along it.
-            A sample that is visibly symmetric, orthonormal, sorted, one-hot or normalized is treated so anyway.
+            Unless given, a sample that is visibly symmetric, orthonormal, sorted, one-hot or normalized is treated
+            so, and a note says it; "any" stops that, for a function that takes all numbers.
         require: capabilities that must be "yes"; one that is not becomes an error.
         skip: names of checks to leave out.
         only: names of the only checks to run.
         seed: what the global random generators are set to before each call.
         device: where to move the inputs; the module or closure must be there already.
-        timeout: seconds after which a check is cut off; on a busy machine it may take as much longer as that is busy.
+        timeout: seconds in which a call must come back; one that does not is reported, and the next check runs. A
+            busy machine gets as much longer as it is busy, and the compiler six times as long.
+        budget: seconds for all checks together, except for ``compile``; None for no limit. The checks run in the
+            order of danger. A check that did not fit is listed in the notes as not measured.
         isolate: run the checks in a process of their own (forked), where they can neither crash nor change this one.
             The default is yes on Linux with everything on the CPU. Without it a check that hangs is interrupted only
             where Python gets to run, in the main thread, and a crash is a crash.
@@ -130,6 +141,8 @@ def audit(
     require = required(require, checks)
     if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
+    if budget is not None and not (isinstance(budget, int | float) and budget > 0):
+        raise ValueError(f"budget must be a positive number of seconds or None, got {budget!r}")
     on_cpu = all(t.device.type == "cpu" for t in args if isinstance(t, Tensor)) and device in (None, "cpu")
     if isolate is None:
         isolate = CAN_FORK and on_cpu and not torch.cuda.is_initialized()
@@ -138,10 +151,17 @@ def audit(
     with preserved():  # the import changes the filters of warnings
         importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
     outcome = _Outcome()
+    asked = tuple(c.name for c in checks if c.capability in require)  # they are measured in any case
+    clock = Clock(timeout, budget, (*UNTIMED, *asked))
     perform = _isolated if isolate else _in_process
     # Where progress is interrupted, the process that is at work ends now, and not with whoever keeps the exception.
-    with contextlib.closing(perform(_Task(fn, args, options, checks), timeout, outcome)) as events:
+    with contextlib.closing(
+        perform(_Task(fn, args, options | {"beat": clock.beat, "isolated": isolate}, checks, clock))
+    ) as events:
         _collect(events, checks, outcome, progress)
+    if outcome.late:
+        late = ", ".join(c.name for c in checks if c.name in outcome.late)
+        outcome.notes.append(f"not measured within the budget of {budget:g} s: {late}")
     return _report(fn, outcome, checks, require)
 
 
@@ -181,6 +201,9 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
         for check in task.checks:
             if check.name not in names or (check.needs and found.get(check.needs)):
                 continue
+            if not task.clock.allows(check.name):
+                yield ("late", check.name)
+                continue
             if check.name != FIRST:
                 yield ("start", check.name)
                 start = time.perf_counter()
@@ -188,7 +211,11 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             with preserved():
                 # Dtypes are judged as they were given.
                 judged = given if check.name == "returned" else subject
-                found[check.name], verdict = early.get(check.name) or _checked(check, judged)
+                try:
+                    found[check.name], verdict = early.get(check.name) or _checked(check, judged)
+                except OutOfTime:
+                    yield ("late", check.name)
+                    continue
             yield ("done", check.name, found[check.name], verdict, time.perf_counter() - start)
             if check.name == "repeatable" and any(f.severity == "error" for f in found[check.name]):
                 yield ("stop",)
@@ -243,15 +270,31 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
     except NoTensorError:
         raise
     except (Exception, SystemExit) as error:
-        if raised_by_audit(error):
+        if raised_by_audit(error) or refuses_hooks(str(error)):
             subject.notes.append(f"not measured, because the audit cannot: {check.name} ({first_line(error)})")
             return [], "no" if check.capability else None
         verdict = "wrong"
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
+    if blamed := [f for f in found if f.severity != "info" and refuses_hooks(f.summary)]:
+        found = [f for f in found if f not in blamed]  # torch declines what the audit does around the call
+        subject.notes.append(f"not measured, because torch.func refuses the hooks of the audit: {check.name}")
+        verdict = "no"
     if any(f.severity == "error" for f in found):
         verdict = "wrong"
-    named = [replace(f, check=check.name, url=check.url) for f in found]
+    named = [_with_evidence(replace(f, check=check.name, url=check.url), subject, subject.isolated) for f in found]
     return named, verdict if check.capability else None
+
+
+def _with_evidence(found: Finding, subject: Subject, try_out: bool) -> Finding:
+    """The finding with the lines that it is about, and a program that shows it."""
+    if found.severity == "info" and found.check not in TASTE:
+        return found
+    given = {"gradient": subject.gradient, "surrogate": subject.surrogate, "reference": subject.reference}
+    options = {k: v for k, v in given.items() if v not in (None, "exact")} | ({"domain": 0} if subject.domain else {})
+    function, flat = subject.function, subject.flat
+    writable = all(isinstance(v, str) for v in options.values())
+    program = program_for(function, flat, subject.spec, found.check, options, try_out) if writable else ""
+    return replace(found, source=source_of(function, subject.classes, found.check, found.summary), program=program)
 
 
 def _why(refusal: Refused) -> tuple[str, str]:
@@ -259,22 +302,30 @@ def _why(refusal: Refused) -> tuple[str, str]:
     return known(refusal.__cause__ or refusal) or declined
 
 
-def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event]:
+def _in_process(task: _Task) -> Generator[Event]:
     """Without isolation; a hang is interrupted where Python gets to run."""
     kept = [
         (t, t.data, t.detach().clone(), t.requires_grad, t.grad if t.is_leaf else None)
         for t in tensors_of(task.function, task.inputs)
     ]
 
-    def too_long(*_: Any) -> None:
-        raise TimeoutError(f"cut off after {timeout:g} s")
+    clock = task.clock
+
+    def look(*_: Any) -> None:
+        match clock.verdict():
+            case "hangs":
+                raise TimeoutError(f"cut off after {clock.timeout:g} s")
+            case "slow":
+                raise OutOfTime
 
     can_interrupt = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGALRM, too_long) if can_interrupt else None
+    handler = signal.signal(signal.SIGALRM, look) if can_interrupt else None
     try:
         for event in _perform(task, [c.name for c in task.checks]):
+            _keep_time(clock, event)
             if can_interrupt:
-                signal.setitimer(signal.ITIMER_REAL, _patience(timeout) if event[0] == "start" else 0)
+                often = min(LOOK, clock.timeout) if event[0] == "start" else 0
+                signal.setitimer(signal.ITIMER_REAL, often, often)
             yield event
     finally:
         if can_interrupt:
@@ -290,11 +341,18 @@ def _in_process(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Eve
                 tensor.grad = grad
 
 
-def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event]:
+def _keep_time(clock: Clock, event: Event) -> None:
+    if event[0] == "start":
+        clock.start(event[1])
+    elif event[0] in ("done", "late"):
+        clock.stop()
+
+
+def _isolated(task: _Task) -> Generator[Event]:
     """In forked processes: when one hangs or dies, another goes on behind the check that it was at."""
     context = multiprocessing.get_context("fork")
     remaining = [c.name for c in task.checks]
-    hangs, custom = 0, True
+    hangs, custom, clock = 0, True, task.clock
     while remaining:
         ours, theirs = context.Pipe(duplex=False)
         process = context.Process(target=_child, args=(task, remaining, theirs), daemon=False)
@@ -303,12 +361,17 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event
             process.start()
         theirs.close()
         current, problem = FIRST, None
+        clock.start(FIRST)
         try:
             while True:
-                if not ours.poll(timeout) and not ours.poll(_patience(timeout) - timeout):
-                    problem = f"it does not come back: cut off after {timeout:g} s"
-                    hangs += 1
-                    break
+                if not ours.poll(min(LOOK, clock.timeout)):
+                    if (verdict := clock.verdict()) == "hangs":
+                        problem = f"it does not come back: cut off after {clock.timeout:g} s"
+                        clock.excuse()
+                        hangs += 1
+                    if verdict:
+                        break
+                    continue
                 try:
                     event = ours.recv()
                 except EOFError:
@@ -321,14 +384,20 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event
                     custom = event[3]
                 if event[0] == "end":
                     return
+                _keep_time(clock, event)
                 yield event
-                if event[0] == "done":
+                if event[0] in ("done", "late"):
                     remaining = [n for n in remaining if n != event[1]]
         finally:
             if process.is_alive():
                 process.kill()
             process.join()
             ours.close()
+        if problem is None:
+            clock.stop()
+            yield ("late", current)
+            remaining.remove(current)
+            continue
         check = next(c for c in task.checks if c.name == current)
         cause = (
             "An endless loop, a deadlock, or far too much work."
@@ -342,7 +411,13 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event
             "Run the call of this check alone, with only= and isolate=False.",
         )
         cut_off = replace(cut_off, check=current, url=check.url)
-        yield ("done", current, [cut_off], "wrong" if check.capability else None, timeout if "back" in problem else 0.0)
+        yield (
+            "done",
+            current,
+            [cut_off],
+            "wrong" if check.capability else None,
+            clock.timeout if "back" in problem else 0.0,
+        )
         remaining = remaining[remaining.index(current) + 1 :] if current in remaining else remaining[1:]
         if current == FIRST:
             yield ("stop",)
@@ -355,12 +430,6 @@ def _isolated(task: _Task, timeout: float, outcome: _Outcome) -> Generator[Event
                 custom,
             )
             return
-
-
-def _patience(timeout: float) -> float:
-    """How long to wait here for what may take so many seconds on an idle machine."""
-    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
-    return timeout * max(1.0, load)
 
 
 def _exit(code: int | None) -> str:
@@ -408,6 +477,8 @@ def _collect(events: Iterator[Event], checks: Sequence[Check], outcome: _Outcome
                     outcome.seconds[name] = round(seconds, 4)
                     if (listed := capability[name]) is not None:
                         outcome.verdicts.setdefault(listed, []).append(verdict)
+                case ("late", name):
+                    outcome.late.append(name)
                 case ("invalid", message):
                     raise TypeError(message)
                 case ("stop",):
@@ -427,7 +498,7 @@ def _report(fn: Callable[..., Any], outcome: _Outcome, checks: Sequence[Check], 
             continue  # not run
         verdicts = verdicts or ["no"]
         capabilities[name] = "wrong" if "wrong" in verdicts else "no" if "no" in verdicts else "yes"
-    findings = list(outcome.findings)
+    findings = merged(outcome.findings)
     by_capability = {c.capability: c for c in checks if c.capability}
     for name in require:
         if capabilities.get(name) != "yes":

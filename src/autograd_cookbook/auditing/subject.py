@@ -141,6 +141,9 @@ class Subject:
         tolerance: largest relative error of an approximate gradient.
         device: where the inputs are moved to.
         domain: maps arguments to valid ones.
+        recognize: without a domain, keep to the sets that the sample visibly belongs to.
+        beat: called when a call begins.
+        isolated: whether the process is forked for the audit, and may fork again.
     """
 
     def __init__(
@@ -155,11 +158,14 @@ class Subject:
         tolerance: float | None = None,
         device: torch.device | str | None = None,
         domain: Callable[..., Sequence[Any]] | None = None,
+        recognize: bool = True,
+        beat: Callable[[], None] = lambda: None,
+        isolated: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> None:
         self.function, self.seed, self.gradient = function, seed, gradient
         self.surrogate, self.reference, self.tolerance = surrogate, reference, tolerance
-        self.dtype = dtype
+        self.dtype, self.beat, self.isolated = dtype, beat, isolated
         self.flat, self.spec = tree_flatten(args)
         if device is not None:
             self.flat = [
@@ -167,17 +173,20 @@ class Subject:
             ]
         carried = list(_carried(self.function, self.flat))
         self.carried = [v for _, v in carried if is_differentiable(v)]
+        self.arguments_names: list[str] = []
         self.slots = [*self._argument_slots(), *self._hidden_slots(carried)]
         self.given = {slot.tensor.dtype.to_real() for slot in self.slots if slot.leaf}
         for given in self.given - {dtype}:
             self.cast_carried(given, dtype)
         generators = {id(g): g for g in (*self.flat, *(v for _, v in carried)) if isinstance(g, Generator)}
         self.generators = [(g, g.get_state()) for g in generators.values()]
+        self.buffers = list(_buffers(self.function))
+        self.stateful = False  # whether each call goes on from the buffers that the call before left
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
         self.in_place = False  # whether it writes to an argument
         self.base = [self.promoted(slot) for slot in self.slots]
         self.domain = domain
-        self.recognized = {} if domain else self._recognized()
+        self.recognized = self._recognized() if recognize else {}
         self.along_domain = False  # whether what is made from the arguments goes through the domain, with its gradient
         with torch.no_grad():
             self.base = self.valid(self.base)
@@ -207,7 +216,7 @@ class Subject:
     # --- what it depends on ---
 
     def _argument_slots(self) -> Iterator[Slot]:
-        names = _argument_names(self.flat, self.spec)
+        names = self.arguments_names = _argument_names(self.flat, self.spec)
         for place, (name, value) in enumerate(zip(names, self.flat, strict=True)):
             if isinstance(value, Tensor) and is_plain(value):
                 yield Slot(name, place, value, is_differentiable(value) and value.requires_grad)
@@ -266,12 +275,22 @@ class Subject:
         return result
 
     def rewind(self, offset: int = 0) -> None:
-        """Bring all random generators where they are at the beginning of each call."""
+        """Bring all random generators, and buffers that calls go on from, where they are before the first call."""
         seed_everything(self.seed + offset)
         for generator, state in self.generators:
             generator.set_state(state)
             if offset:
                 generator.manual_seed(self.seed + offset)
+        if self.stateful:
+            self.reset_buffers()
+
+    def reset_buffers(self) -> None:
+        """Give the buffers of modules their first values, in the dtype that they have now."""
+        with torch.no_grad():
+            for module, name, buffer, value in self.buffers:
+                module._buffers[name] = buffer
+                if buffer is not None and value is not None:
+                    buffer.data = value.to(buffer.dtype, copy=True)
 
     def arguments(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """The arguments with these tensors in their slots, brought into the domain."""
@@ -280,15 +299,21 @@ class Subject:
     @contextlib.contextmanager
     def other_settings(self) -> Iterator[None]:
         """Numbers among the arguments that are no tensors are other ones while inside."""
-        kept = self.flat
-        self.flat = [1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in kept]
+        with self.settings([1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in self.flat]):
+            yield
+
+    @contextlib.contextmanager
+    def settings(self, flat: list[Any]) -> Iterator[None]:
+        """These are the arguments while inside; the tensors among them are those of the slots, as ever."""
+        kept, self.flat = self.flat, flat
         try:
             yield
         finally:
             self.flat = kept
 
     def packed(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """The arguments with these very tensors in their slots."""
+        """The arguments with these very tensors in their slots, for a call that begins."""
+        self.beat()
         flat = list(self.flat)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             if slot.place is not None:
@@ -432,6 +457,10 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
             seen.add(id(value))
             yield from ((f"parameter {parameter}", tensor) for parameter, tensor in value.named_parameters())
             yield from ((f"buffer {buffer}", tensor) for buffer, tensor in value.named_buffers())
+            for path, module in value.named_modules():
+                for key, child in vars(module).items():
+                    if isinstance(child, Generator):
+                        yield f"{path}.{key}".lstrip("."), child
         elif isinstance(value, functools.partial):
             for child in (value.func, *value.args, *value.keywords.values()):
                 yield from walk(name, child, depth + 1)
@@ -472,6 +501,14 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
     for i, value in enumerate(flat):
         if not isinstance(value, Tensor):
             yield from walk(f"input {i}", value, 1)
+
+
+def _buffers(function: Callable[..., Any]) -> Iterator[tuple[nn.Module, str, Tensor | None, Tensor | None]]:
+    """The buffers of a module or a module's method: where they are, and a copy of each."""
+    owner = getattr(function, "__self__", function)
+    for module in owner.modules() if isinstance(owner, nn.Module) else ():
+        for name, buffer in module._buffers.items():
+            yield module, name, buffer, None if buffer is None else buffer.detach().clone()
 
 
 def tensors_of(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor]:

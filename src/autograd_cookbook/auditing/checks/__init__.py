@@ -13,17 +13,17 @@ from autograd_cookbook import SITE
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.subject import Subject
 
-# In the order in which they run: what others rest upon comes first, what takes long comes last.
+# In the order in which they run: what others rest upon comes first, then those whose findings cost most.
 FAMILIES = (
     "execution",
     "gradients",
     "contract",
-    "layouts",
     "effects",
-    "memory",
-    "precision",
+    "layouts",
     "points",
+    "precision",
     "modules",
+    "memory",
     "transforms",
 )
 

@@ -35,7 +35,7 @@ def returned(subject: Subject) -> Iterator[Finding]:
                 continue
             if got.shape != given.shape:
                 yield finding(
-                    "warning",
+                    "info",
                     f"{name}.backward returns shape {list(got.shape)} for argument {i} of shape {list(given.shape)}; "
                     "the engine sums it",
                     "The input was broadcast in forward, and its gradient was not summed over the broadcast dims. The "
@@ -45,7 +45,7 @@ def returned(subject: Subject) -> Iterator[Finding]:
             elif got.dtype is not given.dtype:
                 narrower = _digits(got) < _digits(given) or (given.is_complex() and not got.is_complex())
                 yield finding(
-                    "error" if narrower else "warning",
+                    "error" if narrower else "info",
                     f"{name}.backward returns {got.dtype} for argument {i} of {given.dtype}; the engine casts it",
                     "Something in the backward has another dtype: a buffer created without dtype=, or a cast that was "
                     "not undone." + (" Digits are lost on the way." if narrower else ""),

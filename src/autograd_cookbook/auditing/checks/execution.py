@@ -62,8 +62,21 @@ def prepare(subject: Subject) -> Finding | None:
     except (Exception, SystemExit) as error:
         cause, fix = explain(error)
         return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
+    _find_state(subject)
     subject.random = not torch.equal(*(_results(subject, offset) for offset in (0, 1)))
     return None
+
+
+def _find_state(subject: Subject) -> None:
+    """Whether calls differ because buffers move on, as those of a power iteration do, and not if they stay."""
+    subject.reset_buffers()
+    first, second = (_results(subject, 0) for _ in range(2))
+    if torch.equal(first, second):
+        return
+    subject.stateful = True
+    subject.stateful = torch.equal(*(_results(subject, 0) for _ in range(2)))
+    if subject.stateful:
+        subject.notes.append("each call goes on from buffers that the call before has updated: the audit resets them")
 
 
 def _results(subject: Subject, offset: int) -> Tensor:

@@ -198,6 +198,9 @@ def _quality(subject: Subject) -> Iterator[Finding]:
         )
 
 
+LOSS_SCALE = 65536.0  # where gradient scalers begin
+
+
 @check(needs="first_order")
 def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
     """The backward is linear in grad_output, and zero for zero.
@@ -208,7 +211,7 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
     if not subject.derivative:
         return
     _, base = subject.expected
-    for scale in (1e4, 1e-4, -1.0, 0.0):
+    for scale in (LOSS_SCALE, 1e-4, 1e-9, -1.0, 0.0):
         _, grads = subject.vjp(change=functools.partial(torch.mul, other=scale))
         for slot in subject.leaves:
             ours, expected = (zeros_for_none(subject, g, [slot])[0] for g in (grads, base))
@@ -290,8 +293,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     that is silently wrong. ``once_differentiable`` says so to whoever asks, and counts as a capability that is not
     there.
     """
-    hidden = [s for s in subject.leaves if subject.slots[s].hidden]
-    slots = [s for s in subject.leaves if s not in hidden]
+    # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
+    slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]
     if not slots:
         raise Refused("there is no input to differentiate twice")
     run = subject.run()

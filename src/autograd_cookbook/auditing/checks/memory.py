@@ -3,7 +3,7 @@
 import gc
 import itertools
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, nodes_of
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, nodes_of, weights_of
 
 
 def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -57,7 +57,7 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
             attribute = name.replace("ctx['", "ctx.", 1).replace("']", "", 1)
             what = "the output" if any(tensor is o for o in run.outputs) else f"a tensor of shape {list(tensor.shape)}"
             yield finding(
-                "warning",
+                "info",
                 f"{node._forward_cls.__name__} keeps {what} as {attribute}",
                 "A tensor on ctx has no version check, is not seen by saved-tensor hooks, and lives as long as the "
                 "graph" + (", which it keeps alive itself: a reference cycle." if what == "the output" else "."),
@@ -164,7 +164,7 @@ class _Saved:
         self.tensors: dict[int, Tensor] = {}
         self.subject, self.change = subject, change
 
-    def run(self) -> list[Tensor | None]:
+    def run(self, values: list[Tensor] | None = None, graph: bool = False) -> list[Tensor | None]:
         number = itertools.count()
         with observing(self.subject.classes, saved=False) as record:
 
@@ -182,9 +182,44 @@ class _Saved:
                     s.leaf or (is_differentiable(s.tensor) and not s.hidden and not self.subject.in_place)
                     for s in self.subject.slots
                 ]
-                run = self.subject.run(requires=wanted)
-                grads = run.gradients()
+                run = self.subject.run(values, requires=wanted)
+                grads = run.gradients(create_graph=graph)
+                if graph:  # what takes part in the second derivative alone is not saved in vain
+                    grads += _derivatives(grads, run.leaves)
                 return [None if g is None else g.clone() for g in grads]
+
+
+def _derivatives(grads: Sequence[Tensor | None], leaves: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """The gradients of weighted gradients."""
+    firsts = [g for g in grads if g is not None and g.requires_grad]
+    wanted = [t for t in leaves if t is not None]
+    return list(torch.autograd.grad(firsts, wanted, weights_of(firsts), allow_unused=True)) if firsts else []
+
+
+def _elsewhere(subject: Subject) -> list[list[Tensor]]:
+    """The sample, and points around it where other branches may be taken; none that the function refuses."""
+    points = [subject.copies()]
+    for change in (lambda v: -v, lambda v: 8 * v + 0.5, lambda v: v / 16):
+        try:
+            values = subject.valid(subject.copies(change))
+            subject.vjp(values)
+        except (Exception, SystemExit):
+            continue
+        points.append(values)
+    return points
+
+
+def _influential(subject: Subject, k: int, change: Any, values: list[Tensor], graph: bool) -> bool:
+    """Whether the gradients are others when saved tensor ``k`` is changed, or cannot be computed then."""
+    try:
+        expected = _Saved(subject, {}).run(values, graph)
+    except (Exception, SystemExit):
+        return False  # there is no gradient here either way
+    try:
+        found = _Saved(subject, {k: change}).run(values, graph)
+    except (Exception, SystemExit):
+        return True
+    return any(a is not b if a is None or b is None else not same(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def _disturbances(tensor: Tensor) -> list[Any]:
@@ -208,27 +243,18 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
         return  # nothing has an influence on nothing
     plain = _Saved(subject, {})
     try:
-        expected = plain.run()
+        plain.run()
     except Exception:
         return  # it has no gradient for something that is frozen here, and says so
+    points = _elsewhere(subject)
     for k, tensor in plain.tensors.items():
         if tensor.numel() == 0:
             continue
-        used = False
-        for change in _disturbances(tensor):
-            try:
-                found = _Saved(subject, {k: change}).run()
-            except (Exception, SystemExit):
-                used = True
-                break
-            used = any(
-                a is not b if a is None or b is None else not same(a, b) for a, b in zip(found, expected, strict=True)
-            )
-            if used:
-                break
+        ways = itertools.product(points, (False, True), _disturbances(tensor))
+        used = any(_influential(subject, k, change, values, graph) for values, graph, change in ways)
         if not used and not same(_disturbances(tensor)[0](tensor), tensor):
             yield finding(
-                "warning",
+                "info",
                 f"saved tensor {k} (shape {list(tensor.shape)}, {tensor.numel() * tensor.element_size()} bytes here) "
                 "has no influence on any gradient",
                 "It is saved for a formula that no longer needs it, or for its shape alone.",
@@ -245,6 +271,19 @@ def saved_copies(subject: Subject) -> Iterator[Finding]:
     """
     if subject.nonleaf or not subject.classes:
         return
+    found = [set(_copies(subject, values)) for values in _elsewhere(subject)]
+    for size, how, name in sorted(set.intersection(*found)):  # what is equal on one sample may be so by chance
+        yield finding(
+            "warning",
+            f"a {how} of {name} is saved ({size} bytes here)",
+            "A clone, a cast or a contiguous() that copied is saved in place of the tensor itself.",
+            "Save the input or output itself: it costs nothing more.",
+        )
+        return
+
+
+def _copies(subject: Subject, values: list[Tensor]) -> Iterator[tuple[int, str, str]]:
+    """Saved tensors that are copies of what is there anyway: bytes, how they are a copy, and of what."""
     mine: list[Tensor] = []
     with observing(subject.classes, saved=False) as record:
 
@@ -254,7 +293,7 @@ def saved_copies(subject: Subject) -> Iterator[Finding]:
             return tensor
 
         with saved_tensors_hooks(lambda t: t, unpack):
-            run = subject.run()
+            run = subject.run(values)
             run.gradients()
     given = [a for call in record.forwards for a in call.inputs if isinstance(a, Tensor)]
     storages = {t.untyped_storage().data_ptr() for t in (*run.passed, *run.outputs, *given)}
@@ -265,13 +304,7 @@ def saved_copies(subject: Subject) -> Iterator[Finding]:
             continue
         for name, other in known:
             if is_differentiable(other) and (how := _copied(tensor.detach(), other.detach())):
-                yield finding(
-                    "warning",
-                    f"a {how} of {name} is saved ({tensor.numel() * tensor.element_size()} bytes here)",
-                    "A clone, a cast or a contiguous() that copied is saved in place of the tensor itself.",
-                    "Save the input or output itself: it costs nothing more.",
-                )
-                return
+                yield tensor.numel() * tensor.element_size(), how, name
 
 
 def _copied(tensor: Tensor, other: Tensor) -> str | None:

@@ -60,8 +60,11 @@ def module_copies(subject: Subject) -> Iterator[Finding]:
     subject.run()  # with the parameters of the sample, and with whatever a call leaves behind
     for how in ("copy.deepcopy", "pickle", "state_dict"):
         try:
-            restored = _restored(module, how)
-            pairs = [(_output(subject, restored, f), _output(subject, module, f)) for f in (None, 1.25)]
+            pairs = []
+            for factor in (None, 1.25):
+                subject.rewind()
+                restored = _restored(module, how)  # each time anew: it has state of its own
+                pairs.append((_output(subject, restored, factor), _output(subject, module, factor)))
         except (Exception, SystemExit) as error:
             if how == "pickle" and "<locals>" in type(module).__qualname__:
                 continue  # the class is defined inside of a function: its place, not its fault

@@ -4,6 +4,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -85,6 +86,9 @@ STRUCTURED = ("one zero", "a row of zeros", "all equal", "some equal", "whole nu
 LARGE = ("numbers near ±40", "numbers near ±800", "the sample times 1000")
 BUDGET = 0.03  # seconds for the derivatives at one of them
 SECONDS = 2.5  # for all of them
+# How a backward says that it does not go with these arguments.
+DECLINED = (ValueError, TypeError, NotImplementedError)
+REDUCTIONS = ("none", "mean", "sum")
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
 
@@ -92,7 +96,8 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers the gradient is finite and right wherever the values are.
 
-    So it is for masks that mask all or nothing, and for an index that occurs more than once.
+    So it is for masks that mask all or nothing, for an index that occurs more than once, and for other flags, dims and
+    numbers among the arguments.
 
     Judged by differences from both sides: at a kink anything in between will do, where the slope grows without bound
     anything but NaN, outside of the domain anything at all. A NaN that torch's own operations make is not held against
@@ -122,6 +127,48 @@ def special_points(subject: Subject) -> Iterator[Finding]:
         yield from problems
         if problems:
             return
+    for name, flat in _other_flags(subject):
+        if time.process_time() - start > SECONDS:
+            return
+        with subject.settings(flat):
+            problems = list(_at(subject, subject.copies(), name)) if _moves(subject) else []
+        problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
+        yield from problems
+        if problems:
+            return
+
+
+def _other_flags(subject: Subject) -> Iterator[tuple[str, list[Any]]]:
+    """Flags, modes, dims and numbers that the sample does not have; the function may refuse them."""
+    dims = max((v.dim() for v in subject.base), default=0)
+    for place, value in enumerate(subject.flat):
+        others: tuple[Any, ...] = ()
+        if isinstance(value, bool):
+            others = (not value,)
+        elif isinstance(value, str) and value in REDUCTIONS:
+            others = tuple(r for r in REDUCTIONS if r != value)
+        elif isinstance(value, int) and -dims <= value < dims:
+            others = tuple(d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims)
+        elif isinstance(value, float) and math.isfinite(value):
+            others = (0.0,) if value else ()
+        for other in others:
+            flat = list(subject.flat)
+            flat[place] = other
+            yield f"{other!r} in place of {value!r} in {subject.arguments_names[place]}", flat
+
+
+def _moves(subject: Subject) -> bool:
+    """Whether the values depend on every leaf: what rounds, or clamps all, has no derivative to compare with."""
+    try:
+        before = subject.value(subject.copies())
+        for s in subject.leaves:
+            moved = subject.copies()
+            moved[s] = moved[s] * 1.001 + 1e-4
+            if torch.equal(before, subject.value(moved)):
+                return False
+    except (Exception, SystemExit, IndexError):
+        return False
+    return True
 
 
 def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:

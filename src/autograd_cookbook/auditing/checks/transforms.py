@@ -43,6 +43,8 @@ def checkpoint(subject: Subject) -> Iterator[Finding]:
     """
     if subject.generators and subject.random:
         raise Refused("it draws from a generator of its own, and checkpointing restores the global ones alone")
+    if subject.stateful:
+        raise Refused("it updates buffers in each call, and a checkpoint calls it twice")
     for reentrant in (False, True):
 
         def outcome(reentrant: bool = reentrant) -> Outcome:

@@ -2,7 +2,8 @@
 
 import numpy as np
 import torch
-from docs.pitfalls.programs import broken, leaf
+from docs.pitfalls.programs import broken, leaf, right
+from torch import nn
 from torch.autograd import Function
 
 # --- runs ---
@@ -148,3 +149,19 @@ def squareplus_with_a_hook(x):
     y = _Squareplus.apply(x)
     y.register_hook(torch.nan_to_num)
     return y
+
+
+@right(inputs=lambda: (leaf(2, 3),))
+class PowerIteration(nn.Module):
+    """Goes on from the vector of the call before, as spectral normalization does: a buffer, and meant to move."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(4, 3).sin())
+        self.register_buffer("direction", torch.ones(4, dtype=torch.float64) / 2)
+
+    def forward(self, x):
+        with torch.no_grad():
+            other = nn.functional.normalize(self.weight.mT @ self.direction, dim=0)
+            self.direction.copy_(nn.functional.normalize(self.weight @ other, dim=0))
+        return x @ self.weight.mT / (self.direction.clone() @ self.weight @ other)

@@ -307,3 +307,55 @@ class ClampOfOpenInterval(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return grad_output * ((x > 0) & (x < 1))
+
+
+class _ScaledTanh(Function):
+    """Right but for a second derivative by the weight, which it detaches."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight):
+        return (x * weight).tanh()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        slope = grad_output * (1 - (x * weight.detach()).tanh().square())
+        return slope * weight, slope * x
+
+
+@broken("second_order", inputs=lambda: (leaf(3, 4),))
+class TanhDetachesItsParameter(nn.Module):
+    """The weight is a parameter, and no argument: its second derivative is wrong all the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, 4, dtype=torch.float64))
+
+    def forward(self, x):
+        return _ScaledTanh.apply(x, self.weight)
+
+
+@broken("linear_in_grad_output", inputs=lambda: (leaf(3, 4),))
+class TanhSkipsSmallGradients(Function):
+    """Saves itself the work if no entry of grad_output is above a millionth, as at the end of a training."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.tanh()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return grad_output.where(grad_output.abs() > 1e-6, 0) * (1 - y * y)

@@ -140,3 +140,47 @@ def refuses_a_scale_that_requires_grad(x, scale):
     if scale.requires_grad:
         raise RuntimeError("there is no gradient for scale")
     return _TimesAScale.apply(x, scale)
+
+
+@right(inputs=lambda: (leaf(3, 4), -50.0, 50.0))
+class SineOfAClamp(Function):
+    """What it saves equals its input on most samples, but is the clamped one."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, low, high):
+        return (0.05 * x.clamp(low, high)).sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, low, high = inputs
+        ctx.save_for_backward(x.clamp(low, high), (x >= low) & (x <= high))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        clamped, inside = ctx.saved_tensors
+        return grad_output * inside * 0.05 * (0.05 * clamped).cos(), None, None
+
+
+@right(inputs=lambda: (leaf(3, 4), leaf(3, 4)))
+class ProductWithExp(Function):
+    """Saves the exponential for a first derivative, and its argument for a second one."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        return x * y.exp()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, inputs[1].exp().detach())
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y, power = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            power = y.exp()
+        return grad_output * power, grad_output * x * power

@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from docs.pitfalls.programs import broken, leaf
+from docs.pitfalls.programs import broken, leaf, right
 from torch.autograd import Function
 
 # --- special_points ---
@@ -112,3 +112,65 @@ class LogSigmoidGradientAtInfinity(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return grad_output * (-x).exp() / (1 + (-x).exp())
+
+
+@broken("special_points", inputs=lambda: (leaf(3, 4), False))
+class CumulativeSumForgetsReverse(Function):
+    """Sums from the end if reverse is set, and the backward always takes it for a sum from the beginning."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, reverse):
+        return x.flip(-1).cumsum(-1).flip(-1) if reverse else x.cumsum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.flip(-1).cumsum(-1).flip(-1), None
+
+
+@broken("special_points", "sizes", inputs=lambda: (leaf(3, 4), leaf(3, 4), "mean"))
+class SquaredErrorAlwaysMeans(Function):
+    """Divides the gradient by the number of elements, whatever the reduction."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, target, reduction):
+        error = (x - target).square()
+        return error if reduction == "none" else getattr(error, reduction)()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, target = ctx.saved_tensors
+        grad = 2 * (x - target) * grad_output / x.numel()
+        return grad, -grad, None
+
+
+@right(inputs=lambda: (leaf(3, 4), 0.5))
+class HuberOfAnyWidth(Function):
+    """Its width is a number among the arguments, of which no negative one makes sense: nobody asks for one."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, width):
+        return torch.where(x.abs() <= width, x * x / 2, width * (x.abs() - width / 2))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.width = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.clamp(-ctx.width, ctx.width), None

@@ -1,0 +1,34 @@
+"""Findings that have one cause are one finding."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from autograd_cookbook.auditing.report import Finding
+
+# What is found first explains the others: a tensor that torch does not watch, and what goes wrong because of that.
+UNWATCHED = {
+    "later_writes": ("in_place_consumer", "tensors_on_ctx"),
+    "in_place_consumer": ("tensors_on_ctx",),
+    "freed_at_once": ("tensors_on_ctx",),
+}
+NARROW = ("float32", "float16", "bfloat16")  # where the cause is the same in two of them, it is one
+
+
+def _follows(finding: Finding, lead: Finding) -> bool:
+    if finding.check in NARROW and lead.check in NARROW:
+        same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
+        return same and NARROW.index(finding.check) > NARROW.index(lead.check)
+    unwatched = finding.check in UNWATCHED.get(lead.check, ())
+    return unwatched and lead.severity != "info" and (finding.check == "tensors_on_ctx" or finding.severity == "error")
+
+
+def merged(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, of those with one cause only the first, which names the others."""
+    leads = [f for f in findings if not any(_follows(f, lead) for lead in findings)]
+    result = []
+    for lead in leads:
+        others = [f for f in findings if _follows(f, lead)]
+        seen = [f.summary for f in others if f.check not in NARROW]
+        cause = f"{lead.cause} Seen, too: {'; '.join(seen)}." if seen else lead.cause
+        result.append(replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others))))
+    return result

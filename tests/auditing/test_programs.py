@@ -1,0 +1,105 @@
+"""The program of a finding fails, for the reason that the finding gives, and passes once the function is fixed."""
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+import torch
+from docs.pitfalls.programs import BROKEN, RIGHT, Specimen
+
+from autograd_cookbook.auditing import Finding, audit
+from autograd_cookbook.auditing.programs import EXPERIMENTS, LINES
+from autograd_cookbook.auditing.report import TASTE
+from tests.auditing import corpus
+from tests.support import HANG
+
+corpus.load()
+
+
+def _execute(program: str, answer: Connection) -> None:
+    """In a process of its own: how the program ends."""
+    with open(os.devnull, "w") as null, contextlib.redirect_stdout(null), contextlib.redirect_stderr(null):
+        torch.set_num_threads(1)
+        try:
+            exec(compile(program, "<program>", "exec"), {"__name__": "program"})
+            answer.send("passes")
+        except AssertionError:
+            answer.send("fails")
+        except BaseException as error:
+            answer.send(f"raises {type(error).__name__}: {error}")
+    os._exit(0)
+
+
+def ended(program: str) -> str:
+    """How a program ends: "passes", "fails" by an assertion, or with an exception."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_execute, args=(program, theirs))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(HANG) else "hangs"
+    except EOFError:
+        return "dies"
+    finally:
+        process.kill()
+        process.join()
+
+
+def findings(specimen: Specimen) -> list[Finding]:
+    """What counts against a specimen."""
+    torch.manual_seed(0)
+    report = audit(specimen.function, specimen.inputs(), only=specimen.checks, **specimen.options)
+    return [f for f in report.findings if f.severity != "info" or f.check in TASTE]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(BROKEN))
+def test_the_programs_of_broken_functions_fail(name: str) -> None:
+    for found in findings(BROKEN[name]):
+        if not found.program:
+            continue
+        assert ended(found.program) == "fails", found.program
+
+
+def shown(name: str) -> Finding:
+    return findings(BROKEN[name])[0]
+
+
+SHOWN = {
+    check: next(s.name for s in BROKEN.values() if s.checks[0] == check and s.thing.__module__.startswith("docs."))
+    for check in EXPERIMENTS
+}
+
+
+@pytest.mark.parametrize("check", EXPERIMENTS)
+def test_an_experiment_in_plain_torch_passes_once_the_function_is_fixed(check: str, tmp_path: Path) -> None:
+    name = SHOWN[check]
+    program = shown(name).program
+    assert len(program.splitlines()) <= LINES + 1, program
+    assert "autograd_cookbook" not in program
+    fixed = next(s for s in RIGHT.values() if s.fixes == name)
+    texts = [(program, 1)]
+    if fixed.inputs is BROKEN[name].inputs:
+        texts.append((program.replace(name, fixed.name), 0))
+    for text, status in texts:
+        file = tmp_path / "program.py"
+        file.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=HANG, check=False)
+        assert done.returncode == status, f"{text}\n{done.stderr}"
+        assert ("AssertionError" in done.stderr) == bool(status)
+
+
+def test_the_source_of_a_finding_is_the_readers_own() -> None:
+    found = shown(SHOWN["first_order"])
+    file = Path(sys.modules[BROKEN[SHOWN["first_order"]].thing.__module__].__file__).read_text(encoding="utf-8")
+    lines = file.splitlines()
+    assert 2 <= len(found.source.splitlines()) <= 3
+    for line in found.source.splitlines():
+        number, _, text = line.partition(": ")
+        assert lines[int(number) - 1] == text
