@@ -13,7 +13,6 @@ SURVIVORS = {
     "NormFunction.backward: is_max.sum(ctx.dims, keepdim=True).clamp(min={1 -> -1})": (
         "only a vector with a NaN has no element of its largest size"
     ),
-    "NormFunction.backward: output.masked_fill(is_zero, {1 -> 2})": "where the norm is 0 the quotient is replaced",
     "NormFunction.backward: size.masked_fill(size == 0, {1 -> 2})": "where the size is 0 it is multiplied by 0",
     "NormFunction.backward: 2 -> -2": "an order is 1 or more; the branch that 2 leaves out raises to the power 1",
 }
