@@ -52,7 +52,11 @@ class ErrorsDirective(SphinxDirective):
         self.state.document.note_explicit_target(section, section)
         section += nodes.title(entry.title, entry.title)
         section += self.message(f"{entry.kind}: {entry.message}".rstrip())
-        for label, text in (("It is this one if:", entry.tell), ("Ignore it:", entry.harmless), ("Change:", entry.change)):
+        for label, text in (
+            ("It is this one if:", entry.tell),
+            ("Ignore it:", entry.harmless),
+            ("Change:", entry.change),
+        ):
             if text:
                 section += parsed(self, f"**{label}** {text}")
         for text in (entry.cause, entry.fix):

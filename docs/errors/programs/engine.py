@@ -2273,6 +2273,7 @@ def requires_grad_after_to():
     x = torch.randn(3).to("cpu").requires_grad_()
     x.sum().backward()
 
+
 @raises(
     "Gradients were still switched off from an earlier part of the program",
     cause="``torch.set_grad_enabled(False)`` holds until it is called again. A validation, a first fit or another cell of the notebook "

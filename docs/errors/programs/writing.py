@@ -2640,6 +2640,7 @@ def needs_input_grad_first():
 
     Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
+
 @raises(
     "backward reshapes a gradient to a size that it does not have",
     cause="The gradient that arrives has the shape of the output of ``forward``, so its number of elements need not be that of the input. A "
