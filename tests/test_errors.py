@@ -543,3 +543,79 @@ def test_an_empty_file_is_no_message(tmp_path, capsys) -> None:
     (tmp_path / "empty.txt").touch()
     assert main(["explain", str(tmp_path / "empty.txt")]) == 2
     assert "expected an error message" in capsys.readouterr().err
+
+
+# --- what readers tell in words ---
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("After the backward pass conv.weight.grad is None for half of the layers.", "told_gradient_none"),
+        (
+            "With checkpoint(...) and frozen base weights my adapters never update.",
+            "told_gradient_none_under_checkpoint",
+        ),
+        ("From epoch 3 on the loss turns into NaN", "told_nan"),
+        ("In mixed precision the logits are inf and the loss is nan", "told_nan_in_half"),
+        ("GPU memory usage increases with every batch", "told_memory_grows"),
+        (
+            "RuntimeError: CUDA out of memory. Tried to allocate 2 MiB\n\nThe memory grows in each epoch.",
+            "told_memory_grows",
+        ),
+        ("Why are the gradients of the first layer all zero?", "told_gradient_zero"),
+        ("My embeddings do not get updated", "told_weights_unchanged"),
+        ("Training in eager mode is fine, torch.compile gives wrong gradients", "told_compiled_differs"),
+        ("With 8 GPUs and DDP it gets stuck in backward", "told_backward_hangs"),
+        ("the backward hook is not called", "told_backward_not_called"),
+    ],
+)
+def test_a_symptom_told_in_words_is_answered_with_what_separates_its_causes(text: str, name: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", name)
+    assert found.entries[0].tell
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB",
+        "Which learning rate fits, if gradients are clipped to 1.0?",
+        "In Keras my loss becomes NaN (tensorflow.keras.optimizers.Adam)",
+        "my gradients explode, what clipping value should I use?",
+    ],
+)
+def test_what_only_sounds_like_a_symptom_is_none(text: str) -> None:
+    assert explain(text).known == "no"
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "name"),
+    [
+        ("[12, 8]", "[3, 4, 8]", "gradient_flattened"),
+        ("[1, 8]", "[4, 8]", "gradient_reduced"),
+        ("[8, 4]", "[4, 8]", "gradient_of_other_shape"),
+        ("[5, 3]", "[4, 7]", "gradient_of_other_shape"),
+        ("[99, 8]", "[100, 8]", "gradient_of_other_rows"),
+    ],
+)
+def test_how_two_shapes_differ_tells_the_cause(got: str, expected: str, name: str) -> None:
+    text = GRADIENT.format("Warp", "").replace("[2]", got).replace("[3]", expected)
+    assert name in names(explain(text))[:2]
+    assert (explain(text).known == "yes") == (name != "gradient_of_other_rows")
+
+
+def test_a_warning_that_may_be_ignored_is_said_to_be_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"UserWarning: {index()['vmap_falls_back'].message}"]) == 0
+    assert "Ignore it: " in capsys.readouterr().out
+
+
+def test_the_first_exception_counts_where_the_last_is_its_consequence() -> None:
+    first = f"{ENGINE}RuntimeError: grad can be implicitly created only for scalar outputs\n"
+    for last in (
+        "torch.distributed.DistBackendError: [Rank 1] Watchdog caught collective operation timeout",
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Aborted.",
+        "BrokenPipeError: [Errno 32] Broken pipe",
+    ):
+        found = explain(f"{first}{MODULE}{last}")
+        assert (found.known, names(found)) == ("yes", ["loss_not_scalar"])

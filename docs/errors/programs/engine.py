@@ -19,9 +19,9 @@ from torch.utils.checkpoint import checkpoint
     "``no_grad`` or ``inference_mode``, from detached tensors, through integers, inside the forward of a Function, or "
     "by a Function that got its tensors in a list or marked its output as not differentiable. Or it is a gradient that "
     "was computed without ``create_graph=True``.",
-    fix="Print ``torch.is_grad_enabled()`` in front of the forward, then ``requires_grad`` along the way from the parameters "
-    "to the loss; the first ``False`` is the place. For "
-    "a gradient of a gradient, give ``create_graph=True`` to the first.",
+    fix="Print ``torch.is_grad_enabled()`` in front of the forward, then ``requires_grad`` along the way from the "
+    "parameters to the loss; the first ``False`` is the place. For a gradient of a gradient, give "
+    "``create_graph=True`` to the first.",
     see=("guide/graph", "guide/grad_modes"),
 )
 def nothing_requires_grad():
@@ -2276,11 +2276,12 @@ def requires_grad_after_to():
 
 @raises(
     "Gradients were still switched off from an earlier part of the program",
-    cause="``torch.set_grad_enabled(False)`` holds until it is called again. A validation, a first fit or another cell of the notebook "
-    "switched gradients off, and an exception or a missing line left them off. In generators and in threads, a ``no_grad`` block can "
-    "leak in the same way.",
-    fix="Write ``with torch.no_grad():`` around the part that needs no gradients, because a ``with`` block also ends after an "
-    "exception. In a notebook that is in this state, call ``torch.set_grad_enabled(True)`` or restart the kernel.",
+    cause="``torch.set_grad_enabled(False)`` holds until it is called again. A validation, a first fit or another cell "
+    "of the notebook switched gradients off, and an exception or a missing line left them off. In generators and "
+    "in threads, a ``no_grad`` block can leak in the same way.",
+    fix="Write ``with torch.no_grad():`` around the part that needs no gradients, because a ``with`` block also ends "
+    "after an exception. In a notebook that is in this state, call ``torch.set_grad_enabled(True)`` or restart "
+    "the kernel.",
     see=("guide/grad_modes",),
 )
 def grad_mode_left_off():
@@ -2310,10 +2311,11 @@ def grad_mode_in_block():
 
 @raises(
     "One of several outputs that backward starts from does not require grad",
-    cause="``torch.autograd.backward`` got several tensors, and the one at this index (from 0) has no graph. Reentrant checkpointing does "
-    "the same with all outputs of a block: a mask, a cache, an index or a tensor under ``no_grad`` among them has no gradient.",
-    fix="Start from the tensors that require grad: ``[t for t in outputs if t.requires_grad]``. From a checkpointed block, return only "
-    "what depends on its inputs, or pass ``use_reentrant=False`` to ``checkpoint``.",
+    cause="``torch.autograd.backward`` got several tensors, and the one at this index (from 0) has no graph. Reentrant "
+    "checkpointing does the same with all outputs of a block: a mask, a cache, an index or a tensor under "
+    "``no_grad`` among them has no gradient.",
+    fix="Start from the tensors that require grad: ``[t for t in outputs if t.requires_grad]``. From a checkpointed "
+    "block, return only what depends on its inputs, or pass ``use_reentrant=False`` to ``checkpoint``.",
     see=("guide/graph", "cookbook/04_memory/checkpointing"),
 )
 def later_output_without_grad():

@@ -657,9 +657,12 @@ def opcheck_tolerances():
 
 @raises(
     "A custom operator has no kernel for the device of its arguments",
-    cause="""The operator has kernels for the devices that ``device_types`` and ``register_kernel`` name. Here that is
-    ``cuda``, and the tensor is on the CPU. The text lists all kernels that exist.""",
-    fix="Register a kernel for this device with ``register_kernel``, or move the tensors.",
+    cause="The operator has kernels for the devices that ``device_types`` and ``register_kernel`` name, or that an "
+    "extension was     built for. An argument is on another device. The text names that backend, and lists all "
+    "kernels that exist.",
+    fix="Register a kernel for this device with ``register_kernel``, or move the tensors. If the operator is an "
+    "extension's, build it for this device: with CUDA sources, and on a machine whose CUDA toolkit fits torch. "
+    "Gradients are not involved.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def no_kernel_for_backend():

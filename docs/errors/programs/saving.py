@@ -318,7 +318,8 @@ def hooked_tensor_saved_detached():
     cause="""A full backward hook, or pre-hook, passes inputs and outputs of the module through a Function that
     returns views. Changing such a view in place would bypass the hook. ``nn.ReLU(inplace=True)`` after the module does
     that, and so does one that has the hook itself.""",
-    fix="Change out of place what goes into the hooked module and what comes out of it: ``nn.ReLU()`` instead of ``nn.ReLU(inplace=True)``, ``out = out + x`` instead of ``out += x``.",
+    fix="Change out of place what goes into the hooked module and what comes out of it: ``nn.ReLU()`` instead of "
+    "``nn.ReLU(inplace=True)``, ``out = out + x`` instead of ``out += x``.",
     see=("cookbook/02_changing_the_gradient/hooks", "cookbook/04_memory/in_place"),
 )
 def hooked_module_then_in_place():

@@ -1492,8 +1492,8 @@ def linearize_mapped():
     "One random draw for all samples was asked of an operation with batched parameters",
     cause="""``randomness="same"`` draws once for the whole batch. ``bernoulli``, ``normal``, ``poisson`` and
     ``multinomial`` of a batched tensor have other parameters for each sample, so there is no one draw.""",
-    fix="""Use ``randomness="different"``, or draw from parameters without a batch and transform: for example ``torch.rand(3)
-    < p``.""",
+    fix='Use ``randomness="different"``, or draw from parameters without a batch and transform: for example '
+    "``torch.rand(3)     < p``.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
 def same_randomness_in_batch():
@@ -2020,8 +2020,8 @@ def second_part_differentiated():
     warning=True,
     cause="""The operation, which the text names, has no rule for batches. ``vmap`` calls it once for each sample: the
     result is right, and slower.""",
-    fix="""Use an operation that has a rule, often the one that works out of place: ``scatter`` instead of ``scatter_``. For an operator of your own, register one
-    with ``torch.library.register_vmap``.""",
+    fix="Use an operation that has a rule, often the one that works out of place: ``scatter`` instead of "
+    "``scatter_``. For an operator of your own, register one     with ``torch.library.register_vmap``.",
     see=("cookbook/05_higher_order/per_sample_gradients", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def vmap_falls_back():

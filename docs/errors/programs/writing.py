@@ -1542,10 +1542,11 @@ def gradient_of_same_shape():
 
 @raises(
     "A gradient has the right number of elements in another shape",
-    cause="``forward`` or ``backward`` works on a flattened input, mostly a matrix of all rows of a batch, and ``backward`` returns "
-    "the gradient of that matrix. The engine wants the shape that the input had.",
-    fix="Return the gradient in the shape of the input: ``grad.view(ctx.shape)``, with ``ctx.shape = x.shape`` in ``forward``. "
-    "If the Function is a library's, pass it two-dimensional inputs and reshape around the call: ``f(x.flatten(0, -2))``.",
+    cause="``forward`` or ``backward`` works on a flattened input, mostly a matrix of all rows of a batch, and "
+    "``backward`` returns the gradient of that matrix. The engine wants the shape that the input had.",
+    fix="Return the gradient in the shape of the input: ``grad.view(ctx.shape)``, with ``ctx.shape = x.shape`` in "
+    "``forward``. If the Function is a library's, pass it two-dimensional inputs and reshape around the call: "
+    "``f(x.flatten(0, -2))``.",
     see=("cookbook/01_first_steps/matmul", "check:returned"),
 )
 def gradient_flattened():
@@ -1583,10 +1584,10 @@ def gradient_in_shape_of_input():
 
 @raises(
     "A gradient was summed over a dimension that the input has",
-    cause="``backward`` returns a smaller gradient that could be expanded to the input: it summed or took the mean once too "
-    "often, or the output is one number for many elements and its gradient was passed on as it is.",
-    fix="Expand the gradient to the input: ``grad_output.expand_as(x)`` for a sum, divided by the number of elements for a mean, "
-    "with ``unsqueeze(dim)`` first where ``keepdim`` is missing.",
+    cause="``backward`` returns a smaller gradient that could be expanded to the input: it summed or averaged once "
+    "too often, or the output is one number for many elements and its gradient was passed on as it is.",
+    fix="Expand the gradient to the input: ``grad_output.expand_as(x)`` for a sum, divided by the number of elements "
+    "for a mean, with ``unsqueeze(dim)`` first where ``keepdim`` is missing.",
     see=("cookbook/01_first_steps/reductions", "cookbook/01_first_steps/broadcasting", "check:returned"),
 )
 def gradient_reduced():
@@ -2643,10 +2644,12 @@ def needs_input_grad_first():
 
 @raises(
     "backward reshapes a gradient to a size that it does not have",
-    cause="The gradient that arrives has the shape of the output of ``forward``, so its number of elements need not be that of the input. A "
-    "``view`` to a shape that was saved, or that the layer was built for, fails if the two differ.",
-    fix="Print ``grad_output.shape`` at the start of ``backward``. Undo in ``backward`` what ``forward`` did, and take shapes from the tensors of this "
-    "call (``ctx.shape = x.shape``). If the layer was built for one size, pass inputs of that size.",
+    cause="The gradient that arrives has the shape of the output of ``forward``, so its number of elements need not be "
+    "that of the input. A ``view`` to a shape that was saved, or that the layer was built for, fails if the two "
+    "differ.",
+    fix="Print ``grad_output.shape`` at the start of ``backward``. Undo in ``backward`` what ``forward`` did, and "
+    "take shapes from the tensors of this call (``ctx.shape = x.shape``). If the layer was built for one size, "
+    "pass inputs of that size.",
     see=("cookbook/01_first_steps/reductions", "guide/backward"),
 )
 def backward_reshapes():
