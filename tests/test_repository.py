@@ -44,6 +44,7 @@ def test_the_top_level_is_easily_seen_over() -> None:
             "src",
             "tests",
             "benchmarks",
+            "wild",
             "noxfile.py",
             "pyproject.toml",
             "constraints.txt",
