@@ -45,6 +45,7 @@ def test_the_top_level_is_easily_seen_over() -> None:
             "tests",
             "wild",
             "benchmarks",
+            "wild",
             "noxfile.py",
             "pyproject.toml",
             "constraints.txt",

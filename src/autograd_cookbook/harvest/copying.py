@@ -73,7 +73,7 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
 @contextlib.contextmanager
 def _keys_are_copied() -> Iterator[None]:
     """The keys of a dict, which an object may hold, are copied as such: Python refuses that."""
-    views: list[type] = [type({}.keys()), type(OrderedDict().keys())]
+    views: list[type] = [type({}.keys()), type(OrderedDict[Any, Any]().keys())]
     before = {view: copyreg.dispatch_table.get(view) for view in views}
     copyreg.dispatch_table.update(dict.fromkeys(views, lambda keys: (_keys, (list(keys),))))
     try:
