@@ -43,7 +43,6 @@ def test_the_top_level_is_easily_seen_over() -> None:
             "examples",
             "src",
             "tests",
-            "wild",
             "benchmarks",
             "wild",
             "noxfile.py",
