@@ -11,6 +11,7 @@
   const TEXT = 1;
   const SAME = 0.7; // a synonym, compared with the word itself
   const PART = 0.5; // the beginning or the end of a word
+  const SHOWN = 20; // hits: a page is fetched for the excerpt of each
   const COMMON = 4; // pages that may share a section's title
   // Tables and what is generated come after pages that explain.
   const KINDS = { cookbook: 1, guide: 1, errors: 0.9, pitfalls: 0.9, glossary: 0.7, reference: 0.4 };
@@ -155,5 +156,5 @@
     return common === name.length || common === words.length ? common / Math.max(name.length, words.length) : 0;
   };
 
-  Search._performSearch = (query) => search(query).slice(0, 50).reverse(); // shown from the last
+  Search._performSearch = (query) => search(query).slice(0, SHOWN).reverse(); // shown from the last
 }

@@ -1,10 +1,13 @@
-"""Somebody who types the title of a pitfall into the search finds its section."""
+"""The search leads to the right page: by the words that people type, and by the title of each pitfall."""
 
 import re
+import tomllib
 from pathlib import Path
 from urllib.parse import quote_plus
 
 import pytest
+from docs._ext.one_page import documents
+from docs._ext.search import words
 from docs._ext.verdicts import GROUPS, Pitfall, pitfalls_of
 from playwright.sync_api import Page, expect
 
@@ -12,21 +15,54 @@ pytestmark = pytest.mark.site
 
 PAGES = Path(__file__).parents[2] / "docs" / "pitfalls"
 PITFALLS = [(group, pitfall) for group in GROUPS for pitfall in pitfalls_of(PAGES / f"{group}.md")]
+QUERIES = tomllib.loads(Path(__file__).with_name("queries.toml").read_text())
+ALL = {**QUERIES["seen"], **QUERIES["unseen"]}
+
+
+def hits(page: Page, base: str, query: str) -> list[tuple[str, str]]:
+    """Text and address of the first three."""
+    page.goto(f"{base}search.html?q={quote_plus(query)}")
+    # The hits are shown in their order, each when its page was fetched for an excerpt; the summary is the last.
+    expect(page.locator("#search-results .search-summary")).to_have_text(re.compile("found"), timeout=60_000)
+    links = page.locator("#search-results li a").evaluate_all("links => links.map(link => [link.innerText, link.href])")
+    return [(text, href.removeprefix(base)) for text, href in links[:3]]
+
+
+def test_words_that_people_type_lead_to_a_page_that_answers(page: Page, base: str) -> None:
+    page.goto(f"{base}search.html?q=STE")
+    expect(page.locator("#search-results li a").first).to_be_visible(timeout=60_000)
+    # What the page shows, without the excerpts, for which every hit is fetched.
+    order = "query => Search._performSearch(...Search._parseQuery(query)).reverse().slice(0, 3).map(hit => hit[0])"
+    found = {query: page.evaluate(order, query) for query in ALL}
+    missed = {
+        query: names
+        for query, names in found.items()
+        if not any(f"/{name}".endswith(f"/{wanted}") for name in names for wanted in ALL[query])
+    }
+    assert not missed, f"{len(missed)} of {len(ALL)} queries have no page that answers among the first three: {missed}"
+
+
+def test_queries_are_many_and_name_pages_that_exist() -> None:
+    assert len(ALL) >= 120
+    names = documents()
+    wanted = {page for pages in ALL.values() for page in pages}
+    missing = {page for page in wanted if not any(f"/{name}".endswith(f"/{page}") for name in names)}
+    assert not missing
+
+
+def test_words_are_given_to_pages_that_exist() -> None:
+    assert not words()["pages"].keys() - set(documents())
 
 
 @pytest.mark.parametrize(("group", "pitfall"), PITFALLS, ids=[pitfall.name for _, pitfall in PITFALLS])
 def test_a_title_leads_to_its_section(group: str, pitfall: Pitfall, page: Page, base: str) -> None:
-    page.goto(f"{base}search.html?q={quote_plus(pitfall.title)}")
-    # The hits are shown in their order, each when its page was fetched for an excerpt; the summary is the last.
-    expect(page.locator("#search-results .search-summary")).to_have_text(re.compile("found"), timeout=60_000)
-    links = page.locator("#search-results li a").evaluate_all("links => links.map(link => [link.innerText, link.href])")
-    hits = [
+    found = [
         href
-        for text, href in links[:3]
-        if text.endswith(f"> {pitfall.title}") and href.startswith(f"{base}pitfalls/{group}.html")
+        for text, href in hits(page, base, pitfall.title)
+        if text.endswith(f"> {pitfall.title}") and href.startswith(f"pitfalls/{group}.html")
     ]
-    assert len(hits) == 1, f"not among the first three of {len(links)}: {links[:3]}"
-    anchor = hits[0].partition("#")[2]
-    page.goto(hits[0])
+    assert len(found) == 1, f"not among the first three of the search for {pitfall.title!r}"
+    anchor = found[0].partition("#")[2]
+    page.goto(base + found[0])
     heading = page.locator(f"xpath=//*[@id='{anchor}']/ancestor-or-self::section[1]/h2")
     expect(heading).to_contain_text(pitfall.title)
