@@ -274,7 +274,11 @@ class VarFunction(Function):
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
         # In two passes, which is as accurate as the one of torch.var, and many times as fast.
         x = wide(input)
-        deviation = x - x.mean(dims, keepdim=True)
+        first = x
+        for dim in dims:
+            first = first.narrow(dim, 0, min(1, x.shape[dim]))
+        shifted = x - first  # so that the variance of equal numbers is 0, and not the rounding of their mean
+        deviation = shifted - shifted.mean(dims, keepdim=True)
         total = (deviation.abs() if x.is_complex() else deviation).square_().sum(dims, keepdim)
         return (total / freedom(input, total, correction)).to(total.dtype if x is input else input.dtype)
 
