@@ -199,7 +199,7 @@ def _derivatives(grads: Sequence[Tensor | None], leaves: Sequence[Tensor | None]
 def _elsewhere(subject: Subject) -> list[list[Tensor]]:
     """The sample, and points around it where other branches may be taken; none that the function refuses."""
     points = [subject.copies()]
-    for change in (lambda v: -v, lambda v: 8 * v + 0.5, lambda v: v / 16):
+    for change in (lambda v: -v, lambda v: 8 * v + 0.5, lambda v: 100 * v, lambda v: v / 16):
         try:
             values = subject.valid(subject.copies(change))
             subject.vjp(values)
