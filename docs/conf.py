@@ -53,6 +53,7 @@ nitpick_ignore = [
     ("py:class", "numpy.ndarray"),
     ("py:class", "autograd_cookbook.errors.paste.Frame"),
     ("py:class", "autograd_cookbook.recipes._context.Context"),
+    ("py:class", "collections.abc.Collection"),
     ("py:class", "collections.abc.Mapping"),
     ("py:class", "torch._C.Generator"),
     ("py:class", "torch._ops.OpOverload"),

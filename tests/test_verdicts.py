@@ -32,14 +32,10 @@ class Square(Function):
         return 2 * x * grad_output
 
 
-class SquareOnCtx(Square):
+class SquareOfACopy(Square):
     @staticmethod
     def setup_context(ctx, inputs, output):
-        (ctx.x,) = inputs
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        return 2 * ctx.x * grad_output
+        ctx.save_for_backward(inputs[0].clone())
 
 
 class Without2(Square):
@@ -54,7 +50,7 @@ class Raises(Square):
         raise KeyError("of its own")
 
 
-ONLY = {"skip": (), "only": ["runs", "tensors_on_ctx"]}
+ONLY = {"skip": (), "only": ["runs", "saved_copies"]}
 
 
 def sample() -> torch.Tensor:
@@ -62,14 +58,14 @@ def sample() -> torch.Tensor:
 
 
 def test_a_verdict_has_four_lines() -> None:
-    given = verdict(SquareOnCtx.apply, Square.apply, (sample(),), **ONLY)
+    given = verdict(SquareOfACopy.apply, Square.apply, (sample(),), **ONLY)
     assert str(given).splitlines() == [
         "gradcheck, broken: passes",
         "gradcheck, fixed:  passes",
-        "audit, broken:     tensors_on_ctx",
+        "audit, broken:     saved_copies",
         "audit, fixed:      ok",
     ]
-    assert given.alarms == {"broken": ("tensors_on_ctx",), "fixed": ()}
+    assert given.alarms == {"broken": ("saved_copies",), "fixed": ()}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +105,7 @@ PAGE = """\
 (pitfall-a-b)=
 ## First title
 
-Found by {ref}`check-tensors-on-ctx`, and by {ref}`check-tensors-on-ctx` again.
+Found by {ref}`check-saved-copies`, and by {ref}`check-saved-copies` again.
 
 (pitfall-c)=
 ## Second title
@@ -132,13 +128,13 @@ def test_sections_are_read_from_the_page(page: Path) -> None:
     first, second = pitfalls_of(page)
     assert (first.name, first.title, first.label, first.checks) == (
         *("a-b", "First title", "pitfall-a-b"),
-        ["tensors_on_ctx"],
+        ["saved_copies"],
     )
     assert (second.name, second.title, second.checks) == ("c", "Second title", [])
 
 
 def test_links_are_held_to_the_alarms(page: Path) -> None:
-    verdict(SquareOnCtx.apply, Square.apply, (sample(),), **ONLY)
+    verdict(SquareOfACopy.apply, Square.apply, (sample(),), **ONLY)
     assert list(disagreements(page)) == ["2 sections and 1 verdicts"]
     verdict(Square.apply, Square.apply, (sample(),), **ONLY)
     assert not list(disagreements(page))
@@ -147,6 +143,6 @@ def test_links_are_held_to_the_alarms(page: Path) -> None:
 
 
 def test_a_fixed_function_with_findings_is_none(page: Path) -> None:
-    verdict(SquareOnCtx.apply, SquareOnCtx.apply, (sample(),), **ONLY)
+    verdict(SquareOfACopy.apply, SquareOfACopy.apply, (sample(),), **ONLY)
     verdict(Square.apply, Square.apply, (sample(),), **ONLY)
     assert any("not right" in line for line in disagreements(page))

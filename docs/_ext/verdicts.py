@@ -57,10 +57,11 @@ def pitfalls_of(page: Path) -> list[Pitfall]:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Four sentences, and the names of the checks that alarm."""
+    """Four sentences, the names of the checks that alarm, and of those that saw something in the broken function."""
 
     lines: tuple[str, ...]
     alarms: dict[str, tuple[str, ...]]
+    seen: tuple[str, ...]
 
     def __repr__(self) -> str:
         return "\n".join(self.lines)
@@ -94,11 +95,11 @@ def verdict(
     said = {}
     for name, (function, arguments) in calls.items():
         said[f"{check.__name__}, {name}"] = checked(check, function, copies(arguments))
-    alarms = {}
+    alarms, seen = {}, {}
     for name, (function, arguments) in calls.items():
-        said[f"audit, {name}"], alarms[name] = audited(function, copies(arguments), skip, options)
+        said[f"audit, {name}"], alarms[name], seen[name] = audited(function, copies(arguments), skip, options)
     width = max(map(len, said)) + 2
-    GIVEN.append(Verdict(tuple(f"{label + ':':{width}}{text}" for label, text in said.items()), alarms))
+    GIVEN.append(Verdict(tuple(f"{label + ':':{width}}{text}" for label, text in said.items()), alarms, seen["broken"]))
     return GIVEN[-1]
 
 
@@ -124,13 +125,15 @@ def checked(check: Callable[..., bool], function: Callable[..., Any], inputs: Se
 
 def audited(
     function: Callable[..., Any], inputs: Sequence[Any], skip: Sequence[str], options: dict[str, Any]
-) -> tuple[str, tuple[str, ...]]:
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     try:
         report = audit(function, tuple(inputs), skip=skip, **options)
     except (TypeError, ValueError) as error:
-        return f"refuses: {first_line(error)}", ()
-    found = tuple(dict.fromkeys(finding.check for finding in report.of("error", "warning")))
-    return ", ".join(found) or "ok", found
+        return f"refuses: {first_line(error)}", (), ()
+    alarming = report.of("error", "warning")
+    found = tuple(dict.fromkeys(check for finding in alarming for check in (finding.check, *finding.also)))
+    noted = ", ".join(check for check in report.seen if check not in found)
+    return (", ".join(found) or "ok") + (f" (noted: {noted})" if noted else ""), found, report.seen
 
 
 def first_line(error: Exception) -> str:
@@ -145,8 +148,8 @@ def disagreements(page: Path | str) -> Iterator[str]:
         yield f"{len(sections)} sections and {len(GIVEN)} verdicts"
     for section, given in zip(sections, GIVEN, strict=False):
         alarms = given.alarms["broken"]
-        if strange := set(section.checks) - set(alarms):
-            yield f"{section.name}: links {sorted(strange)}, and the audit alarms for {alarms}"
+        if strange := set(section.checks) - set(given.seen):
+            yield f"{section.name}: links {sorted(strange)}, and the audit sees {given.seen}"
         if alarms and not section.checks:
             yield f"{section.name}: links no check, and the audit alarms for {alarms}"
         if given.alarms["fixed"]:

@@ -434,15 +434,13 @@ def _slow(x: torch.Tensor) -> torch.Tensor:
 
 @ISOLATE
 def test_what_does_not_fit_into_the_budget_is_not_measured_and_no_error(isolate: bool) -> None:
-    begun = time.monotonic()
     report = audit(_slow, (leaf(2, 3),), budget=1.0, skip=["compile"], isolate=isolate)
-    assert time.monotonic() - begun < 10 * clock._patience(1.0)
     assert report.ok, report
     (note,) = (note for note in report.notes if note.startswith("not measured within the budget of 1 s: "))
     late = set(note.partition(": ")[2].split(", "))
     assert late
     assert not late & set(report.checks)
-    assert "first_order" in report.checks  # the most dangerous come first
+    assert report.checks[0] == "runs"  # without which nothing else is known
 
 
 def test_the_budget_is_a_positive_number() -> None:

@@ -5,12 +5,11 @@ import torch
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes._logistic import LogisticFunction, logistic
 from autograd_cookbook.recipes.elementwise import (
-    LogisticFunction,
     clamp,
     elu,
     gelu,
-    logistic,
     mish,
     power,
     quadratic,

@@ -113,7 +113,7 @@ class Report:
 
     @property
     def seen(self) -> tuple[str, ...]:
-        """Names of the checks that saw something: an error, a warning, or a matter of taste, but no capability."""
+        """The checks that saw something, by name; an error, a warning or a matter of taste, but no capability."""
         told = (f for f in self.findings if f.severity != "info" or f.check in TASTE)
         return tuple(dict.fromkeys(name for f in told for name in (f.check, *f.also)))
 

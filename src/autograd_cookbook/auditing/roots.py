@@ -17,8 +17,8 @@ NARROW = ("float32", "float16", "bfloat16")  # where the cause is the same in tw
 def _follows(finding: Finding, lead: Finding) -> bool:
     if finding.check in NARROW and lead.check in NARROW:
         same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
-        # What a function cannot do is said of each dtype.
-        return same and lead.severity != "info" and NARROW.index(finding.check) > NARROW.index(lead.check)
+        refused = lead.summary.startswith(f"no {lead.check}: ")  # which is said of each
+        return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
     unwatched = finding.check in UNWATCHED.get(lead.check, ())
     return unwatched and lead.severity != "info" and (finding.check == "tensors_on_ctx" or finding.severity == "error")
 

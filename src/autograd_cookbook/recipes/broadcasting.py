@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes.elementwise import LogisticFunction, LogisticSlopeFunction
+from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction
 
 
 def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:

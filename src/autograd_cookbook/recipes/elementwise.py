@@ -196,54 +196,6 @@ def wide(input: Tensor) -> Tensor:
     return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
 
 
-def logistic(input: Tensor) -> Tensor:
-    """The logistic function, of all that is representable; torch's is 0 in float32 below -89, and in bfloat16 too."""
-    x = wide(input)
-    # Where the exponential is normal both are the same, and below it is the larger one. No `torch.where`: on a CPU it
-    # takes as long as fifty products where the condition is mixed.
-    floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
-    return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
-
-
-class LogisticFunction(Function):
-    """Keeps its input: from the output, 1 - y would lose the digits of all derivatives where y is close to 1."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input: Tensor) -> Tensor:
-        return logistic(input)
-
-    @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
-        (input,) = ctx.saved_tensors
-        return grad_output * LogisticSlopeFunction.apply(input)
-
-
-class LogisticSlopeFunction(Function):
-    """The slope of the logistic function: even, and of the size of an exponential that does not overflow."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input: Tensor) -> Tensor:
-        e = wide(input).abs().neg_().exp_()
-        return (e / (1 + e).square_()).to(input.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
-        (input,) = ctx.saved_tensors
-        return -grad_output * LogisticSlopeFunction.apply(input) * torch.tanh(input / 2)
-
-
 def split(input: Tensor) -> tuple[Tensor, Tensor]:
     """A part with few digits, whose square and whose product with a short number are exact, and what is left."""
     coarse = (16 * input.detach()).round_().div_(16)
@@ -254,7 +206,7 @@ def bell(input: Tensor) -> Tensor:
     """``exp(-x² / 2)``. A square that is rounded would cost as many digits as it has before the point.
 
     So the number is split: the square of the first part is exact, and what is left of the square is small. For a
-    small exponent the faster :func:`torch.exp2` is as good.
+    small exponent the faster ``torch.exp2`` is as good.
     """
     coarse, rest = split(input)
     return torch.exp(-coarse.square() / 2) * torch.exp2(-rest * (input + coarse) / (2 * math.log(2)))
@@ -286,7 +238,7 @@ class GELUFunction(Function):
         # The rectifier, less a product that is even: nothing cancels on either side. The limit keeps infinity times 0
         # from being NaN; the tail is 0 there in any dtype.
         x = wide(input)
-        size = x.abs().clamp_(max=40)
+        size = x.abs().clamp(max=40)
         return (x.clamp(min=0).sub_(upper_tail(size).mul_(size))).to(input.dtype)
 
     @staticmethod
@@ -307,10 +259,10 @@ class GELUSlopeFunction(Function):
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         x = wide(input)
-        size = x.abs().clamp_(max=40)
+        size = x.abs().clamp(max=40)
         correction = bell(size).mul_(size).div_(math.sqrt(2 * math.pi)).sub_(upper_tail(size))
         side = torch.ones_like(x).copysign_(x)
-        return correction.mul_(side).add_(side.clamp_(min=0)).to(input.dtype)
+        return correction.mul_(side).add_(side.clamp(min=0)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -425,7 +377,7 @@ class ELUFunction(Function):
         (input,) = ctx.saved_tensors
         x = wide(input)
         # 1 above 0 and alpha times the exponential below; the sign is a step without a mask.
-        step = x.sign().clamp_(min=0)
+        step = x.sign().clamp(min=0)
         slope = ctx.alpha * BoundedExpFunction.apply(x) + (1 - ctx.alpha) * step
         return (grad_output * slope * ctx.scale).to(grad_output.dtype), None, None
 

@@ -26,8 +26,8 @@ class LogCoshFunction(Function):
         # cosh x = 1 + 2 sinh²(x / 2), whose logarithm has all its digits near 0, where that of cosh has none. It
         # overflows for large inputs; there, the function grows as its argument does, in any dtype.
         size = wide(input).abs()
-        far = (size - 40).clamp_(min=0)
-        near = size.clamp_(max=40).div_(2).sinh_().square_().mul_(2).log1p_()
+        far = (size - 40).clamp(min=0)
+        near = size.clamp(max=40).div_(2).sinh_().square().mul_(2).log1p_()
         return near.add_(far).to(input.dtype)
 
     @staticmethod

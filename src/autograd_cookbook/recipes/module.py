@@ -7,8 +7,9 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction
 from autograd_cookbook.recipes.broadcasting import sum_to_shape
-from autograd_cookbook.recipes.elementwise import LogisticFunction, LogisticSlopeFunction, wide
+from autograd_cookbook.recipes.elementwise import wide
 
 
 class ParametricSwishFunction(Function):

@@ -279,7 +279,7 @@ class VarFunction(Function):
             first = first.narrow(dim, 0, min(1, x.shape[dim]))
         shifted = x - first  # so that the variance of equal numbers is 0, and not the rounding of their mean
         deviation = shifted - shifted.mean(dims, keepdim=True)
-        total = (deviation.abs() if x.is_complex() else deviation).square_().sum(dims, keepdim)
+        total = (deviation.abs() if x.is_complex() else deviation).square().sum(dims, keepdim)
         return (total / freedom(input, total, correction)).to(total.dtype if x is input else input.dtype)
 
     @staticmethod

@@ -8,8 +8,9 @@ from torch.autograd import Function
 from torch.nn import functional as F
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._logistic import LogisticFunction
 from autograd_cookbook.recipes.broadcasting import as_gradient
-from autograd_cookbook.recipes.elementwise import LogisticFunction, wide
+from autograd_cookbook.recipes.elementwise import wide
 
 
 class SoftplusFunction(Function):
