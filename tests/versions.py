@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from docs._ext import findings, one_page, results, versions
 from docs._ext.pages import EXAMPLES
 from docs._ext.results import Row
@@ -112,14 +113,19 @@ def statements() -> Iterator[tuple[str, str]]:
             try:
                 NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
             except CellExecutionError as error:
-                yield page, f"{error.ename}: {error.evalue}"
+                yield page, anywhere(f"{error.ename}: {error.evalue}")
     for script in sorted(EXAMPLES.rglob("*.py")):
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
                 [sys.executable, "-W", "ignore", str(script)], cwd=folder, capture_output=True, text=True, check=False
             )
         if done.returncode:
-            yield f"examples/{script.relative_to(EXAMPLES)}", done.stderr.strip().rpartition("\n")[2]
+            yield f"examples/{script.relative_to(EXAMPLES)}", anywhere(done.stderr.strip().rpartition("\n")[2])
+
+
+def anywhere(text: str) -> str:
+    """Without where the packages lie on this machine."""
+    return text.replace(str(Path(torch.__file__).parents[1]), "site-packages")
 
 
 if __name__ == "__main__":
