@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from docs._ext import costs, digests, results
+from docs._ext import digests, results, trades
 from docs._ext.results import LABELS
 
 from autograd_cookbook.auditing import capability_names, kept_bytes
@@ -271,27 +271,27 @@ def test_what_depends_on_a_change_becomes_stale(
 def test_a_recipe_that_takes_long_is_named_with_what_it_gains() -> None:
     recipe = BY_NAME["norm"]  # it wins "range" and "second order"
     ours, theirs = {"saved": 0.0, "peak": 8.0, "time": 1.0}, {"saved": 4.0, "peak": 8.0, "time": 0.5}
-    said = costs.trade(recipe, {"ours": ours, "composition": theirs})
+    said = trades.trade(recipe, {"ours": ours, "composition": theirs})
     assert said == (
         " takes 2 times as long as the composition. In return it keeps 0 bytes per element instead of 4, "
         "is finite or accurate where that is not and has a second derivative."
     )
-    assert costs.trade(recipe, {"ours": ours, "composition": theirs | {"time": 0.7}}) is None
-    assert costs.trade(recipe, {"ours": ours}) is None
-    nothing = costs.trade(BY_NAME["square"], {"ours": ours, "composition": ours | {"time": 0.5}})
+    assert trades.trade(recipe, {"ours": ours, "composition": theirs | {"time": 0.7}}) is None
+    assert trades.trade(recipe, {"ours": ours}) is None
+    nothing = trades.trade(BY_NAME["square"], {"ours": ours, "composition": ours | {"time": 0.5}})
     assert nothing == " takes 2 times as long as the composition, and gains nothing for it."
 
 
 def test_a_recipe_that_keeps_more_compiled_is_named() -> None:
     rows = {"ours": {"saved": 0.25}, "ours, compiled": {"saved": 4.5}, "composition, compiled": {"saved": 0.3}}
     said = " keeps 4.5 bytes per element when it is compiled, and 0.25 in eager mode."
-    assert costs.compiled(BY_NAME["norm"], rows) == said + " The compiled composition keeps 0.3."
-    assert costs.compiled(BY_NAME["norm"], {k: rows[k] for k in ("ours", "ours, compiled")}) == said
-    assert costs.compiled(BY_NAME["norm"], rows | {"ours, compiled": {"saved": 0.25}}) is None
-    assert costs.compiled(BY_NAME["norm"], {"ours": {"saved": 0.25}}) is None
+    assert trades.compiled(BY_NAME["norm"], rows) == said + " The compiled composition keeps 0.3."
+    assert trades.compiled(BY_NAME["norm"], {k: rows[k] for k in ("ours", "ours, compiled")}) == said
+    assert trades.compiled(BY_NAME["norm"], rows | {"ours, compiled": {"saved": 0.25}}) is None
+    assert trades.compiled(BY_NAME["norm"], {"ours": {"saved": 0.25}}) is None
 
 
 @pytest.mark.parametrize("page", sorted({recipe.page for recipe in COSTLY}))
 def test_every_page_has_the_section_that_names_them(page) -> None:
     (script,) = (ROOT / "examples").glob(f"*/{page}.py")
-    assert f"\n# {costs.FIRST}\n" in script.read_text()
+    assert f"\n# {trades.FIRST}\n" in script.read_text()
