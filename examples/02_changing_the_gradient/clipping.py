@@ -234,5 +234,7 @@ assert peaks[0] > 10 * peaks[1]
 #   it stops.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: a factor in place of a bound.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the gradients of examples for any network.
+# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
+#   line keeps it.
 # * In torch's documentation: :func:`torch.nn.utils.clip_grad_norm_`, :func:`torch.func.vmap`,
 #   :func:`torch.nn.functional.huber_loss`.

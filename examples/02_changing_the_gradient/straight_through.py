@@ -220,4 +220,6 @@ assert round_ste(infinity) == torch.inf
 #   learns.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: a smooth stand-in for a threshold.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: the value is right, and the gradient is turned around.
+# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
+#   line keeps it.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.where`.

@@ -305,4 +305,6 @@ print({f"{size} × {size}": f"{ratio:.2f}" for size, ratio in ratios.items()})
 # * :doc:`/cookbook/05_higher_order/hessian`: what to do with second derivatives.
 # * :doc:`/cookbook/05_higher_order/implicit`: more equations that are solved in forward.
 # * :doc:`/cookbook/01_first_steps/reductions`: a softmax that was kept, and its Hessian.
+# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
+#   line keeps it.
 # * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :class:`torch.autograd.Function`.

@@ -316,4 +316,6 @@ for size in (1e25, 1e-30):
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip what flows through a layer, for the batch as a whole.
 # * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that asks for a method of your own.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code that nobody has a formula for.
+# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
+#   line keeps it.
 # * In torch's documentation: :func:`torch.func.vmap`, :func:`torch.func.grad`.

@@ -227,4 +227,6 @@ for n_inputs in (10, 100, 1000):
 #
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: when you know the gradient of your foreign code.
 # * :doc:`/cookbook/05_higher_order/hessian`: what ``once_differentiable`` does and does not protect from.
+# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
+#   line keeps it.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :class:`torch.autograd.Function`.

@@ -565,5 +565,7 @@ assert shown["wrong"] == ["mark_dirty", "None is not zero", "siblings, held as .
 # * :doc:`/cookbook/07_compile/mixed_precision`: a fourth silent one, a compiled backward under autocast.
 # * :doc:`/cookbook/04_memory/in_place`: functions with ``mark_dirty``.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one forward, several backwards.
+# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
+#   line keeps it.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.compiler.disable`,
 #   :func:`torch.library.custom_op`.

@@ -233,4 +233,6 @@ assert saved_bytes(composed, residuals) > 0
 # * :doc:`/cookbook/07_compile/recompiling`: sizes that change.
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: a kernel that the compiler takes as one opaque operator.
 # * :doc:`/cookbook/01_first_steps/template`: the form of ``Function`` that compiles.
+# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
+#   line keeps it.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.where`.
