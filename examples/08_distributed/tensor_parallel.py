@@ -247,7 +247,7 @@ assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
 # -------------
 #
 # Measured in the run above, for each rank: its weights, and what it keeps for backward. All of the weights are split,
-# and of the activations all but the output of the second layer and a number a token.
+# and of the activations all but the output of the second layer and two numbers a token.
 
 sizes = list(found)
 figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")

@@ -224,12 +224,28 @@ def test_bad_arguments_are_named(change, error, message) -> None:
         linear_cross_entropy(**{"input": x, "weight": w, "target": target, "bias": b} | change)
 
 
-def test_it_keeps_one_number_a_token_and_a_count() -> None:
+def test_it_keeps_two_numbers_a_token_and_a_count() -> None:
     x, w, _, target = problem(100, 8, 5000, dtype=torch.float32)
-    assert saved_bytes(lambda *args: linear_cross_entropy(*args, reduction="none"), x, w, target) == 100 * 4
-    assert saved_bytes(linear_cross_entropy, x, w, target) == 100 * 4 + 8
+    assert saved_bytes(lambda *args: linear_cross_entropy(*args, reduction="none"), x, w, target) == 100 * 8
+    assert saved_bytes(linear_cross_entropy, x, w, target) == 100 * 8 + 8
     # All that is alive after forward: that, and the loss.
-    assert held_bytes(linear_cross_entropy, x, w, target) == 100 * 4 + 8 + 4
+    assert held_bytes(linear_cross_entropy, x, w, target) == 100 * 8 + 8 + 4
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0, 1e3, 1e4])
+def test_logits_of_any_size_lose_no_more_digits_than_in_the_composition(offset) -> None:
+    *wide, target = problem(64, 32, 500)
+    wide[2] = (wide[2] + offset).detach().requires_grad_()
+    narrow = [tensor.detach().float().requires_grad_() for tensor in wide]
+
+    def values(loss, arguments):
+        found = loss(*arguments[:2], target, arguments[2], reduction="none")
+        return found, *torch.autograd.grad(found.sum(), arguments)
+
+    rows = (values(linear_cross_entropy, narrow), values(composed, narrow), values(composed, wide))
+    for name, ours, theirs, right in zip(("loss", "input", "weight", "bias"), *rows, strict=True):
+        error, allowed = (ours - right).abs().max(), (theirs - right).abs().max()
+        assert error <= 1.5 * allowed, f"{name}: {error:.1e}, and the composition {allowed:.1e}"
 
 
 def test_the_peak_does_not_grow_with_the_vocabulary() -> None:

@@ -47,7 +47,7 @@ LINEAR_CROSS_ENTROPY = Recipe(
     promises=("first_order", "second_order", "vmap", "func_grad", "compile", "checkpoint"),
     cost=Cost(
         inputs=_vocabulary,
-        saved=0.0002,
+        saved=0.0005,
         minimum=0,
         composition=_cross_entropy_of_linear,
         # New in torch 2.13.

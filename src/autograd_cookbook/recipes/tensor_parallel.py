@@ -304,12 +304,12 @@ def among(target: Tensor, first: int, classes: int) -> tuple[Tensor, Tensor]:
 
 
 class VocabParallelCrossEntropyFunction(Function):
-    """Keeps its arguments and one logsumexp a token, from which the probabilities of every rank follow."""
+    """Keeps its arguments and two numbers a token, from which the probabilities of every rank follow."""
 
     @staticmethod
     def forward(
         input: Tensor, target: Tensor, sizes: tuple[int, ...], ignore_index: int, group: "dist.ProcessGroup | None"
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         ignored = target == ignore_index
         classes = target.masked_fill(ignored, 0)
         try:
@@ -326,22 +326,24 @@ class VocabParallelCrossEntropyFunction(Function):
         # The sum of exponentials and the logit of the target travel together.
         sums = torch.stack([logits.sub(largest.unsqueeze(-1)).exp_().sum(-1), chosen])
         dist.all_reduce(sums, group=group)
-        logsumexp = sums[0].log() + largest
-        return (logsumexp - sums[1]).masked_fill(ignored, 0), logsumexp
+        # Two numbers, as their sum would round: an error of 1e-5 at 100 is one of every probability.
+        excess = sums[0].log()
+        return (excess + (largest - sums[1])).masked_fill(ignored, 0), excess, largest
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         input, target, ctx.sizes, ctx.ignore_index, ctx.group = inputs
-        ctx.save_for_backward(input, target, output[1])
+        ctx.mark_non_differentiable(output[2])  # whatever is subtracted before the exponential, and added after it
+        ctx.save_for_backward(input, target, *output[1:])
 
     @staticmethod
-    def backward(ctx: Context, grad_loss: Tensor, grad_logsumexp: Tensor) -> tuple[Tensor | None, ...]:
-        input, target, logsumexp = ctx.saved_tensors
+    def backward(ctx: Context, grad_loss: Tensor, grad_excess: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        input, target, excess, largest = ctx.saved_tensors
         # What all ranks have meets logits that only one has: differentiated again, their gradients are sums over ranks.
-        shared = torch.stack([logsumexp, grad_loss.masked_fill(target == ctx.ignore_index, 0), grad_logsumexp])
-        logsumexp, grad_loss, grad_logsumexp = CopyToRanks.apply(shared, ctx.group)
-        probability = (input.to(shared.dtype) - logsumexp.unsqueeze(-1)).exp()
-        grad = probability * (grad_loss + grad_logsumexp).unsqueeze(-1)
+        shared = torch.stack([excess, grad_loss.masked_fill(target == ctx.ignore_index, 0), grad_excess])
+        excess, grad_loss, grad_excess = CopyToRanks.apply(shared, ctx.group)
+        probability = (input.to(shared.dtype) - largest.unsqueeze(-1) - excess.unsqueeze(-1)).exp()
+        grad = probability * (grad_loss + grad_excess).unsqueeze(-1)
         inside, column = among(target, sum(ctx.sizes[: dist.get_rank(ctx.group)]), input.size(-1))
         of_target = (grad_loss * inside).unsqueeze(-1)
         return grad.scatter_add(-1, column.unsqueeze(-1), -of_target).to(input.dtype), None, None, None, None
@@ -349,14 +351,14 @@ class VocabParallelCrossEntropyFunction(Function):
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], input: Tensor, target: Tensor, *rest: Any
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
         """One more dimension of tokens."""
 
         def batch(tensor: Tensor, dim: int | None) -> Tensor:
             return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
         tensors = batch(input, in_dims[0]), batch(target, in_dims[1])
-        return VocabParallelCrossEntropyFunction.apply(*tensors, *rest), (0, 0)
+        return VocabParallelCrossEntropyFunction.apply(*tensors, *rest), (0, 0, 0)
 
 
 def vocab_parallel_cross_entropy(
@@ -374,7 +376,7 @@ def vocab_parallel_cross_entropy(
         \bar{z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right)
 
     Forward sends three numbers a token (the largest logit :math:`m_n`, the sum, the logit of the target), backward
-    none. Between them one number a token is kept. Every rank gets the same loss, and takes it as its own.
+    none. Between them two numbers a token are kept. Every rank gets the same loss, and takes it as its own.
 
     Args:
         input: ``(..., classes of this rank)``, real floating dtype. Rank 0 has the first classes, and so on; the ranks
@@ -396,7 +398,7 @@ def vocab_parallel_cross_entropy(
         ValueError: for another ``reduction``, a shape of ``target`` that does not fit, a rank without a class, other
             ``sizes`` than those of the ranks, or if there is no process group.
 
-    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, for the idea; keeping the logsumexp, and the
+    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, for the idea; what is kept, and the
     second derivative, are our own.
 
     >>> from autograd_cookbook.recipes.data_parallel import run_ranks
@@ -424,7 +426,7 @@ def vocab_parallel_cross_entropy(
         raise ValueError(f"expected a class or more on each rank, got {sizes}")
     low = torch.is_autocast_enabled(input.device.type) and input.dtype is not torch.float64
     result = torch.float32 if low else input.dtype
-    losses, _ = VocabParallelCrossEntropyFunction.apply(input, target, sizes, ignore_index, group)
+    losses, *_ = VocabParallelCrossEntropyFunction.apply(input, target, sizes, ignore_index, group)
     if reduction == "none":
         return losses.to(result)
     total = losses.sum()
