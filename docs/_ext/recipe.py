@@ -4,7 +4,7 @@ import html
 import sys
 from pathlib import Path
 
-from docs._ext import digests, results, versions
+from docs._ext import digests, results, trades, versions
 from docs._ext.freshness import imports_of
 from docs._ext.pages import PLACES
 from docs._ext.results import GROUPS, LABELS
@@ -21,8 +21,30 @@ from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 
 REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/src/"
 # A mark and a word for each verdict: nobody has to tell colors apart.
-MARKS = {"yes": "✓", "no": "–", "wrong": "✗"}
-PAGE = "capabilities"
+MARKS = {"yes": "✓", "no": "–", "wrong": "✗", "unknown": "?"}
+PAGE, COSTS = "capabilities", "costs"
+# What no audit tells, but a measurement of the costs. It stands next to the capability that it limits.
+MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "compiled memory", "compile"
+MEMORY_PURPOSE = "Compiled, it keeps no more bytes between forward and backward than in eager mode."
+
+
+def shown(members: dict[str, str]) -> dict[str, str]:
+    """The labels of capabilities, and that of the memory behind the one that it limits."""
+    return {
+        name: label
+        for member, own in members.items()
+        for name, label in ((member, own), *([(MEMORY, MEMORY_LABEL)] if member == LIMITED else []))
+    }
+
+
+def memory(recipe: Recipe, can: dict[str, str]) -> str:
+    """Whether a recipe, of which this is known, compiles and keeps no more bytes then."""
+    if can[LIMITED] != "yes":
+        return "no"
+    contenders = results.measured(recipe, "cost")["contenders"] if recipe.cost else {}
+    if "ours, compiled" not in contenders:
+        return "unknown"
+    return "yes" if trades.compiled(recipe, contenders) is None else "no"
 
 
 CHECKS: dict[str, list[Check]] = {}
@@ -36,6 +58,8 @@ def anchor(capability: str) -> str:
 
 def purpose(capability: str) -> str:
     """What the checks behind a capability say of themselves."""
+    if capability == MEMORY:
+        return MEMORY_PURPOSE
     return " ".join(check.purpose.replace("``", "") for check in CHECKS[capability])
 
 
@@ -51,7 +75,7 @@ def visit_badges(translator: HTML5Translator, node: Badges) -> None:
             f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
             f'<span aria-hidden="true">{MARKS[verdict]}</span> {label}<span class="visually-hidden">: {verdict}</span>'
             "</a></li>"
-            for name, label in members.items()
+            for name, label in shown(members).items()
             for verdict in [node["verdicts"][name]]
         )
         parts.append(f'<ul aria-label="{group}">{items}</ul>')
@@ -146,7 +170,7 @@ class RecipeDirective(SphinxDirective):
                 audit = results.measured(recipe, "verified")
             except results.NotMeasuredError as error:
                 raise self.error(str(error)) from None
-            box += Badges(verdicts=audit["capabilities"])
+            box += Badges(verdicts=audit["capabilities"] | {MEMORY: memory(recipe, audit["capabilities"])})
         box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
         labels = [nodes.literal(export, export) for export in recipe.exports]
@@ -190,15 +214,17 @@ class MatrixDirective(SphinxDirective):
         record = results.rows("verified")
         note_catalog(self.env)
         releases = versions.releases()
-        group = nodes.tgroup(cols=1 + len(LABELS))
-        group += [nodes.colspec(colwidth=1) for _ in range(1 + len(LABELS))]
-        group += nodes.thead("", row_of(["recipe", *LABELS.values()]))
+        labels = shown(LABELS)
+        group = nodes.tgroup(cols=1 + len(labels))
+        group += [nodes.colspec(colwidth=1) for _ in range(1 + len(labels))]
+        group += nodes.thead("", row_of(["recipe", *labels.values()]))
         body = nodes.tbody()
         for recipe in sorted(RECIPES, key=lambda recipe: recipe.name):
             if recipe.name in record:
                 cells = [nodes.paragraph("", "", to_recipe(recipe, self.env.docname))]
-                found = versions.verdicts(recipe.name, record[recipe.name]).values()
-                cells += [nodes.paragraph("", "", Verdict(releases=by_verdict)) for by_verdict in found]
+                found = versions.verdicts(recipe.name, record[recipe.name])
+                found[MEMORY] = {memory(recipe, record[recipe.name]["capabilities"]): releases}  # of the pinned release
+                cells += [nodes.paragraph("", "", Verdict(releases=found[name])) for name in labels]
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
         return [Releases(releases=releases), nodes.table("", group, classes=["capability-matrix"])]
@@ -214,7 +240,7 @@ class PurposesDirective(SphinxDirective):
     def verdicts(self, capability: str) -> nodes.paragraph:
         """How many recipes have the most common verdict, and the names of all others."""
         record = results.rows("verified")
-        found = {verdict: [] for verdict in MARKS}
+        found = {verdict: [] for verdict in ("yes", "no", "wrong")}
         for recipe in RECIPES:
             if recipe.name in record:
                 found[record[recipe.name]["capabilities"][capability]].append(recipe)
@@ -228,13 +254,31 @@ class PurposesDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         entries = nodes.definition_list()
-        for name, label in LABELS.items():
+        for name, label in shown(LABELS).items():
+            if name == MEMORY:
+                entries += self.memory()
+                continue
             entries += nodes.definition_list_item(
                 "",
                 nodes.term("", "", nodes.Text(label), ids=[anchor(name)]),
                 nodes.definition("", *(self.check(check) for check in CHECKS[name]), self.verdicts(name)),
             )
         return [entries]
+
+    def memory(self) -> nodes.definition_list_item:
+        """What is said of the memory, and the exceptions."""
+        record, by_verdict = results.rows("verified"), {}
+        for recipe in RECIPES:
+            if recipe.name in record:
+                by_verdict.setdefault(memory(recipe, record[recipe.name]["capabilities"]), []).append(recipe)
+        text = nodes.paragraph("", MEMORY_PURPOSE + " As measured on the page ")
+        text += [link(f"/{COSTS}", None, "std", "doc", self.env.docname), nodes.Text(".")]
+        for verdict in ("yes", "unknown"):
+            text += nodes.Text(f" {MARKS[verdict]} {verdict}: {len(by_verdict[verdict])} recipes.")
+        links = [to_recipe(recipe, self.env.docname) for recipe in by_verdict["no"]]
+        text += [nodes.Text(f" {MARKS['no']} no: "), *listed(links), nodes.Text(".")]
+        term = nodes.term("", "", nodes.Text(MEMORY_LABEL), ids=[anchor(MEMORY)])
+        return nodes.definition_list_item("", term, nodes.definition("", text))
 
 
 class LacksDirective(SphinxDirective):

@@ -33,7 +33,7 @@ GROUPS = {
         "func_grad": "torch.func",
         "vmap": "vmap",
         "batched_grad": "batched grad",
-        "compile": "compile",
+        "compile": "compiles whole",
         "checkpoint": "checkpoint",
         "saved_tensor_hooks": "saved-tensor hooks",
     },

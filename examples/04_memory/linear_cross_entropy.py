@@ -30,8 +30,8 @@ where the logits alone would take gigabytes.
 #    \bar{Z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right), \qquad
 #    \bar{X} = \bar{Z} W, \quad \bar{W} = \bar{Z}^\top X .
 #
-# So classes can be cut into chunks. Forward runs over them and keeps :math:`\operatorname{lse}`, in two parts: the
-# largest logit and the rest, as their sum would round the digits of every probability away. That is two numbers a token.
+# So classes can be cut into chunks. Forward runs over them and keeps :math:`\operatorname{lse}` as two numbers a token:
+# the largest logit, and the rest. Their sum would round, and with it every probability.
 # Backward runs over them again: a chunk of logits, a chunk of :math:`\bar{Z}`, its rows of :math:`\bar{W}`, which are
 # written once, and a summand of :math:`\bar{X}`. That makes four matmuls in place of three. A second derivative, along
 # tangents that move the logits by :math:`\dot{Z}`, needs the same sweep, with

@@ -143,7 +143,7 @@ swept_gradients = opaque("linear_cross_entropy_gradients", gradients, gradients_
 class LinearCrossEntropyFunction(Function):
     """Keeps its arguments and two numbers a token, from which every probability follows.
 
-    Their sum, the logsumexp, would do as well, but for its rounding: an error of 1e-5 at 100 is one of every probability.
+    Their sum, the logsumexp, would do but for its rounding: an error of 1e-5 at 100 is one of each probability.
     """
 
     generate_vmap_rule = True
