@@ -14,6 +14,14 @@ SURVIVORS = {
         "only a vector with a NaN has no element of its largest size"
     ),
     "NormFunction.backward: size.masked_fill(size == 0, {1 -> 2})": "where the size is 0 it is multiplied by 0",
+    "_weights: {x.detach() -> x}.real.amax(dims, keepdim=True)": "weights do not depend on what is subtracted",
+    "_weights: {x.detach().real -> x.detach()}.sum(dims, True)": "of no elements",
+    "_weights: {x.detach() -> x}.real.sum(dims, True)": "of no elements",
+    "_weights: x.masked_fill(largest == torch.inf, -torch.inf).masked_fill(is_inf, {0 -> 1})": (
+        "weights do not depend on what is added to all that are not 0"
+    ),
+    "_weights: largest.masked_fill(largest.isinf(), {0 -> 1})": "weights do not depend on what is subtracted",
+    "_weights: powers.sum(dims, keepdim=True).masked_fill(nothing, {1 -> 2})": "0 is divided by it",
     "NormFunction.backward: 2 -> -2": "an order is 1 or more; the branch that 2 leaves out raises to the power 1",
 }
 
@@ -102,6 +110,31 @@ def test_logsumexp_has_finite_gradients_at_infinity(values, gradient) -> None:
     assert first.tolist() == pytest.approx(gradient, rel=1e-12)
     (second,) = torch.autograd.grad(first[0], x)
     assert second.isfinite().all(), "the second derivative is not finite"
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0, -1000.0])
+def test_weights_of_complex_numbers_do_not_depend_on_an_offset(offset) -> None:
+    z = torch.tensor([1j, 1 - 2j, -1], dtype=torch.complex128)
+    x = (z + offset).requires_grad_()
+    y = reductions.logsumexp(x, 0)
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    torch.testing.assert_close(gradient, (z.exp() / z.exp().sum()).conj())
+
+
+@pytest.mark.parametrize(
+    ("values", "gradient"),
+    [
+        ((INF, 1 + 1j), (1, 0)),
+        ((INF, INF, 3j), (0.5, 0.5, 0)),
+        ((-INF, -INF), (0, 0)),
+        ((-INF, 1j), (0, 1)),
+    ],
+)
+def test_complex_infinities_have_the_weights_of_real_ones(values, gradient) -> None:
+    x = torch.tensor(values, dtype=torch.complex128, requires_grad=True)
+    y = reductions.logsumexp(x, 0)
+    (found,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    torch.testing.assert_close(found, torch.tensor(gradient, dtype=found.dtype))
 
 
 def test_logsumexp_keeps_nothing_but_its_input() -> None:

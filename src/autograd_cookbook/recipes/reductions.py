@@ -233,9 +233,9 @@ def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         ends = tuple(range(-len(dims), 0))
         last = x.clamp(-limit, limit).movedim(dims, ends)
         return last.flatten(-len(dims)).softmax(-1).reshape(last.shape).movedim(ends, dims), nothing
-    # +inf is replaced by 0, and all else in its row by -inf.
-    is_inf, infinite = x == torch.inf, largest == torch.inf
-    x = x.masked_fill(infinite & ~is_inf, -torch.inf).masked_fill(is_inf, 0)
+    # In a row with +inf all else is replaced by -inf, and +inf by 0.
+    is_inf = x == torch.inf
+    x = x.masked_fill(largest == torch.inf, -torch.inf).masked_fill(is_inf, 0)
     powers = torch.exp(x - largest.masked_fill(largest.isinf(), 0))
     return powers / powers.sum(dims, keepdim=True).masked_fill(nothing, 1), nothing
 
