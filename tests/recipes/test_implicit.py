@@ -328,6 +328,32 @@ def test_each_problem_of_a_batch_converges_by_its_own_size() -> None:
     torch.testing.assert_close(cubes, a ** (1 / 3), rtol=1e-14, atol=0)
 
 
+def test_a_mapped_batch_is_a_batch_of_batches() -> None:
+    sizes = torch.tensor([[1e-30, 1e6], [1.0, 1e-3], [1e30, 1.0]], dtype=torch.float64)
+    weight = torch.tensor([[0.3, 0.2], [-0.1, 0.4]], dtype=torch.float64)
+    x = (sizes.unsqueeze(-1) * torch.tensor([1.0, -2.0])).requires_grad_()
+    exact = torch.linalg.solve(torch.eye(2) - weight.T, x.detach().unsqueeze(-1)).squeeze(-1)
+    counts = []
+
+    def counted(z, x, weight):
+        counts[-1] += 1
+        return affine(z, x, weight)
+
+    # From a start that is far larger than some of what is found, and in steps that one problem has to itself.
+    for history, start, iterations in ((0, 1e6, 500), (5, 0.0, 100)):
+        options = {"history": history, "max_iterations": iterations}
+        counts.append(0)
+        z = torch.func.vmap(
+            lambda x, start=start, options=options: fixed_point(
+                counted, zeros(2, 2) + start, x, weight, batch_dims=1, **options
+            )
+        )(x)
+        torch.testing.assert_close(z, exact, rtol=1e-13, atol=0)
+        counts.append(0)
+        fixed_point(counted, zeros(3, 2, 2) + start, x, weight, batch_dims=2, **options)
+        assert counts[-1] == counts[-2], "the two elements of a problem are one problem under vmap, too"
+
+
 def test_a_fixed_point_at_zero() -> None:
     z = fixed_point(lambda z: z / 2, torch.ones(2, dtype=torch.float64), history=0)
     assert z.abs().max() < 1e-15
