@@ -7,6 +7,7 @@ from torch.autograd import gradcheck
 from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes.eigenvalues import divided_differences, eigh, matrix_function, svd
 
+ALIKE = "what is rounded is alike in both where Simpson's rule is needed, as they are near each other"
 SURVIVORS = {
     "EighFunction.backward: difference = {values.unsqueeze(-2) - values.unsqueeze(-1) -> values.unsqueeze(-1) - "
     "values.unsqueeze(-2)}, number 1": ("only the size of the difference counts"),
@@ -22,6 +23,13 @@ SURVIVORS = {
     "SvdFunction.backward: vh.shape[-1] > s.shape[-1] -> vh.shape[-1] >= s.shape[-1]": (
         "of a square matrix nothing is outside of the range of its vectors"
     ),
+    "divided_differences: 2 * torch.finfo(values.dtype).eps -> torch.finfo(values.dtype).eps": "a bound of roundings",
+    "divided_differences: {2 -> 3} * torch.finfo(values.dtype).eps": "a bound of roundings",
+    "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-1)": ALIKE,
+    "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-2)": ALIKE,
+    "divided_differences: rounding.unsqueeze({-1 -> 1})": ALIKE,
+    "divided_differences: rounding.unsqueeze(-{1 -> 2})": ALIKE,
+    "divided_differences: (simpson - quotient).abs() <= noise -> (simpson - quotient).abs() < noise": "a tie",
     "divided_differences: simpson - quotient -> quotient - simpson": "only the size of the difference counts",
 }
 
@@ -336,6 +344,14 @@ def test_divided_differences_of_a_sine_at_any_distance(frequency, dtype) -> None
     assert error.max() < 3 * eps**0.8
     # Far from each other the quotient has all its digits.
     assert error[half > 1].max() < 40 * eps
+
+
+@pytest.mark.parametrize("turns", [100, 101])
+def test_divided_differences_know_what_was_rounded_in_the_argument(turns) -> None:
+    """Where the function is 0 and steep, a quotient of near pairs has lost what its argument was rounded by."""
+    values = torch.tensor([turns * torch.pi / 3, turns * torch.pi / 3 + 1e-9], dtype=torch.float64)
+    found = divided_differences(values, lambda x: (3 * x).sin(), lambda x: 3 * (3 * x).cos())
+    torch.testing.assert_close(found[0, 1], 3 * (3 * values[0]).cos(), rtol=1e-13, atol=0)
 
 
 def test_divided_differences_across_a_kink() -> None:
