@@ -23,8 +23,6 @@ SURVIVORS = {
     "SvdFunction.backward: vh.shape[-1] > s.shape[-1] -> vh.shape[-1] >= s.shape[-1]": (
         "of a square matrix nothing is outside of the range of its vectors"
     ),
-    "divided_differences: 2 * torch.finfo(values.dtype).eps -> torch.finfo(values.dtype).eps": "a bound of roundings",
-    "divided_differences: {2 -> 3} * torch.finfo(values.dtype).eps": "a bound of roundings",
     "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-1)": ALIKE,
     "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-2)": ALIKE,
     "divided_differences: rounding.unsqueeze({-1 -> 1})": ALIKE,

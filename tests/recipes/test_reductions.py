@@ -14,9 +14,7 @@ SURVIVORS = {
         "only a vector with a NaN has no element of its largest size"
     ),
     "NormFunction.backward: size.masked_fill(size == 0, {1 -> 2})": "where the size is 0 it is multiplied by 0",
-    "_weights: {x.detach() -> x}.real.amax(dims, keepdim=True)": "weights do not depend on what is subtracted",
-    "_weights: {x.detach().real -> x.detach()}.sum(dims, True)": "of no elements",
-    "_weights: {x.detach() -> x}.real.sum(dims, True)": "of no elements",
+    "_weights: {x.detach() -> x}.real": "weights do not depend on what is subtracted",
     "_weights: x.masked_fill(largest == torch.inf, -torch.inf).masked_fill(is_inf, {0 -> 1})": (
         "weights do not depend on what is added to all that are not 0"
     ),

@@ -252,8 +252,8 @@ def divided_differences(
     value, slope = function(values), derivative(values)
     simpson = (slope.unsqueeze(-2) + 4 * derivative(a + distance / 2) + slope.unsqueeze(-1)) / 6
     quotient = (value.unsqueeze(-1) - value.unsqueeze(-2)) / distance.masked_fill(distance == 0, torch.inf)
-    # A value is rounded once, and moved by what has been rounded in its argument.
-    rounding = 2 * torch.finfo(values.dtype).eps * (value.abs() + (values * slope).abs())
+    # A value is rounded once, and moved by what has been rounded in its argument: by half of this each.
+    rounding = torch.finfo(values.dtype).eps * (value.abs() + (values * slope).abs())
     noise = (rounding.unsqueeze(-1) + rounding.unsqueeze(-2)) / distance.abs()
     agree = (simpson - quotient).abs() <= noise
     return torch.where(agree | (distance == 0), simpson, quotient)

@@ -225,7 +225,8 @@ class LogSumExpFunction(Function):
 
 def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Softmax over these dimensions, in which entries ``+inf`` share all; and where a row is of ``-inf`` alone."""
-    largest = x.detach().real.amax(dims, keepdim=True) if x.numel() else x.detach().real.sum(dims, True)
+    sizes = x.detach().real
+    largest = sizes.amax(dims, keepdim=True) if x.numel() else sizes.sum(dims, True)
     nothing = largest == -torch.inf
     if not x.is_complex():
         # As large as a number may be, and not infinite: inf - inf would be NaN.
