@@ -484,6 +484,7 @@ def test_what_is_said_everywhere_tells_nothing(text: str, said: str) -> None:
         ("RuntimeError: CUDA error: device-side assert triggered", "number of classes"),
         ("RuntimeError: stack expects a non-empty TensorList", "no parameter has a gradient"),
         ("AttributeError: 'dict' object has no attribute 'grad'", "param_groups"),
+        ("RuntimeError: frobnicate_backward has no deterministic way to add", "warn_only=True"),
         ("[E ProcessGroupNCCL.cpp:1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", "rank"),
         ("UnboundLocalError: local variable 'grads' referenced before assignment", "earlier error"),
     ],

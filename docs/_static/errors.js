@@ -558,7 +558,7 @@ const inGeneral = (paste, facts, message, matcher) => {
   const parts = [];
   if (kind && (kind.alone || layer?.unclear)) layer = undefined;
   if (!message) {
-    parts.push(rules[paste.frames.length ? "cut" : "untold"], kind || !layer?.unclear ? rules.until : rules.tell);
+    parts.push(rules[paste.frames.length || compiled(rules.places).test(facts.text) ? "cut" : "untold"], kind || !layer?.unclear ? rules.until : rules.tell);
     if (layer?.unclear) layer = undefined;
   }
   if (kind) parts.push(kind.says);

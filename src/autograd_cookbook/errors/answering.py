@@ -170,7 +170,10 @@ def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Mat
     parts: list[str] = []
     if message is None:
         shown = kind or not layer.get("unclear")
-        parts += [rules["cut" if paste.frames else "untold"], rules["until" if shown else "tell"]]
+        parts += [
+            rules["cut" if paste.frames or compiled(rules["places"]).search(facts.text) else "untold"],
+            rules["until" if shown else "tell"],
+        ]
         layer = {} if layer.get("unclear") else layer
     if kind:
         parts.append(kind["says"])
