@@ -486,6 +486,10 @@ def test_what_is_said_everywhere_tells_nothing(text: str, said: str) -> None:
         ("AttributeError: 'dict' object has no attribute 'grad'", "param_groups"),
         ("RuntimeError: frobnicate_backward has no deterministic way to add", "warn_only=True"),
         ("[E ProcessGroupNCCL.cpp:1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", "rank"),
+        ("ValueError: Default process group has no frobnicator", "init_process_group"),
+        ("RuntimeError: frobnicate: storage of size 0 was read", "unshard"),
+        ("RuntimeError: frobnicate needs a channels_last tensor", "contiguous()"),
+        ("Two runs with one seed differ between two GPUs", "use_deterministic_algorithms"),
         ("UnboundLocalError: local variable 'grads' referenced before assignment", "earlier error"),
     ],
 )
