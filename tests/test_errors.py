@@ -494,9 +494,7 @@ def test_what_is_said_everywhere_tells_nothing(text: str, said: str) -> None:
     ],
 )
 def test_general_advice_fits_the_kind_of_message_and_names_what_it_names(text: str, names_it: str) -> None:
-    found = explain(text)
-    assert found.known == "no"
-    assert names_it in found.general
+    assert names_it in explain(text).general
 
 
 def test_a_text_that_ends_before_its_message_is_said_to_do_so() -> None:
