@@ -316,7 +316,10 @@ def test_a_function_of_the_readers_is_no_librarys() -> None:
         "RuntimeError: function WarpBackward returned an incorrect number of gradients (expected 5, got 4)"
     )
     found = explain(text)
-    assert (found.known, found.note) == ("yes", "")
+    assert found.known == "yes"
+    assert found.note.startswith("If you did not write ``WarpBackward``")
+    own = explain(f"class Warp(torch.autograd.Function):\n    ...\n\n{text}")
+    assert (own.known, own.note) == ("yes", "")
 
 
 def test_another_framework_is_out_of_scope() -> None:
@@ -439,6 +442,111 @@ def test_what_another_library_raised_is_near_no_message_that_is_a_bare_symbol() 
 def test_bad_input_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         explain(text)
+
+
+# --- what decides, and what is said where no entry fits ---
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        # What PyTorch adds to any failed check is no part of a message.
+        (
+            '0 < left INTERNAL ASSERT FAILED at "../torch/csrc/x/y.cpp":7, please report a bug to PyTorch.',
+            "inside PyTorch",
+        ),
+        ("torch_xla/csrc/device.cpp:41 : Check failed: it != map.end()", "XLA"),
+        (
+            "Batching rule not implemented for aten::frobnicate; the fallback path doesn't work on out= or view ops.",
+            "vmap",
+        ),
+        ("Unsupported: something that the compiler does not know", "torch.compile"),
+        ('left == right INTERNAL ASSERT FAILED at "../c10d/reducer.cpp":9, please report a bug to PyTorch.', "ranks"),
+    ],
+)
+def test_what_is_said_everywhere_tells_nothing(text: str, said: str) -> None:
+    found = explain(f"RuntimeError: {text}" if "Unsupported" not in text else text)
+    assert (found.known, names(found)) == ("no", [])
+    assert said in found.general
+
+
+@pytest.mark.parametrize(
+    ("text", "names_it"),
+    [
+        ("RuntimeError: frobnicate does not support tensors of this layout", "does not exist in this release"),
+        ("RuntimeError: the desired dtype Double is not the dtype Float of the output of aten::bar", "``aten::bar``"),
+        (
+            "RuntimeError: x and y differ in shape, torch.Size([3, 4]) and torch.Size([4, 3]) must match",
+            "``torch.Size([3, 4])``",
+        ),
+        ("RuntimeError: a and b are not on the same device: cuda:0, cuda:1", "``cuda:1``"),
+        ("torch._C._LinAlgError: linalg.qr: did not converge", "isfinite"),
+        ("RuntimeError: CUDA error: device-side assert triggered", "number of classes"),
+        ("RuntimeError: stack expects a non-empty TensorList", "no parameter has a gradient"),
+        ("AttributeError: 'dict' object has no attribute 'grad'", "param_groups"),
+        ("RuntimeError: frobnicate_backward has no deterministic way to add", "warn_only=True"),
+        ("[E ProcessGroupNCCL.cpp:1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)", "rank"),
+        ("ValueError: Default process group has no frobnicator", "init_process_group"),
+        ("RuntimeError: frobnicate: storage of size 0 was read", "unshard"),
+        ("RuntimeError: frobnicate needs a channels_last tensor", "contiguous()"),
+        ("Two runs with one seed differ between two GPUs", "use_deterministic_algorithms"),
+        ("UnboundLocalError: local variable 'grads' referenced before assignment", "earlier error"),
+    ],
+)
+def test_general_advice_fits_the_kind_of_message_and_names_what_it_names(text: str, names_it: str) -> None:
+    assert names_it in explain(text).general
+
+
+def test_a_text_that_ends_before_its_message_is_said_to_do_so() -> None:
+    for text in (ENGINE, f"{ENGINE}******** loss is 0.25\ntorch.Size([3, 4])\n"):
+        found = explain(text)
+        assert (found.known, found.message) == ("no", "")
+        assert "no error message" in found.general
+        assert "raised" not in found.general.partition("From what")[2], "nothing shows that anything was raised"
+    told = explain("On the second device my gradients are too large, on the CPU they are right.")
+    assert "has no error message" in told.general
+    assert "engine raised" not in told.general
+
+
+def test_a_line_of_output_or_source_is_not_taken_for_the_message() -> None:
+    found = explain(f"step 3\ny = model(x)\nloss: 0.25\nqueue::at: index does not fit the devices\n{ENGINE}")
+    assert found.message == "queue::at: index does not fit the devices"
+
+
+def test_an_unrelated_later_exception_is_named_next_to_the_known_one() -> None:
+    first = f"{ENGINE}RuntimeError: grad can be implicitly created only for scalar outputs\n"
+    text = f"{first}\nThen I tried to sum it.\n{MODULE}RuntimeError: frobnicate has no weights"
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", "loss_not_scalar")
+    assert "frobnicate has no weights" in found.note
+    chained = text.replace("Then I tried to sum it.", "During handling of the above exception, another occurred:")
+    assert "frobnicate" not in explain(chained).note
+
+
+def test_a_hook_of_a_module_gets_the_rules_of_modules() -> None:
+    text = "RuntimeError: hook 'scale_it' has changed the size of value"
+    module = explain(f"m.register_full_backward_hook(scale_it)  # (module, grad_input, grad_output)\n\n{text}")
+    assert names(module)[0] == "module_hook_gradient"
+    assert {"module_hook_gradient", "hook_returned_norm"} <= {*names(explain(text))}
+
+
+def test_who_uses_a_function_is_told_what_a_user_can_do() -> None:
+    text = "TypeError: save_for_backward can only save variables, but argument 2 is of type list"
+    assert "not in your code" in explain(text).note
+    frame = 'File "scale.py", line 3, in setup_context\n    ctx.save_for_backward(x, y, z)\n'
+    assert explain(f"{frame}{text}").note == ""
+    assert (
+        "operation of PyTorch"
+        in explain(
+            GRADIENT.format("Mul", "0").replace(
+                "got [2] but expected shape compatible with [3]", "expected device cpu but got xpu:0"
+            )
+        ).note
+    )
+
+
+def test_advice_is_whole_sentences() -> None:
+    assert not [entry.name for entry in entries() if not entry.advice[0].endswith((".", ":", "?", "`", ")", "…"))]
 
 
 # --- the command ---

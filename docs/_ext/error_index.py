@@ -55,6 +55,7 @@ class ErrorsDirective(SphinxDirective):
         for label, text in (
             ("It is this one if:", entry.tell),
             ("Ignore it:", entry.harmless),
+            ("As the user of it:", entry.borrowed),
             ("Change:", entry.change),
         ):
             if text:
@@ -150,6 +151,7 @@ def for_browser() -> dict[str, object]:
         "tell",
         "harmless",
         "signs",
+        "borrowed",
     )
     found = []
     for stored, entry in zip(reader.entries, entries(), strict=True):

@@ -11,6 +11,9 @@ const BREAK = "-".repeat(8);
 const TOKENS = 240;
 const CANDIDATES = 16;
 const MOST_ENTRIES = 3;
+const LINE = 200;
+const SAID = 600;
+const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told): /;
 
 const patterns = new Map();
 const compiled = (pattern, flags = "") => {
@@ -60,7 +63,7 @@ const split = (text, rules) => {
   const { frames, blocks } = blocksOf(text.split("\n"), rules);
   const found = [];
   const prose = [];
-  blocks.forEach((block) => messagesOf(block.lines.join("\n").trim(), block.chained, rules, found, prose));
+  blocks.forEach((block) => messagesOf({ ...block, text: block.lines.join("\n").trim() }, rules, found, prose));
   const said = frames.length ? compiled(rules.raises).exec(frames.at(-1).code) : null;
   if (said) found.push({ kind: said.groups.kind || "AssertionError", text: said.groups.text, part: "cause" });
   const last = found.findLastIndex((message) => message.part === "last");
@@ -70,7 +73,8 @@ const split = (text, rules) => {
     if (message.part === "last" && i !== last) message.part = "earlier";
   });
   const written = prose.slice(0, MOST_MESSAGES).map((part) => ({ kind: "", text: part, part: "prose" }));
-  return { text, messages: [...found.reverse().slice(0, MOST_MESSAGES), ...written], frames };
+  const chained = compiled(rules.chained).test(text);
+  return { text, messages: [...found.reverse().slice(0, MOST_MESSAGES), ...written], frames, chained };
 };
 
 const blocksOf = (lines, rules) => {
@@ -86,14 +90,14 @@ const blocksOf = (lines, rules) => {
     return null;
   };
   const frames = [];
-  const blocks = [{ lines: [], chained: false }];
+  const blocks = [{ lines: [], chained: false, framed: false }];
   let i = 0;
   while (i < lines.length) {
     const match = at(i);
     if (!match) {
       if (stops.test(lines[i])) {
         blocks.at(-1).chained = lines[i].includes("The above exception was");
-        blocks.push({ lines: [], chained: false });
+        blocks.push({ lines: [], chained: false, framed: false });
       } else if (!listing.test(lines[i])) {
         blocks.at(-1).lines.push(lines[i]);
       }
@@ -120,19 +124,19 @@ const blocksOf = (lines, rules) => {
       function: (name ?? "").trim(),
       code: marked.length ? marked[0].replace(arrow, "").trim() : "",
     });
-    blocks.push({ lines: [], chained: false });
+    blocks.push({ lines: [], chained: false, framed: true });
   }
   return { frames, blocks };
 };
 
-const messagesOf = (block, chained, rules, found, prose) => {
+const messagesOf = ({ text: block, chained, framed }, rules, found, prose) => {
   if (!block) return;
   let headings = [...block.matchAll(compiled(rules.heading, "gm"))];
   if (!headings.length) headings = [...block.matchAll(compiled(rules.bare, "gm"))];
   headings.forEach((match) => {
     const kind = match.groups.kind.split(".").at(-1);
     const part = compiled(rules.warning).test(kind) ? "warning" : chained ? "cause" : "last";
-    found.push({ kind, text: cut(block.slice(match.index + match[0].length)), part });
+    found.push({ kind, text: cut(block.slice(match.index + match[0].length)), part, framed: framed && match === headings[0] });
   });
   const before = headings.length ? block.slice(0, headings[0].index).trim() : block;
   const parts = before.split(/\n\s*\n/);
@@ -176,6 +180,7 @@ class Matcher {
     this.wordings.forEach((wording) => {
       wording.plainly = sum(wording.lead.map((word) => this.tells(word))) < 2;
       wording.total = sum(wording.lead.map((word) => this.weight.get(word) ?? 0));
+      wording.telling = [...new Set(wording.lead)].filter((word) => this.tells(word)).map((word) => [word, this.weight.get(word)]);
       wording.distinct = sum([...new Set(wording.lead)].map((word) => this.weight.get(word) ?? 0));
     });
   }
@@ -198,6 +203,11 @@ class Matcher {
   read(message) {
     const typed = this.weight.has(message.kind.toLowerCase());
     return tokenized(typed ? `${message.kind}: ${message.text}` : message.text, this.rules.tokens, this.drop);
+  }
+
+  values(message) {
+    const text = this.read(message);
+    return text.tokens.length ? captured(text, 0, text.tokens.length - 1) : {};
   }
 
   rank(paste, facts) {
@@ -258,6 +268,16 @@ class Matcher {
     const about = near || facts.holds(rules.proof, message, values);
     if (wording.plainly && share < rules.whole) score *= share;
     else if (matched >= rules.enough) score = Math.max(score, explained * (0.5 + 0.45 * share));
+    let { telling } = wording;
+    if (matched >= rules.enough && last === text.tokens.length - 1) {
+      const there = new Set(wording.lead.slice(0, wording.lead.lastIndexOf(text.tokens[last]) + 1));
+      telling = telling.filter(([word]) => there.has(word));
+    }
+    if (telling.length > 1) {
+      const there = telling.filter(([word]) => positions.has(word));
+      const told = sum(there.map(([, weight]) => weight)) / sum(telling.map(([, weight]) => weight));
+      if (told < rules.telling) score *= told;
+    }
     if (wording.tail.length) {
       const weight = (word) => this.weight.get(word) ?? 1;
       const there = wording.tail.filter((word) => positions.has(word));
@@ -289,6 +309,7 @@ class Facts {
     this.frames = paste.frames.map(shownFrame).join("\n");
     this.place = ownPlace(paste, rules);
     this.raiser = outerPlace(paste, rules);
+    this.end = paste.frames.length ? shownFrame(paste.frames.at(-1)) : "";
     const said = (...parts) => paste.messages.filter(({ part }) => parts.includes(part)).map(shownMessage).join("\n");
     this.raised = said("last", "earlier", "cause");
     this.told = said("prose");
@@ -302,16 +323,18 @@ class Facts {
     const negated = condition.startsWith("not ");
     const where = condition.slice(negated ? 4 : 0, colon);
     const held = compiled(condition.slice(colon + 2)).test(this.fact(where, message, values)) !== negated;
-    if (["text", "frames", "place", "raiser", "raised", "told"].includes(where)) this.known.set(condition, held);
+    if (["text", "frames", "end", "place", "raiser", "raised", "told"].includes(where)) this.known.set(condition, held);
     return held;
   }
 
   fact(where, message, values) {
     if (where === "text") return this.text;
     if (where === "frames") return this.frames;
+    if (where === "end") return this.end;
     if (where === "place") return this.place ? shownFrame(this.place) : "";
     if (where === "raiser") return this.raiser ? shownFrame(this.raiser) : "";
     if (where === "message") return shownMessage(message);
+    if (where === "said") return [...shownMessage(message).split("\n\n")[0].slice(0, 2 * SAID)].slice(0, SAID).join("");
     if (where === "raised" || where === "told") return this[where];
     if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
@@ -328,10 +351,11 @@ class Facts {
   evidence(entry, message, values) {
     const rules = this.rules.score;
     const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values));
-    const missing = (entry.needs ?? []).length - held("needs").length;
+    const absent = (entry.needs ?? []).filter((each) => !this.holds(each, message, values));
+    const missing = sum(absent.map((each) => rules[AROUND.test(each) ? "lacking" : "unlike"]));
     const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
     const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
-    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - rules.lacking * missing;
+    return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - missing;
   }
 }
 
@@ -431,40 +455,68 @@ const answer = (matcher, text) => {
   const facts = new Facts(paste, matcher.nodes, matcher.rules);
   const ranked = matcher.rank(paste, facts);
   const last = raised(paste, matcher.rules);
-  const general = inGeneral(facts, last, matcher.rules);
-  const message = last ?? paste.messages[0] ?? null;
+  const message = last ?? quoted(paste, matcher.rules);
+  const general = inGeneral(paste, facts, message, matcher);
   const rules = matcher.rules.score;
-  const about = facts.holds(rules.proof, message ?? { kind: "", text: "", part: "prose" }, {});
+  const about = facts.holds(rules.proof, message ?? NOTHING, {});
   const enough = (match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"];
   const likely = ranked.filter((match) => enough(match) && !slight(match, rules));
-  const outside = scope(facts, last, matcher.rules, likely.length > 0 && likely[0].wording === null);
+  const { outside, foreign } = scope(facts, last, matcher.rules, likely.length > 0 && likely[0].wording === null);
   let sure = likely.length > 0 && likely[0].score >= rules.yes;
-  if (outside && !(sure && (!last || ["last", "cause"].includes(likely[0].message.part)))) {
-    return { known: "no", matches: [], general: outside, message };
+  if (outside && (foreign || !(sure && (!last || ["last", "cause"].includes(likely[0].message.part))))) {
+    return { known: "no", matches: [], general: outside, message, note: "" };
   }
-  const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => match.score >= rules.nearest);
-  if (!likely.length || (!likely[0].proven && paste.frames.length)) return { known: "no", matches: nearest, general, message };
+  const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, rules));
+  const unknown = { known: "no", matches: nearest, general, message, note: "" };
+  if (!likely.length || (!likely[0].proven && paste.frames.length)) return unknown;
   const best = likely[0];
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
   if (aside && best.message.part === "warning") {
     sure = false;
-    if (!matcher.entries[best.entry].announces) return { known: "no", matches: nearest, general, message };
+    if (!matcher.entries[best.entry].announces) return unknown;
   }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
-  const note = owner(facts, best, matcher);
-  if (sure && rivals.length === 1 && best.certain && !note) {
-    return { known: "yes", matches: [best], general, message: best.message };
+  let { note, settled } = owner(facts, best, matcher);
+  if (aside && last.framed && best.message.part === "earlier" && !paste.chained) {
+    note = `${matcher.rules.general.later} ${heading(last)}`;
+    settled = false;
+  }
+  if (sure && rivals.length === 1 && best.certain && settled) {
+    return { known: "yes", matches: [best], general, message: best.message, note };
   }
   const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
 };
 
-const owner = (facts, best, matcher) => {
-  const { group } = matcher.entries[best.entry];
-  const held = (each) => each.when.some((sign) => facts.holds(sign, best.message, best.values));
-  return matcher.rules.owners.find((each) => each.groups.includes(group) && held(each))?.says ?? "";
+const NOTHING = { kind: "", text: "", part: "prose" };
+
+const quoted = (paste, rules) => {
+  const [says, source] = [rules.paste.says, rules.paste.source].map((pattern) => compiled(pattern));
+  const written = paste.messages.filter(({ part }) => part === "prose");
+  const lines = written.flatMap(({ text }) => text.split("\n").map((line) => line.trim()));
+  let found = lines.find((line) => says.test(line) && !source.test(line));
+  if (!found && new Set(lines).size === 1 && !paste.frames.length && !source.test(lines[0])) found = lines[0];
+  return found ? { kind: "", text: found, part: "prose" } : null;
 };
+
+const heading = (message) => [...shownMessage(message).split("\n")[0]].slice(0, LINE).join("");
+
+const owner = (facts, best, matcher) => {
+  const entry = matcher.entries[best.entry];
+  const holds = (signs) => signs.some((sign) => facts.holds(sign, best.message, best.values));
+  const found = matcher.rules.owners.find(
+    (each) => each.groups.includes(entry.group) && holds(each.when) && !holds(each.unless ?? []),
+  );
+  if (found) return { note: found.says, settled: Boolean(found.settled) };
+  if (entry.borrowed && !holds(matcher.rules.general.own)) return { note: entry.borrowed, settled: true };
+  return { note: "", settled: true };
+};
+
+const isNear = (match, rules) =>
+  match.share >= rules.whole
+    ? match.score >= rules.alike
+    : match.score >= rules.nearest && match.proven && !slight(match, rules);
 
 const slight = (match, rules) =>
   match.message.part === "prose" && match.wording !== null && match.weight < rules.slight && match.score < rules.yes;
@@ -492,13 +544,38 @@ const scope = (facts, message, rules, told) => {
     const excused = torch || (backward && each.forward) || (told && each.told);
     return facts.holds(`${each.unless ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
   });
-  return found ? found.says : "";
+  return { outside: found ? found.says : "", foreign: Boolean(found?.unless) };
 };
 
-const inGeneral = (facts, last, rules) => {
-  const message = last ?? { kind: "", text: facts.text, part: "prose" };
-  const layer = rules.layers.find((each) => each.when.some((condition) => facts.holds(condition, message, {})));
-  return layer ? `${layer.raised} ${layer.first}` : "";
+const inGeneral = (paste, facts, message, matcher) => {
+  const rules = matcher.rules.general;
+  const whole = { kind: "", text: facts.text, part: "prose" };
+  const values = matcher.values(message ?? NOTHING);
+  const first = (table, text) =>
+    matcher.rules[table].find((each) => each.when.some((sign) => facts.holds(sign, text, values)));
+  const kind = first("kinds", message ?? NOTHING);
+  let layer = first("layers", message ?? whole);
+  const parts = [];
+  if (kind && (kind.alone || layer?.unclear)) layer = undefined;
+  if (!message) {
+    parts.push(rules[paste.frames.length || compiled(rules.places).test(facts.text) ? "cut" : "untold"], kind || !layer?.unclear ? rules.until : rules.tell);
+    if (layer?.unclear) layer = undefined;
+  }
+  if (kind) parts.push(kind.says);
+  else if (layer && message) parts.push(layer.raised);
+  const named = message ? naming(values, rules) : "";
+  if (named) parts.push(named);
+  if (layer) parts.push(layer.first);
+  return parts.join(" ");
+};
+
+const naming = (values, rules) => {
+  const plain = compiled(rules.unnamed);
+  const rows = rules.names.flatMap(([kind, label]) => {
+    const found = [...new Set(values[kind] ?? [])].filter((each) => !plain.test(each)).slice(0, MOST_ENTRIES);
+    return found.length ? [`${label} ${found.map((each) => `\`\`${each}\`\``).join(", ")}`] : [];
+  });
+  return rows.length ? `${rules.named} ${rows.join("; ")}.` : "";
 };
 
 // --- What the page shows ---

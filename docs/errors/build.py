@@ -27,7 +27,7 @@ WORDINGS = HERE / "wordings.json"
 RAISED = ("name", "kind", "message", "torch")
 # The kind of what no program says: readers tell it, and its signs alone are compared.
 IN_WORDS = "In words"
-PROSE = ("title", "cause", "fix", "change", "harmless", "tell")
+PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (
     *("CudnnConvolutionTranspose", "ThnnConv2D", "ThnnConv3D", "ThnnConvDepthwise2D", "SlowConv2D", "BatchNorm"),

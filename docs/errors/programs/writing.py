@@ -1416,8 +1416,9 @@ def base_of_view_not_changed():
 @raises(
     "backward returns too few gradients, or too many",
     cause="``backward`` returns one value for each argument of ``forward`` but ``ctx``, in their order, ``None`` for "
-    "those that are no tensors. Trailing ``None`` may be too many; nothing may be missing. A list counts as a single "
-    "value. For a custom operator both counts in the message are one too high.",
+    "those that are no tensors. A Function may return more at the end if they are ``None``; the formula of a custom "
+    "operator may not. A list counts as a single value. Where the message names ``GeneratedBackwardFor``, both of its "
+    "counts are one too high.",
     fix="Return a tuple with one element for each argument.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )

@@ -58,6 +58,7 @@ class Entry:
         line: how the lines of code look that it is about, as a regular expression; empty where the traceback says it.
         harmless: when the message can be ignored; empty where it cannot.
         tell: what is so in the reader's program if it is this one, and not another with the same message.
+        borrowed: what to do for one who uses the Function, or whatever it is about, and has not written it.
         source: where it was seen, if no program raises it here.
         see: pages that explain more, if no program has them.
         former: what other releases said.
@@ -75,6 +76,7 @@ class Entry:
     line: str = ""
     harmless: str = ""
     tell: str = ""
+    borrowed: str = ""
     source: str = ""
     see: tuple[str, ...] = ()
     former: tuple[Former, ...] = ()
@@ -145,7 +147,7 @@ def advice(change: str, fix: str) -> tuple[str, str]:
     """The one thing to change, and what else there is to do; the first is how the fix begins, if it is not given."""
     if change:
         return change, fix
-    parts = re.split(r"(?<=[.;])\s+(?=[A-Z`])", fix, maxsplit=1)
+    parts = re.split(r"(?<=\.)\s+(?=[A-Z`])", fix, maxsplit=1)
     return parts[0], "".join(parts[1:])
 
 
@@ -179,5 +181,5 @@ def explain(text: str) -> Explanation:
         message="" if message is None else str(message),
         values=found.matches[0].values if found.matches else {},
         place=found.place,
-        note=found.note,
+        note=filled(found.note, found.matches[0].values if found.matches else {}),
     )

@@ -8,6 +8,7 @@ from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING,
 
 Known = Literal["yes", "maybe", "no"]
 MOST = 3  # entries that are told apart
+LINE = 200  # characters of a message that is quoted
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Answer:
         general: what can be said whatever the entry: the part of PyTorch that raised it, and what to try first.
         message: what was explained, or could not be.
         place: the last line of the reader's own code in the traceback.
-        note: whose code raised it, if the entry tells to change what is not the reader's; then it is no certain answer.
+        note: whose code raised it, if the entry tells to change what may not be the reader's.
     """
 
     known: Known
@@ -37,17 +38,17 @@ def answer(matcher: Matcher, text: str) -> Answer:
     facts = Facts(paste, matcher.nodes, matcher.rules)
     ranked = matcher.rank(paste, facts)
     last = raised(paste, matcher.rules)
-    general = in_general(facts, last, matcher.rules)
-    unknown = last or next(iter(paste.messages), None)
+    unknown = last or quoted(paste, matcher.rules)
+    general = in_general(paste, facts, unknown, matcher)
     rules = matcher.rules["score"]
     about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
     said = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
     likely = [m for m in said if not slight(m, rules)]
-    outside = scope(facts, last, matcher.rules, bool(likely) and likely[0].wording == TOLD)
+    outside, foreign = scope(facts, last, matcher.rules, bool(likely) and likely[0].wording == TOLD)
     sure = bool(likely) and likely[0].score >= rules["yes"]
-    if outside and not (sure and (last is None or likely[0].message.part in (LAST, CAUSE))):
+    if outside and (foreign or not (sure and (last is None or likely[0].message.part in (LAST, CAUSE)))):
         return Answer("no", (), outside, unknown, facts.place)
-    nearest = tuple(match for match in ranked[:MOST] if match.score >= rules["nearest"])
+    nearest = tuple(match for match in ranked[:MOST] if is_near(match, rules))
     if not likely or (not likely[0].proven and paste.frames):
         return Answer("no", nearest, general, unknown, facts.place)
     best = likely[0]
@@ -60,20 +61,52 @@ def answer(matcher: Matcher, text: str) -> Answer:
             return Answer("no", nearest, general, unknown, facts.place)
     if best.message.part == PROSE and (aside or (best.weight < rules["quoted"] and best.score < rules["exact"])):
         sure = False
-    note = owner(facts, best, matcher)
-    if sure and len(rivals) == 1 and best.certain and not note:
-        return Answer("yes", tuple(likely[:1]), general, best.message, facts.place)
+    note, settled = owner(facts, best, matcher)
+    # An exception of its own behind the one that is known: what was done about the first may have led to it.
+    if aside and last is not None and last.framed and best.message.part == EARLIER and not paste.chained:
+        note, settled = f"{matcher.rules['general']['later']} {heading(last)}", False
+    if sure and len(rivals) == 1 and best.certain and settled:
+        return Answer("yes", tuple(likely[:1]), general, best.message, facts.place, note)
     near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
 
 
-def owner(facts: Facts, best: Match, matcher: Matcher) -> str:
-    """Whose the code is that the best entry would have changed; empty if nothing shows that it is another's."""
-    group = matcher.entries[best.entry]["group"]
+def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:
+    """The line without a type that may be a message: not what the program printed, nor a line of its source."""
+    says, source = compiled(rules["paste"]["says"]), compiled(rules["paste"]["source"])
+    written = [message.text for message in paste.messages if message.part == PROSE]
+    lines = [line.strip() for text in written for line in text.split("\n")]
+    found = next((line for line in lines if says.search(line) and not source.search(line)), "")
+    if not found and len(set(lines)) == 1 and not paste.frames and not source.search(lines[0]):
+        found = lines[0]  # all that the reader has
+    return Message("", found, PROSE) if found else None
+
+
+def heading(message: Message) -> str:
+    """The first line of a message."""
+    return str(message).split("\n")[0][:LINE]
+
+
+def owner(facts: Facts, best: Match, matcher: Matcher) -> tuple[str, bool]:
+    """Whose the code is that the best entry would have changed, and whether the entry is the answer all the same.
+
+    Empty if the text shows that it is the reader's.
+    """
+    entry = matcher.entries[best.entry]
+    holds = lambda signs: any(facts.holds(sign, best.message, best.values) for sign in signs)  # noqa: E731
     for each in matcher.rules["owners"]:
-        if group in each["groups"] and any(facts.holds(sign, best.message, best.values) for sign in each["when"]):
-            return str(each["says"])
-    return ""
+        if entry["group"] in each["groups"] and holds(each["when"]) and not holds(each.get("unless", ())):
+            return str(each["says"]), bool(each.get("settled"))
+    if "borrowed" in entry and not holds(matcher.rules["general"]["own"]):
+        return str(entry["borrowed"]), True
+    return "", True
+
+
+def is_near(match: Match, rules: dict[str, float]) -> bool:
+    """Whether an entry that is not it may still help: it has the message without its signs, or much of the message."""
+    if match.share >= rules["whole"]:
+        return match.score >= rules["alike"]
+    return match.score >= rules["nearest"] and match.proven and not slight(match, rules)
 
 
 def slight(match: Match, rules: dict[str, float]) -> bool:
@@ -105,8 +138,8 @@ def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
     return next(iter(own or found), None)
 
 
-def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> str:
-    """What an error is about that is none of gradients; empty if it may be one."""
+def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> tuple[str, bool]:
+    """What an error is about that is none of gradients, empty if it may be one; whether another framework raised it."""
     if message is None:
         message = Message("", facts.text, PROSE)
     backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
@@ -116,14 +149,48 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bo
         torch = "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
         excused = torch or (backward and each.get("forward")) or (told and each.get("told"))
         if facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
-            return str(each["says"])
-    return ""
+            return str(each["says"]), "unless" in each
+    return "", False
 
 
-def in_general(facts: Facts, last: Message | None, rules: dict[str, Any]) -> str:
-    """Which part of PyTorch raised it, and what to try first."""
-    message = last or Message("", facts.text, PROSE)
-    for layer in rules["layers"]:
-        if any(facts.holds(each, message, {}) for each in layer["when"]):
-            return f"{layer['raised']} {layer['first']}"
-    return ""
+def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Matcher) -> str:
+    """What can be said whatever the entry: what kind of message it is, which part raised it, what to check first."""
+    rules = matcher.rules["general"]
+    nothing, whole = Message("", "", PROSE), Message("", facts.text, PROSE)
+    values = matcher.values(message or nothing)
+
+    def first(table: str, text: Message) -> dict[str, Any]:
+        rows: list[dict[str, Any]] = matcher.rules[table]
+        return next((each for each in rows if any(facts.holds(sign, text, values) for sign in each["when"])), {})
+
+    kind, layer = first("kinds", message or nothing), first("layers", message or whole)
+    # A layer that nothing shows adds nothing to what the kind of the message says.
+    if kind and (kind.get("alone") or layer.get("unclear")):
+        layer = {}
+    parts: list[str] = []
+    if message is None:
+        shown = kind or not layer.get("unclear")
+        parts += [
+            rules["cut" if paste.frames or compiled(rules["places"]).search(facts.text) else "untold"],
+            rules["until" if shown else "tell"],
+        ]
+        layer = {} if layer.get("unclear") else layer
+    if kind:
+        parts.append(kind["says"])
+    elif layer and message is not None:
+        parts.append(layer["raised"])
+    if message is not None and (named := naming(values, rules)):
+        parts.append(named)
+    if layer:
+        parts.append(layer["first"])
+    return " ".join(parts)
+
+
+def naming(values: dict[str, list[str]], rules: dict[str, Any]) -> str:
+    """What the message names: operators, types, shapes, devices."""
+    rows = []
+    plain = compiled(rules["unnamed"])
+    for kind, label in rules["names"]:
+        if found := [each for each in dict.fromkeys(values.get(kind, ())) if not plain.search(each)][:MOST]:
+            rows.append(f"{label} {', '.join(f'``{each}``' for each in found)}")
+    return f"{rules['named']} {'; '.join(rows)}." if rows else ""

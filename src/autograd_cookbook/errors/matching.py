@@ -16,6 +16,9 @@ from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING,
 
 TOKENS = 240  # of one message that are compared
 CANDIDATES = 16  # wordings that are compared word by word, for each message
+# What a condition may ask about besides the message itself.
+AROUND = re.compile("(?:not )?(?:text|frames|end|place|raiser|raised|told): ")
+SAID = 600  # characters of a message that say what it is
 TOLD = -1  # in the place of a wording: the reader tells a symptom in words
 
 
@@ -88,6 +91,8 @@ class Matcher:
         # What only words of Python itself say, any program can have said.
         self.plainly = [sum(self.tells(word) for word in lead) < 2 for lead in self.leads]
         self.totals = [sum(self.weight.get(word, 0.0) for word in lead) for lead in self.leads]
+        # What is said everywhere is no sign that it is this wording.
+        self.telling = [{word: self.weight[word] for word in lead if self.tells(word)} for lead in self.leads]
         self.distinct = [sum(self.weight.get(word, 0.0) for word in dict.fromkeys(lead)) for lead in self.leads]
 
     def _weight(self, word: str, rarity: float) -> float:
@@ -113,6 +118,11 @@ class Matcher:
         kind = message.kind.lower()
         text = f"{message.kind}: {message.text}" if kind in self.weight else message.text
         return tokenized(text, self.rules["tokens"], self.drop)
+
+    def values(self, message: Message) -> dict[str, list[str]]:
+        """What a message names."""
+        text = self.read(message)
+        return captured(text, 0, len(text.tokens) - 1) if text.tokens else {}
 
     def rank(self, paste: Paste, facts: "Facts") -> list[Match]:
         """The entries, the best first, each for the message that it explains best."""
@@ -176,6 +186,14 @@ class Matcher:
             score *= share
         elif matched >= rules["enough"]:  # a part of a message, with little around it
             score = max(score, explained * (0.5 + 0.45 * share))
+        telling = self.telling[i]
+        if matched >= rules["enough"] and last == len(text.tokens) - 1:  # the message may be cut off here
+            lead = self.leads[i]
+            there = frozenset(lead[: len(lead) - lead[::-1].index(text.tokens[last])])
+            telling = {word: weight for word, weight in telling.items() if word in there}
+        if len(telling) > 1:
+            told = sum(weight for word, weight in telling.items() if word in positions) / sum(telling.values())
+            score *= 1.0 if told >= rules["telling"] else told
         if tail := [(self.weight.get(word, 1.0), word in positions) for word in self.tails[i]]:
             score += rules["tail"] * sum(w for w, there in tail if there) / sum(w for w, _ in tail)
         else:
@@ -206,6 +224,7 @@ class Facts:
         self.frames = "\n".join(str(frame) for frame in paste.frames)
         self.place = own_place(paste, rules)
         self.raiser = outer_place(paste, rules)
+        self.end = str(paste.frames[-1]) if paste.frames else ""
         said = lambda *parts: "\n".join(str(each) for each in paste.messages if each.part in parts)  # noqa: E731
         self.raised = said(LAST, EARLIER, CAUSE)
         self.told = said(PROSE)
@@ -220,7 +239,7 @@ class Facts:
         negated = where.startswith("not ")
         where = where.removeprefix("not ")
         held = (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
-        if where in ("text", "frames", "place", "raiser", "raised", "told"):
+        if where in ("text", "frames", "end", "place", "raiser", "raised", "told"):
             self.known[condition] = held
         return held
 
@@ -229,12 +248,16 @@ class Facts:
             return self.text
         if where == "frames":
             return self.frames
+        if where == "end":
+            return self.end
         if where == "place":
             return str(self.place) if self.place else ""
         if where == "raiser":
             return str(self.raiser) if self.raiser else ""
         if where == "message":
             return str(message)
+        if where == "said":
+            return str(message).split("\n\n")[0][:SAID]
         if where in ("raised", "told"):
             return self.raised if where == "raised" else self.told
         if where == "shapes":
@@ -254,10 +277,11 @@ class Facts:
         """What the conditions of an entry add to its score."""
         rules = self.rules["score"]
         held = lambda name: [each for each in entry.get(name, ()) if self.holds(each, message, values)]  # noqa: E731
-        missing = len(entry.get("needs", ())) - len(held("needs"))
+        absent = [each for each in entry.get("needs", ()) if not self.holds(each, message, values)]
+        missing = sum(rules["lacking" if AROUND.match(each) else "unlike"] for each in absent)
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
-        return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - rules["lacking"] * missing)
+        return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
 
 
 def related(got: str = "", expected: str = "") -> str:

@@ -6,7 +6,7 @@ index, because the browser reads the same text with the same patterns.
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -41,11 +41,13 @@ class Message:
         kind: the type of the exception or warning, without its module; empty where the paste has none.
         text: what it says.
         part: "last", "cause", "earlier", "warning" or "prose".
+        framed: whether it ends a traceback of its own.
     """
 
     kind: str
     text: str
     part: str
+    framed: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.kind else self.text
@@ -58,6 +60,7 @@ class Paste:
     text: str
     messages: tuple[Message, ...]
     frames: tuple[Frame, ...]
+    chained: bool
 
 
 @cache
@@ -106,38 +109,38 @@ def split(text: str, rules: dict[str, Any]) -> Paste:
     frames, blocks = _blocks(text.split("\n"), rules)
     found: list[Message] = []
     prose: list[str] = []
-    for lines, chained in blocks:
-        _messages("\n".join(lines).strip(), chained, rules, found, prose)
+    for lines, chained, framed in blocks:
+        _messages("\n".join(lines).strip(), chained, framed, rules, found, prose)
     if frames and (said := compiled(rules["raises"]).search(frames[-1].code)):
         # The message may be cut off, and the code that raises it is there.
         found.append(Message(said["kind"] or "AssertionError", said["text"], CAUSE))
     last = max((i for i, message in enumerate(found) if message.part == LAST), default=-1)
     if last >= 0 and not found[last].text and frames and frames[-1].code.startswith("assert "):
         # An assertion without a message says only what it asserts.
-        found[last] = Message(found[last].kind, frames[-1].code.removeprefix("assert "), LAST)
+        found[last] = replace(found[last], text=frames[-1].code.removeprefix("assert "))
     for i, message in enumerate(found):
         if message.part == LAST and i != last:
-            found[i] = Message(message.kind, message.text, EARLIER)
+            found[i] = replace(message, part=EARLIER)
     # A chain is read from its end; what the reader wrote around it comes last.
     ordered = found[::-1][:MOST] + [Message("", part, PROSE) for part in prose[:MOST]]
-    return Paste(text, tuple(ordered), tuple(frames))
+    return Paste(text, tuple(ordered), tuple(frames), compiled(rules["chained"]).search(text) is not None)
 
 
-def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[tuple[list[str], bool]]]:
-    """The frames, and the lines between them; whether what follows a block is a chained exception."""
+def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[tuple[list[str], bool, bool]]]:
+    """The frames, and the lines between them: whether a chained exception follows, and whether a frame is in front."""
     patterns = [compiled(pattern) for pattern in rules["frames"]]
     listing, pointer, arrow = (compiled(rules[name]) for name in ("listing", "pointer", "arrow"))
     stops, heading = compiled(rules["stops"]), compiled(rules["heading"])
     frames: list[Frame] = []
-    blocks: list[tuple[list[str], bool]] = [([], False)]
+    blocks: list[tuple[list[str], bool, bool]] = [([], False, False)]
     at = lambda i: next((m for p in patterns if (m := p.match(lines[i]))), None)  # noqa: E731
     i = 0
     while i < len(lines):
         match = at(i)
         if match is None:
             if stops.match(lines[i]):
-                blocks[-1] = (blocks[-1][0], "The above exception was" in lines[i])
-                blocks.append(([], False))
+                blocks[-1] = (blocks[-1][0], "The above exception was" in lines[i], blocks[-1][2])
+                blocks.append(([], False, False))
             elif not listing.match(lines[i]):
                 blocks[-1][0].append(lines[i])
             i += 1
@@ -163,7 +166,7 @@ def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[
                 arrow.sub("", marked[0]).strip() if marked else "",
             )
         )
-        blocks.append(([], False))
+        blocks.append(([], False, True))
     return frames, blocks
 
 
@@ -172,7 +175,9 @@ def indentation(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _messages(block: str, chained: bool, rules: dict[str, Any], found: list[Message], prose: list[str]) -> None:
+def _messages(
+    block: str, chained: bool, framed: bool, rules: dict[str, Any], found: list[Message], prose: list[str]
+) -> None:
     """Append what a block says."""
     if not block:
         return
@@ -184,7 +189,8 @@ def _messages(block: str, chained: bool, rules: dict[str, Any], found: list[Mess
         kind = match["kind"].rpartition(".")[2]
         part = WARNING if warning.search(kind) else CAUSE if chained else LAST
         # A heading within a message is one of its own, and still part of the outer one.
-        found.append(Message(kind, block[match.end() : match.end() + LONGEST].strip(), part))
+        own = framed and match is headings[0]
+        found.append(Message(kind, block[match.end() : match.end() + LONGEST].strip(), part, own))
     before = block[: headings[0].start()].strip() if headings else block
     parts = re.split(r"\n\s*\n", before)
     prose.extend(part for each in ([before] if parts[1:] else []) + parts if len(part := each.strip()[:LONGEST]) > 3)
