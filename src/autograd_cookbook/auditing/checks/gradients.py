@@ -2,12 +2,14 @@
 
 import functools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
@@ -27,6 +29,7 @@ from autograd_cookbook.auditing.subject import (
     tensors_in,
     weights_of,
 )
+from autograd_cookbook.auditing.surrogates import looks_like_surrogate, take_as_custom
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -70,12 +73,25 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     weights = output_weights(outputs, subject.active)
     if not numeric.center.isfinite().all():
         return  # the check of the values has said so
-    wrong = [s for s in slots if subject.custom or not subject.slots[s].hidden]
-    for slot in wrong:
-        single = Derivative(subject.value, subject.base, [slot], subject.dtype)
-        mismatch = single.compare(real(zeros_for_none(subject, grads, [slot])), weights)
-        if mismatch is None:
-            continue
+    judged = [s for s in slots if subject.custom or not subject.slots[s].hidden]
+    singles = {s: Derivative(subject.value, subject.base, [s], subject.dtype) for s in judged}
+    compared = {s: single.compare(real(zeros_for_none(subject, grads, [s])), weights) for s, single in singles.items()}
+    wrong = {s: (mismatch, singles[s]) for s, mismatch in compared.items() if mismatch is not None}
+    if wrong and looks_like_surrogate(subject):
+        yield take_as_custom(subject)
+        return
+    if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
+        subject.accuracy = max(1e-3, 10 * accuracy)
+        yield finding(
+            "info",
+            f"the gradient differs by {accuracy:.1g} of its norm from what the values say, as that of an iterative "
+            "solver does",
+            f"Forward repeats the same operation {_repetitions(subject)} times. A gradient that solves another "
+            "equation has the accuracy of that solver, and not that of float64.",
+            "Nothing, if the accuracy suffices; otherwise tighten the tolerance or the step of the solver in backward.",
+        )
+        return
+    for slot, (mismatch, single) in wrong.items():
         subject.right = False
         given = grads[slot]
         missing = given is None
@@ -90,6 +106,48 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+ITERATIONS = 20  # so many times does a solver do the same, at least
+ACCURATE = 1e-3  # of a solver, relative to the norm of the gradient
+
+
+class _Repetitions(TorchDispatchMode):
+    """How often each operation runs on tensors of the same shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[tuple[Any, ...]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[func, *(tuple(a.shape) for a in args if isinstance(a, Tensor))] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _repetitions(subject: Subject) -> int:
+    with torch.no_grad(), _Repetitions() as seen:
+        subject.run(requires=[False] * len(subject.slots))
+    return max(seen.counts.values(), default=0)
+
+
+def _accuracy_of_a_solver(
+    subject: Subject, grads: Sequence[Tensor | None], singles: dict[int, Derivative], weights: Tensor
+) -> float:
+    """How far off the whole gradient of an iteration is, relative to its norm; 0 if it is wrong in another way.
+
+    A factor that is off everywhere is a mistake in the formula, however near to one it is.
+    """
+    if not all(d.complete for d in singles.values()) or any(grads[s] is None for s in singles):
+        return 0.0
+    actual = real(zeros_for_none(subject, grads, list(singles)))
+    expected = torch.cat([d.gradient(weights) for d in singles.values()])
+    norm = float(expected.norm())
+    off = float((actual - expected).norm())
+    if not 0 < off < ACCURATE * norm or _repetitions(subject) < ITERATIONS:
+        return 0.0
+    factor = float(actual @ expected) / norm**2
+    rest = float((actual - factor * expected).norm())
+    return off / norm if rest > 0.1 * off else 0.0
 
 
 def _cause_of_wrong_gradient(
@@ -341,7 +399,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     for k, (position, result) in enumerate(zip(where, again, strict=True)):
         numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.dtype)
         actual = torch.zeros_like(point[position]) if result is None else result
-        mismatch = numeric.compare(real([actual]), real(second))
+        floor = (subject.accuracy or 0.0) * float(actual.abs().max()) if actual.numel() else 0.0
+        mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
         if mismatch is None:
             continue
         name = subject.describe(position, mismatch.index) if position < n else f"grad_output {k - len(slots)}"
@@ -374,6 +433,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     if not slots:
         raise Refused("there is no input to differentiate")
     generator = torch.Generator().manual_seed(1)
+    rtol = subject.accuracy or 1e-5
     own = any(c.jvp is not torch.autograd.Function.jvp for c in subject.classes)
     for k, chosen in enumerate([*([s] for s in slots), slots]):
         directions = {s: _random_like(subject.base[s], generator) for s in chosen}
@@ -402,9 +462,11 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
             expected = numeric.slope(flat, numeric.steps()[0])[0]
             scale = float(expected.abs().max()) if expected.numel() else 0.0
             wrong = any(
-                numeric.judge(float(actual[j]), flat, torch.eye(len(actual), dtype=torch.float64)[j], 1e-5, scale)
+                numeric.judge(float(actual[j]), flat, torch.eye(len(actual), dtype=torch.float64)[j], rtol, scale)
                 is not None
-                for j in (~torch.isclose(actual, expected, rtol=1e-5, atol=1e-7 * scale)).nonzero().flatten()[:64]
+                for j in (~torch.isclose(actual, expected, rtol=rtol, atol=1e-2 * rtol * scale))
+                .nonzero()
+                .flatten()[:64]
             )
         if not wrong:
             continue

@@ -168,15 +168,18 @@ class _Saved:
         number = itertools.count()
         with observing(self.subject.classes, saved=False) as record:
 
-            def unpack(packed: tuple[int, Tensor]) -> Tensor:
+            def pack(tensor: Tensor) -> tuple[int | None, Tensor]:
+                return None if record.inside else next(number), tensor  # a backward that computes forward again
+
+            def unpack(packed: tuple[int | None, Tensor]) -> Tensor:
                 k, tensor = packed
-                if not record.inside:
+                if k is None or not record.inside:
                     return tensor
                 self.tensors[k] = tensor
                 change = self.change.get(k)
                 return tensor if change is None else change(tensor)
 
-            with saved_tensors_hooks(lambda t: (next(number), t), unpack):
+            with saved_tensors_hooks(pack, unpack):
                 # Everything requires grad: what is saved for the gradient of a frozen input is not saved in vain.
                 wanted = [
                     s.leaf or (is_differentiable(s.tensor) and not s.hidden and not self.subject.in_place)
@@ -287,12 +290,16 @@ def _copies(subject: Subject, values: list[Tensor]) -> Iterator[tuple[int, str, 
     mine: list[Tensor] = []
     with observing(subject.classes, saved=False) as record:
 
-        def unpack(tensor: Tensor) -> Tensor:
-            if record.inside:
+        def pack(tensor: Tensor) -> tuple[bool, Tensor]:
+            return bool(record.inside), tensor  # by a backward that computes forward again
+
+        def unpack(packed: tuple[bool, Tensor]) -> Tensor:
+            again, tensor = packed
+            if record.inside and not again:
                 mine.append(tensor)
             return tensor
 
-        with saved_tensors_hooks(lambda t: t, unpack):
+        with saved_tensors_hooks(pack, unpack):
             run = subject.run(values)
             run.gradients()
     given = [a for call in record.forwards for a in call.inputs if isinstance(a, Tensor)]

@@ -49,7 +49,8 @@ def checkpoint(subject: Subject) -> Iterator[Finding]:
 
         def outcome(reentrant: bool = reentrant) -> Outcome:
             def inner(*args: Any) -> Any:  # what works in place must not do so on what the checkpoint keeps
-                return subject.function(*(tree_map(_clone, args) if subject.in_place else args))
+                # Lists and dicts are new ones for each call, as they are where the caller writes the call down.
+                return subject.function(*tree_map(_clone if subject.in_place else lambda value: value, args))
 
             def checkpointed(*args: Any) -> Any:
                 return torch_checkpoint(inner, *args, use_reentrant=reentrant)
