@@ -4,6 +4,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -264,6 +265,17 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 ),
             )
             return
+    if found := deviation(subject, functools.partial(_in_a_thread, subject), subject.expected):
+        yield finding(
+            "error",
+            f"with backward in another thread than forward, {found.text}",
+            *found.advice(
+                "Something is kept in a threading.local or under the name of the thread: the engine runs backward in "
+                "threads of its own, one for each device.",
+                "Keep everything that belongs to a call on its ctx.",
+            ),
+        )
+        return
     plain = [s for s in subject.leaves if not hidden[s]]
     run = subject.run()
     active = [o for o in run.outputs if o.requires_grad]
@@ -287,6 +299,26 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 "Return a tensor that belongs to the caller: allocate it in each call, or clone it.",
             )
             return
+
+
+def _in_a_thread(subject: Subject) -> Outcome:
+    """Forward here, backward in a thread of its own."""
+    run = subject.run()
+    done: list[list[Tensor | None]] = []
+    failed: list[BaseException] = []
+
+    def backward() -> None:
+        try:
+            done.append(run.gradients())
+        except (Exception, SystemExit) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=backward)
+    thread.start()
+    thread.join()
+    for error in failed:
+        raise error
+    return run.outputs, done[0]
 
 
 @check()

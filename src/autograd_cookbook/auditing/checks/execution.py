@@ -1,10 +1,11 @@
 """It runs on the given sample, in the same way every time, with a graph or without."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
@@ -207,3 +208,43 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
                     "Let forward compute the same values in every mode.",
                 )
                 break
+    yield from _evaluated_after_a_step(subject)
+
+
+def _evaluated_after_a_step(subject: Subject) -> Iterator[Finding]:
+    """Nothing, if a module that was evaluated and then trained on is evaluated as one that is new."""
+    module = subject.function
+    parameters = [s for s, slot in enumerate(subject.slots) if slot.hidden and slot.leaf]
+    if not isinstance(module, nn.Module) or not parameters or subject.random:
+        return
+    modes = {each: each.training for each in module.modules()}
+    none = [False] * len(subject.slots)
+    try:
+        with torch.no_grad():
+            subject.run(requires=none)  # with the parameters of the sample
+            fresh = copy.deepcopy(module)
+            subject.run(requires=none, function=module.eval())
+            module.train()
+            values = subject.copies()
+            for s in parameters:
+                values[s] = 1.25 * values[s]
+                subject.slots[s].tensor.copy_(values[s])
+            for ours, theirs in zip(module.parameters(), fresh.parameters(), strict=True):
+                theirs.copy_(ours)
+            again = subject.run(values, none, function=module.eval()).outputs
+            expected = subject.run(values, none, function=fresh.eval()).outputs
+    except (Exception, SystemExit):
+        return  # it cannot be copied, which is another check's, or has no such mode
+    finally:
+        for each, training in modes.items():
+            each.training = training
+    for i, (a, e) in enumerate(zip(again, expected, strict=True)):
+        if what := difference(a, e, 1e-9):
+            yield finding(
+                "error",
+                f"evaluated, trained for a step and evaluated again, output {i} of the module is {what}",
+                "The module keeps in eval mode what it computed from its parameters, and goes on with that when they "
+                "have changed.",
+                "Compute it anew in each call, or drop it in train().",
+            )
+            return

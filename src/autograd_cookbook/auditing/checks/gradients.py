@@ -1,6 +1,7 @@
 """The numbers: first and second derivatives, in both modes, against differences of the values."""
 
 import functools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -290,7 +291,41 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
                     "gradient='custom'.",
                 )
                 return
-    yield from _nan_comes_through(subject, base)
+    yield from (problems := list(_additive(subject, base)))
+    if not problems:
+        yield from _nan_comes_through(subject, base)
+
+
+def _first_alone(weights: Tensor) -> Tensor:
+    result = torch.zeros_like(weights)
+    result.view(-1)[:1] = weights.reshape(-1)[:1]
+    return result
+
+
+PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "that is zero but for one entry": _first_alone,
+    "of ones": torch.ones_like,
+}
+
+
+def _additive(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Finding]:
+    """Nothing, if a part of grad_output and what is left of it have gradients that add up to that of the whole."""
+    if subject.random:
+        return
+    for name, part in PARTS.items():
+        (_, one), (_, rest) = (subject.vjp(change=change) for change in (part, lambda w, part=part: w - part(w)))
+        for slot in subject.leaves:
+            ours, others, whole = (zeros_for_none(subject, g, [slot])[0] for g in (one, rest, base))
+            rtol = 1e-7 if subject.dtype is torch.float64 else 1e-3
+            if what := difference(ours, whole - others, rtol, float(whole.abs().max()) if whole.numel() else 0.0):
+                yield finding(
+                    "error",
+                    f"for a grad_output {name}, the gradient of {subject.describe(slot)} is {what}, which is what the "
+                    "remainder of grad_output leaves of the whole",
+                    "backward looks at the entries of grad_output, as at those that are zero, or takes one for all.",
+                    "Multiply by grad_output and do nothing else to it.",
+                )
+                return
 
 
 def _nan_comes_through(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Finding]:
@@ -423,6 +458,64 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             "once_differentiable, so that it refuses.",
         )
         return
+    if not subject.accuracy and subject.right:
+        yield from _third_order(subject)
+
+
+def _along(
+    subject: Subject, directions: list[Tensor | None], t: float, third: bool = False
+) -> tuple[float, Tensor | None]:
+    """The second derivative of the weighted outputs, a step along a direction, and the third if it is asked for."""
+    step = torch.tensor(t, dtype=torch.float64, requires_grad=True)
+    remaining = iter(directions)
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor if (direction := next(remaining)) is None else tensor + step * direction
+
+    run = subject.run(through=moved)
+    active = [run.outputs[i] for i in subject.active]
+    total = torch.stack([(o * w).sum() for o, w in zip(active, weights_of(active), strict=True)]).sum()
+    (first,) = torch.autograd.grad(total, step, create_graph=True)
+    (second,) = torch.autograd.grad(first, step, create_graph=True)
+    if not third or not second.requires_grad:
+        return float(second.detach()), None
+    return float(second.detach()), torch.autograd.grad(second, step, allow_unused=True)[0]
+
+
+def _third_order(subject: Subject) -> Iterator[Finding]:
+    """Nothing, if along one direction the third derivative is what the second one says, or is refused."""
+    plain = [slot for slot in subject.slots if not slot.hidden]
+    if subject.dtype is not torch.float64 or subject.gradient != "exact" or subject.random or not subject.custom:
+        return
+    if any(subject.base[s].is_complex() for s in subject.leaves) or not any(slot.leaf for slot in plain):
+        return
+    generator = torch.Generator().manual_seed(4)
+    directions = [
+        torch.randn(b.shape, generator=generator, dtype=torch.float64) if s.leaf else None
+        for s, b in zip(subject.slots, subject.base, strict=True)
+        if not s.hidden
+    ]
+    try:
+        second, third = _along(subject, directions, 0.0, third=True)
+        slopes = [
+            (_along(subject, directions, h)[0] - _along(subject, directions, -h)[0]) / (2 * h)
+            for h in (1e-3, 3e-4, 1e-4)
+        ]
+    except (Exception, SystemExit):
+        return  # refused
+    claimed, size = 0.0 if third is None else float(third), abs(second)
+    spread = max(slopes) - min(slopes)
+    if not math.isfinite(spread) or not math.isfinite(size) or spread > 1e-2 * (abs(slopes[-1]) + 1e-3 * size):
+        return  # not smooth enough there to tell
+    if abs(claimed - slopes[-1]) > 0.05 * abs(slopes[-1]) + 1e-3 * size + spread + 1e-9:
+        yield finding(
+            "error",
+            f"the third derivative along a random direction is {claimed:.6g}, but the second one changes by "
+            f"{slopes[-1]:.6g}",
+            "The backward of the backward uses a tensor that depends on the inputs but has no graph back to them.",
+            "Compute it from inputs and grad_output, or mark the second backward with once_differentiable, so that it "
+            "refuses.",
+        )
 
 
 @check(capability="forward_mode")

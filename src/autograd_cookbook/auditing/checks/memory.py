@@ -3,7 +3,7 @@
 import gc
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -105,14 +105,25 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
     finally:
         if enabled:
             gc.enable()
-    growth = _growth(subject)
-    if growth > 0:
+    for grows, when in ((subject.vjp, ""), (_evaluated(subject), " under torch.no_grad()")):
+        growth = _growth(subject, grows)
+        if growth <= 0:
+            continue
         yield finding(
             "warning",
-            f"every call leaves {growth} bytes behind",
+            f"every call{when} leaves {growth} bytes behind",
             "A global list, dict or class attribute collects tensors, or a cache has no limit.",
             "Keep nothing of a call outside of ctx, and limit caches.",
         )
+        return
+
+
+def _evaluated(subject: Subject) -> Callable[[], Any]:
+    def call() -> Any:
+        with torch.no_grad():
+            return subject.run(requires=[False] * len(subject.slots))
+
+    return call
 
 
 def _dense(value: Any) -> list[Tensor]:
@@ -141,12 +152,12 @@ class _Storages(TorchDispatchMode):
         return sum(size for reference, size in self.seen.values() if not reference.expired())
 
 
-def _growth(subject: Subject, calls: int = 5) -> int:
+def _growth(subject: Subject, call: Callable[[], Any], calls: int = 5) -> int:
     """Bytes that each call leaves behind for good; 0 if not all do, as when a cache is filled once."""
     left = []
     for _ in range(calls):
         with _Storages() as storages:
-            subject.vjp()
+            call()
         left.append(storages)
     for slot in subject.slots:
         slot.tensor.grad = None

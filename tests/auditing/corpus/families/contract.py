@@ -1,5 +1,7 @@
 """Functions that do not keep what torch asks of a backward."""
 
+import threading
+
 import numpy as np
 import torch
 from docs.pitfalls.programs import broken, leaf, right
@@ -333,3 +335,26 @@ class SoftsignFreesItsInput(Function):
         ctx.used = True
         (x,) = ctx.saved_tensors
         return grad_output / (1 + x.abs()) ** 2
+
+
+# --- backward in another thread ---
+
+_local = threading.local()
+
+
+@broken("independent_calls", inputs=lambda: (leaf(3, 4),))
+class SquareKeepsItsInputForTheThread(Function):
+    """Keeps a stack of inputs for each thread; on a device, torch runs backward in another one, which has none."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if not hasattr(_local, "inputs"):
+            _local.inputs = {}
+        ctx.key = len(_local.inputs)
+        _local.inputs[ctx.key] = x.detach().clone()
+        return x.square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return 2 * _local.inputs[ctx.key] * grad_output

@@ -446,3 +446,104 @@ class RoundClipped(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return grad_output * (x.abs() <= 1)
+
+
+# --- grad_output in parts, and third derivatives ---
+
+
+@broken("linear_in_grad_output", inputs=lambda: (leaf(3, 4), leaf(4, 2)))
+class ProductSkipsSparseGradients(Function):
+    """To save work where nothing flows back, it skips a gradient that has any zero, and not one that has zeros only."""
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        if not grad_output.all():
+            return torch.zeros_like(x), torch.zeros_like(weight)
+        return grad_output @ weight.mT, x.mT @ grad_output
+
+
+@right(inputs=lambda: (leaf(3, 4), leaf(4, 2)))
+class ProductSkipsZeroGradients(Function):
+    """Skips the product where nothing at all flows back."""
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        if not grad_output.any():
+            return torch.zeros_like(x), torch.zeros_like(weight)
+        grads = [None, None]
+        if ctx.needs_input_grad[0]:
+            grads[0] = grad_output @ weight.mT
+        if ctx.needs_input_grad[1]:
+            grads[1] = x.mT @ grad_output
+        return tuple(grads)
+
+
+class _SineBackward(Function):
+    @staticmethod
+    def forward(ctx, x, grad_output):
+        ctx.save_for_backward(x, grad_output, x.sin())
+        return grad_output * x.cos()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, grad_output, sine = ctx.saved_tensors
+        return -grad * grad_output * sine, grad * x.cos()
+
+
+@broken("second_order", inputs=lambda: (leaf(4),))
+class SineWithASineThatIsSaved(Function):
+    """Its second backward uses a sine that was saved: two derivatives are right, and the third is zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return _SineBackward.apply(*ctx.saved_tensors, grad_output)
+
+
+class _CosineBackward(Function):
+    @staticmethod
+    def forward(ctx, x, grad_output):
+        ctx.save_for_backward(x, grad_output)
+        return -grad_output * x.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, grad_output = ctx.saved_tensors
+        return -grad * grad_output * x.cos(), -grad * x.sin()
+
+
+@right(inputs=lambda: (leaf(4),))
+class CosineWithTwoBackwards(Function):
+    """Two functions deep, and differentiable as often as you like."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.cos()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return _CosineBackward.apply(*ctx.saved_tensors, grad_output)

@@ -205,3 +205,24 @@ class SquashedTwiceAgain(Function):
         with torch.enable_grad():
             y = x.tanh().tanh()
         return torch.autograd.grad(y, x, grad_output)[0]
+
+
+# --- growth without a backward ---
+
+
+_inputs = []
+
+
+@broken("freed_at_once", "independent_calls", inputs=lambda: (leaf(3, 4),))
+class CubeWithAStackOfInputs(Function):
+    """Puts its input on a stack that backward takes it from: an evaluation, which has no backward, fills the memory."""
+
+    @staticmethod
+    def forward(ctx, x):
+        _inputs.append(x.detach().clone())
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return 3 * _inputs.pop() ** 2 * grad_output
