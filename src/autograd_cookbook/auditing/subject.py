@@ -183,7 +183,7 @@ class Subject:
         generators = {id(g): g for g in (*self.flat, *(v for _, v in carried)) if isinstance(g, Generator)}
         self.generators = [(g, g.get_state()) for g in generators.values()]
         self.buffers = list(_buffers(self.function))
-        self.contents = [(c, c.copy()) for a in self.flat for c in _containers(a)]  # of objects among the arguments
+        self.contents = [(c, _entries(c)) for a in self.flat for c in _containers(a)]  # of objects among the arguments
         self.stateful = False  # whether each call goes on from the buffers that the call before left
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
         self.in_place = False  # whether it writes to an argument
@@ -294,9 +294,13 @@ class Subject:
 
     def reset_buffers(self) -> None:
         """Give buffers of modules their first values, in the dtype that they have now, and objects what they held."""
-        for container, contents in self.contents:
-            container.clear()
-            (container.extend if isinstance(container, list | deque) else container.update)(contents)
+        for container, entries in self.contents:
+            if [[*map(id, e)] for e in _entries(container)] != [[*map(id, e)] for e in entries]:
+                container.clear()
+                if isinstance(container, dict):
+                    container.update(entries)
+                else:
+                    (container.update if isinstance(container, set) else container.extend)(e for (e,) in entries)
         with torch.no_grad():
             for module, name, buffer, value in self.buffers:
                 module._buffers[name] = buffer
@@ -533,6 +537,11 @@ def _buffers(function: Callable[..., Any]) -> Iterator[tuple[nn.Module, str, Ten
             yield module, name, buffer, None if buffer is None else buffer.detach().clone()
 
 
+def _entries(container: Any) -> list[tuple[Any, ...]]:
+    """What a dict, a list or a set holds: pairs, or single ones."""
+    return list(container.items()) if isinstance(container, dict) else [(entry,) for entry in container]
+
+
 def _containers(value: Any, depth: int = 0) -> Iterator[Any]:
     """The dicts, lists and sets that an object holds, its attributes among them; not those of a module or a type."""
     if isinstance(value, dict | list | set | deque):
@@ -545,7 +554,7 @@ def _containers(value: Any, depth: int = 0) -> Iterator[Any]:
         children = list(attributes.values())
     else:
         return
-    if depth < 3:
+    if depth < 3 and len(children) <= 64:
         for child in children:
             yield from _containers(child, depth + 1)
 

@@ -65,7 +65,8 @@ def subsets(subject: Subject) -> Iterator[Finding]:
     """Whichever inputs require a gradient, those get the same gradients as when all do.
 
     Freezing a layer is the caller's choice: a backward that assumes that every input needs its gradient crashes or
-    gives another number when one does not.
+    gives another number when one does not. Where forward takes any number of tensors, as a solver takes parameters, its
+    caller may leave the frozen ones out.
     """
     leaves = subject.leaves
     if len(leaves) < 2:
@@ -229,6 +230,7 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
 
     A layer is used twice in a network, a loss is evaluated on two batches: forwards of the second come before
     backwards of the first. What is kept on the class, in a global or in a cache is then that of the other call.
+    Backward may also run in another thread than forward: on a GPU it does.
     """
     hidden = [slot.hidden for slot in subject.slots]
 

@@ -22,7 +22,8 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
     """Forward writes to no input, except to one that it marks dirty and returns.
 
     Whoever uses the tensor afterwards, the backward of another function among them, gets other numbers. Writes by way
-    of ``.data``, NumPy or a kernel leave no trace that autograd could notice.
+    of ``.data``, NumPy or a kernel leave no trace that autograd could notice. A list or a dict among the arguments is
+    the caller's, too: a second call with it must come to the same numbers.
     """
     with observing(subject.classes, saved=False) as record:
         values = subject.copies()

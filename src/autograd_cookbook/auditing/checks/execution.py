@@ -182,7 +182,8 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
     """Under no_grad, and with inputs that need no gradient, it returns the same values.
 
     Every evaluation loop runs under ``torch.no_grad()``, and a frozen layer has inputs that require no gradient: the
-    values must not depend on whether somebody wants to differentiate them.
+    values must not depend on whether somebody wants to differentiate them. A module that was evaluated, trained and is
+    evaluated again must compute from the parameters that it has by then.
     """
     expected, _ = subject.expected
     none = [False] * len(subject.slots)

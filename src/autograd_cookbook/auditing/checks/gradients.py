@@ -59,6 +59,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     Exact gradients are compared with differences of the forward in float64, in which a factor of 0.9999 shows; at a
     kink anything between the slopes of its two sides is accepted. A surrogate gradient is compared with the gradient
     of the function that it declares, an approximate one with differences over many seeds; a custom one is not judged.
+    Where the value does not move at all, the gradient looks like a surrogate that you should declare. Where forward
+    iterates, the gradient may differ by a thousandth of its norm, as that of a solver does.
     """
     if subject.gradient == "custom":
         return  # the derivative of nothing
@@ -270,6 +272,7 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
 
     Whatever the function, its vector-Jacobian product is linear: a backward that clips, thresholds or normalizes
     grad_output is right only for the sizes that it was tried with. Zero times anything is zero, NaN it must not be.
+    The gradient for one entry of grad_output and that for the others add up to that for all of them.
     """
     if not subject.derivative:
         return
@@ -312,12 +315,13 @@ def _additive(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Findi
     """Nothing, if a part of grad_output and what is left of it have gradients that add up to that of the whole."""
     if subject.random:
         return
+    largest = max((float(g.abs().max()) for g in base if g is not None and g.numel()), default=0.0)
     for name, part in PARTS.items():
         (_, one), (_, rest) = (subject.vjp(change=change) for change in (part, lambda w, part=part: w - part(w)))
         for slot in subject.leaves:
             ours, others, whole = (zeros_for_none(subject, g, [slot])[0] for g in (one, rest, base))
             rtol = 1e-7 if subject.dtype is torch.float64 else 1e-3
-            if what := difference(ours, whole - others, rtol, float(whole.abs().max()) if whole.numel() else 0.0):
+            if what := difference(ours, whole - others, rtol, largest):
                 yield finding(
                     "error",
                     f"for a grad_output {name}, the gradient of {subject.describe(slot)} is {what}, which is what the "
@@ -388,7 +392,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
 
     A backward that detaches, that leaves torch, or that uses an intermediate which was saved, has a second derivative
     that is silently wrong. ``once_differentiable`` says so to whoever asks, and counts as a capability that is not
-    there.
+    there. Along one direction, the third derivative is looked at, too.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
     slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]

@@ -71,7 +71,8 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
     """Nothing outlives the graph: no reference cycle, no global that keeps growing.
 
     Tensors should be freed when the last reference to the result goes, not whenever the garbage collector comes by:
-    on a GPU that is an out-of-memory error. What is still there after collection is a leak.
+    on a GPU that is an out-of-memory error. What is still there after collection is a leak. An evaluation, which has no
+    backward, must leave nothing behind either.
     """
     for _ in range(2):  # caches and lazily created constants are filled by now
         subject.vjp()

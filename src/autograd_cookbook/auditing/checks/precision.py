@@ -71,8 +71,9 @@ def _dtype(dtype: torch.dtype) -> None:
         yield from _kept(subject, low, dtype, name)
         if subject.random:
             return  # another dtype draws other random numbers
-        yield from _accurate(subject, low, exact, dtype, name)
-        yield from _at_length(subject, dtype, name)
+        yield from (problems := list(_accurate(subject, low, exact, dtype, name)))
+        if not problems:
+            yield from _at_length(subject, dtype, name)
 
     holds.__name__ = name
     holds.__qualname__ = name

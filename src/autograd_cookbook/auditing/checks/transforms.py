@@ -182,7 +182,8 @@ def func_grad(subject: Subject) -> Iterator[Finding]:
 def vmap(subject: Subject) -> Iterator[Finding]:
     """Mapping value and gradient over a new dimension equals a loop over it, whichever inputs have it and where.
 
-    A rule for vmap is a second implementation. It must heed ``in_dims``: which inputs are batched, and along which dim.
+    A rule for vmap is a second implementation. It must heed ``in_dims``: which inputs are batched, and along which dim;
+    and a batch of one is a batch.
     """
     where = _arguments(subject)
     three: tuple[float, ...] = (1.0, 0.9, 1.1)
