@@ -216,7 +216,7 @@ def _evaluated_after_a_step(subject: Subject) -> Iterator[Finding]:
     """Nothing, if a module that was evaluated and then trained on is evaluated as one that is new."""
     module = subject.function
     parameters = [s for s, slot in enumerate(subject.slots) if slot.hidden and slot.leaf]
-    if not isinstance(module, nn.Module) or not parameters or subject.random:
+    if not isinstance(module, nn.Module) or not parameters or subject.random or subject.stateful:
         return
     modes = {each: each.training for each in module.modules()}
     none = [False] * len(subject.slots)
