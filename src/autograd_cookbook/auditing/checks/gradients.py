@@ -493,6 +493,8 @@ def _third_order(subject: Subject) -> Iterator[Finding]:
         return
     if any(subject.base[s].is_complex() for s in subject.leaves) or not any(slot.leaf for slot in plain):
         return
+    if subject.domain or subject.recognized:
+        return  # a straight line leaves it
     generator = torch.Generator().manual_seed(4)
     directions = [
         torch.randn(b.shape, generator=generator, dtype=torch.float64) if s.leaf else None
