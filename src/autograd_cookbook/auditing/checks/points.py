@@ -4,6 +4,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -89,6 +90,10 @@ BUDGET = 0.03  # seconds for the derivatives at one of them
 SECONDS = 2.5  # for all of them
 # How a backward says that it does not go with these arguments.
 DECLINED = (ValueError, TypeError, NotImplementedError)
+OTHERWISE = (
+    "backward does not do for this argument what forward does: another mode, another dim, or a factor that it leaves out.",
+    "Treat each mode in backward as forward does, or refuse those that it has no gradient for.",
+)
 REDUCTIONS = ("none", "mean", "sum")
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
@@ -134,7 +139,9 @@ def special_points(subject: Subject) -> Iterator[Finding]:
         with subject.settings(flat):
             problems = list(_at(subject, subject.copies(), name)) if _moves(subject) else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
-        yield from problems
+        for found in problems:
+            miss = found.cause.startswith("The formula misses a case")
+            yield replace(found, cause=OTHERWISE[0], fix=OTHERWISE[1]) if miss else found
         if problems:
             return
 
