@@ -91,7 +91,7 @@ SECONDS = 2.5  # for all of them
 # How a backward says that it does not go with these arguments.
 DECLINED = (ValueError, TypeError, NotImplementedError)
 OTHERWISE = (
-    "backward does not do for this argument what forward does: another mode, another dim, or a factor that it leaves out.",
+    "backward does not do for this argument what forward does: it misses another mode, another dim, or a factor.",
     "Treat each mode in backward as forward does, or refuse those that it has no gradient for.",
 )
 REDUCTIONS = ("none", "mean", "sum")
