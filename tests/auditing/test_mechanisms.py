@@ -164,3 +164,25 @@ def test_an_object_among_the_arguments_is_as_it_was_in_each_call():
     assert not [f for f in report.findings if f.check != "checkpoint"], str(report)
     assert any("each call goes on from" in note for note in report.notes)
     assert box.entries == [2.0]
+
+
+def test_autocast_is_not_blamed_for_float32_at_the_border_of_a_domain():
+    def inside(x):
+        norm = x.norm(dim=-1, keepdim=True)
+        return (x * (norm.clamp(max=0.4) / norm),)
+
+    (sample,) = inside(3 * leaf(8, 3).detach())  # on the border, where rounding decides what the domain lets through
+    report = audit(lambda x: Cube.apply(x), (sample.requires_grad_(),), domain=inside, only=["autocast"])
+    assert report.ok, str(report)
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * grad_output

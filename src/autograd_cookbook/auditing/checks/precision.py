@@ -410,6 +410,8 @@ def autocast(subject: Subject) -> Iterator[Finding]:
     exact = subject.vjp(_converted(subject, subject.copies(), subject.dtype))
     try:
         with _in(subject, torch.float32):
+            without = subject.vjp(_converted(subject, subject.copies(), torch.float32))
+            plain = {name: t.detach().clone() for name, t in _named(subject, without).items()}
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 run = subject.run(_converted(subject, subject.copies(), torch.float32))
             low = run.outputs, run.gradients()
@@ -421,6 +423,8 @@ def autocast(subject: Subject) -> Iterator[Finding]:
     unseen, wanted = _unseen(subject, subject.base, exact, torch.bfloat16), _named(subject, exact)
     for label in [name for name in found if name in wanted]:
         a, e = found[label], wanted[label]
+        if label in plain and not difference(a.to(e.dtype), plain[label].to(e.dtype), 1e-3):
+            continue  # it is float32 that makes the difference, as at the border of a domain
         if what := difference(a.to(e.dtype), e, 0.15, unseen.get(label, 0.0) / 0.15):
             yield finding(
                 "error" if subject.custom else "info",
