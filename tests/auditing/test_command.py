@@ -242,7 +242,10 @@ def test_reference(audit: Audit) -> None:
 
 
 def test_surrogate(audit: Audit) -> None:
-    assert audit("Round", "X", *FIRST).status == 1
+    undeclared = audit("Round", "X", *FIRST)
+    assert undeclared.status == 0
+    assert "looks like a surrogate: declare it" in undeclared.out
+    assert audit("Round", "X", "--gradient", "surrogate", "--surrogate", "cube", *FIRST).status == 1
     assert audit("Round", "X", "--gradient", "surrogate", "--surrogate", "identity", *FIRST).status == 0
 
 

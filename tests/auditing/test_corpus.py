@@ -148,7 +148,11 @@ def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 # An info is no verdict on a function: the right functions that show some, with the check.
-QUIET = {"isru_without_forward_mode": "forward_mode", "snake_checkpointed_by_reentry": "grad_attribute"}
+QUIET = {
+    "isru_without_forward_mode": "forward_mode",
+    "FlowByTheAdjointEquation": "first_order",
+    "snake_checkpointed_by_reentry": "grad_attribute",
+}
 
 
 def specimens_for(family: str) -> Iterator[tuple[Specimen, list[str]]]:

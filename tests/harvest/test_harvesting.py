@@ -10,7 +10,7 @@ from torch import nn
 
 from autograd_cookbook.harvest import harvesting, judging, parallel
 from autograd_cookbook.harvest.harvesting import add_unreached, audited
-from autograd_cookbook.harvest.judging import Task, cut_down, judge, looks_like_surrogate
+from autograd_cookbook.harvest.judging import Task, cut_down, judge
 from autograd_cookbook.harvest.options import FunctionOptions, Options
 from autograd_cookbook.harvest.parallel import judged
 from autograd_cookbook.harvest.programs import program_for
@@ -99,12 +99,6 @@ def test_a_surrogate_is_to_be_declared_and_then_is_right():
     said = FunctionOptions(QUICK | {"surrogate": "tests.harvest.functions:identity"})
     (function,) = harvested(Round, said={name: said}).functions
     assert function.findings == []
-
-
-def test_what_is_wrong_does_not_look_like_a_surrogate():
-    assert looks_like_surrogate(Round.apply, (leaf(3),))
-    assert not looks_like_surrogate(Wrong.apply, (leaf(3),))
-    assert looks_like_surrogate(Round.apply, (torch.tensor([0.5, 1.5], requires_grad=True),))
 
 
 def test_what_is_not_deterministic_is_not_audited():

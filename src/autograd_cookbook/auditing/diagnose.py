@@ -4,6 +4,7 @@ import math
 import re
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -62,6 +63,15 @@ def raised_by_audit(error: BaseException) -> bool:
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     package = __name__.rpartition(".")[0]
     return frames[-1].f_globals.get("__name__", "").startswith(package) and frames[-1].f_code.co_name not in CALLS
+
+
+def refused_on_purpose(error: BaseException | None) -> bool:
+    """Whether the code itself raises it, by a ``raise`` with a message, and not an operation that it calls."""
+    if error is None or not str(error).strip():
+        return False
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    others = str(Path(torch.__file__).parent), str(Path(__file__).parent)
+    return any((f.line or "").startswith("raise ") and not f.filename.startswith(others) for f in last)
 
 
 def refuses_hooks(text: str) -> bool:

@@ -11,6 +11,8 @@ UNWATCHED = {
     "in_place_consumer": ("tensors_on_ctx",),
     "freed_at_once": ("tensors_on_ctx",),
 }
+# A dtype that is fixed inside shows in every other one, and in what backward returns.
+DTYPE = ("output_dtype", "digits", "returned", "float32", "float16", "bfloat16")
 NARROW = ("float32", "float16", "bfloat16")  # where the cause is the same in two of them, it is one
 
 
@@ -19,6 +21,8 @@ def _follows(finding: Finding, lead: Finding) -> bool:
         same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
         refused = lead.summary.startswith(f"no {lead.check}: ")  # which is said of each
         return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
+    if lead.check == DTYPE[0] and lead.severity == "error" and finding.check in DTYPE[1:]:
+        return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
     unwatched = finding.check in UNWATCHED.get(lead.check, ())
     return unwatched and lead.severity != "info" and (finding.check == "tensors_on_ctx" or finding.severity == "error")
 
@@ -29,7 +33,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     result = []
     for lead in leads:
         others = [f for f in findings if _follows(f, lead)]
-        seen = [f.summary for f in others if f.check not in NARROW]
+        seen = [f.summary for f in others if f.check not in (*NARROW, *DTYPE)]
         cause = f"{lead.cause} Seen, too: {'; '.join(seen)}." if seen else lead.cause
         result.append(replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others))))
     return result

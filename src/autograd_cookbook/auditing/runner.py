@@ -192,14 +192,15 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
         if subject.gradient == "exact":
             # Where digits are lost on the way, differences in float64 see nothing but that.
             for check in (c for c in task.checks if c.name in ("output_dtype", "digits") and c.name in names):
-                if not (check.needs in early and early[check.needs][0]):
+                if not (check.needs in early and _alarms(early[check.needs][0])):
                     with preserved():
                         subject.along_domain = True
                         early[check.name] = _checked(check, subject)
             if early.get("digits", ([], None))[0]:
                 subject = _in_single(task, subject)
+                given = subject if subject.carried else given  # which share parameters, of one dtype at a time
         for check in task.checks:
-            if check.name not in names or (check.needs and found.get(check.needs)):
+            if check.name not in names or (check.needs and _alarms(found.get(check.needs, []))):
                 continue
             if not task.clock.allows(check.name):
                 yield ("late", check.name)
@@ -222,6 +223,10 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
                 return
         notes = [*subject.notes, *([subject.measured] if subject.measured else [])]
         yield ("facts", notes, None, subject.custom)
+
+
+def _alarms(findings: Sequence[Finding]) -> bool:
+    return any(f.severity != "info" for f in findings)
 
 
 def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
@@ -247,10 +252,12 @@ def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
 
 def _in_single(task: _Task, subject: Subject) -> Subject:
     """The subject in float32, if it runs there; as it is otherwise."""
-    if subject.carried:
-        return subject
+    subject.cast_carried(subject.dtype, torch.float32)
     single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
-    return subject if prepare(single) is not None else single
+    if prepare(single) is None:
+        return single
+    subject.cast_carried(torch.float32, subject.dtype)
+    return subject
 
 
 def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]:

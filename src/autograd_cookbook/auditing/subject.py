@@ -6,6 +6,7 @@ import inspect
 import math
 import time
 import types
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeGuard
@@ -178,9 +179,11 @@ class Subject:
         self.given = {slot.tensor.dtype.to_real() for slot in self.slots if slot.leaf}
         for given in self.given - {dtype}:
             self.cast_carried(given, dtype)
+            self.flat = self.in_other_dtype(given, dtype)
         generators = {id(g): g for g in (*self.flat, *(v for _, v in carried)) if isinstance(g, Generator)}
         self.generators = [(g, g.get_state()) for g in generators.values()]
         self.buffers = list(_buffers(self.function))
+        self.contents = [(c, _entries(c)) for a in self.flat for c in _containers(a)]  # of objects among the arguments
         self.stateful = False  # whether each call goes on from the buffers that the call before left
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
         self.in_place = False  # whether it writes to an argument
@@ -190,12 +193,13 @@ class Subject:
         self.along_domain = False  # whether what is made from the arguments goes through the domain, with its gradient
         with torch.no_grad():
             self.base = self.valid(self.base)
-        self._expected: dict[bool, tuple[list[Tensor], list[Tensor | None]]] = {}
+        self._expected: dict[tuple[bool, bool], tuple[list[Tensor], list[Tensor | None]]] = {}
         self.classes: list[type[Function]] = []
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
         self.random = False
         self.right = True  # until the first derivative turns out to be wrong
+        self.accuracy: float | None = None  # of derivatives, where it is that of a solver
         self.notes: list[str] = []  # what could not be measured
         self.measured = ""  # what an approximate gradient is like
 
@@ -212,6 +216,10 @@ class Subject:
             if tensor.dtype.to_real() is given:
                 tensor.data = tensor.data.to(wanted.to_complex() if tensor.is_complex() else wanted)
                 tensor.grad = None
+
+    def in_other_dtype(self, given: torch.dtype, wanted: torch.dtype) -> list[Any]:
+        """The arguments, of which a dtype that is that of the tensors becomes another one with them."""
+        return [wanted if value is given else value for value in self.flat]
 
     # --- what it depends on ---
 
@@ -285,7 +293,14 @@ class Subject:
             self.reset_buffers()
 
     def reset_buffers(self) -> None:
-        """Give the buffers of modules their first values, in the dtype that they have now."""
+        """Give buffers of modules their first values, in the dtype that they have now, and objects what they held."""
+        for container, entries in self.contents:
+            if [[*map(id, e)] for e in _entries(container)] != [[*map(id, e)] for e in entries]:
+                container.clear()
+                if isinstance(container, dict):
+                    container.update(entries)
+                else:
+                    (container.update if isinstance(container, set) else container.extend)(e for (e,) in entries)
         with torch.no_grad():
             for module, name, buffer, value in self.buffers:
                 module._buffers[name] = buffer
@@ -404,11 +419,22 @@ class Subject:
     @property
     def expected(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Outputs and gradients on the sample, with everything contiguous: the measure for all variations."""
-        if self.along_domain not in self._expected:
-            outputs, grads = self.vjp()
-            copies = [o.clone() for o in outputs], [None if g is None else g.clone() for g in grads]
-            self._expected[self.along_domain] = copies
-        return self._expected[self.along_domain]
+        return self._measure(through=None)
+
+    @property
+    def expected_inside(self) -> tuple[list[Tensor], list[Tensor | None]]:
+        """The same where the inputs are no leaves, as within a model: the measure for what makes other tensors of them.
+
+        A backward that writes to ``.grad`` of a leaf does something else there.
+        """
+        return self._measure(through=torch.clone)
+
+    def _measure(self, through: Callable[[Tensor], Tensor] | None) -> tuple[list[Tensor], list[Tensor | None]]:
+        key = self.along_domain, through is not None
+        if key not in self._expected:
+            outputs, grads = self.vjp(through=through)
+            self._expected[key] = [o.clone() for o in outputs], [None if g is None else g.clone() for g in grads]
+        return self._expected[key]
 
     def describe(self, slot: int, index: int | None = None) -> str:
         """Name of a slot, with the place of an entry: "input 1 at [2, 0]"."""
@@ -509,6 +535,28 @@ def _buffers(function: Callable[..., Any]) -> Iterator[tuple[nn.Module, str, Ten
     for module in owner.modules() if isinstance(owner, nn.Module) else ():
         for name, buffer in module._buffers.items():
             yield module, name, buffer, None if buffer is None else buffer.detach().clone()
+
+
+def _entries(container: Any) -> list[tuple[Any, ...]]:
+    """What a dict, a list or a set holds: pairs, or single ones."""
+    return list(container.items()) if isinstance(container, dict) else [(entry,) for entry in container]
+
+
+def _containers(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The dicts, lists and sets that an object holds, its attributes among them; not those of a module or a type."""
+    if isinstance(value, dict | list | set | deque):
+        yield value
+        children = list(value.values()) if isinstance(value, dict) else list(value)
+    elif isinstance(value, Tensor | nn.Module | types.ModuleType | type) or callable(value):
+        return
+    elif isinstance(attributes := getattr(value, "__dict__", None), dict):
+        yield attributes
+        children = list(attributes.values())
+    else:
+        return
+    if depth < 3 and len(children) <= 64:
+        for child in children:
+            yield from _containers(child, depth + 1)
 
 
 def tensors_of(function: Callable[..., Any], args: tuple[Any, ...]) -> list[Tensor]:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from autograd_cookbook.auditing import Report, audit
-from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.auditing.checks.execution import prepare
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Subject, is_differentiable
@@ -20,7 +19,6 @@ TIMEOUT = 20.0  # seconds for one check
 LARGE = 256  # elements of all tensors that require grad, from which on a smaller call is tried
 SMALL = 5  # what a dim is cut down to
 CUT_OFF = "it does not come back: cut off after"  # as the audit says it
-PROBES = 1e-6, -1e-6
 
 
 @dataclass(frozen=True)
@@ -88,9 +86,7 @@ def judge(task: Task) -> Verdict:
         return Verdict(reason=reason)
     plain = report.to_dict()
     _forgive_slowness(plain)
-    declared = {"gradient", "surrogate"} & task.options.keys()
-    if not declared and _wrong(report) and looks_like_surrogate(target, args):
-        _excuse(plain, report)
+    _forgive_containers(plain)
     said = {key: value for key, value in task.options.items() if isinstance(value, str | float)}
     programs = {f["check"]: program_for(task.name, args, f["check"], said) for f in plain["findings"]}
     if args is not recorded:
@@ -105,37 +101,13 @@ def _not_audited(report: Report) -> str:
             return f"called again with copies of its arguments, {each.summary}"
         if each.check == "runs" and ("NotImplementedError" in each.summary or "no output requires" in each.summary):
             return each.summary
+        if each.check == "runs" and "backward raises on the given sample: AssertionError" in each.summary:
+            return "in the program its backward runs, and alone it asserts what other functions have done before"
         if each.check == "runs" and CUT_OFF in each.summary:
             return f"called again, it was not done after {TIMEOUT:g} s"
         if each.check == "repeatable" and "second, identical call" in each.summary:
             return f"it is not deterministic: {each.summary}"
     return ""
-
-
-def _wrong(report: Report) -> bool:
-    return any(f.check == "first_order" and f.severity == "error" for f in report.findings)
-
-
-def looks_like_surrogate(target: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Whether for some input the value does not move, to neither side, while there is a gradient."""
-    with preserved(), contextlib.suppress(Exception):
-        subject = Subject(target, args)
-        if prepare(subject) is not None:
-            return False
-        here = subject.value(subject.copies())
-        _, grads = subject.expected
-        for slot in subject.leaves:
-            grad = grads[slot]
-            if grad is None or not bool((grad != 0).any()):
-                continue
-            moved = []
-            for step in PROBES:
-                values = subject.copies()
-                values[slot] = values[slot] + step * (1 + values[slot].abs())
-                moved.append(subject.value(values) != here)
-            if not bool((moved[0] & moved[1]).any()):  # at a step, the value moves to one side
-                return True
-    return False
 
 
 def _forgive_slowness(plain: dict[str, Any]) -> None:
@@ -147,29 +119,12 @@ def _forgive_slowness(plain: dict[str, Any]) -> None:
         plain["ok"] = not any(f["severity"] != "info" for f in plain["findings"])
 
 
-def _excuse(plain: dict[str, Any], report: Report) -> None:
-    """Say that it looks like a surrogate instead of what follows from that."""
-    family = {name for name, check in all_checks().items() if check.family == "gradients"}
-    first = next(f for f in report.findings if f.check == "first_order")
-    plain["findings"] = [f for f in plain["findings"] if f["check"] not in family]
-    plain["findings"].append(
-        {
-            "check": "first_order",
-            "severity": "info",
-            "summary": "looks like a surrogate: declare it. The value does not move when the input does, but backward "
-            "returns a gradient",
-            "cause": "The backward is the gradient of another function on purpose, as that of a straight-through "
-            "estimator is. Until you declare which, the audit cannot judge the numbers.",
-            "fix": 'Set surrogate = "package.module:function" in pyproject.toml, the function whose gradient it is.',
-            "url": first.url,
-        }
-    )
-    plain["capabilities"] = {k: v for k, v in plain["capabilities"].items() if v != "wrong" or k not in _names(family)}
+def _forgive_containers(plain: dict[str, Any]) -> None:
+    """What a function does to a dict is between it and the wrapper that makes the dict: the program has called both."""
+    for found in plain["findings"]:
+        if found["check"] == "inputs_unchanged" and " of the caller: a second call" in found["summary"]:
+            found["severity"] = "info"
     plain["ok"] = not any(f["severity"] != "info" for f in plain["findings"])
-
-
-def _names(family: set[str]) -> set[str | None]:
-    return {all_checks()[name].capability for name in family}
 
 
 def cut_down(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import inspect
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.diagnose import refused_on_purpose
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, tensors_in, weights_of
@@ -62,7 +65,8 @@ def subsets(subject: Subject) -> Iterator[Finding]:
     """Whichever inputs require a gradient, those get the same gradients as when all do.
 
     Freezing a layer is the caller's choice: a backward that assumes that every input needs its gradient crashes or
-    gives another number when one does not.
+    gives another number when one does not. Where forward takes any number of tensors, as a solver takes parameters, its
+    caller may leave the frozen ones out.
     """
     leaves = subject.leaves
     if len(leaves) < 2:
@@ -76,23 +80,39 @@ def subsets(subject: Subject) -> Iterator[Finding]:
             run = lambda requires=requires: subject.vjp(requires=requires)  # noqa: E731
             if found := _without_error(subject, chosen, deviation(subject, run, (expected[0], only))):
                 names = ", ".join(subject.slots[s].name for s in chosen)
+                listed = _differentiates_what_it_is_passed(subject, found)
                 yield finding(
-                    "error",
+                    "info" if listed else "error",
                     f"if only {names} requires grad, {found.text}",
-                    *found.advice(
-                        "What is computed or saved depends on which inputs need gradients, in the wrong way.",
-                        "Ask ctx.needs_input_grad for each gradient apart, and save what each one needs.",
+                    *(
+                        (
+                            "backward differentiates with respect to all tensors at the end of the arguments, of which "
+                            "a caller passes those that require grad.",
+                            "Nothing, if every caller leaves frozen tensors out; otherwise ask ctx.needs_input_grad.",
+                        )
+                        if listed
+                        else found.advice(
+                            "What is computed or saved depends on which inputs need gradients, in the wrong way.",
+                            "Ask ctx.needs_input_grad for each gradient apart, and save what each one needs.",
+                        )
                     ),
                 )
                 return
 
 
+def _differentiates_what_it_is_passed(subject: Subject, found: Deviation) -> bool:
+    """Whether forward takes any number of tensors, as a solver takes parameters, and backward asks for all of them."""
+    parameters = [
+        parameter for cls in subject.classes for parameter in inspect.signature(cls.forward).parameters.values()
+    ]
+    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    return variadic and found.error is not None and "Tensors does not require grad" in str(found.error)
+
+
 def _without_error(subject: Subject, chosen: tuple[int, ...], found: Deviation | None) -> Deviation | None:
-    """Nothing, where the output rightly has no graph because it does not depend on the chosen inputs."""
-    if found and "no output requires grad" in found.text:
-        missing = all((g := subject.expected[1][s]) is None or not bool(torch.count_nonzero(g)) for s in chosen)
-        return None if missing else found
-    return found
+    """Nothing, where the function need not run because no gradient goes to the chosen inputs anyway."""
+    missing = all((g := subject.expected[1][s]) is None or not bool(torch.count_nonzero(g)) for s in chosen)
+    return None if found and found.error is not None and missing else found
 
 
 @check()
@@ -181,16 +201,20 @@ def backward_twice(subject: Subject) -> Iterator[Finding]:
     if subject.random and subject.gradient == "approximate":
         return
     run = subject.run()
+    subject.rewind()  # what backward draws, too, is to be the same each time
     first = [None if g is None else g.clone() for g in run.gradients(retain_graph=True)]
 
     def again() -> tuple[list[Tensor], list[Tensor | None]]:
         subject.rewind()
         run.gradients(retain_graph=True)
+        subject.rewind()
         return [], run.gradients()
 
     if found := deviation(subject, again, ([], first)):
+        # A function may free what it kept, as torch does without retain_graph, if it says so or cannot go on.
+        freed = isinstance(found.error, AttributeError) and "Backward' object has no attribute" in str(found.error)
         yield finding(
-            "error",
+            "info" if freed or refused_on_purpose(found.error) else "error",
             f"in a second backward through the same graph, {found.text}",
             *found.advice(
                 "The first backward changed something that the second reads: a saved tensor, an attribute of ctx or of "
@@ -206,6 +230,7 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
 
     A layer is used twice in a network, a loss is evaluated on two batches: forwards of the second come before
     backwards of the first. What is kept on the class, in a global or in a cache is then that of the other call.
+    Backward may also run in another thread than forward: on a GPU it does.
     """
     hidden = [slot.hidden for slot in subject.slots]
 
@@ -242,6 +267,17 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 ),
             )
             return
+    if found := deviation(subject, functools.partial(_in_a_thread, subject), subject.expected):
+        yield finding(
+            "error",
+            f"with backward in another thread than forward, {found.text}",
+            *found.advice(
+                "Something is kept in a threading.local or under the name of the thread: the engine runs backward in "
+                "threads of its own, one for each device.",
+                "Keep everything that belongs to a call on its ctx.",
+            ),
+        )
+        return
     plain = [s for s in subject.leaves if not hidden[s]]
     run = subject.run()
     active = [o for o in run.outputs if o.requires_grad]
@@ -265,6 +301,26 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 "Return a tensor that belongs to the caller: allocate it in each call, or clone it.",
             )
             return
+
+
+def _in_a_thread(subject: Subject) -> Outcome:
+    """Forward here, backward in a thread of its own."""
+    run = subject.run()
+    done: list[list[Tensor | None]] = []
+    failed: list[BaseException] = []
+
+    def backward() -> None:
+        try:
+            done.append(run.gradients())
+        except (Exception, SystemExit) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=backward)
+    thread.start()
+    thread.join()
+    for error in failed:
+        raise error
+    return run.outputs, done[0]
 
 
 @check()

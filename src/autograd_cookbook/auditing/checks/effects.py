@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_structure
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, first_line
 from autograd_cookbook.auditing.observe import Record, observing, same
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import preserved, random_states, restore, seed_everything, settings
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, weights_of
+from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, tensors_in, weights_of
 
 
 @check()
@@ -21,7 +22,8 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
     """Forward writes to no input, except to one that it marks dirty and returns.
 
     Whoever uses the tensor afterwards, the backward of another function among them, gets other numbers. Writes by way
-    of ``.data``, NumPy or a kernel leave no trace that autograd could notice.
+    of ``.data``, NumPy or a kernel leave no trace that autograd could notice. A list or a dict among the arguments is
+    the caller's, too: a second call with it must come to the same numbers.
     """
     with observing(subject.classes, saved=False) as record:
         values = subject.copies()
@@ -50,6 +52,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
                 "Work on a copy.",
             )
             return
+    yield from _containers_unchanged(subject)
     for s, tensor in enumerate(run.passed):
         if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
             yield finding(
@@ -80,6 +83,38 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
                 "Compute out of place.",
             )
             return
+
+
+def _containers_unchanged(subject: Subject) -> Iterator[Finding]:
+    """Nothing, if a second call with the very lists and dicts that the first one got comes to the same numbers."""
+    if subject.in_place or subject.random or not any(isinstance(a, list | dict) for a in subject.packed(subject.base)):
+        return
+    seen: list[tuple[Any, ...]] = []
+
+    def kept(*args: Any) -> Any:
+        seen.append(args)
+        return subject.function(*args)
+
+    outputs = subject.run(function=kept).outputs
+    (args,) = seen
+    fresh = subject.packed(subject.base)
+    changed = [i for i, (a, b) in enumerate(zip(args, fresh, strict=True)) if tree_structure(a) != tree_structure(b)]
+    if not changed:
+        return
+    try:
+        subject.rewind()
+        again = tensors_in(subject.function(*args))
+        what = "" if len(again) == len(outputs) and all(map(same, again, outputs)) else "gives other numbers"
+    except (Exception, SystemExit) as error:
+        what = f"raises {first_line(error)}"
+    if what:
+        kind = type(args[changed[0]]).__name__
+        yield finding(
+            "warning",
+            f"forward changes input {changed[0]}, a {kind} of the caller: a second call with it {what}",
+            "Entries are taken out of it, put into it or replaced, as by pop, append or update.",
+            f"Work on a copy: options = {kind}(options).",
+        )
 
 
 @check()
@@ -215,7 +250,7 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate":
         return
-    expected = subject.expected[1]
+    expected = subject.expected_inside[1]
 
     def gradients_after(written: int | None) -> list[Tensor | None] | None:
         """The gradients, if one input, or else all outputs, are written to before the backward."""
@@ -229,7 +264,12 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
         except (Exception, SystemExit):
             return None  # refused, as it should be
 
-    tensors = [s for s, slot in enumerate(subject.slots) if not slot.hidden and is_differentiable(slot.tensor)]
+    # Who writes to a constant that is handed down in a dict of options?
+    tensors = [
+        s
+        for s, slot in enumerate(subject.slots)
+        if not slot.hidden and is_differentiable(slot.tensor) and (slot.leaf or "[" not in slot.name)
+    ]
     for written in (*tensors, None):
         grads = gradients_after(written)
         if grads is None:
@@ -269,13 +309,13 @@ def in_place_consumer(subject: Subject) -> Iterator[Finding]:
             grads = run.gradients()
         except (Exception, SystemExit) as error:
             if "is a view and is being modified inplace" in str(error) and subject.custom:
-                yield _refused_in_place(i, output, run.passed, record, error)
+                yield _refused_in_place(subject, i, run, record, error)
             continue  # refused because the output was saved: as for torch's own sigmoid
         if len(subject.active) > 1 or subject.gradient == "custom":
             continue  # what another grad_output gives cannot be told
         for s in subject.leaves:
             zero = torch.zeros_like(subject.base[s])
-            ours, theirs = (zero if g is None else g for g in (grads[s], subject.expected[1][s]))
+            ours, theirs = (zero if g is None else g for g in (grads[s], subject.expected_inside[1][s]))
             if problem := difference(ours, theirs * 2, 1e-8):
                 yield finding(
                     "error",
@@ -286,16 +326,20 @@ def in_place_consumer(subject: Subject) -> Iterator[Finding]:
                 return
 
 
-def _refused_in_place(i: int, output: Tensor, passed: list[Tensor], record: Record, error: BaseException) -> Finding:
-    """What an output is a view of, and whether that may be on purpose."""
+def _refused_in_place(subject: Subject, i: int, run: Run, record: Record, error: BaseException) -> Finding:
+    """What an output is a view of, and whether the next layer of a model is likely to write to it."""
+    output, passed = run.outputs[i], run.passed
     itself = any(
         r is a for call in record.forwards for r in call.returned for a in call.inputs if isinstance(a, Tensor)
     )
     storage = output.untyped_storage().data_ptr()
     of_input = any(p.numel() and p.untyped_storage().data_ptr() == storage for p in passed)
     what = "the input itself" if itself else f"a view of {'the input' if of_input else 'a tensor made inside of it'}"
+    # What ties several tensors together stands between other code of its author, and not between layers.
+    plain = [s for s, slot in enumerate(subject.slots) if not slot.hidden]
+    layer = len([s for s in plain if subject.slots[s].leaf or subject.base[s].shape == output.shape]) == 1
     return finding(
-        "warning" if itself else "info",
+        "warning" if itself and layer else "info",
         f"output {i} cannot be written to in place: {first_line(error, 120)}",
         f"forward returns {what}, and torch refuses in-place operations on views that come out of a custom function.",
         "Return a tensor of its own: clone it, or give a buffer its final shape from the beginning. To share the "

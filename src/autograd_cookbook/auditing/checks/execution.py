@@ -1,10 +1,11 @@
 """It runs on the given sample, in the same way every time, with a graph or without."""
 
+import copy
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
@@ -55,7 +56,12 @@ def prepare(subject: Subject) -> Finding | None:
             "Call the class by its apply method, and keep what is to be differentiated attached.",
         )
     with _Operators() as operators:
-        subject.run()
+        try:
+            subject.run()
+        except (Exception, SystemExit):
+            subject.stateful = True  # it takes something out of what it is given, which each call gets back
+            subject.reset_buffers()
+            subject.run()
     subject.operators = list(operators.found)
     try:
         run.gradients()
@@ -70,13 +76,14 @@ def prepare(subject: Subject) -> Finding | None:
 def _find_state(subject: Subject) -> None:
     """Whether calls differ because buffers move on, as those of a power iteration do, and not if they stay."""
     subject.reset_buffers()
-    first, second = (_results(subject, 0) for _ in range(2))
-    if torch.equal(first, second):
+    if not subject.stateful and torch.equal(*(_results(subject, 0) for _ in range(2))):
         return
     subject.stateful = True
     subject.stateful = torch.equal(*(_results(subject, 0) for _ in range(2)))
     if subject.stateful:
-        subject.notes.append("each call goes on from buffers that the call before has updated: the audit resets them")
+        subject.notes.append(
+            "each call goes on from what the call before has left in buffers or arguments: the audit resets them"
+        )
 
 
 def _results(subject: Subject, offset: int) -> Tensor:
@@ -175,7 +182,8 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
     """Under no_grad, and with inputs that need no gradient, it returns the same values.
 
     Every evaluation loop runs under ``torch.no_grad()``, and a frozen layer has inputs that require no gradient: the
-    values must not depend on whether somebody wants to differentiate them.
+    values must not depend on whether somebody wants to differentiate them. A module that was evaluated, trained and is
+    evaluated again must compute from the parameters that it has by then.
     """
     expected, _ = subject.expected
     none = [False] * len(subject.slots)
@@ -201,3 +209,43 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
                     "Let forward compute the same values in every mode.",
                 )
                 break
+    yield from _evaluated_after_a_step(subject)
+
+
+def _evaluated_after_a_step(subject: Subject) -> Iterator[Finding]:
+    """Nothing, if a module that was evaluated and then trained on is evaluated as one that is new."""
+    module = subject.function
+    parameters = [s for s, slot in enumerate(subject.slots) if slot.hidden and slot.leaf]
+    if not isinstance(module, nn.Module) or not parameters or subject.random or subject.stateful:
+        return
+    modes = {each: each.training for each in module.modules()}
+    none = [False] * len(subject.slots)
+    try:
+        with torch.no_grad():
+            subject.run(requires=none)  # with the parameters of the sample
+            fresh = copy.deepcopy(module)
+            subject.run(requires=none, function=module.eval())
+            module.train()
+            values = subject.copies()
+            for s in parameters:
+                values[s] = 1.25 * values[s]
+                subject.slots[s].tensor.copy_(values[s])
+            for ours, theirs in zip(module.parameters(), fresh.parameters(), strict=True):
+                theirs.copy_(ours)
+            again = subject.run(values, none, function=module.eval()).outputs
+            expected = subject.run(values, none, function=fresh.eval()).outputs
+    except (Exception, SystemExit):
+        return  # it cannot be copied, which is another check's, or has no such mode
+    finally:
+        for each, training in modes.items():
+            each.training = training
+    for i, (a, e) in enumerate(zip(again, expected, strict=True)):
+        if what := difference(a, e, 1e-9):
+            yield finding(
+                "error",
+                f"evaluated, trained for a step and evaluated again, output {i} of the module is {what}",
+                "The module keeps in eval mode what it computed from its parameters, and goes on with that when they "
+                "have changed.",
+                "Compute it anew in each call, or drop it in train().",
+            )
+            return

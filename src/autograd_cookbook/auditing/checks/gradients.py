@@ -1,13 +1,16 @@
 """The numbers: first and second derivatives, in both modes, against differences of the values."""
 
 import functools
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
@@ -27,6 +30,7 @@ from autograd_cookbook.auditing.subject import (
     tensors_in,
     weights_of,
 )
+from autograd_cookbook.auditing.surrogates import looks_like_surrogate, take_as_custom
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -55,6 +59,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     Exact gradients are compared with differences of the forward in float64, in which a factor of 0.9999 shows; at a
     kink anything between the slopes of its two sides is accepted. A surrogate gradient is compared with the gradient
     of the function that it declares, an approximate one with differences over many seeds; a custom one is not judged.
+    Where the value does not move at all, the gradient looks like a surrogate that you should declare. Where forward
+    iterates, the gradient may differ by a thousandth of its norm, as that of a solver does.
     """
     if subject.gradient == "custom":
         return  # the derivative of nothing
@@ -70,12 +76,25 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     weights = output_weights(outputs, subject.active)
     if not numeric.center.isfinite().all():
         return  # the check of the values has said so
-    wrong = [s for s in slots if subject.custom or not subject.slots[s].hidden]
-    for slot in wrong:
-        single = Derivative(subject.value, subject.base, [slot], subject.dtype)
-        mismatch = single.compare(real(zeros_for_none(subject, grads, [slot])), weights)
-        if mismatch is None:
-            continue
+    judged = [s for s in slots if subject.custom or not subject.slots[s].hidden]
+    singles = {s: Derivative(subject.value, subject.base, [s], subject.dtype) for s in judged}
+    compared = {s: single.compare(real(zeros_for_none(subject, grads, [s])), weights) for s, single in singles.items()}
+    wrong = {s: (mismatch, singles[s]) for s, mismatch in compared.items() if mismatch is not None}
+    if wrong and looks_like_surrogate(subject):
+        yield take_as_custom(subject)
+        return
+    if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
+        subject.accuracy = max(1e-3, 10 * accuracy)
+        yield finding(
+            "info",
+            f"the gradient differs by {accuracy:.1g} of its norm from what the values say, as that of an iterative "
+            "solver does",
+            f"Forward repeats the same operation {_repetitions(subject)} times. A gradient that solves another "
+            "equation has the accuracy of that solver, and not that of float64.",
+            "Nothing, if the accuracy suffices; otherwise tighten the tolerance or the step of the solver in backward.",
+        )
+        return
+    for slot, (mismatch, single) in wrong.items():
         subject.right = False
         given = grads[slot]
         missing = given is None
@@ -90,6 +109,52 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+ITERATIONS = 20  # so many times does a solver do the same, at least
+ACCURATE = 1e-3  # of a solver, relative to the norm of the gradient
+
+
+class _Repetitions(TorchDispatchMode):
+    """How often each operation runs on tensors of the same shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[tuple[Any, ...]] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.counts[func, *(tuple(a.shape) for a in args if isinstance(a, Tensor))] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _repetitions(subject: Subject) -> int:
+    with torch.no_grad(), _Repetitions() as seen:
+        subject.run(requires=[False] * len(subject.slots))
+    return max(seen.counts.values(), default=0)
+
+
+def _accuracy_of_a_solver(
+    subject: Subject, grads: Sequence[Tensor | None], singles: dict[int, Derivative], weights: Tensor
+) -> float:
+    """How far off the whole gradient of an iteration is, relative to its norm; 0 if it is wrong in another way.
+
+    A factor that is off everywhere is a mistake in the formula, however near to one it is.
+    """
+    if not all(d.complete for d in singles.values()) or any(grads[s] is None for s in singles):
+        return 0.0
+    actual = real(zeros_for_none(subject, grads, list(singles)))
+    expected = torch.cat([d.gradient(weights) for d in singles.values()])
+    norm = float(expected.norm())
+    off = float((actual - expected).norm())
+    sizes = [d.n for d in singles.values()]
+    each = zip((actual - expected).split(sizes), expected.split(sizes), strict=True)
+    if not off or any(float(o.norm()) > ACCURATE * max(float(e.norm()), 1e-2 * norm) for o, e in each):
+        return 0.0
+    if _repetitions(subject) < ITERATIONS:
+        return 0.0
+    factor = float(actual @ expected) / norm**2
+    rest = float((actual - factor * expected).norm())
+    return off / norm if rest > 0.1 * off else 0.0
 
 
 def _cause_of_wrong_gradient(
@@ -207,6 +272,7 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
 
     Whatever the function, its vector-Jacobian product is linear: a backward that clips, thresholds or normalizes
     grad_output is right only for the sizes that it was tried with. Zero times anything is zero, NaN it must not be.
+    The gradient for one entry of grad_output and that for the others add up to that for all of them.
     """
     if not subject.derivative:
         return
@@ -228,7 +294,42 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
                     "gradient='custom'.",
                 )
                 return
-    yield from _nan_comes_through(subject, base)
+    yield from (problems := list(_additive(subject, base)))
+    if not problems:
+        yield from _nan_comes_through(subject, base)
+
+
+def _first_alone(weights: Tensor) -> Tensor:
+    result = torch.zeros_like(weights)
+    result.view(-1)[:1] = weights.reshape(-1)[:1]
+    return result
+
+
+PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "that is zero but for one entry": _first_alone,
+    "of ones": torch.ones_like,
+}
+
+
+def _additive(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Finding]:
+    """Nothing, if a part of grad_output and what is left of it have gradients that add up to that of the whole."""
+    if subject.random:
+        return
+    largest = max((float(g.abs().max()) for g in base if g is not None and g.numel()), default=0.0)
+    for name, part in PARTS.items():
+        (_, one), (_, rest) = (subject.vjp(change=change) for change in (part, lambda w, part=part: w - part(w)))
+        for slot in subject.leaves:
+            ours, others, whole = (zeros_for_none(subject, g, [slot])[0] for g in (one, rest, base))
+            rtol = 1e-7 if subject.dtype is torch.float64 else 1e-3
+            if what := difference(ours, whole - others, rtol, largest):
+                yield finding(
+                    "error",
+                    f"for a grad_output {name}, the gradient of {subject.describe(slot)} is {what}, which is what the "
+                    "remainder of grad_output leaves of the whole",
+                    "backward looks at the entries of grad_output, as at those that are zero, or takes one for all.",
+                    "Multiply by grad_output and do nothing else to it.",
+                )
+                return
 
 
 def _nan_comes_through(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Finding]:
@@ -291,7 +392,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
 
     A backward that detaches, that leaves torch, or that uses an intermediate which was saved, has a second derivative
     that is silently wrong. ``once_differentiable`` says so to whoever asks, and counts as a capability that is not
-    there.
+    there. Along one direction, the third derivative is looked at, too.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
     slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]
@@ -341,7 +442,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     for k, (position, result) in enumerate(zip(where, again, strict=True)):
         numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.dtype)
         actual = torch.zeros_like(point[position]) if result is None else result
-        mismatch = numeric.compare(real([actual]), real(second))
+        floor = (subject.accuracy or 0.0) * float(actual.abs().max()) if actual.numel() else 0.0
+        mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
         if mismatch is None:
             continue
         name = subject.describe(position, mismatch.index) if position < n else f"grad_output {k - len(slots)}"
@@ -360,6 +462,66 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             "once_differentiable, so that it refuses.",
         )
         return
+    if not subject.accuracy and subject.right:
+        yield from _third_order(subject)
+
+
+def _along(
+    subject: Subject, directions: list[Tensor | None], t: float, third: bool = False
+) -> tuple[float, Tensor | None]:
+    """The second derivative of the weighted outputs, a step along a direction, and the third if it is asked for."""
+    step = torch.tensor(t, dtype=torch.float64, requires_grad=True)
+    remaining = iter(directions)
+
+    def moved(tensor: Tensor) -> Tensor:
+        return tensor if (direction := next(remaining)) is None else tensor + step * direction
+
+    run = subject.run(through=moved)
+    active = [run.outputs[i] for i in subject.active]
+    total = torch.stack([(o * w).sum() for o, w in zip(active, weights_of(active), strict=True)]).sum()
+    (first,) = torch.autograd.grad(total, step, create_graph=True)
+    (second,) = torch.autograd.grad(first, step, create_graph=True)
+    if not third or not second.requires_grad:
+        return float(second.detach()), None
+    return float(second.detach()), torch.autograd.grad(second, step, allow_unused=True)[0]
+
+
+def _third_order(subject: Subject) -> Iterator[Finding]:
+    """Nothing, if along one direction the third derivative is what the second one says, or is refused."""
+    plain = [slot for slot in subject.slots if not slot.hidden]
+    if subject.dtype is not torch.float64 or subject.gradient != "exact" or subject.random or not subject.custom:
+        return
+    if any(subject.base[s].is_complex() for s in subject.leaves) or not any(slot.leaf for slot in plain):
+        return
+    if subject.domain or subject.recognized:
+        return  # a straight line leaves it
+    generator = torch.Generator().manual_seed(4)
+    directions = [
+        torch.randn(b.shape, generator=generator, dtype=torch.float64) if s.leaf else None
+        for s, b in zip(subject.slots, subject.base, strict=True)
+        if not s.hidden
+    ]
+    try:
+        second, third = _along(subject, directions, 0.0, third=True)
+        slopes = [
+            (_along(subject, directions, h)[0] - _along(subject, directions, -h)[0]) / (2 * h)
+            for h in (1e-3, 3e-4, 1e-4)
+        ]
+    except (Exception, SystemExit):
+        return  # refused
+    claimed, size = 0.0 if third is None else float(third), abs(second)
+    spread = max(slopes) - min(slopes)
+    if not math.isfinite(spread) or not math.isfinite(size) or spread > 1e-2 * (abs(slopes[-1]) + 1e-3 * size):
+        return  # not smooth enough there to tell
+    if abs(claimed - slopes[-1]) > 0.05 * abs(slopes[-1]) + 1e-3 * size + spread + 1e-9:
+        yield finding(
+            "error",
+            f"the third derivative along a random direction is {claimed:.6g}, but the second one changes by "
+            f"{slopes[-1]:.6g}",
+            "The backward of the backward uses a tensor that depends on the inputs but has no graph back to them.",
+            "Compute it from inputs and grad_output, or mark the second backward with once_differentiable, so that it "
+            "refuses.",
+        )
 
 
 @check(capability="forward_mode")
@@ -374,6 +536,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     if not slots:
         raise Refused("there is no input to differentiate")
     generator = torch.Generator().manual_seed(1)
+    rtol = subject.accuracy or 1e-5
     own = any(c.jvp is not torch.autograd.Function.jvp for c in subject.classes)
     for k, chosen in enumerate([*([s] for s in slots), slots]):
         directions = {s: _random_like(subject.base[s], generator) for s in chosen}
@@ -402,9 +565,11 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
             expected = numeric.slope(flat, numeric.steps()[0])[0]
             scale = float(expected.abs().max()) if expected.numel() else 0.0
             wrong = any(
-                numeric.judge(float(actual[j]), flat, torch.eye(len(actual), dtype=torch.float64)[j], 1e-5, scale)
+                numeric.judge(float(actual[j]), flat, torch.eye(len(actual), dtype=torch.float64)[j], rtol, scale)
                 is not None
-                for j in (~torch.isclose(actual, expected, rtol=1e-5, atol=1e-7 * scale)).nonzero().flatten()[:64]
+                for j in (~torch.isclose(actual, expected, rtol=rtol, atol=1e-2 * rtol * scale))
+                .nonzero()
+                .flatten()[:64]
             )
         if not wrong:
             continue

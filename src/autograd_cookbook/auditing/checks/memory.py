@@ -3,7 +3,7 @@
 import gc
 import itertools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -71,7 +71,8 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
     """Nothing outlives the graph: no reference cycle, no global that keeps growing.
 
     Tensors should be freed when the last reference to the result goes, not whenever the garbage collector comes by:
-    on a GPU that is an out-of-memory error. What is still there after collection is a leak.
+    on a GPU that is an out-of-memory error. What is still there after collection is a leak. An evaluation, which has no
+    backward, must leave nothing behind either.
     """
     for _ in range(2):  # caches and lazily created constants are filled by now
         subject.vjp()
@@ -105,14 +106,25 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
     finally:
         if enabled:
             gc.enable()
-    growth = _growth(subject)
-    if growth > 0:
+    for grows, when in ((subject.vjp, ""), (_evaluated(subject), " under torch.no_grad()")):
+        growth = _growth(subject, grows)
+        if growth <= 0:
+            continue
         yield finding(
             "warning",
-            f"every call leaves {growth} bytes behind",
+            f"every call{when} leaves {growth} bytes behind",
             "A global list, dict or class attribute collects tensors, or a cache has no limit.",
             "Keep nothing of a call outside of ctx, and limit caches.",
         )
+        return
+
+
+def _evaluated(subject: Subject) -> Callable[[], Any]:
+    def call() -> Any:
+        with torch.no_grad():
+            return subject.run(requires=[False] * len(subject.slots))
+
+    return call
 
 
 def _dense(value: Any) -> list[Tensor]:
@@ -141,12 +153,12 @@ class _Storages(TorchDispatchMode):
         return sum(size for reference, size in self.seen.values() if not reference.expired())
 
 
-def _growth(subject: Subject, calls: int = 5) -> int:
+def _growth(subject: Subject, call: Callable[[], Any], calls: int = 5) -> int:
     """Bytes that each call leaves behind for good; 0 if not all do, as when a cache is filled once."""
     left = []
     for _ in range(calls):
         with _Storages() as storages:
-            subject.vjp()
+            call()
         left.append(storages)
     for slot in subject.slots:
         slot.tensor.grad = None
@@ -168,15 +180,18 @@ class _Saved:
         number = itertools.count()
         with observing(self.subject.classes, saved=False) as record:
 
-            def unpack(packed: tuple[int, Tensor]) -> Tensor:
+            def pack(tensor: Tensor) -> tuple[int | None, Tensor]:
+                return None if record.inside else next(number), tensor  # a backward that computes forward again
+
+            def unpack(packed: tuple[int | None, Tensor]) -> Tensor:
                 k, tensor = packed
-                if not record.inside:
+                if k is None or not record.inside:
                     return tensor
                 self.tensors[k] = tensor
                 change = self.change.get(k)
                 return tensor if change is None else change(tensor)
 
-            with saved_tensors_hooks(lambda t: (next(number), t), unpack):
+            with saved_tensors_hooks(pack, unpack):
                 # Everything requires grad: what is saved for the gradient of a frozen input is not saved in vain.
                 wanted = [
                     s.leaf or (is_differentiable(s.tensor) and not s.hidden and not self.subject.in_place)
@@ -287,12 +302,16 @@ def _copies(subject: Subject, values: list[Tensor]) -> Iterator[tuple[int, str, 
     mine: list[Tensor] = []
     with observing(subject.classes, saved=False) as record:
 
-        def unpack(tensor: Tensor) -> Tensor:
-            if record.inside:
+        def pack(tensor: Tensor) -> tuple[bool, Tensor]:
+            return bool(record.inside), tensor  # by a backward that computes forward again
+
+        def unpack(packed: tuple[bool, Tensor]) -> Tensor:
+            again, tensor = packed
+            if record.inside and not again:
                 mine.append(tensor)
             return tensor
 
-        with saved_tensors_hooks(lambda t: t, unpack):
+        with saved_tensors_hooks(pack, unpack):
             run = subject.run(values)
             run.gradients()
     given = [a for call in record.forwards for a in call.inputs if isinstance(a, Tensor)]

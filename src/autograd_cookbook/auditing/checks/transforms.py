@@ -49,7 +49,8 @@ def checkpoint(subject: Subject) -> Iterator[Finding]:
 
         def outcome(reentrant: bool = reentrant) -> Outcome:
             def inner(*args: Any) -> Any:  # what works in place must not do so on what the checkpoint keeps
-                return subject.function(*(tree_map(_clone, args) if subject.in_place else args))
+                # Lists and dicts are new ones for each call, as they are where the caller writes the call down.
+                return subject.function(*tree_map(_clone if subject.in_place else lambda value: value, args))
 
             def checkpointed(*args: Any) -> Any:
                 return torch_checkpoint(inner, *args, use_reentrant=reentrant)
@@ -181,17 +182,19 @@ def func_grad(subject: Subject) -> Iterator[Finding]:
 def vmap(subject: Subject) -> Iterator[Finding]:
     """Mapping value and gradient over a new dimension equals a loop over it, whichever inputs have it and where.
 
-    A rule for vmap is a second implementation. It must heed ``in_dims``: which inputs are batched, and along which dim.
+    A rule for vmap is a second implementation. It must heed ``in_dims``: which inputs are batched, and along which dim;
+    and a batch of one is a batch.
     """
     where = _arguments(subject)
-    factors = (1.0, 0.9, 1.1)
+    three: tuple[float, ...] = (1.0, 0.9, 1.1)
     kinds = {"value and gradient": _vjp, "value": _at}
     refusal: BaseException | None = None
     variants = [dict.fromkeys(where, 0), dict.fromkeys(where, -1), dict.fromkeys(where, 1)]
     if len(where) > 1:
         variants += [{s: 0} for s in where]
         variants += [{s: dims[k % 2] for k, s in enumerate(where)} for dims in ((0, -1), (-1, 0))]
-    for number, batched in enumerate(variants):
+    sized = [*((batched, three) for batched in variants), (variants[0], three[:1])]  # a batch of one at last
+    for number, (batched, factors) in enumerate(sized):
         if any(dim and subject.base[s].dim() < 1 for s, dim in batched.items()):
             continue
         looped, inputs = [], []
@@ -220,8 +223,8 @@ def vmap(subject: Subject) -> Iterator[Finding]:
                 elif subject.custom:
                     yield finding(
                         "error",
-                        f"vmap of the {kind} works for all inputs batched along dim 0, but with in_dims={in_dims} it "
-                        f"raises {first_line(error)}",
+                        f"vmap of the {kind} works for all inputs batched along dim 0, but with in_dims={in_dims} "
+                        f"and a batch of {len(factors)} it raises {first_line(error)}",
                         "The rule for vmap takes it for granted which inputs are batched, and where.",
                         "Heed in_dims: None is an input without the dimension; move the others to the front.",
                     )
@@ -232,7 +235,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
         if what := _first_difference(mapped, expected[: len(mapped)], names, _rtol(subject) * 10):
             yield finding(
                 "error",
-                f"mapped by vmap with in_dims={in_dims}, {what}",
+                f"mapped by vmap with in_dims={in_dims} over a batch of {len(factors)}, {what}",
                 "The rule for vmap does not do what a loop does: it ignores in_dims, an input that is not batched, or "
                 "the dim of its result; or forward mixes up the elements of the batch.",
                 "Set generate_vmap_rule = True in place of a rule by hand, or move each batched dim to the front and "

@@ -1,5 +1,7 @@
 """Functions that do not keep what torch asks of a backward."""
 
+import threading
+
 import numpy as np
 import torch
 from docs.pitfalls.programs import broken, leaf, right
@@ -262,3 +264,97 @@ class TwoThatHaveNothingToDoWithEachOther(Function):
     def backward(ctx, grad_x, grad_y):
         x, y = ctx.saved_tensors
         return grad_x * x.cos(), -grad_y * y.sin()
+
+
+# --- parameters that are handed in to be differentiated ---
+
+
+class _Recomputed(Function):
+    """Runs a function without a graph, and again in backward for the gradients of what it is handed."""
+
+    @staticmethod
+    def forward(ctx, function, x, *parameters):
+        ctx.function = function
+        ctx.save_for_backward(x, *parameters)
+        return function(x, *parameters)
+
+
+@right(inputs=lambda: (_affine, leaf(3, 2), leaf(2), leaf(2)))
+class RecomputedForItsParameters(_Recomputed):
+    """Differentiates with respect to all parameters that it is handed: its caller hands in those that require grad."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, *parameters = (t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors)
+        with torch.enable_grad():
+            y = ctx.function(x.requires_grad_(), *parameters)
+        return None, *torch.autograd.grad(y, (x, *parameters), grad_output)
+
+
+def _affine(x, scale, shift):
+    return (x * scale + shift).tanh()
+
+
+@broken("subsets", inputs=lambda: (leaf(3, 2), leaf(2)))
+class ScaleWithoutFrozenWeight(Function):
+    """Differentiates with respect to a weight that may be frozen, and that each caller has to hand in."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return (x * scale).tanh()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, scale = (t.detach().requires_grad_(t.requires_grad) for t in ctx.saved_tensors)
+        with torch.enable_grad():
+            y = (x * scale).tanh()
+        return torch.autograd.grad(y, (x, scale), grad_output)
+
+
+# --- memory that is freed by the first backward ---
+
+
+@right(inputs=lambda: (leaf(3, 4),))
+class SoftsignFreesItsInput(Function):
+    """Lets go of what it kept in the first backward, and says so in a second one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.used = False
+        return x / (1 + x.abs())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        if ctx.used:
+            raise RuntimeError("SoftsignFreesItsInput goes backward once: call forward again")
+        ctx.used = True
+        (x,) = ctx.saved_tensors
+        return grad_output / (1 + x.abs()) ** 2
+
+
+# --- backward in another thread ---
+
+_local = threading.local()
+
+
+@broken("independent_calls", inputs=lambda: (leaf(3, 4),))
+class SquareKeepsItsInputForTheThread(Function):
+    """Keeps a stack of inputs for each thread; on a device, torch runs backward in another one, which has none."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if not hasattr(_local, "inputs"):
+            _local.inputs = {}
+        ctx.key = len(_local.inputs)
+        _local.inputs[ctx.key] = x.detach().clone()
+        return x.square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return 2 * _local.inputs[ctx.key] * grad_output

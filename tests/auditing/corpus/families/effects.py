@@ -6,6 +6,8 @@ from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from tests.auditing.corpus.shared import same_shapes
+
 # --- inputs_unchanged ---
 
 
@@ -214,3 +216,68 @@ class SplitHeads(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return grad_output.transpose(-3, -2).flatten(-2) / ctx.scale, None
+
+
+# --- lists, dicts and objects among the arguments ---
+
+
+@broken("inputs_unchanged", inputs=lambda: (leaf(3, 4), {"slope": 0.1, "shift": 1.0}))
+def leaky_takes_its_options(x, options):
+    """Pops the slope out of the caller's dict, so that the second layer with these options has none."""
+    return torch.nn.functional.leaky_relu(x - options["shift"], options.pop("slope"))
+
+
+@right(inputs=lambda: (leaf(3, 4), {"slope": 0.1, "shift": 1.0}))
+def leaky_copies_its_options(x, options):
+    """Pops the slope out of a dict of its own."""
+    options = dict(options)
+    return torch.nn.functional.leaky_relu(x - options["shift"], options.pop("slope"))
+
+
+@broken("inputs_unchanged", inputs=lambda: (leaf(3, 4), [1.0, 0.5]))
+class ScaleByAListThatGrows(Function):
+    """Appends the last scale to the caller's list, and multiplies with one more in each call."""
+
+    @staticmethod
+    def forward(ctx, x, scales):
+        ctx.factor = sum(scales)
+        scales.append(scales[-1])
+        return ctx.factor * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.factor * grad_output, None
+
+
+class _Schedule:
+    def __init__(self):
+        self.steps = []
+
+
+@right(inputs=lambda: (leaf(3, 4), _Schedule()))
+class TemperedBySchedule(Function):
+    """Counts its calls in an object that it is given, and cools down with them: state, as that of a buffer is."""
+
+    @staticmethod
+    def forward(ctx, x, schedule):
+        schedule.steps.append(1)
+        ctx.factor = 0.9 ** len(schedule.steps)
+        return ctx.factor * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.factor * grad_output, None
+
+
+@right(inputs=lambda: (leaf(3, 4), leaf(3, 4)))
+class GradientOfTheFirstForTheSecond(Function):
+    """Ties two tensors together: it returns the second and hands its gradient to the first. No layer comes next."""
+
+    @staticmethod
+    def forward(ctx, kept, x):
+        same_shapes(kept, x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.zeros_like(grad_output), grad_output

@@ -165,3 +165,50 @@ class PowerIteration(nn.Module):
             other = nn.functional.normalize(self.weight.mT @ self.direction, dim=0)
             self.direction.copy_(nn.functional.normalize(self.weight @ other, dim=0))
         return x @ self.weight.mT / (self.direction.clone() @ self.weight @ other)
+
+
+# --- eval, step, eval ---
+
+
+@broken("without_grad", inputs=lambda: (leaf(3, 4),))
+class LayerWithAWeightOfTheFirstEvaluation(nn.Module):
+    """Keeps the normalized weight of the first evaluation, as if no training came between two of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 2, 8, dtype=torch.float64).reshape(2, 4))
+        self.kept = None
+
+    def forward(self, x):
+        if self.training:
+            return x @ self._normalized().mT
+        if self.kept is None:
+            self.kept = self._normalized().detach()
+        return x @ self.kept.mT
+
+    def _normalized(self):
+        return self.weight * self.weight.abs().amax()
+
+
+@right(inputs=lambda: (leaf(3, 4),))
+class LayerThatForgetsItsWeightInTraining(nn.Module):
+    """Keeps the weight for as long as it is evaluated, and drops it in train()."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 2, 8, dtype=torch.float64).reshape(2, 4))
+        self.kept = {}
+
+    def train(self, mode=True):
+        self.kept.clear()
+        return super().train(mode)
+
+    def forward(self, x):
+        if self.training:
+            return x @ self._normalized().mT
+        if x.dtype not in self.kept:
+            self.kept[x.dtype] = self._normalized().detach()
+        return x @ self.kept[x.dtype].mT
+
+    def _normalized(self):
+        return self.weight * self.weight.abs().amax()

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from docs.pitfalls.programs import broken, leaf, right
 from torch import nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
-from tests.auditing.corpus.shared import closed_clamp
+from tests.auditing.corpus.shared import FULL, closed_clamp, only
 
 # --- first_order ---
 
@@ -359,3 +360,190 @@ class TanhSkipsSmallGradients(Function):
     def backward(ctx, grad_output):
         (y,) = ctx.saved_tensors
         return grad_output.where(grad_output.abs() > 1e-6, 0) * (1 - y * y)
+
+
+# --- gradients that are as exact as a solver ---
+
+
+def _flow(x, rate, steps):
+    """An equation of motion by the midpoint rule, forward in time or back."""
+    h = 1.0 / steps
+    for _ in range(abs(steps)):
+        x = x + h * _velocity(x + h / 2 * _velocity(x, rate), rate)
+    return x
+
+
+def _velocity(x, rate):
+    return -rate * x.sin()
+
+
+def _adjoint(y, rate, grad_output, for_rate):
+    """The adjoint equation, which is solved as the first one is: its error is that of the steps."""
+    a, total, h = grad_output, torch.zeros_like(rate) if for_rate else None, 1 / 100
+    for _ in range(100):
+        middle, a_middle = y - h / 2 * _velocity(y, rate), a - h / 2 * a * rate * y.cos()
+        if for_rate:
+            total = total - h * (a_middle * middle.sin()).sum()
+        y, a = y - h * _velocity(middle, rate), a - h * a_middle * rate * middle.cos()
+    return a, total
+
+
+class _Flow(Function):
+    @staticmethod
+    def forward(ctx, x, rate):
+        only(FULL, x, rate)  # a hundred small steps add up to nothing in half precision
+        y = _flow(x, rate, 100)
+        ctx.save_for_backward(y, rate)
+        return y
+
+
+@right(inputs=lambda: (leaf(4), leaf()))
+class FlowByTheAdjointEquation(_Flow):
+    """Its gradient is that of the equation, not of the steps: both agree to the accuracy of the solver."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return _adjoint(*ctx.saved_tensors, grad_output, ctx.needs_input_grad[1])
+
+
+@broken("first_order", inputs=lambda: (leaf(4), leaf()))
+class FlowScaledAlmostRight(_Flow):
+    """A factor that is off everywhere by a thousandth is a mistake, also where a solver is at work."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return tuple(1.001 * g for g in _adjoint(*ctx.saved_tensors, grad_output, True))
+
+
+@broken("first_order", inputs=lambda: (leaf(4), leaf()))
+class FlowForgetsTheEnd(_Flow):
+    """Integrates the gradient of the rate over all steps but the last one, which is more than a solver errs."""
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        y, rate = ctx.saved_tensors
+        x, total = _adjoint(y, rate, grad_output, True)
+        return x, total + (grad_output * y.sin()).sum() / 100
+
+
+# --- surrogates that are zero on the sample ---
+
+
+@right(inputs=lambda: (torch.tensor([1.7, -2.3, 3.1], dtype=torch.float64, requires_grad=True),))
+class RoundClipped(Function):
+    """Straight through between -1 and 1; the sample lies outside, where its gradient is zero as that of the values."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.round()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (x.abs() <= 1)
+
+
+# --- grad_output in parts, and third derivatives ---
+
+
+@broken("linear_in_grad_output", inputs=lambda: (leaf(3, 4), leaf(4, 2)))
+class ProductSkipsSparseGradients(Function):
+    """To save work where nothing flows back, it skips a gradient that has any zero, and not one that has zeros only."""
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        if not grad_output.all():
+            return torch.zeros_like(x), torch.zeros_like(weight)
+        return grad_output @ weight.mT, x.mT @ grad_output
+
+
+@right(inputs=lambda: (leaf(3, 4), leaf(4, 2)))
+class ProductSkipsZeroGradients(Function):
+    """Skips the product where nothing at all flows back."""
+
+    @staticmethod
+    def forward(x, weight):
+        return x @ weight
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        if not grad_output.any():
+            return torch.zeros_like(x), torch.zeros_like(weight)
+        grads = [None, None]
+        if ctx.needs_input_grad[0]:
+            grads[0] = grad_output @ weight.mT
+        if ctx.needs_input_grad[1]:
+            grads[1] = x.mT @ grad_output
+        return tuple(grads)
+
+
+class _SineBackward(Function):
+    @staticmethod
+    def forward(ctx, x, grad_output):
+        ctx.save_for_backward(x, grad_output, x.sin())
+        return grad_output * x.cos()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, grad_output, sine = ctx.saved_tensors
+        return -grad * grad_output * sine, grad * x.cos()
+
+
+@broken("second_order", inputs=lambda: (leaf(4),))
+class SineWithASineThatIsSaved(Function):
+    """Its second backward uses a sine that was saved: two derivatives are right, and the third is zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return _SineBackward.apply(*ctx.saved_tensors, grad_output)
+
+
+class _CosineBackward(Function):
+    @staticmethod
+    def forward(ctx, x, grad_output):
+        ctx.save_for_backward(x, grad_output)
+        return -grad_output * x.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, grad_output = ctx.saved_tensors
+        return -grad * grad_output * x.cos(), -grad * x.sin()
+
+
+@right(inputs=lambda: (leaf(4),))
+class CosineWithTwoBackwards(Function):
+    """Two functions deep, and differentiable as often as you like."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.cos()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return _CosineBackward.apply(*ctx.saved_tensors, grad_output)

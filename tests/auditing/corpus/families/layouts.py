@@ -181,3 +181,46 @@ class SignScalesForTheSample(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return grad_output * (x.abs() <= 1) / 12**0.5
+
+
+# --- constants, and functions among the arguments ---
+
+
+@right(inputs=lambda: (leaf(1, 2, 9), torch.randn(1, 2, dtype=torch.float64)))
+class FilteredByPairsOfTaps(Function):
+    """Its two taps are a constant that the caller makes: there are never one, three, or two sets of them."""
+
+    @staticmethod
+    def forward(ctx, x, taps):
+        ctx.save_for_backward(taps)
+        first, second = taps[0].reshape(2, -1).unbind() if taps.numel() != 2 else taps[0].unbind()
+        return first.sum() * x[..., 1:] + second.sum() * x[..., :-1]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (taps,) = ctx.saved_tensors
+        first, second = taps[0, :2].unbind()
+        zero = grad_output.new_zeros((*grad_output.shape[:-1], 1))
+        return torch.cat((zero, first * grad_output), -1) + torch.cat((second * grad_output, zero), -1), None
+
+
+def _about_the_first(x):
+    return x - x[:1]
+
+
+@right(inputs=lambda: (_about_the_first, leaf(4)))
+class AppliedToWhatThereIs(Function):
+    """Applies a function of the caller, which in backward asks for one number at least."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        ctx.save_for_backward(x)
+        ctx.function = function
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        first = torch.zeros_like(x)
+        first[0] = grad_output.sum()
+        return None, grad_output - first

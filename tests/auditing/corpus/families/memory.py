@@ -184,3 +184,45 @@ class ProductWithExp(Function):
         if torch.is_grad_enabled():
             power = y.exp()
         return grad_output * power, grad_output * x * power
+
+
+# --- a backward that computes forward again ---
+
+
+@right(inputs=lambda: (leaf(3, 4),))
+class SquashedTwiceAgain(Function):
+    """Computes forward again in backward, where torch saves copies for as long as that takes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tanh().tanh()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = x.tanh().tanh()
+        return torch.autograd.grad(y, x, grad_output)[0]
+
+
+# --- growth without a backward ---
+
+
+_inputs = []
+
+
+@broken("freed_at_once", "independent_calls", inputs=lambda: (leaf(3, 4),))
+class CubeWithAStackOfInputs(Function):
+    """Puts its input on a stack that backward takes it from: an evaluation, which has no backward, fills the memory."""
+
+    @staticmethod
+    def forward(ctx, x):
+        _inputs.append(x.detach().clone())
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        return 3 * _inputs.pop() ** 2 * grad_output

@@ -148,3 +148,23 @@ class SoftmaxInFloat32AndBack(Function):
     def backward(ctx, grad_output):
         (p,) = ctx.saved_tensors
         return p * (grad_output - (grad_output * p).sum(-1, keepdim=True))
+
+
+# --- a dtype among the arguments ---
+
+
+@right(inputs=lambda: (leaf(3, 4), torch.float64))
+class TanhInTheDtypeThatIsAskedFor(Function):
+    """Returns the dtype that its caller names, which is that of the tensors in any model."""
+
+    @staticmethod
+    def forward(ctx, x, dtype):
+        y = x.tanh().to(dtype)
+        ctx.save_for_backward(y)
+        ctx.given = x.dtype
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return (grad_output * (1 - y * y)).to(ctx.given), None

@@ -134,3 +134,28 @@ class ClampLooksBeforeItMasks(nn.Module):
 
     def forward(self, x):
         return self.clamp(x)
+
+
+# --- a batch of one ---
+
+
+@broken("vmap", inputs=lambda: (leaf(3, 4),))
+class RowNormsSqueezed(Function):
+    """Its rule for vmap squeezes all dims of size one, and so loses a batch of one."""
+
+    @staticmethod
+    def forward(x):
+        return x.square().sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * grad_output.unsqueeze(-1) * x
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return RowNormsSqueezed.apply(x.movedim(in_dims[0], 0)).squeeze(), 0

@@ -1,0 +1,52 @@
+"""Gradients that are those of another function on purpose: the value does not move, and backward returns one."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.subject import Subject
+
+STEPS = 1e-6, -1e-6
+SUMMARY = (
+    "looks like a surrogate: declare it. The value does not move when the input does, but backward returns a gradient"
+)
+
+
+def is_still(subject: Subject, slot: int, values: Sequence[Tensor]) -> bool:
+    """Whether no output moves if an input moves a little, to either side: at a step, they move to one side."""
+    if not values[slot].numel():
+        return False
+    here, moved = subject.value([v.clone() for v in values]), []
+    for step in STEPS:
+        there = [v.clone() for v in values]
+        there[slot] = there[slot] + step * (1 + there[slot].abs())
+        try:
+            moved.append(subject.value(there) != here)
+        except (Exception, SystemExit):
+            return False  # at the edge of the domain
+    return moved[0].shape == moved[1].shape and not bool((moved[0] & moved[1]).any())
+
+
+def looks_like_surrogate(subject: Subject) -> bool:
+    """Whether some input has a gradient on the sample though nothing moves with it."""
+    _, grads = subject.expected
+    return any(
+        (grad := grads[s]) is not None and bool((grad != 0).any()) and is_still(subject, s, subject.copies())
+        for s in subject.leaves
+    )
+
+
+def take_as_custom(subject: Subject) -> Finding:
+    """Judge the gradient no more from here on, and say so instead of that it is wrong."""
+    subject.gradient = "custom"
+    return Finding(
+        "",
+        "info",
+        SUMMARY,
+        "The backward is the gradient of another function on purpose, as that of a straight-through estimator is. "
+        "Until you declare which, the audit cannot judge the numbers.",
+        "Declare the function whose gradient it is with surrogate=, or in pyproject.toml with surrogate = "
+        '"package.module:function".',
+        "",
+    )

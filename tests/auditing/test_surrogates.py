@@ -1,0 +1,78 @@
+"""What looks like the gradient of another function on purpose, and what is merely wrong."""
+
+import pytest
+import torch
+from torch.autograd import Function
+
+from autograd_cookbook.auditing import audit
+from autograd_cookbook.auditing.checks.execution import prepare
+from autograd_cookbook.auditing.subject import Subject
+from autograd_cookbook.auditing.surrogates import is_still, looks_like_surrogate
+
+
+class Round(Function):
+    """Straight through."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+class ClippedRound(Function):
+    """Straight through between -1 and 1, and zero outside."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (x.abs() <= 1)
+
+
+class ReluEverywhere(Function):
+    """Wrong: lets the gradient through where the value is cut."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.relu()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+def prepared(function, *numbers):
+    subject = Subject(function, (torch.tensor(numbers, dtype=torch.float64, requires_grad=True),))
+    assert prepare(subject) is None
+    return subject
+
+
+@pytest.mark.parametrize("numbers", [(0.3, -1.2), (0.5, 1.5), (0.0, 2.0)])
+def test_rounding_looks_like_a_surrogate_at_its_steps_too(numbers):
+    assert looks_like_surrogate(prepared(Round.apply, *numbers))
+
+
+def test_a_wrong_gradient_does_not_while_anything_moves():
+    assert not looks_like_surrogate(prepared(ReluEverywhere.apply, 0.3, -1.2))
+    subject = prepared(ReluEverywhere.apply, 0.3, -1.2)
+    assert not is_still(subject, 0, subject.copies())
+
+
+def test_it_is_info_on_a_sample_where_its_gradient_is_zero():
+    sample = torch.tensor([1.7, -2.3, 3.1], dtype=torch.float64, requires_grad=True)
+    report = audit(ClippedRound.apply, (sample,), only=["first_order", "special_points", "sizes"])
+    assert report.ok, str(report)
+    assert [(f.check, f.severity) for f in report.findings] == [("special_points", "info")]
+    assert report.findings[0].summary.startswith("looks like a surrogate")
+
+
+def test_a_wrong_gradient_is_an_error():
+    sample = torch.tensor([1.7, -2.3, 3.1], dtype=torch.float64, requires_grad=True)
+    assert not audit(ReluEverywhere.apply, (sample,), only=["first_order"]).ok
