@@ -2187,3 +2187,33 @@ def compiled_with_parameter():
         return x * scale
 
     f(torch.randn(3))
+
+
+@raises(
+    "A compiled function changes a tensor and a detached alias of it",
+    cause="Two arguments share their memory, and one of them was made by ``detach()``: autograd does not know that "
+    "they belong together. The compiler would have to change both in a way that autograd sees, and cannot.",
+    fix="Pass the tensor only, and call ``detach()`` inside; or pass a copy: ``x.detach().clone()``.",
+    see=("cookbook/07_compile/torch_compile", "cookbook/04_memory/in_place"),
+)
+def compiled_alias_changed():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def f(x, same):
+        x.mul_(2)
+        same.mul_(3)
+        return x.sum()
+
+    x = torch.randn(3, requires_grad=True) * 1
+    f(x, x.detach())
+
+
+@mends(compiled_alias_changed)
+def compiled_copy_changed():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def f(x, copy):
+        x.mul_(2)
+        copy.mul_(3)
+        return x.sum()
+
+    x = torch.randn(3, requires_grad=True) * 1
+    f(x, x.detach().clone())

@@ -1230,3 +1230,68 @@ def fsdp_with_buffer_of_integers():
     quantized = nn.Linear(3, 3)
     quantized.register_buffer("packed", torch.zeros(3, dtype=torch.uint8))
     FullyShardedDataParallel(quantized, device_id=torch.device("cpu"))
+
+
+@raises(
+    "FSDP found no GPU",
+    cause="``FullyShardedDataParallel`` runs on an accelerator, and torch sees none in this process: a build of torch "
+    "without CUDA, a missing driver, or an empty ``CUDA_VISIBLE_DEVICES``.",
+    fix="Print ``torch.cuda.is_available()``. For a test on the CPU, pass ``device_id=torch.device('cpu')``, or use "
+    "``fully_shard`` with ``init_device_mesh('cpu', (1,))``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_without_gpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = FullyShardedDataParallel(nn.Linear(3, 1))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp_without_gpu)
+def fsdp_on_cpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = FullyShardedDataParallel(nn.Linear(3, 1), device_id=torch.device("cpu"))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "Gradients of an inner FSDP module were clipped",
+    cause="The norm is one over all parameters of the model, on all ranks, so the outermost FSDP module computes it.",
+    fix="Call it on the whole model: ``model.clip_grad_norm_(1.0)``, not on a wrapped layer in it.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_inner_clipped():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    cpu = torch.device("cpu")
+    inner = FullyShardedDataParallel(nn.Linear(3, 3), device_id=cpu)
+    model = FullyShardedDataParallel(nn.Sequential(inner, nn.Linear(3, 1)), device_id=cpu)
+    model(torch.randn(4, 3)).sum().backward()
+    inner.clip_grad_norm_(1.0)
+
+
+@mends(fsdp_inner_clipped)
+def fsdp_clipped():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    cpu = torch.device("cpu")
+    inner = FullyShardedDataParallel(nn.Linear(3, 3), device_id=cpu)
+    model = FullyShardedDataParallel(nn.Sequential(inner, nn.Linear(3, 1)), device_id=cpu)
+    model(torch.randn(4, 3)).sum().backward()
+    model.clip_grad_norm_(1.0)
+
+
+@raises(
+    "FSDP has a single process and does not shard",
+    cause="With one process there is nothing to divide, so FSDP keeps the whole parameters (``NO_SHARD``).",
+    fix="Start one process for each GPU: ``torchrun --nproc-per-node=N script.py``. On one GPU the warning is "
+    "harmless, and FSDP saves no memory there.",
+    see=("cookbook/08_distributed/data_parallel",),
+    warning=True,
+)
+def fsdp_alone():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    FullyShardedDataParallel(nn.Linear(3, 1), device_id=torch.device("cpu"))
+
+
+@mends(fsdp_alone)
+def module_alone():
+    model = nn.Linear(3, 1)
+    model(torch.randn(4, 3)).sum().backward()

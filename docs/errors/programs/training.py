@@ -1625,3 +1625,152 @@ def weight_norm_once():
     layer = nn.utils.weight_norm(nn.Linear(3, 1))
     nn.utils.remove_weight_norm(layer)
     nn.utils.weight_norm(layer)
+
+
+@raises(
+    "A module has no forward",
+    cause="``nn.Module`` calls the method ``forward``, and the class has none: it is spelled otherwise, indented into "
+    "another method (mostly into ``__init__``), or missing in a subclass.",
+    fix="Define ``def forward(self, x):`` with the indentation of ``__init__``. A ``ModuleList`` or ``ModuleDict`` "
+    "has no ``forward`` either: call its elements.",
+    see=("cookbook/01_first_steps/module",),
+)
+def forward_indented():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+            def forward(self, x):
+                return self.layer(x)
+
+    Net()(torch.randn(4, 3)).sum().backward()
+
+
+@mends(forward_indented)
+def forward_defined():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    Net()(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "A single number was unpacked or looped over",
+    cause="A tensor without dimensions, such as a loss, has no elements to go through. The line expects several "
+    "values: a function returns one loss and is unpacked into two names, or a list of losses became one tensor.",
+    fix="Take it as it is: ``loss = criterion(...)``. To log it, use ``loss.item()``; to collect losses, "
+    "``losses.append(loss)``.",
+    see=("guide/training",),
+)
+def loss_unpacked():
+    model = nn.Linear(3, 1)
+    loss, accuracy = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+    print(accuracy)
+
+
+@mends(loss_unpacked)
+def loss_taken():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+
+
+@raises(
+    "The length of a single number was asked for",
+    cause="A tensor without dimensions, such as a loss or a class label, has no length.",
+    fix="For the number of elements, use ``x.numel()``. If several values were expected here, look for a reduction "
+    "too many (``.mean()``, ``.sum()``, ``reduction='mean'``) or a ``squeeze()`` that removed the batch dimension.",
+    see=("guide/training",),
+)
+def loss_measured():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.zeros(4, 1))
+    loss = losses.sum() / len(losses)
+    loss.backward()
+
+
+@mends(loss_measured)
+def losses_measured():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.zeros(4, 1), reduction="none")
+    loss = losses.sum() / len(losses)
+    loss.backward()
+
+
+@raises(
+    "The parameters of a lazy module were used before its first forward",
+    cause="``LazyLinear``, ``LazyConv2d`` and the like learn the shape of their weights from the first input. Before "
+    "that, they cannot be initialized, counted, copied or optimized.",
+    fix="Run one forward with an example first: ``model(example)``. Then initialize the weights and build the "
+    "optimizer.",
+    see=("guide/training",),
+)
+def lazy_initialized():
+    layer = nn.LazyLinear(1)
+    nn.init.xavier_uniform_(layer.weight)
+
+
+@mends(lazy_initialized)
+def lazy_after_forward():
+    layer = nn.LazyLinear(1)
+    layer(torch.randn(4, 3))
+    nn.init.xavier_uniform_(layer.weight)
+
+
+@raises(
+    "SGD was asked for Nesterov's momentum without a momentum",
+    cause="Nesterov's method corrects the step of a momentum, so it needs one that is larger than 0, and no dampening.",
+    fix="Pass a momentum: ``SGD(parameters, lr=0.1, momentum=0.9, nesterov=True)``.",
+    see=("guide/training",),
+)
+def nesterov_without_momentum():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, nesterov=True)
+
+
+@mends(nesterov_without_momentum)
+def nesterov_with_momentum():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, momentum=0.9, nesterov=True)
+
+
+@raises(
+    "An optimizer got a learning rate that is negative or no number",
+    cause="The rate has to be a number that is not negative. It came from a search over exponents, from a schedule "
+    "that passed zero, or as a text from a configuration file.",
+    fix="Print the rate where it is made: ``lr=float(config['lr'])``. To go uphill, pass ``maximize=True`` to the "
+    "optimizer.",
+    see=("guide/training",),
+)
+def rate_negative():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=-0.1)
+
+
+@mends(rate_negative)
+def rate_for_ascent():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, maximize=True)
+
+
+@raises(
+    "The rate of a scheduler was read with get_lr",
+    cause="``get_lr`` computes the next rates from the present ones, so it is right within ``step`` only.",
+    fix="Call ``scheduler.get_last_lr()``, or read ``optimizer.param_groups[0]['lr']``.",
+    see=("guide/training",),
+    warning=True,
+)
+def rate_read_by_get_lr():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    print(scheduler.get_lr())
+
+
+@mends(rate_read_by_get_lr)
+def rate_read_by_last_lr():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    print(scheduler.get_last_lr())
