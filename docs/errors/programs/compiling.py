@@ -2060,3 +2060,160 @@ def fake_shape_of_input():
         return cube(x).sum()
 
     loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A compiled function sets requires_grad of a tensor",
+    cause="The flag decides which operations are recorded, and the compiler has decided that before it runs the "
+    "function. So it refuses to trace an assignment.",
+    fix="Set ``requires_grad`` outside of the compiled function. Inside, ``x.detach()`` gives a tensor without "
+    "gradient, and without ``fullgraph=True`` the assignment is a graph break.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_flag_assigned():
+    @torch.compile(backend="eager", fullgraph=True)
+    def penalty(x):
+        x.requires_grad = True
+        return x.square().sum()
+
+    penalty(torch.randn(3))
+
+
+@mends(compiled_flag_assigned)
+def compiled_after_flag():
+    @torch.compile(backend="eager", fullgraph=True)
+    def penalty(x):
+        return x.square().sum()
+
+    penalty(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A compiled function installs a callback of the engine",
+    cause="``queue_callback`` acts on the backward that runs at this moment, and while the compiler traces no "
+    "backward runs.",
+    fix="Call the function that installs it outside of compiled code (``@torch.compiler.disable``), or trace the "
+    "backward as well: ``torch._dynamo.config.compiled_autograd = True``. In DDP and FSDP, update torch.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_queue_callback():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: None)
+        return x.square().sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@mends(compiled_queue_callback)
+def compiled_without_callback():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.square().sum()
+
+    x = torch.randn(3, requires_grad=True)
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+    x.register_hook(lambda _: queue(lambda: None))
+    loss(x).backward()
+
+
+@raises(
+    "A compiled function resizes or transposes its input in place",
+    cause="Operations such as ``unsqueeze_``, ``t_`` and ``transpose_`` change the shape of a tensor that belongs to "
+    "the caller, and the compiler traces them for tensors that it made itself only.",
+    fix="Use the version that returns a new view: ``x = x.unsqueeze(0)``, ``x = x.t()``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_shape_in_place():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.unsqueeze_(0).square().sum()
+
+    loss(torch.randn(3))
+
+
+@mends(compiled_shape_in_place)
+def compiled_shape_of_view():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.unsqueeze(0).square().sum()
+
+    loss(torch.randn(3))
+
+
+@raises(
+    "A branch of torch.cond returns another number of results",
+    cause="``torch.cond`` records both branches and chooses at run time, so both must return results of the same "
+    "number, shape and dtype.",
+    fix="Return the same structure from both branches: fill up what one of them lacks with ``torch.zeros_like``.",
+    see=("cookbook/07_compile/export",),
+)
+def cond_returns_other_number():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda x: (x.sin(), x.cos()), lambda x: (x.sin(),), (x,))
+
+    torch.compile(f, backend="eager", fullgraph=True)(torch.randn(3))
+
+
+@mends(cond_returns_other_number)
+def cond_returns_same_number():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda x: (x.sin(), x.cos()), lambda x: (x.sin(), -x), (x,))
+
+    torch.compile(f, backend="eager", fullgraph=True)(torch.randn(3))
+
+
+@raises(
+    "A parameter was made inside of compiled code, of something that is no tensor",
+    cause="``nn.Parameter`` takes a tensor. The compiler traces it for one, and refuses a list, a number or an array.",
+    fix="Make parameters in ``__init__`` of a module, outside of the compiled function: they need a place to be kept "
+    "anyway.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_parameter_of_list():
+    @torch.compile(backend="eager", fullgraph=True)
+    def f(x):
+        return x * nn.Parameter([1.0, 2.0, 3.0])
+
+    f(torch.randn(3))
+
+
+@mends(compiled_parameter_of_list)
+def compiled_with_parameter():
+    scale = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def f(x):
+        return x * scale
+
+    f(torch.randn(3))
+
+
+@raises(
+    "A compiled function changes a tensor and a detached alias of it",
+    cause="Two arguments share their memory, and one of them was made by ``detach()``: autograd does not know that "
+    "they belong together. The compiler would have to change both in a way that autograd sees, and cannot.",
+    fix="Pass the tensor only, and call ``detach()`` inside; or pass a copy: ``x.detach().clone()``.",
+    see=("cookbook/07_compile/torch_compile", "cookbook/04_memory/in_place"),
+)
+def compiled_alias_changed():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def f(x, same):
+        x.mul_(2)
+        same.mul_(3)
+        return x.sum()
+
+    x = torch.randn(3, requires_grad=True) * 1
+    f(x, x.detach())
+
+
+@mends(compiled_alias_changed)
+def compiled_copy_changed():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def f(x, copy):
+        x.mul_(2)
+        copy.mul_(3)
+        return x.sum()
+
+    x = torch.randn(3, requires_grad=True) * 1
+    f(x, x.detach().clone())

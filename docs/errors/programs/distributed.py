@@ -1141,3 +1141,157 @@ def fsdp2_of_initialized():
     model(torch.randn(4, 3))
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
     model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "A distributed wrapper was made before the processes were connected",
+    cause="DDP, FSDP and collectives send data in a process group, and ``init_process_group`` has not run in this "
+    "process: the script was started with ``python`` instead of ``torchrun``, the call comes later, or it ran only in "
+    "the parent of spawned processes.",
+    fix="Call ``torch.distributed.init_process_group(backend)`` first in each process, and start the script with "
+    "``torchrun --nproc-per-node=N script.py``. For a run on one device, leave the wrapper (and ``SyncBatchNorm``) "
+    "out.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def group_not_initialized():
+    model = nn.Linear(3, 1)
+    DistributedDataParallel(model)
+
+
+@mends(group_not_initialized)
+def group_initialized():
+    model = nn.Linear(3, 1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    DistributedDataParallel(model)
+
+
+@raises(
+    "SyncBatchNorm ran on the CPU",
+    cause="The statistics of a synchronized batch norm are computed by kernels that exist for GPUs only.",
+    fix="Move model and data to the GPU, or convert to ``SyncBatchNorm`` only when training on GPUs. For a test on "
+    "the CPU, use plain batch norm, or call ``model.eval()``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def synchronized_on_cpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+    model(torch.randn(8, 3)).sum().backward()
+
+
+@mends(synchronized_on_cpu)
+def plain_norm_on_cpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    model(torch.randn(8, 3)).sum().backward()
+
+
+@raises(
+    "No backend of the process group can send tensors of this device",
+    cause="A process group has a backend for each device type, and here a collective got a tensor of a type that has "
+    "none. The usual case is NCCL, which sends CUDA tensors only, and a tensor on the CPU: offloaded parameters or "
+    "gradients (FSDP with CPU offload, ``clip_grad_norm_`` of them), a loss or a metric that was moved with "
+    "``.cpu()``.",
+    fix="Make a group for both: ``init_process_group('cpu:gloo,cuda:nccl')``. Or move the tensor to the GPU before the "
+    "collective.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def backend_of_other_device():
+    dist.init_process_group("cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)
+    loss = torch.randn(3, requires_grad=True).sum()
+    dist.all_reduce(loss.detach())
+
+
+@mends(backend_of_other_device)
+def backend_of_both_devices():
+    dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)
+    loss = torch.randn(3, requires_grad=True).sum()
+    dist.all_reduce(loss.detach())
+
+
+@raises(
+    "FSDP was given parameters of integers",
+    cause="FSDP joins the parameters of a module to one flat parameter that gets one gradient, and integers have none. "
+    "Quantized weights (8 or 4 bits) are stored as integers.",
+    fix="Load the weights with a storage of the dtype that the model computes in "
+    "(``bnb_4bit_quant_storage=torch.bfloat16``), register them as buffers, or pass the modules that hold them to "
+    "``ignored_modules``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_of_integers():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    quantized = nn.Module()
+    quantized.packed = nn.Parameter(torch.zeros(3, dtype=torch.uint8), requires_grad=False)
+    FullyShardedDataParallel(quantized, device_id=torch.device("cpu"))
+
+
+@mends(fsdp_of_integers)
+def fsdp_with_buffer_of_integers():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    quantized = nn.Linear(3, 3)
+    quantized.register_buffer("packed", torch.zeros(3, dtype=torch.uint8))
+    FullyShardedDataParallel(quantized, device_id=torch.device("cpu"))
+
+
+@raises(
+    "FSDP found no GPU",
+    cause="``FullyShardedDataParallel`` runs on an accelerator, and torch sees none in this process: a build of torch "
+    "without CUDA, a missing driver, or an empty ``CUDA_VISIBLE_DEVICES``.",
+    fix="Print ``torch.cuda.is_available()``. For a test on the CPU, pass ``device_id=torch.device('cpu')``, or use "
+    "``fully_shard`` with ``init_device_mesh('cpu', (1,))``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_without_gpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = FullyShardedDataParallel(nn.Linear(3, 1))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@mends(fsdp_without_gpu)
+def fsdp_on_cpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = FullyShardedDataParallel(nn.Linear(3, 1), device_id=torch.device("cpu"))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "Gradients of an inner FSDP module were clipped",
+    cause="The norm is one over all parameters of the model, on all ranks, so the outermost FSDP module computes it.",
+    fix="Call it on the whole model: ``model.clip_grad_norm_(1.0)``, not on a wrapped layer in it.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_inner_clipped():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    cpu = torch.device("cpu")
+    inner = FullyShardedDataParallel(nn.Linear(3, 3), device_id=cpu)
+    model = FullyShardedDataParallel(nn.Sequential(inner, nn.Linear(3, 1)), device_id=cpu)
+    model(torch.randn(4, 3)).sum().backward()
+    inner.clip_grad_norm_(1.0)
+
+
+@mends(fsdp_inner_clipped)
+def fsdp_clipped():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    cpu = torch.device("cpu")
+    inner = FullyShardedDataParallel(nn.Linear(3, 3), device_id=cpu)
+    model = FullyShardedDataParallel(nn.Sequential(inner, nn.Linear(3, 1)), device_id=cpu)
+    model(torch.randn(4, 3)).sum().backward()
+    model.clip_grad_norm_(1.0)
+
+
+@raises(
+    "FSDP has a single process and does not shard",
+    cause="With one process there is nothing to divide, so FSDP keeps the whole parameters (``NO_SHARD``).",
+    fix="Start one process for each GPU: ``torchrun --nproc-per-node=N script.py``. On one GPU the warning is "
+    "harmless, and FSDP saves no memory there.",
+    see=("cookbook/08_distributed/data_parallel",),
+    warning=True,
+)
+def fsdp_alone():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    FullyShardedDataParallel(nn.Linear(3, 1), device_id=torch.device("cpu"))
+
+
+@mends(fsdp_alone)
+def module_alone():
+    model = nn.Linear(3, 1)
+    model(torch.randn(4, 3)).sum().backward()

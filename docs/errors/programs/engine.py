@@ -2329,3 +2329,126 @@ def outputs_with_grad():
     weight = torch.randn(3, requires_grad=True)
     outputs = [weight.sum(), torch.ones(())]
     torch.autograd.backward([output for output in outputs if output.requires_grad])
+
+
+@raises(
+    "The graph was followed from a tensor that has no grad_fn",
+    cause="``grad_fn`` is ``None`` for leaves (parameters, inputs, data), for detached tensors, and for everything "
+    "computed under ``no_grad``. Also the end of each branch of ``next_functions`` can be ``None``.",
+    fix="Start from the loss, and test each node: ``if node is not None``. If the loss itself has no ``grad_fn``, "
+    "nothing in it requires grad: look for ``detach()``, ``.data``, ``.item()`` and ``no_grad`` in the forward.",
+    see=("guide/graph",),
+)
+def graph_of_leaf():
+    weight = torch.randn(3, requires_grad=True)
+    loss = (weight * 2).sum()
+    print(loss.grad_fn.next_functions)
+    print(weight.grad_fn.next_functions)
+
+
+@mends(graph_of_leaf)
+def graph_of_result():
+    weight = torch.randn(3, requires_grad=True)
+    loss = (weight * 2).sum()
+    for node, _ in loss.grad_fn.next_functions:
+        if node is not None:
+            print(node.next_functions)
+
+
+@raises(
+    "A deprecated module hook returned a tuple of another length",
+    cause="``register_backward_hook`` puts the hook on the last operation of the module instead of the module. "
+    "``grad_input`` then has an entry for each input of that operation (for ``nn.Linear`` the bias, the input and the "
+    "transposed weight, and without a bias only two), and a returned tuple must have as many.",
+    fix="Register it with ``register_full_backward_hook``: its ``grad_input`` has one gradient for each input of the "
+    "module, and the hook returns as many. Do not pad the tuple, because the order of its entries changes with "
+    "``bias=False``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def module_hook_old_returned_one():
+    def clip(module, grad_input, grad_output):
+        return (grad_input[0].clamp(-1, 1),)
+
+    layer = nn.Linear(3, 2)
+    layer.register_backward_hook(clip)
+    layer(torch.randn(4, 3, requires_grad=True)).sum().backward()
+
+
+@mends(module_hook_old_returned_one)
+def module_hook_full_returned_one():
+    def clip(module, grad_input, grad_output):
+        return (grad_input[0].clamp(-1, 1),)
+
+    layer = nn.Linear(3, 2)
+    layer.register_full_backward_hook(clip)
+    layer(torch.randn(4, 3, requires_grad=True)).sum().backward()
+
+
+@raises(
+    "A module hook returned gradients although no input of the module requires grad",
+    cause="The input of the module is data, so there is no gradient of it and nothing that the hook could replace. The "
+    "first layer of a network is the usual case.",
+    fix="Return ``None`` from the hook in that case: ``if all(g is None for g in grad_input): return``. To change the "
+    "gradient of the layer's weight, use ``layer.weight.register_hook``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def module_hook_of_data():
+    def clip(module, grad_input, grad_output):
+        return (grad_output[0].clamp(-1, 1),)
+
+    layer = nn.Linear(3, 2)
+    layer.register_full_backward_hook(clip)
+    data = torch.randn(4, 3)
+    layer(data).sum().backward()
+
+
+@mends(module_hook_of_data)
+def weight_hook():
+    layer = nn.Linear(3, 2)
+    layer.weight.register_hook(lambda grad: grad.clamp(-1, 1))
+    data = torch.randn(4, 3)
+    layer(data).sum().backward()
+
+
+@raises(
+    "A final callback of the engine was installed outside of backward",
+    cause="``queue_callback`` runs a function once the current backward has ended, and no backward runs here. Most "
+    "often a hook that is meant for backward was called by hand, or by another thread.",
+    fix="Call it within a hook: ``tensor.register_hook``, ``register_post_accumulate_grad_hook`` or a module's "
+    "backward hook. To act after backward, put the code behind ``loss.backward()``.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def callback_outside_backward():
+    weight = torch.randn(3, requires_grad=True)
+    torch.autograd.Variable._execution_engine.queue_callback(lambda: print(weight.grad))
+    weight.sum().backward()
+
+
+@mends(callback_outside_backward)
+def callback_within_backward():
+    weight = torch.randn(3, requires_grad=True)
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+    weight.register_hook(lambda _: queue(lambda: print(weight.grad)))
+    weight.sum().backward()
+
+
+@raises(
+    "An in-place leaky ReLU has a negative slope",
+    cause="The in-place version saves its result and takes from the sign of the result on which side the input was. "
+    "With a negative slope, the result is positive on both sides, so the input cannot be told. ``rrelu_``, ``elu_`` "
+    "and ``celu_`` raise this too.",
+    fix="Use the version that is not in place: ``nn.LeakyReLU(slope)``, ``F.leaky_relu(x, slope)``. Or use a slope "
+    "that is not negative; a learned one can be kept so by ``slope.abs()``.",
+    see=("cookbook/04_memory/in_place",),
+)
+def slope_negative_in_place():
+    x = torch.randn(4, requires_grad=True)
+    y = F.leaky_relu(x * 1, negative_slope=-0.1, inplace=True)
+    y.sum().backward()
+
+
+@mends(slope_negative_in_place)
+def slope_negative():
+    x = torch.randn(4, requires_grad=True)
+    y = F.leaky_relu(x * 1, negative_slope=-0.1)
+    y.sum().backward()

@@ -876,3 +876,117 @@ def loss_scaled():
     model, scaler = nn.Linear(3, 1), GradScaler("cpu")
     loss = model(torch.randn(4, 3)).square().mean()
     scaler.scale(loss).backward()
+
+
+@raises(
+    "GradScaler was stepped with a closure",
+    cause="A closure computes the loss and its gradients again within ``step``, maybe several times, and the scaler "
+    "could not unscale and check them in between.",
+    fix="Compute loss and gradients in front: ``scaler.scale(loss).backward()``, then ``scaler.step(optimizer)`` and "
+    "``scaler.update()``. Optimizers that need a closure (LBFGS, SAM) run without a scaler: use bfloat16 or float32.",
+    see=("guide/training",),
+)
+def closure_scaled():
+    model = nn.Linear(3, 1)
+    x = torch.randn(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = GradScaler("cpu")
+    scaler.scale(model(x).square().mean()).backward()
+    scaler.step(optimizer, closure=lambda: model(x).square().mean())
+
+
+@mends(closure_scaled)
+def closure_left_out():
+    model = nn.Linear(3, 1)
+    x = torch.randn(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = GradScaler("cpu")
+    scaler.scale(model(x).square().mean()).backward()
+    scaler.step(optimizer)
+
+
+@raises(
+    "The state of a disabled GradScaler was loaded into an enabled one",
+    cause="A scaler with ``enabled=False`` has an empty state. The checkpoint was written by a run in float32, in "
+    "bfloat16, or without CUDA (which disables the scaler), and this run uses float16.",
+    fix="Load the scaler only if its state is there: ``if state['scaler']: scaler.load_state_dict(state['scaler'])``. "
+    "Otherwise start with a new scaler: it finds its scale within some steps.",
+    see=("guide/training",),
+)
+def disabled_scaler_loaded():
+    written = GradScaler("cpu", enabled=False).state_dict()
+    scaler = GradScaler("cpu")
+    scaler.load_state_dict(written)
+
+
+@mends(disabled_scaler_loaded)
+def disabled_scaler_not_loaded():
+    written = GradScaler("cpu", enabled=False).state_dict()
+    scaler = GradScaler("cpu")
+    if written:
+        scaler.load_state_dict(written)
+
+
+@raises(
+    "A GradScaler was copied or pickled between two of its steps",
+    cause="Within an iteration, the scaler remembers for each optimizer what it has unscaled, and this does not "
+    "survive a copy. The copy was made after ``unscale_`` or ``step`` and before ``update``.",
+    fix="Copy or save it after ``scaler.update()``, and save ``scaler.state_dict()`` instead of the object.",
+    see=("guide/training",),
+)
+def scaler_copied_within_step():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = GradScaler("cpu")
+    scaler.scale(model(torch.randn(4, 3)).mean()).backward()
+    scaler.step(optimizer)
+    copy.deepcopy(scaler)
+
+
+@mends(scaler_copied_within_step)
+def scaler_copied_after_update():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = GradScaler("cpu")
+    scaler.scale(model(torch.randn(4, 3)).mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    copy.deepcopy(scaler)
+
+
+@raises(
+    "The former autocast of CUDA was called",
+    cause="``torch.cuda.amp.autocast`` became ``torch.amp.autocast``, which takes the device type as its first "
+    "argument.",
+    fix="Write ``torch.amp.autocast('cuda', dtype=torch.float16)``. Both do the same, so the warning is harmless; one "
+    "that comes from a library goes away with an update of it.",
+    see=("guide/training",),
+    warning=True,
+)
+def former_autocast():
+    with torch.cuda.amp.autocast(enabled=False):
+        nn.Linear(3, 1)(torch.randn(4, 3))
+
+
+@mends(former_autocast)
+def new_autocast():
+    with torch.amp.autocast("cuda", enabled=False):
+        nn.Linear(3, 1)(torch.randn(4, 3))
+
+
+@raises(
+    "The former GradScaler of CUDA was made",
+    cause="``torch.cuda.amp.GradScaler`` became ``torch.amp.GradScaler``, which takes the device type as its first "
+    "argument.",
+    fix="Write ``torch.amp.GradScaler('cuda')``. Both do the same, so the warning is harmless; one that comes from a "
+    "library goes away with an update of it.",
+    see=("guide/training",),
+    warning=True,
+)
+def former_scaler():
+    torch.cuda.amp.GradScaler(enabled=False)
+
+
+@mends(former_scaler)
+def new_scaler():
+    GradScaler("cuda", enabled=False)

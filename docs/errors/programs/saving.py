@@ -1082,3 +1082,22 @@ def block_in_evaluation():
     block = nn.Linear(3, 3).eval()
     with torch.no_grad():
         block(torch.randn(4, 3))
+
+
+@raises(
+    "A checkpoint of a library was given its inputs in another form than a tuple",
+    cause="``detach_variable`` cuts the inputs of a reentrant checkpoint from the graph, and it takes a tuple. "
+    "Checkpoints of libraries call it with what they saved, here a single tensor or a list.",
+    fix="Pass a tuple: ``detach_variable((x,))``. In new code, use ``torch.utils.checkpoint.checkpoint(..., "
+    "use_reentrant=False)``, which needs no such Function.",
+    see=("cookbook/04_memory/checkpointing",),
+)
+def detached_list():
+    x = torch.randn(3, requires_grad=True)
+    torch.utils.checkpoint.detach_variable([x])
+
+
+@mends(detached_list)
+def detached_tuple():
+    x = torch.randn(3, requires_grad=True)
+    torch.utils.checkpoint.detach_variable((x,))

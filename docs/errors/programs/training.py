@@ -704,7 +704,7 @@ def closure_returns_loss():
 def parameter_twice_in_group():
     encoder, decoder = nn.Linear(3, 3), nn.Linear(3, 3)
     decoder.weight = encoder.weight
-    torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+    torch.optim.SGD([{"params": [*encoder.parameters(), *decoder.parameters()]}], lr=0.1)
 
 
 @mends(parameter_twice_in_group)
@@ -1105,3 +1105,672 @@ def scheduler_loaded():
     optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
     scheduler.load_state_dict({**scheduler.state_dict(), "last_epoch": 3})
+
+
+@raises(
+    "Gradient clipping was given the optimizer's parameter groups",
+    cause="``clip_grad_norm_`` reads ``.grad`` of each element that it gets. ``optimizer.param_groups`` is a list of "
+    "dictionaries with options, and the tensors are under their key ``'params'``.",
+    fix="Pass tensors: ``clip_grad_norm_(model.parameters(), 1.0)``, or "
+    "``[p for group in optimizer.param_groups for p in group['params']]``.",
+    see=("guide/training",),
+)
+def clipped_groups():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 3)).square().mean().backward()
+    nn.utils.clip_grad_norm_(optimizer.param_groups, 1.0)
+
+
+@mends(clipped_groups)
+def clipped_parameters_of_groups():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 3)).square().mean().backward()
+    nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], 1.0)
+
+
+@raises(
+    "The norms of no gradients were stacked",
+    cause="A total norm is computed from a list of the norms of all gradients, and this list is empty: no parameter "
+    "has a gradient. ``backward`` was not called, ``zero_grad`` ran after it, all parameters are frozen, the loss "
+    "does not depend on them, or the generator ``model.parameters()`` had been used up before.",
+    fix="Print ``[name for name, p in model.named_parameters() if p.grad is not None]`` in front of this line. If it "
+    "is empty, clip between ``backward()`` and ``step()``, and look for ``detach()``, ``.data`` and ``no_grad`` "
+    "between the parameters and the loss. ``torch.nn.utils.clip_grad_norm_`` of torch 1.7 and newer returns 0 for no "
+    "gradients.",
+    see=("guide/training", "guide/graph"),
+)
+def norm_of_nothing():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    norms = [p.grad.norm() for p in model.parameters() if p.grad is not None]
+    total = torch.stack(norms).norm()
+    loss.backward()
+    print(total)
+
+
+@mends(norm_of_nothing)
+def norm_after_backward():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+    norms = [p.grad.norm() for p in model.parameters() if p.grad is not None]
+    total = torch.stack(norms).norm()
+    print(total)
+
+
+@raises(
+    "OneCycleLR was stepped more often than it was told",
+    cause="``OneCycleLR`` computes its whole curve from ``total_steps`` (or ``epochs * steps_per_epoch``) and has no "
+    "rate for a step behind its end. Usual reasons: ``steps_per_epoch`` rounds the last batch away, the training was "
+    "resumed for more epochs, or the scheduler is stepped in each batch although it was built for epochs.",
+    fix="Give the number of calls of ``scheduler.step()``: ``total_steps=epochs * len(loader)``, divided by the "
+    "number of accumulated batches if you step once for several. Build a new scheduler when you train longer.",
+    see=("guide/training",),
+)
+def scheduler_used_up():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=10)
+    for _ in range(12):
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+
+
+@mends(scheduler_used_up)
+def scheduler_long_enough():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=12)
+    for _ in range(12):
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+
+
+@raises(
+    "ReduceLROnPlateau was stepped without the value that it watches",
+    cause="``ReduceLROnPlateau`` lowers the rate when a loss stops falling, so ``step`` takes that loss. The other "
+    "schedulers take nothing.",
+    fix="Call ``scheduler.step(validation_loss)`` once for each epoch. In Lightning, return ``{'scheduler': scheduler, "
+    "'monitor': 'val_loss'}`` from ``configure_optimizers``.",
+    see=("guide/training",),
+)
+def plateau_without_loss():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    model(torch.randn(4, 3)).square().mean().backward()
+    optimizer.step()
+    scheduler.step()
+
+
+@mends(plateau_without_loss)
+def plateau_with_loss():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+    optimizer.step()
+    scheduler.step(loss.item())
+
+
+@raises(
+    "A scheduler was given something that is no optimizer",
+    cause="Schedulers change the rates in ``optimizer.param_groups`` and take a ``torch.optim.Optimizer`` as their "
+    "first argument. This one got a model, the parameters, or a wrapper that does not inherit from ``Optimizer``.",
+    fix="Build the scheduler of the optimizer: ``StepLR(optimizer, step_size=10)``. If a library wraps your "
+    "optimizer, pass the inner one (``wrapped.optimizer``), or the library's own scheduler.",
+    see=("guide/training",),
+)
+def scheduler_of_model():
+    model = nn.Linear(3, 1)
+    torch.optim.lr_scheduler.StepLR(model, step_size=10)
+
+
+@mends(scheduler_of_model)
+def scheduler_of_optimizer():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, step_size=10)
+
+
+@raises(
+    "The learning rate is a tensor, and the optimizer updates all parameters in one call",
+    cause="The implementation of Adam and AdamW that updates all parameters together reads the rate as a number, "
+    "except with ``capturable=True``, where the rate stays on the GPU.",
+    fix="Pass a number: ``lr=float(rate)``. If the rate should be a tensor (for ``torch.compile`` or CUDA graphs), "
+    "pass ``capturable=True`` on a GPU, or ``foreach=False``.",
+    see=("guide/training",),
+)
+def rate_is_tensor():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters(), lr=torch.tensor(1e-3), foreach=True)
+
+
+@mends(rate_is_tensor)
+def rate_is_number():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)
+
+
+@raises(
+    "A fused optimizer was given parameters that its kernel does not support",
+    cause="``fused=True`` updates all parameters in one kernel, which needs floating point parameters on a device "
+    "that has it. A parameter here is on another device (``meta``, or still on the CPU in older releases), complex, "
+    "or of integers.",
+    fix="Move the model to its device before you build the optimizer, or leave ``fused`` out. The end of the message "
+    "names the dtype and the device that it met.",
+    see=("guide/training",),
+)
+def fused_on_meta():
+    with torch.device("meta"):
+        model = nn.Linear(3, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    model(torch.randn(4, 3, device="meta")).square().mean().backward()
+    optimizer.step()
+
+
+@mends(fused_on_meta)
+def fused_after_moving():
+    with torch.device("meta"):
+        model = nn.Linear(3, 1)
+    model = model.to_empty(device="cpu")
+    model.reset_parameters()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    model(torch.randn(4, 3)).square().mean().backward()
+    optimizer.step()
+
+
+@raises(
+    "The optimizer was given a set of parameters",
+    cause="The state of an optimizer is saved by the position of each parameter, and the order of a set changes from "
+    "run to run, so a saved state would be loaded into other parameters.",
+    fix="Pass a list: ``list(model.parameters())``. To leave out what occurs twice and keep the order, use "
+    "``dict.fromkeys(parameters)``.",
+    see=("guide/training",),
+)
+def parameters_in_set():
+    encoder, decoder = nn.Linear(3, 3), nn.Linear(3, 3)
+    torch.optim.SGD([{"params": {*encoder.parameters(), *decoder.parameters()}}], lr=0.1)
+
+
+@mends(parameters_in_set)
+def parameters_listed():
+    encoder, decoder = nn.Linear(3, 3), nn.Linear(3, 3)
+    torch.optim.SGD([{"params": [*encoder.parameters(), *decoder.parameters()]}], lr=0.1)
+
+
+@raises(
+    "A module with a parametrized weight was pickled as a whole",
+    cause="``register_parametrization`` (``weight_norm``, ``spectral_norm``, ``orthogonal`` of "
+    "``torch.nn.utils.parametrizations``) gives the module a class of its own, made at run time, that pickle cannot "
+    "find again.",
+    fix="Save the parameters: ``torch.save(model.state_dict(), path)``, and apply the same parametrization before "
+    "``load_state_dict``. Or make it permanent first: "
+    "``nn.utils.parametrize.remove_parametrizations(layer, 'weight')``.",
+    see=("guide/training",),
+)
+def parametrized_pickled():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 1))
+    ForkingPickler.dumps(layer)
+
+
+@mends(parametrized_pickled)
+def parametrized_state_pickled():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 1))
+    ForkingPickler.dumps({name: value.detach() for name, value in layer.state_dict().items()})
+
+
+@raises(
+    "A parametrization returns another shape or dtype than the weight has",
+    cause="A parametrization replaces the weight by a function of it, and the module goes on to use the result as its "
+    "weight, so PyTorch demands the same shape and dtype.",
+    fix="Return a tensor of the weight's shape. If the change is intended (a low-rank or packed weight), pass "
+    "``unsafe=True`` to ``register_parametrization``.",
+    see=("guide/training",),
+)
+def parametrization_reshapes():
+    class Half(nn.Module):
+        def forward(self, weight):
+            return weight[: weight.shape[0] // 2]
+
+    layer = nn.Linear(3, 4)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Half())
+
+
+@mends(parametrization_reshapes)
+def parametrization_masks():
+    class Half(nn.Module):
+        def forward(self, weight):
+            keep = torch.arange(len(weight)) < len(weight) // 2
+            return weight * keep[:, None]
+
+    layer = nn.Linear(3, 4)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Half())
+
+
+@raises(
+    "Class labels have one dimension too many for the loss",
+    cause="``cross_entropy`` and ``nll_loss`` take scores of shape (batch, classes) and one class number for each "
+    "row. This target has the shape (batch, 1), or it holds one-hot rows of integers.",
+    fix="Remove the dimension: ``loss(scores, target.squeeze(1))``; for one-hot labels, ``target.argmax(1)`` or "
+    "``target.float()``. With one output and labels 0 and 1, use ``binary_cross_entropy_with_logits``.",
+    see=("guide/training",),
+)
+def labels_in_column():
+    scores = torch.randn(4, 3, requires_grad=True)
+    labels = torch.tensor([[0], [2], [1], [0]])
+    loss = F.cross_entropy(scores, labels)
+    loss.backward()
+
+
+@mends(labels_in_column)
+def labels_in_row():
+    scores = torch.randn(4, 3, requires_grad=True)
+    labels = torch.tensor([[0], [2], [1], [0]])
+    loss = F.cross_entropy(scores, labels.squeeze(1))
+    loss.backward()
+
+
+@raises(
+    "Labels of a segmentation have a channel dimension",
+    cause="``cross_entropy`` on scores of shape (batch, classes, height, width) takes class numbers of shape (batch, "
+    "height, width). This target has four dimensions: (batch, 1, height, width), or a color image or one-hot "
+    "channels.",
+    fix="Remove the channel: ``target.squeeze(1).long()``; for one-hot channels, ``target.argmax(1)``. A mask that was "
+    "loaded as a color image has to be turned into class numbers first.",
+    see=("guide/training",),
+)
+def mask_with_channel():
+    scores = torch.randn(2, 3, 4, 4, requires_grad=True)
+    mask = torch.zeros(2, 1, 4, 4, dtype=torch.long)
+    loss = F.cross_entropy(scores, mask)
+    loss.backward()
+
+
+@mends(mask_with_channel)
+def mask_without_channel():
+    scores = torch.randn(2, 3, 4, 4, requires_grad=True)
+    mask = torch.zeros(2, 1, 4, 4, dtype=torch.long)
+    loss = F.cross_entropy(scores, mask.squeeze(1))
+    loss.backward()
+
+
+@raises(
+    "The target has the shape of the scores, but holds integers",
+    cause="``cross_entropy`` takes a target of the scores' shape for probabilities of the classes, and these are "
+    "floating point. Here it is of integers: one-hot rows, or class numbers whose shape happens to be that of the "
+    "scores.",
+    fix="For one-hot rows, pass ``target.float()`` or ``target.argmax(1)``. For class numbers, give the scores a "
+    "dimension of classes at position 1: ``scores.transpose(1, 2)`` for scores of shape (batch, length, classes).",
+    see=("guide/training",),
+)
+def probabilities_of_integers():
+    scores = torch.randn(4, 3, requires_grad=True)
+    target = F.one_hot(torch.tensor([0, 2, 1, 0]), 3)
+    loss = F.cross_entropy(scores, target)
+    loss.backward()
+
+
+@mends(probabilities_of_integers)
+def probabilities_of_floats():
+    scores = torch.randn(4, 3, requires_grad=True)
+    target = F.one_hot(torch.tensor([0, 2, 1, 0]), 3)
+    loss = F.cross_entropy(scores, target.float())
+    loss.backward()
+
+
+@raises(
+    "A class label is larger than the number of classes, or negative",
+    cause="``cross_entropy`` and ``nll_loss`` count classes from 0, so with C scores the labels are 0 to C - 1. "
+    "Labels that count from 1, a label 255 or -1 for unlabeled pixels, or a last layer with too few outputs raise "
+    "this. On a GPU, the same mistake is a device-side assert.",
+    fix="Print ``target.min()``, ``target.max()`` and ``scores.shape[1]``. Subtract 1 from labels that count from 1, "
+    "pass ``ignore_index=255`` for labels that do not count, or give the last layer ``target.max() + 1`` outputs.",
+    see=("guide/training",),
+)
+def label_out_of_bounds():
+    scores = torch.randn(4, 3, requires_grad=True)
+    labels = torch.tensor([1, 2, 3, 1])
+    loss = F.cross_entropy(scores, labels)
+    loss.backward()
+
+
+@mends(label_out_of_bounds)
+def label_within_bounds():
+    scores = torch.randn(4, 3, requires_grad=True)
+    labels = torch.tensor([1, 2, 3, 1])
+    loss = F.cross_entropy(scores, labels - 1)
+    loss.backward()
+
+
+@raises(
+    "scheduler.step was given the number of the epoch",
+    cause="Schedulers count their calls themselves. Setting the epoch by hand uses another formula, which some "
+    "schedulers lack, and is deprecated.",
+    fix="Call ``scheduler.step()`` without an argument. To resume, save ``scheduler.state_dict()`` and load it. The "
+    "warning is harmless if the numbers grow by one in each call.",
+    see=("guide/training",),
+    warning=True,
+)
+def epoch_given():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    for epoch in range(3):
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+        scheduler.step(epoch)
+
+
+@mends(epoch_given)
+def epoch_counted():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    for _ in range(3):
+        model(torch.randn(4, 3)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+
+
+@raises(
+    "optimizer.step was replaced after the scheduler was built",
+    cause="A scheduler counts the calls of ``optimizer.step`` through a wrapper that it puts around it. Something has "
+    "replaced ``step`` since: DeepSpeed, apex, Accelerate, a profiler, or a second patch. The scheduler then cannot "
+    "tell whether ``step`` runs first.",
+    fix="Build the scheduler after everything that wraps or patches the optimizer, and observe steps with "
+    "``optimizer.register_step_post_hook``. If the rates are as you expect them, the "
+    "warning is harmless.",
+    see=("guide/training",),
+    warning=True,
+)
+def step_replaced():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    optimizer.step = lambda: None
+    optimizer.step()
+    scheduler.step()
+
+
+@mends(step_replaced)
+def step_hooked():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    optimizer.register_step_post_hook(lambda *_: print("stepped"))
+    optimizer.step()
+    scheduler.step()
+
+
+@raises(
+    "Dropout between layers was asked of a recurrent network with one layer",
+    cause="The ``dropout`` of ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` acts on the output of each layer but the last. "
+    "With ``num_layers=1`` there is no such place, so nothing is dropped.",
+    fix="Use ``num_layers=2``, or apply ``nn.Dropout`` to the output yourself. With ``dropout=0`` the warning goes "
+    "away; the training is the same.",
+    see=("guide/training",),
+    warning=True,
+)
+def dropout_of_one_layer():
+    nn.LSTM(3, 4, num_layers=1, dropout=0.5)
+
+
+@mends(dropout_of_one_layer)
+def dropout_of_two_layers():
+    nn.LSTM(3, 4, num_layers=2, dropout=0.5)
+
+
+@raises(
+    "A loss was given size_average or reduce",
+    cause="Both arguments were replaced by ``reduction``: ``'mean'``, ``'sum'`` or ``'none'``. They still work, so "
+    "the loss is what it was.",
+    fix="Write what the warning proposes, ``reduction='sum'`` for ``size_average=False`` and ``reduction='none'`` for "
+    "``reduce=False``. If it comes out of a library, it is harmless.",
+    see=("guide/training",),
+    warning=True,
+)
+def size_average_given():
+    loss = nn.MSELoss(size_average=False)
+    loss(torch.randn(3, requires_grad=True), torch.zeros(3)).backward()
+
+
+@mends(size_average_given)
+def reduction_given():
+    loss = nn.MSELoss(reduction="sum")
+    loss(torch.randn(3, requires_grad=True), torch.zeros(3)).backward()
+
+
+@raises(
+    "The mean of a Kullback-Leibler divergence was taken over all elements",
+    cause="With ``reduction='mean'``, ``kl_div`` divides by the number of elements instead of the number of samples. "
+    "The loss and its gradient are then too small by the number of classes.",
+    fix="Pass ``reduction='batchmean'`` to ``F.kl_div`` or ``nn.KLDivLoss``. Its first argument has to be a logarithm "
+    "(``log_softmax``).",
+    see=("guide/training",),
+    warning=True,
+)
+def divergence_over_elements():
+    scores = torch.randn(4, 3, requires_grad=True)
+    target = torch.softmax(torch.randn(4, 3), 1)
+    F.kl_div(torch.log_softmax(scores, 1), target, reduction="mean").backward()
+
+
+@mends(divergence_over_elements)
+def divergence_over_batch():
+    scores = torch.randn(4, 3, requires_grad=True)
+    target = torch.softmax(torch.randn(4, 3), 1)
+    F.kl_div(torch.log_softmax(scores, 1), target, reduction="batchmean").backward()
+
+
+@raises(
+    "softmax was not told over which dimension it goes",
+    cause="Without ``dim``, PyTorch guesses: dimension 0 for tensors with one or three dimensions, otherwise 1. For "
+    "scores of shape (batch, length, classes) that normalizes over the batch, and the model trains on something else.",
+    fix="Pass the dimension of the classes: ``F.softmax(scores, dim=-1)``, ``nn.Softmax(dim=-1)``. In front of "
+    "``cross_entropy``, leave softmax out.",
+    see=("guide/training",),
+    warning=True,
+)
+def softmax_over_unknown():
+    scores = torch.randn(4, 3, requires_grad=True)
+    F.softmax(scores).square().sum().backward()
+
+
+@mends(softmax_over_unknown)
+def softmax_over_classes():
+    scores = torch.randn(4, 3, requires_grad=True)
+    F.softmax(scores, dim=-1).square().sum().backward()
+
+
+@raises(
+    "The former name of clip_grad_norm_ was called",
+    cause="``clip_grad_norm`` was renamed to ``clip_grad_norm_``, because it changes the gradients in place.",
+    fix="Call ``torch.nn.utils.clip_grad_norm_``. Both do the same, so the warning is harmless.",
+    see=("guide/training",),
+    warning=True,
+)
+def clipped_by_former_name():
+    model = nn.Linear(3, 1)
+    model(torch.randn(4, 3)).square().mean().backward()
+    nn.utils.clip_grad_norm(model.parameters(), 1.0)
+
+
+@mends(clipped_by_former_name)
+def clipped_by_new_name():
+    model = nn.Linear(3, 1)
+    model(torch.randn(4, 3)).square().mean().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
+@raises(
+    "weight_norm was applied to a layer that has it already",
+    cause="``weight_norm`` splits a weight into its direction and its length, and the second call finds that already "
+    "done.",
+    fix="Apply it once for each layer. To apply it anew, call ``torch.nn.utils.remove_weight_norm(layer)`` first.",
+    see=("guide/training",),
+)
+def weight_norm_twice():
+    layer = nn.utils.weight_norm(nn.Linear(3, 1))
+    nn.utils.weight_norm(layer)
+
+
+@mends(weight_norm_twice)
+def weight_norm_once():
+    layer = nn.utils.weight_norm(nn.Linear(3, 1))
+    nn.utils.remove_weight_norm(layer)
+    nn.utils.weight_norm(layer)
+
+
+@raises(
+    "A module has no forward",
+    cause="``nn.Module`` calls the method ``forward``, and the class has none: it is spelled otherwise, indented into "
+    "another method (mostly into ``__init__``), or missing in a subclass.",
+    fix="Define ``def forward(self, x):`` with the indentation of ``__init__``. A ``ModuleList`` or ``ModuleDict`` "
+    "has no ``forward`` either: call its elements.",
+    see=("cookbook/01_first_steps/module",),
+)
+def forward_indented():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+            def forward(self, x):
+                return self.layer(x)
+
+    Net()(torch.randn(4, 3)).sum().backward()
+
+
+@mends(forward_indented)
+def forward_defined():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            return self.layer(x)
+
+    Net()(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "A single number was unpacked or looped over",
+    cause="A tensor without dimensions, such as a loss, has no elements to go through. The line expects several "
+    "values: a function returns one loss and is unpacked into two names, or a list of losses became one tensor.",
+    fix="Take it as it is: ``loss = criterion(...)``. To log it, use ``loss.item()``; to collect losses, "
+    "``losses.append(loss)``.",
+    see=("guide/training",),
+)
+def loss_unpacked():
+    model = nn.Linear(3, 1)
+    loss, accuracy = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+    print(accuracy)
+
+
+@mends(loss_unpacked)
+def loss_taken():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+
+
+@raises(
+    "The length of a single number was asked for",
+    cause="A tensor without dimensions, such as a loss or a class label, has no length.",
+    fix="For the number of elements, use ``x.numel()``. If several values were expected here, look for a reduction "
+    "too many (``.mean()``, ``.sum()``, ``reduction='mean'``) or a ``squeeze()`` that removed the batch dimension.",
+    see=("guide/training",),
+)
+def loss_measured():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.zeros(4, 1))
+    loss = losses.sum() / len(losses)
+    loss.backward()
+
+
+@mends(loss_measured)
+def losses_measured():
+    model = nn.Linear(3, 1)
+    losses = F.mse_loss(model(torch.randn(4, 3)), torch.zeros(4, 1), reduction="none")
+    loss = losses.sum() / len(losses)
+    loss.backward()
+
+
+@raises(
+    "The parameters of a lazy module were used before its first forward",
+    cause="``LazyLinear``, ``LazyConv2d`` and the like learn the shape of their weights from the first input. Before "
+    "that, they cannot be initialized, counted, copied or optimized.",
+    fix="Run one forward with an example first: ``model(example)``. Then initialize the weights and build the "
+    "optimizer.",
+    see=("guide/training",),
+)
+def lazy_initialized():
+    layer = nn.LazyLinear(1)
+    nn.init.xavier_uniform_(layer.weight)
+
+
+@mends(lazy_initialized)
+def lazy_after_forward():
+    layer = nn.LazyLinear(1)
+    layer(torch.randn(4, 3))
+    nn.init.xavier_uniform_(layer.weight)
+
+
+@raises(
+    "SGD was asked for Nesterov's momentum without a momentum",
+    cause="Nesterov's method corrects the step of a momentum, so it needs one that is larger than 0, and no dampening.",
+    fix="Pass a momentum: ``SGD(parameters, lr=0.1, momentum=0.9, nesterov=True)``.",
+    see=("guide/training",),
+)
+def nesterov_without_momentum():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, nesterov=True)
+
+
+@mends(nesterov_without_momentum)
+def nesterov_with_momentum():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, momentum=0.9, nesterov=True)
+
+
+@raises(
+    "An optimizer got a learning rate that is negative or no number",
+    cause="The rate has to be a number that is not negative. It came from a search over exponents, from a schedule "
+    "that passed zero, or as a text from a configuration file.",
+    fix="Print the rate where it is made: ``lr=float(config['lr'])``. To go uphill, pass ``maximize=True`` to the "
+    "optimizer.",
+    see=("guide/training",),
+)
+def rate_negative():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=-0.1)
+
+
+@mends(rate_negative)
+def rate_for_ascent():
+    torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, maximize=True)
+
+
+@raises(
+    "The rate of a scheduler was read with get_lr",
+    cause="``get_lr`` computes the next rates from the present ones, so it is right within ``step`` only.",
+    fix="Call ``scheduler.get_last_lr()``, or read ``optimizer.param_groups[0]['lr']``.",
+    see=("guide/training",),
+    warning=True,
+)
+def rate_read_by_get_lr():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    print(scheduler.get_lr())
+
+
+@mends(rate_read_by_get_lr)
+def rate_read_by_last_lr():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+    print(scheduler.get_last_lr())

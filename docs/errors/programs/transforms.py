@@ -2364,3 +2364,66 @@ def forward_without_vectorize():
 @mends(forward_without_vectorize)
 def forward_with_vectorize():
     torch.autograd.functional.jacobian(torch.sin, torch.randn(3), strategy="forward-mode", vectorize=True)
+
+
+@raises(
+    "A shared tensor is filled with random numbers in place, different for each sample",
+    cause="The tensor has no batch dimension inside of vmap: it was made there, or captured from outside. So an "
+    "operation that writes random numbers into it (``bernoulli_``, ``normal_``, ``dropout_``) cannot give each sample "
+    "its own.",
+    fix="Use an operation that returns a new tensor: ``torch.rand_like``, ``torch.bernoulli``, ``nn.Dropout()`` "
+    "without ``inplace=True``. Or ask for the same numbers in all samples: ``randomness='same'``.",
+    see=("cookbook/05_higher_order/per_sample_gradients",),
+)
+def vmap_random_in_place():
+    def noisy(x):
+        return x + torch.zeros(5).normal_()
+
+    vmap(noisy, randomness="different")(torch.randn(3, 5))
+
+
+@mends(vmap_random_in_place)
+def vmap_random_out_of_place():
+    def noisy(x):
+        return x + torch.randn_like(x)
+
+    vmap(noisy, randomness="different")(torch.randn(3, 5))
+
+
+@raises(
+    "jacobian should be differentiable and was asked for forward mode",
+    cause="``torch.autograd.functional.jacobian`` in forward mode records no graph of its result.",
+    fix="Use ``torch.func.jacfwd``, whose result is differentiable: ``torch.func.jacfwd(f)(x)``. Or leave out "
+    "``strategy='forward-mode'``.",
+    see=("cookbook/05_higher_order/forward_mode", "cookbook/05_higher_order/hessian"),
+)
+def jacobian_forward_with_graph():
+    x = torch.randn(3, requires_grad=True)
+    jacobian = torch.autograd.functional.jacobian(
+        torch.sin, x, create_graph=True, strategy="forward-mode", vectorize=True
+    )
+    jacobian.sum().backward()
+
+
+@mends(jacobian_forward_with_graph)
+def jacobian_by_func():
+    x = torch.randn(3, requires_grad=True)
+    torch.func.jacfwd(torch.sin)(x).sum().backward()
+
+
+@raises(
+    "strict and vectorize were both given to jacobian or hessian",
+    cause="``strict=True`` checks row by row whether each output depends on each input, and ``vectorize=True`` "
+    "computes all rows in one backward, where this cannot be told.",
+    fix="Leave one of them out. ``strict=True`` is for finding a cut graph, ``vectorize=True`` for speed.",
+    see=("cookbook/05_higher_order/hessian",),
+)
+def jacobian_strict_vectorized():
+    x = torch.randn(3)
+    torch.autograd.functional.jacobian(torch.sin, x, strict=True, vectorize=True)
+
+
+@mends(jacobian_strict_vectorized)
+def jacobian_vectorized():
+    x = torch.randn(3)
+    torch.autograd.functional.jacobian(torch.sin, x, vectorize=True)

@@ -2682,3 +2682,46 @@ def backward_expands():
 
     x = torch.randn(3, 4, requires_grad=True)
     RowSums.apply(x).sum().backward()
+
+
+@raises(
+    "save_for_backward was given a tuple, a list or a dict",
+    cause="``save_for_backward`` takes each tensor as an argument of its own. A structure of tensors is none, and a "
+    "Function that saves all its arguments (a checkpoint of a library) meets one when a layer is called with a tuple, "
+    "such as rotary embeddings.",
+    fix="Unpack it: ``ctx.save_for_backward(*tensors)``. If the Function is a library's, pass the tensors as "
+    "arguments of their own, or use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``, which takes any "
+    "argument.",
+    see=("guide/ctx",),
+)
+def structure_saved():
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward((x, y))
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, y = ctx.saved_tensors
+            return grad_output * y, grad_output * x
+
+    x = torch.randn(3, requires_grad=True)
+    Product.apply(x, x).sum().backward()
+
+
+@mends(structure_saved)
+def tensors_saved_each():
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(x, y)
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, y = ctx.saved_tensors
+            return grad_output * y, grad_output * x
+
+    x = torch.randn(3, requires_grad=True)
+    Product.apply(x, x).sum().backward()
