@@ -291,7 +291,7 @@ assert not mask.requires_grad
 
 # %%
 # The usual one-liner ``x + (mask - x).detach()`` loses the mask where scores are large, because ``1 - 300`` isn't
-# representable in bfloat16. What should be 0 or 1 then is neither:
+# representable in bfloat16. Here one 1 becomes 0, and the other 2:
 
 large = torch.tensor([300.0, 290.0, 3.0, -5.0], dtype=torch.bfloat16)
 mask = top_k_mask(large, 2)
@@ -321,7 +321,8 @@ for name, sample in samplers.items():
 #
 # .. costs::
 #
-# Hard choices keep nothing of their own, a soft mask one byte, and soft ranks four. ``soft_rank`` has no table: PyTorch
+# A hard choice keeps nothing of its own, one with the gradient of a soft mask one byte, and so does the soft mask.
+# Soft ranks keep four. ``soft_rank`` has no table: PyTorch
 # has nothing to compare it with, and it pools row by row in NumPy, so it suits hundreds of entries and not millions.
 #
 # Neighbors
