@@ -20,7 +20,7 @@ def _isotonic_regression() -> Iterator[Sample]:
     yield Sample("no values", (randn(2, 0),))
 
 
-def _minimax(input: Tensor) -> Tensor:
+def minimax(input: Tensor) -> Tensor:
     """Isotonic regression by a formula: the largest, over starts j, of the smallest, over ends k, mean of j to k."""
     n = input.shape[-1]
     if n == 0:
@@ -39,7 +39,7 @@ ISOTONIC_REGRESSION = Recipe(
     function=per_sample_gradients.isotonic_regression,
     exports=("isotonic_regression",),
     samples=_isotonic_regression,
-    reference=_minimax,
+    reference=minimax,
     promises=("first_order", "second_order", "vmap"),
 )
 

@@ -1,0 +1,361 @@
+"""Choices with a gradient: one of several, the k largest, and ranks."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+from torch.autograd import Function
+
+from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._opaque import opaque
+from autograd_cookbook.recipes.cross_entropy import accumulation_dtype
+from autograd_cookbook.recipes.per_sample_gradients import pool_violators
+
+
+def require_positive(name: str, value: float) -> None:
+    """Refuse a temperature or a strength that nothing can be divided by."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"expected a finite {name} > 0, got {value}")
+
+
+def require_floating(input: Tensor) -> None:
+    """Refuse what has no order or no gradient."""
+    if not input.is_floating_point():
+        raise TypeError(f"expected a real floating input, got {input.dtype}")
+
+
+class OneHotFunction(Function):
+    """Keeps the input; backward computes the softmax that the gradient belongs to."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, dim: int, temperature: float) -> Tensor:
+        return torch.zeros_like(input).scatter(dim, input.argmax(dim, keepdim=True), 1)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, int, float], output: Tensor) -> None:
+        input, ctx.dim, ctx.temperature = inputs
+        ctx.save_for_backward(input)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
+        (input,) = ctx.saved_tensors
+        if input.numel() == 0:
+            return grad_output, None, None
+        wide = input.to(accumulation_dtype(input.dtype))
+        # Relative to the largest, so that no quotient overflows. The softmax does not see the shift, nor does autograd.
+        p = ((wide - wide.amax(ctx.dim, keepdim=True).detach()) / ctx.temperature).softmax(ctx.dim)
+        mean = (p * grad_output).sum(ctx.dim, keepdim=True)
+        return (p * (grad_output - mean) / ctx.temperature).to(grad_output.dtype), None, None
+
+
+def one_hot_ste(input: Tensor, dim: int = -1, temperature: float = 1.0) -> Tensor:
+    r"""One-hot vector of the largest entry, with the gradient of a softmax.
+
+    .. math::
+        y_i = [i = \operatorname{argmax}_j x_j], \qquad
+        \bar{x}_i = \frac{p_i}{T} \Big(\bar{y}_i - \sum_j p_j \bar{y}_j\Big), \quad p = \operatorname{softmax}(x / T)
+
+    With ``input + gumbel_like(input)`` for the input, it is a sample of ``softmax(input)``, and the gradient that of
+    the straight-through Gumbel-softmax.
+
+    Args:
+        input: any shape, real floating dtype. Of equal entries :func:`torch.argmax` takes one.
+        dim: an int, negative or not.
+        temperature: :math:`T > 0`, of the gradient alone.
+
+    Raises:
+        IndexError: if the dimension is out of range, or has no entries.
+        TypeError: if the input is not real and floating.
+        ValueError: if the temperature is not positive and finite.
+
+    Source: E. Jang et al., Categorical reparameterization with Gumbel-softmax, arXiv:1611.01144, section 2.2.
+
+    >>> x = torch.tensor([2.0, 1.0, -1.0], requires_grad=True)
+    >>> y = one_hot_ste(x)
+    >>> y[1].backward()
+    >>> y.tolist(), x.grad
+    ([1.0, 0.0, 0.0], tensor([-0.1830,  0.1922, -0.0091]))
+    """
+    require_floating(input)
+    require_positive("temperature", temperature)
+    return OneHotFunction.apply(input, dim, temperature)
+
+
+def gumbel_like(input: Tensor, generator: Generator | None = None) -> Tensor:
+    r"""Gumbel noise: the largest entry of ``input + noise`` is a sample of ``softmax(input)``.
+
+    .. math:: -\log E, \qquad E \sim \operatorname{Exponential}(1)
+
+    It is float32 at least, and so is its sum with the input: in bfloat16 many sums are equal, and the first of them
+    would be taken too often.
+
+    Args:
+        input: any shape, real floating dtype.
+        generator: of the random numbers; the global one if None.
+
+    >>> gumbel_like(torch.zeros(2, 3, dtype=torch.bfloat16)).dtype
+    torch.float32
+    """
+    noise = torch.empty_like(input, dtype=accumulation_dtype(input.dtype), requires_grad=False)
+    return noise.exponential_(generator=generator).clamp_(min=torch.finfo(noise.dtype).tiny).log_().neg_()
+
+
+def largest(input: Tensor, k: int, dim: int) -> Tensor:
+    """1 at the k largest entries, 0 elsewhere."""
+    if input.dim() == 0:
+        return torch.full_like(input, float(k))
+    return torch.zeros_like(input).scatter(dim, input.topk(k, dim).indices, 1)
+
+
+def capped(input: Tensor, k: int, dim: int, strength: float) -> tuple[Tensor, Tensor]:
+    """The point of [0, 1] with sum k that is nearest to ``input / strength``, and where it is inside of the limits."""
+    if input.numel() == 0 or k in (0, input.shape[dim] if input.dim() else 1):
+        return torch.full_like(input, float(k > 0)), torch.zeros_like(input, dtype=torch.bool)
+    wide = input.to(accumulation_dtype(input.dtype))
+    finite = torch.finfo(wide.dtype).max
+    wide = wide.clamp(-finite, finite)  # or inf - inf would be NaN
+    # In these units the k-th largest is 0, the threshold is between -2 and 0, and what is beyond the limits is 0 or 1.
+    z = ((wide - wide.topk(k, dim).values.narrow(dim, k - 1, 1)) / strength).clamp(-2, 1)
+    # As the threshold falls, each entry begins to count at z, and has reached 1 at z - 1.
+    falls, place = torch.cat([z, z - 1], dim).sort(dim=dim, descending=True, stable=True)
+    growing = torch.where(place < z.shape[dim], 1, -1).cumsum(dim).narrow(dim, 0, 2 * z.shape[dim] - 1)
+    total = (growing * -falls.diff(dim=dim)).cumsum(dim)
+    # The first breakpoint at which the sum is k or more ends the segment in which it is k.
+    last = (total < k).sum(dim, keepdim=True).clamp(max=total.shape[dim] - 1)
+    excess = total.gather(dim, last) - k
+    threshold = falls.gather(dim, last + 1) + excess / growing.gather(dim, last).clamp(min=1)
+    # Sums over all entries are rounded to find it. Over the free ones alone, they are rounded less.
+    for _ in range(2):
+        p = z - threshold
+        inside = (p > 0) & (p < 1)
+        excess = torch.where(inside, p, 0).sum(dim, keepdim=True) + ((p >= 1).sum(dim, keepdim=True) - k)
+        threshold = threshold + excess / inside.sum(dim, keepdim=True).clamp(min=1)
+    p = z - threshold
+    return p.clamp(0, 1).to(input.dtype), (p > 0) & (p < 1)
+
+
+def centered(grad_output: Tensor, inside: Tensor, dim: int, strength: float) -> Tensor:
+    """Gradient of :func:`capped`: where entries are free to move, their sum is not."""
+    wide = grad_output.to(accumulation_dtype(grad_output.dtype))
+    mean = torch.where(inside, wide, 0).sum(dim, keepdim=True) / inside.sum(dim, keepdim=True).clamp(min=1)
+    return torch.where(inside, (wide - mean) / strength, 0).to(grad_output.dtype)
+
+
+class SoftTopKFunction(Function):
+    """Keeps one byte an element: whether it is strictly between 0 and 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, k: int, dim: int, strength: float) -> tuple[Tensor, Tensor]:
+        return capped(input, k, dim, strength)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        _, _, ctx.dim, ctx.strength = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        (inside,) = ctx.saved_tensors
+        return centered(grad_output, inside, ctx.dim, ctx.strength), None, None, None
+
+
+def require_k(input: Tensor, k: int, dim: int) -> None:
+    """Refuse a number of entries that there is not, as :func:`torch.topk` does."""
+    size = input.shape[dim] if input.dim() else 1
+    if not 0 <= k <= size:
+        raise RuntimeError(f"expected 0 <= k <= {size}, the size of dim {dim}, got k = {k}")
+
+
+def soft_top_k(input: Tensor, k: int, dim: int = -1, strength: float = 1.0) -> Tensor:
+    r"""Mask of the k largest entries that is smooth near the k-th: numbers between 0 and 1 whose sum is k.
+
+    .. math::
+        y = \operatorname*{argmin}_{0 \le y \le 1,\ \sum_i y_i = k} \lVert y - x / \epsilon \rVert^2, \qquad
+        \bar{x}_i = \frac{[i \in S]}{\epsilon} \Big(\bar{y}_i - \frac{1}{|S|} \sum_{j \in S} \bar{y}_j\Big),
+        \quad S = \{j : 0 < y_j < 1\}
+
+    Where the k-th largest entry is :math:`\epsilon` or more above the next one, it is the hard mask, and its gradient
+    is 0. The second derivative is 0 between the points where :math:`S` changes.
+
+    Args:
+        input: any shape, real floating dtype. Sums are computed in float32 at least.
+        k: how many entries to take, from 0 to all.
+        dim: an int, negative or not.
+        strength: :math:`\epsilon > 0`, of the smoothing, in units of the input.
+
+    Raises:
+        IndexError: if the dimension is out of range.
+        RuntimeError: if there are fewer than ``k`` entries.
+        TypeError: if the input is not real and floating.
+        ValueError: if the strength is not positive and finite.
+
+    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, for the projection, of which
+    this is the case with k ones; the search along its breakpoints is our own.
+
+    >>> x = torch.tensor([3.0, 1.5, 1.0, -1.0], requires_grad=True)
+    >>> y = soft_top_k(x, 2)
+    >>> y[1].backward()
+    >>> y.tolist(), x.grad.tolist()
+    ([1.0, 0.75, 0.25, 0.0], [0.0, 0.5, -0.5, 0.0])
+    """
+    require_floating(input)
+    require_positive("strength", strength)
+    require_k(input, k, dim)
+    output, _ = SoftTopKFunction.apply(input, k, dim, strength)
+    return output
+
+
+class TopKMaskFunction(SoftTopKFunction):
+    """Another forward, and the same gradient."""
+
+    @staticmethod
+    def forward(input: Tensor, k: int, dim: int, strength: float | None) -> tuple[Tensor, Tensor]:
+        free = input.new_empty(0, dtype=torch.bool) if strength is None else capped(input, k, dim, strength)[1]
+        return largest(input, k, dim), free
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor, _: Tensor) -> tuple[Tensor, None, None, None]:
+        if ctx.strength is None:
+            return grad_output, None, None, None
+        (inside,) = ctx.saved_tensors
+        return centered(grad_output, inside, ctx.dim, ctx.strength), None, None, None
+
+
+def top_k_mask(input: Tensor, k: int, dim: int = -1, strength: float | None = None) -> Tensor:
+    r"""1 at the k largest entries and 0 elsewhere, with a gradient that goes straight through or is a soft mask's.
+
+    .. math::
+        y_i = [x_i \text{ is among the } k \text{ largest}], \qquad
+        \bar{x} = \bar{y} \quad \text{or that of soft_top_k}
+
+    Args:
+        input: any shape, real floating dtype. Of equal entries :func:`torch.topk` takes as many as it needs.
+        k: how many entries to take, from 0 to all.
+        dim: an int, negative or not.
+        strength: of the soft mask whose gradient is taken; None for the gradient of the identity.
+
+    Raises:
+        IndexError: if the dimension is out of range.
+        RuntimeError: if there are fewer than ``k`` entries.
+        TypeError: if the input is not real and floating.
+        ValueError: if the strength is neither None nor positive and finite.
+
+    Source: Y. Bengio et al., arXiv:1308.3432, for the gradient of the identity.
+
+    >>> x = torch.tensor([3.0, 1.5, 1.0, -1.0], requires_grad=True)
+    >>> for strength in (None, 1.0):
+    ...     y = top_k_mask(x, 2, strength=strength)
+    ...     print(y.tolist(), torch.autograd.grad(y[1], x)[0].tolist())
+    [1.0, 1.0, 0.0, 0.0] [0.0, 1.0, 0.0, 0.0]
+    [1.0, 1.0, 0.0, 0.0] [0.0, 0.5, -0.5, 0.0]
+    """
+    require_floating(input)
+    require_k(input, k, dim)
+    if strength is not None:
+        require_positive("strength", strength)
+    output, _ = TopKMaskFunction.apply(input, k, dim, strength)
+    return output
+
+
+def block_means(values: Tensor, block: Tensor) -> Tensor:
+    """The mean over the block of each element."""
+    total = torch.zeros_like(values).scatter_add(-1, block, values)
+    count = torch.zeros_like(block).scatter_add(-1, block, torch.ones_like(block))
+    return total.gather(-1, block) / count.gather(-1, block)
+
+
+def pooled_ranks(input: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """The ranks, and the block that each entry is pooled into."""
+    n = input.shape[-1]
+    if input.numel() == 0:
+        return input.clone(), torch.zeros_like(input, dtype=torch.int32)
+    finite = torch.finfo(input.dtype).max
+    ascending, order = input.clamp(-finite, finite).double().sort(-1)
+    # No block spans a gap of more than n ranks: cut to that, gaps cannot overflow, nor hide the small ones.
+    gaps = (ascending.diff(dim=-1) / strength).clamp(max=n)
+    z = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
+    hard = torch.arange(1, n + 1, dtype=z.dtype, device=z.device)
+    rows = (z - hard).reshape(-1, n).cpu().numpy()
+    starts = torch.stack([torch.from_numpy(pool_violators(row)[1]) for row in rows]).reshape(z.shape)
+    block = starts.to(z.device).cumsum(-1) - 1
+    ranks = z - block_means(z - hard, block)
+    unsorted = torch.empty_like(block).scatter(-1, order, block)
+    return torch.empty_like(z).scatter(-1, order, ranks).to(input.dtype), unsorted.int()
+
+
+def pooled_ranks_like(input: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+    """Empty tensors like the ranks and the blocks."""
+    return input.new_empty(input.shape), input.new_empty(input.shape, dtype=torch.int32)
+
+
+opaque_ranks = opaque("soft_rank", pooled_ranks, pooled_ranks_like)
+
+
+class SoftRankFunction(Function):
+    """Keeps four bytes an element, the block that it is pooled into; vmap hands it the whole batch at once."""
+
+    @staticmethod
+    def forward(input: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+        return opaque_ranks(input, strength)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+        ctx.strength = inputs[1]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor, _: Tensor) -> tuple[Tensor, None]:
+        (block,) = ctx.saved_tensors
+        wide = grad_output.to(accumulation_dtype(grad_output.dtype))
+        return ((wide - block_means(wide, block.long())) / ctx.strength).to(grad_output.dtype), None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int, None], input: Tensor, strength: float
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        return SoftRankFunction.apply(input.movedim(in_dims[0], 0), strength), (0, 0)
+
+
+def soft_rank(input: Tensor, strength: float = 1.0) -> Tensor:
+    r"""Ranks along the last dimension, 1 for the smallest entry, that have a gradient where entries are close.
+
+    .. math::
+        y = \operatorname*{argmin}_{y \in P(1, \dots, n)} \lVert y - x / \epsilon \rVert^2, \qquad
+        \bar{x}_i = \frac{1}{\epsilon} \Big(\bar{y}_i - \frac{1}{|B_i|} \sum_{j \in B_i} \bar{y}_j\Big)
+
+    where :math:`P` is the convex hull of all orders of the numbers from 1 to n, and :math:`B_i` the block that
+    isotonic regression pools entry :math:`i` into. Entries that are :math:`\epsilon` or more from their neighbors have
+    the rank that they have, and gradient 0. Equal ones share the mean of their ranks. The regression runs in NumPy on
+    the CPU, in float64.
+
+    Args:
+        input: ``(..., n)``, real floating dtype, not NaN.
+        strength: :math:`\epsilon > 0`, of the smoothing, in units of the input.
+
+    Raises:
+        RuntimeError: if the input has no dimension.
+        TypeError: if the input is not real and floating.
+        ValueError: if the strength is not positive and finite.
+
+    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, propositions 3 and 4; that
+    gaps are cut is our own.
+
+    >>> x = torch.tensor([0.2, 3.0, 0.0, 0.2], requires_grad=True)
+    >>> y = soft_rank(x)
+    >>> y[0].backward()
+    >>> y.detach(), x.grad
+    (tensor([2.0667, 4.0000, 1.8667, 2.0667]), tensor([ 0.6667,  0.0000, -0.3333, -0.3333]))
+    """
+    require_floating(input)
+    require_positive("strength", strength)
+    if input.dim() == 0:
+        raise RuntimeError("expected an input with at least one dimension, got a scalar")
+    output, _ = SoftRankFunction.apply(input, strength)
+    return output
