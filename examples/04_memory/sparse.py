@@ -1,0 +1,369 @@
+r"""
+Sparse matrices and segments: gradients at the stored places only
+=================================================================
+
+You will multiply by a sparse matrix and train its values, look up embeddings, and reduce rows by segment: sum, mean,
+maximum and softmax. No dense matrix is made on the way: with 4,000 rows of ten values, forward and backward take 4 MB,
+where :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are computed in float32.
+"""
+
+# %%
+# .. recipe:: sparse_mm
+#
+# When to use it
+# --------------
+#
+# When the stored values of a sparse matrix are trained or computed by a network: graph layers, sparse weights,
+# interpolation, finite elements. Also for attention over the edges of a graph, and for embeddings in bfloat16. If the
+# matrix is a constant, you don't need it: ``A @ X`` with a CSR tensor is faster, and its gradient for ``X`` is fine. If
+# the CSR tensor itself is the parameter, in float32 and for first derivatives, call :func:`torch.sparse.mm`, which
+# samples the gradient, too (torch 2.13). If a large part of the entries is stored, use a dense matrix and a mask
+# (:doc:`/cookbook/01_first_steps/matmul`).
+#
+# The gradient
+# ------------
+#
+# Everything on this page is made of two operations, and each is the gradient of the other: *look up* rows by an index,
+# and *add* rows up by an index. For the product, with values :math:`a_e` at row :math:`r_e` and column :math:`c_e`:
+#
+# .. math::
+#
+#    Y_i = \sum_{e:\, r_e = i} a_e X_{c_e}, \qquad
+#    \bar{a}_e = \bar{Y}_{r_e} \cdot X_{c_e}, \qquad
+#    \bar{X}_j = \sum_{e:\, c_e = j} a_e \bar{Y}_{r_e} .
+#
+# The first gradient is the matrix :math:`\bar{Y} X^\top`, *sampled* at the stored places. The second is the product
+# with :math:`A^\top`, which is the same function with rows and columns exchanged. The gradient of the sampled product
+# is again a sparse product, so two functions that call each other have derivatives of every order. Both run over the
+# stored places in chunks that fit into the cache.
+#
+# The other recipes
+# -----------------
+#
+# .. recipe:: sampled_product
+#
+# .. recipe:: take_rows
+#
+# .. recipe:: segment_sum
+#
+# .. recipe:: segment_mean
+#
+# .. recipe:: segment_max
+#
+# .. recipe:: segment_softmax
+
+# sphinx_gallery_tags = ["memory", "speed", "second order", "compile"]
+# sphinx_gallery_thumbnail_number = 1
+
+import warnings
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from autograd_cookbook import audit
+from autograd_cookbook.auditing import held_bytes, peak_bytes
+from autograd_cookbook.recipes.sparse import (
+    sampled_product,
+    segment_max,
+    segment_mean,
+    segment_softmax,
+    sparse_mm,
+    take_rows,
+)
+
+warnings.filterwarnings("ignore", "Sparse (CSR|invariant)|Dynamo does not know")  # in beta, not checked, not compiled
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# Left: bytes at the worst moment of forward and backward, for square matrices with ten values in each row, times 16
+# columns; the values are what is trained. :func:`torch.sparse.mm` takes a sparse matrix that is made of them, but on
+# the way its backward computes the dense :math:`\bar{Y} X^\top` and then throws nearly all of it away. Right: the
+# gradient of a row of an embedding table that occurs often, in bfloat16. :func:`torch.nn.functional.embedding` adds up
+# in bfloat16, where 256 + 1 is 256.
+
+
+def problem(size, width=16, each=10):
+    torch.manual_seed(0)
+    column = torch.randint(size, (size, 1)) + torch.arange(each) * (size // each)
+    row = torch.arange(size).repeat_interleave(each)
+    indices = torch.stack([row, (column % size).sort(1).values.flatten()])
+    return indices, torch.randn(len(row), requires_grad=True), torch.randn(size, width, requires_grad=True)
+
+
+def as_coo(indices, values, input):
+    size = len(input)
+    return torch.sparse.mm(torch.sparse_coo_tensor(indices, values, (size, size), is_coalesced=True), input)
+
+
+def as_csr(indices, values, input):
+    size = len(input)
+    starts = torch.searchsorted(indices[0], torch.arange(size + 1))
+    return torch.sparse.mm(torch.sparse_csr_tensor(starts, indices[1], values, (size, size)), input)
+
+
+def composed(indices, values, input):
+    row, column = indices
+    return torch.zeros_like(input).index_add(0, row, values[:, None] * input[column])
+
+
+def recipe(indices, values, input):
+    return sparse_mm(indices, values, input, len(input))
+
+
+def peak(function, indices, values, input):
+    return peak_bytes(lambda: torch.autograd.grad(function(indices, values, input).sum(), (values, input)))
+
+
+sizes = [500, 1000, 2000, 4000, 8000]
+products = {"torch, COO": as_coo, "torch, CSR": as_csr, "index_add": composed, "recipe": recipe}
+peaks = {
+    name: [peak(function, *problem(n)) / 1e6 for n in (sizes[:-1] if "torch" in name else sizes)]
+    for name, function in products.items()
+}
+
+occurrences = [2**n for n in range(13)]
+counted = {"exact": [float(n) for n in occurrences]}
+for name, look_up in {"F.embedding": lambda w, i: F.embedding(i, w), "take_rows": take_rows}.items():
+    counted[name] = []
+    for n in occurrences:
+        table = torch.zeros(2, 8, dtype=torch.bfloat16, requires_grad=True)
+        look_up(table, torch.zeros(n, dtype=torch.int64)).sum().backward()
+        counted[name].append(table.grad[0, 0].item())
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.5), layout="constrained")
+for (name, values), style in zip(peaks.items(), ("C1-s", "C3--v", "C2-o", "C0-^"), strict=True):
+    left.loglog(sizes[: len(values)], values, style, label=name)
+left.loglog(sizes, [n * n * 4 / 1e6 for n in sizes], ":", color="0.5", label="the dense matrix")
+left.set(xlabel="rows, ten values in each", ylabel="MB at the peak", title="A @ X: torch makes a dense matrix")
+left.set_xticks(sizes, [f"{n:,}" for n in sizes], fontsize=8)
+left.minorticks_off()
+left.legend(fontsize=8)
+right.loglog(occurrences, counted["exact"], ":", color="0.5", label="exact")
+right.loglog(occurrences, counted["F.embedding"], "C1-s", label="F.embedding")
+right.loglog(occurrences, counted["take_rows"], "C0--^", label="take_rows")
+right.set(xlabel="occurrences of the row", ylabel="its gradient", title="Lookup in bfloat16: torch stops at 256")
+right.legend(fontsize=8)
+figure.suptitle("Two gradients of sums over an index")
+plt.show()
+
+print("MB at the peak, 4,000 rows:", {name: round(values[3], 2) for name, values in peaks.items()})
+print("gradient of a row that occurs 4096 times:", {name: values[-1] for name, values in counted.items()})
+assert peaks["recipe"][3] < 4 < 64.9 < min(peaks["torch, COO"][3], peaks["torch, CSR"][3])
+assert peaks["recipe"][3] < peaks["index_add"][3] / 2
+assert counted["take_rows"] == counted["exact"]
+assert counted["F.embedding"][-1] == 256
+
+# %%
+# The second derivative, the function transforms, the compiler and bfloat16, of each of them:
+
+indices, values, input = problem(100)
+
+
+def second(function):
+    (first,) = torch.autograd.grad(function(indices, values, input).square().sum(), values, create_graph=True)
+    torch.autograd.grad(first.square().sum(), input)
+
+
+attempts = {
+    "second order": second,
+    "torch.func": lambda f: torch.func.grad(lambda v: f(indices, v, input).sum())(values),
+    "compiled": lambda f: torch.compile(f, backend="aot_eager", fullgraph=True)(indices, values, input),
+    "bfloat16": lambda f: f(indices, values.bfloat16(), input.bfloat16()).sum().backward(),
+}
+works = {}
+for name, function in products.items():
+    works[name] = []
+    for attempt, run in attempts.items():
+        try:
+            run(function)
+            works[name].append(attempt)
+        except (RuntimeError, NotImplementedError):
+            pass
+    print(f"{name:10} {', '.join(works[name]) or 'none of them'}")
+assert works["recipe"] == list(attempts)
+
+# %%
+# What torch does, by layout
+# --------------------------
+#
+# The layout of the gradient of the matrix, of 1,000 rows with ten values each, and the peak of its computation as a
+# multiple of the dense matrix. Whether a sparse matrix has a sparse gradient depends on which of two names of the same
+# product you call:
+
+indices, values, input = problem(1000)
+coo = torch.sparse_coo_tensor(indices, values.detach(), (1000, 1000)).coalesce()
+layouts = {"COO": coo, "CSR": coo.to_sparse_csr(), "CSC": coo.to_sparse_csc(), "BSR": coo.to_sparse_bsr((2, 2))}
+
+
+def gradient_of(matrix, product):
+    return torch.autograd.grad(product(matrix, input).sum(), matrix)[0]
+
+
+for name, matrix in layouts.items():
+    matrix.requires_grad_()
+    for called, product in {"A @ X": torch.matmul, "torch.sparse.mm": torch.sparse.mm}.items():
+        try:
+            gradient = gradient_of(matrix, product)
+            most = peak_bytes(gradient_of, matrix, product) / 1000**2 / 4
+            print(f"{name} {called:15} gradient {gradient.layout}, peak {most:.1f} times the dense matrix")
+            assert (most >= 1) != ((name, called) == ("CSR", "torch.sparse.mm"))
+        except (RuntimeError, NotImplementedError) as error:
+            print(f"{name} {called:15} {str(error).splitlines()[0][:100]}")
+
+# %%
+# The recipe takes indices and values, so any layout will do. For CSR, ``crow_indices`` tells how many values each row
+# has, and that gives the row of each value:
+
+csr = layouts["CSR"].detach()
+row = torch.repeat_interleave(csr.crow_indices().diff())
+ours = sparse_mm(torch.stack([row, csr.col_indices()]), csr.values(), input, rows=1000)
+torch.testing.assert_close(ours, coo.to_dense() @ input)
+
+# %%
+# And sums in bfloat16, of 4,000 values that are all 1 in one row. The recipe rounds once, at the end:
+
+places = torch.stack([torch.zeros(4000, dtype=torch.int64), torch.arange(4000)])
+ones = torch.ones(4000, dtype=torch.bfloat16)
+column = torch.ones(4000, 1, dtype=torch.bfloat16)
+stalled = torch.sparse.mm(torch.sparse_coo_tensor(places, ones, (1, 4000)), column)
+print("torch.sparse.mm", stalled.item(), " sparse_mm", sparse_mm(places, ones, column, rows=1).item())
+assert sparse_mm(places, ones, column, rows=1).item() == 4000
+
+# %%
+# Attention over the edges of a graph
+# -----------------------------------
+#
+# Three recipes in a row: scores at the edges, a softmax over the edges of each node, a weighted sum of neighbors. It is
+# masked attention, without the matrix of all pairs. Bytes held until backward, for 2,000 nodes and 20,000 edges:
+
+
+def attention(query, key, value):
+    scores = sampled_product(edges, query, key)
+    return sparse_mm(edges, segment_softmax(scores, edges[0], len(query)), value, len(query))
+
+
+def dense_attention(query, key, value):
+    scores = (query @ key.T).masked_fill(~is_edge, -torch.inf)
+    return scores.softmax(1) @ value
+
+
+edges = problem(2000)[0].unique(dim=1)
+is_edge = torch.zeros(2000, 2000, dtype=torch.bool)
+is_edge[tuple(edges)] = True
+tensors = [torch.randn(2000, 16, requires_grad=True) for _ in range(3)]
+gradients = {}
+for function in (dense_attention, attention):
+    gradients[function] = torch.autograd.grad(function(*tensors).square().sum(), tensors)
+    print(f"{function.__name__:16} {held_bytes(function, *tensors) / 1e6:5.2f} MB held")
+for a, b in zip(*gradients.values(), strict=True):
+    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+assert held_bytes(attention, *tensors) < held_bytes(dense_attention, *tensors) / 50
+
+# %%
+# Empty segments and ties
+# -----------------------
+#
+# The sum, the mean and the maximum of an empty segment are 0. Ties of a maximum share its gradient evenly. In torch,
+# :meth:`~torch.Tensor.scatter_reduce` with ``include_self=False`` ignores the buffer in its forward, but its backward
+# counts the buffer among the ties. **If the maximum is 0, as it often is behind a ReLU, half of the gradient is lost**
+# when the buffer is of zeros:
+
+x = torch.tensor([0.0, -1.0, 2.0, 2.0], requires_grad=True)
+segment = torch.tensor([0, 0, 2, 2])
+torchs = torch.zeros(3).scatter_reduce(0, segment, x, "amax", include_self=False)
+ours = segment_max(x, segment, 3)
+print("maxima", ours.tolist())
+for name, maxima in {"scatter_reduce": torchs, "segment_max": ours}.items():
+    print(f"{name:15} gradient {torch.autograd.grad(maxima.sum(), x)[0].tolist()}")
+assert torch.equal(ours, torchs)
+assert torch.autograd.grad(segment_max(x, segment, 3).sum(), x)[0].tolist() == [1, 0, 0.5, 0.5]
+
+# %%
+# Sparse gradients of an embedding
+# --------------------------------
+#
+# ``sparse=True`` keeps the gradient of a table as the rows that were looked up, one entry for each occurrence, not
+# summed yet. Here is what each optimizer does with it, and what becomes of it next to a dense gradient:
+
+index = torch.tensor([3, 7, 3])
+table = nn.Embedding(100_000, 16, sparse=True)
+table(index).sum().backward()
+gradient = table.weight.grad
+print(f"{gradient.layout}, {gradient._nnz()} rows, coalesced: {gradient.is_coalesced()}")
+for optimizer in (torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam, torch.optim.Adam, torch.optim.AdamW):
+    try:
+        optimizer(table.parameters(), lr=0.1).step()
+        print(f"{optimizer.__name__:10} takes it")
+    except RuntimeError as error:
+        print(f"{optimizer.__name__:10} {error}")
+table.weight.square().mean().backward()  # a penalty on the table
+print("next to a dense gradient:", table.weight.grad.layout)
+assert table.weight.grad.layout == torch.strided
+
+# %%
+# The audit
+# ---------
+
+values = torch.randn(4, dtype=torch.float64, requires_grad=True)
+input = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+report = audit(sparse_mm, (torch.tensor([[0, 1, 1, 3], [2, 0, 2, 2]]), values, input, 4))
+print(report.headline)
+assert report.ok, report
+
+# %%
+# The wrong version
+# -----------------
+#
+# A softmax subtracts the maximum, so that no exponential overflows. With segments it is tempting to subtract the one
+# maximum of *all* rows, in one line without an index. Then a segment that lies far below is 0 divided by 0:
+
+
+def with_one_maximum(input, index, size):
+    powers = (input - input.max()).exp()
+    return powers / torch.zeros(size).index_add(0, index, powers)[index]
+
+
+scores = torch.tensor([0.0, 1.0, -200.0, -201.0], requires_grad=True)
+segment = torch.tensor([0, 0, 1, 1])
+for function in (with_one_maximum, segment_softmax):
+    p = function(scores, segment, 2)
+    (gradient,) = torch.autograd.grad(p[0] + p[2], scores)
+    shown = [[round(v, 4) for v in t.tolist()] for t in (p, gradient)]
+    print(f"{function.__name__:16} {shown[0]}, gradient {shown[1]}")
+    assert p.isfinite().all() == (function is segment_softmax)
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# In eager mode, the composition keeps the looked-up rows of ``X``, one for each stored value, and needs them twice at
+# the peak. The recipe keeps its arguments, and a chunk of looked-up rows is added while it is in the cache. **If you
+# compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in one loop, so that
+# the rows are never stored, and it is faster than the recipe. What remains for the recipe are sums in half precision,
+# and indices that are checked.
+#
+# A mean divides before it adds, so that the mean of large numbers is not infinite:
+
+large = torch.full((4,), 3e38)
+segment = torch.zeros(4, dtype=torch.int64)
+print("sum, then division:", (torch.zeros(1).index_add(0, segment, large) / 4).item())
+print("segment_mean:      ", segment_mean(large, segment, 1).item())
+assert segment_mean(large, segment, 1).item() == large[0].item()
+
+# %%
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/06_beyond_autograd/scipy_functions`: solve a sparse system, with the same sampled gradient.
+# * :doc:`/cookbook/01_first_steps/reductions`: sum, mean and maximum over dimensions.
+# * :doc:`/cookbook/01_first_steps/matmul`: a dense layer with masked weights.
+# * :doc:`/cookbook/06_beyond_autograd/flash_attention`: dense attention without its matrix.
+# * In torch's documentation: :func:`torch.sparse.mm`, :meth:`torch.Tensor.index_add_`,
+#   :func:`torch.nn.functional.embedding`.
