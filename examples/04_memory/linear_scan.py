@@ -3,7 +3,8 @@ Linear scan: a recurrence without a loop, in both directions
 ============================================================
 
 You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-space model, and their gradients with
-:math:`2 \log_2 T` steps instead of :math:`T`. Only ``a`` and ``h`` are kept: in eager mode, 4 bytes a state beyond the arguments.
+:math:`2 \log_2 T` steps instead of :math:`T`. Only ``a`` and ``h`` are kept: 4 bytes a state in
+eager mode, beyond the arguments.
 """
 
 # %%
