@@ -361,7 +361,11 @@ def refuses_second_order(run: Run, leaves: Sequence[Tensor]) -> bool:
     active = [o for o in run.outputs if o.requires_grad]
     weights = [w.requires_grad_() for w in weights_of(active)]
     grads = torch.autograd.grad(active, leaves, weights, create_graph=True, allow_unused=True)
-    return any(n.name().rpartition("::")[2] == "Error" for n in nodes_of([g for g in grads if g is not None]))
+    return _refused_in([g for g in grads if g is not None])
+
+
+def _refused_in(grads: Sequence[Tensor]) -> bool:
+    return any(node.name().rpartition("::")[2] == "Error" for node in nodes_of(grads))
 
 
 def _saved_intermediate(subject: Subject) -> str:
@@ -480,10 +484,12 @@ def _along(
     active = [run.outputs[i] for i in subject.active]
     total = torch.stack([(o * w).sum() for o, w in zip(active, weights_of(active), strict=True)]).sum()
     (first,) = torch.autograd.grad(total, step, create_graph=True)
-    (second,) = torch.autograd.grad(first, step, create_graph=True)
-    if not third or not second.requires_grad:
-        return float(second.detach()), None
-    return float(second.detach()), torch.autograd.grad(second, step, allow_unused=True)[0]
+    # A weight that requires grad, or once_differentiable sees nothing that does and leaves no node behind.
+    (second,) = torch.autograd.grad(first, step, torch.ones_like(first).requires_grad_(), create_graph=True)
+    if third and _refused_in([second]):
+        raise Refused("the second backward is marked once_differentiable")
+    claimed = torch.autograd.grad(second, step, allow_unused=True)[0] if third else None
+    return float(second.detach()), claimed
 
 
 def _third_order(subject: Subject) -> Iterator[Finding]:
