@@ -8,8 +8,6 @@ eager mode, beyond the arguments.
 """
 
 # %%
-# .. recipe:: linear_scan
-#
 # When to use it
 # --------------
 #
@@ -32,6 +30,11 @@ eager mode, beyond the arguments.
 #
 # That is the same recurrence, backward in time, with the decays one step later. So backward calls the function itself,
 # and derivatives of every order are scans.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: linear_scan
 
 # sphinx_gallery_tags = ["memory", "speed", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1

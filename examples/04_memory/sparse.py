@@ -8,8 +8,6 @@ where :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are comp
 """
 
 # %%
-# .. recipe:: sparse_mm
-#
 # When to use it
 # --------------
 #
@@ -37,8 +35,10 @@ where :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are comp
 # is again a sparse product, so two functions that call each other have derivatives of every order. Both run over the
 # stored places in chunks that fit into the cache.
 #
-# The other recipes
-# -----------------
+# The recipe
+# ----------
+#
+# .. recipe:: sparse_mm
 #
 # .. recipe:: sampled_product
 #

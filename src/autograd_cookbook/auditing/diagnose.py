@@ -32,6 +32,7 @@ ALONE: dict[str, str] = {
     "backward through the graph a second time": "backward_again",
     "does not require grad and does not have a grad_fn": "nothing_requires_grad",
     "has been modified by an inplace operation": "input_changed",
+    "(input_is_complex == grad_is_complex) to be true": "gradient_complex",
     "Can't call numpy() on Tensor that requires grad": "numpy_on_parameter",
     "\" not implemented for '": "no_kernel_for_dtype",
 }

@@ -93,6 +93,8 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
         if found.entries:
             yield from ["", "The closest entries, which may be about something else:"]
             yield from (line for entry in found.entries for line in (f"- {entry.title}", *page(entry, "  ")))
+        if SITE:
+            yield from ["", f"All messages: {SITE}errors/index.html"]
         yield from ["", "If it is about gradients, report it, so that it gets an entry:", report(found)]
     elif len(found.entries) == 1:
         yield from [
