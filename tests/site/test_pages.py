@@ -88,7 +88,7 @@ def test_accessibility(path: str, theme: str, browser: Browser, base: str) -> No
     with browser.new_context(color_scheme=theme) as context:
         page = context.new_page()
         page.goto(base + path, wait_until="networkidle")
-        assert page.locator("html").get_attribute("data-theme") == theme
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
         page.evaluate(SHORTEN, 20)
         violations = Axe().run(page).response["violations"]
     grave = [
