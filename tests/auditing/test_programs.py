@@ -12,7 +12,7 @@ import pytest
 import torch
 from docs.pitfalls.programs import BROKEN, RIGHT, Specimen
 
-from autograd_cookbook.auditing import Finding, audit
+from autograd_cookbook.auditing import Finding, audit, programs
 from autograd_cookbook.auditing.programs import EXPERIMENTS, LINES
 from autograd_cookbook.auditing.report import TASTE
 from tests.auditing import corpus
@@ -103,3 +103,60 @@ def test_the_source_of_a_finding_is_the_readers_own() -> None:
     for line in found.source.splitlines():
         number, _, text = line.partition(": ")
         assert lines[int(number) - 1] == text
+
+
+SCRIPT = """
+import math
+import torch
+from autograd_cookbook import audit
+
+x = torch.ones(3, dtype=torch.float64, requires_grad=True)  # forward's argument has this name, too
+SHIFT, WEIGHT = 0.5, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return WEIGHT * x**2 + math.pi + SHIFT
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2.5 * WEIGHT * x * grad_output
+
+
+report = audit(Square.apply, (x,), only=["first_order"])
+(found,) = report.findings
+print(found.summary)
+print("---")
+print(found.program)
+"""
+
+
+def test_a_script_with_global_tensors_gets_the_finding_and_a_program_that_runs_alone(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SCRIPT, encoding="utf-8")
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=HANG, check=False)
+    summary, _, program = done.stdout.partition("---\n")
+    assert "the gradient of input 0 at" in summary, done.stdout + done.stderr
+    assert "x = " not in program.partition("class Square")[0], "a tensor is written along that nothing reads"
+    assert "SHIFT = 0.5" in program
+    assert "WEIGHT = torch.tensor([1.0, 2.0, 3.0]" in program
+    assert "import math" in program
+    assert ended(program.strip()) == "fails", program
+
+
+def test_what_an_object_raises_when_it_is_written_out_costs_the_program_and_not_the_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(programs, "_target", fail)
+    found = shown(SHOWN["first_order"])
+    assert "gradient of input 0" in found.summary
+    assert found.program == ""

@@ -76,3 +76,37 @@ def test_it_is_info_on_a_sample_where_its_gradient_is_zero():
 def test_a_wrong_gradient_is_an_error():
     sample = torch.tensor([1.7, -2.3, 3.1], dtype=torch.float64, requires_grad=True)
     assert not audit(ReluEverywhere.apply, (sample,), only=["first_order"]).ok
+
+
+class ModernRound(Function):
+    """Straight through, in the style that torch.func takes."""
+
+    @staticmethod
+    def forward(x):
+        return x.round()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+@torch.compiler.allow_in_graph
+def rounded(x):
+    return ModernRound.apply(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "dropped"), [(ModernRound.apply, True), (rounded, False)], ids=["as it is", "allowed in the graph"]
+)
+def test_a_declared_rule_that_compiled_transforms_drop_is_named_with_what_keeps_it(function, dropped):
+    sample = torch.tensor([0.3, -1.2], dtype=torch.float64, requires_grad=True)
+    report = audit(function, (sample,), gradient="surrogate", surrogate=lambda x: x, only=["compile"])
+    assert report.capabilities["compile"] == "yes"
+    assert [f.severity for f in report.findings] == ["info"] * dropped, report
+    for found in report.findings:
+        assert found.summary.startswith("torch.compile around torch.func drops the backward")
+        assert "allow_in_graph" in found.fix

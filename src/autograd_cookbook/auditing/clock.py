@@ -5,6 +5,7 @@ import mmap
 import os
 import struct
 import time
+from pathlib import Path
 from typing import Literal
 
 TIMEOUT = 10.0
@@ -20,6 +21,10 @@ class OutOfTime(BaseException):
 class Clock:
     """Times an audit; what a forked process writes here, its parent reads.
 
+    Time counts in which the process that runs the checks works or sleeps, not time in which it waits for a processor:
+    a function is no slower because the machine is busy. Where the system does not tell (it does on Linux), the limits
+    grow with the load instead.
+
     Args:
         timeout: seconds in which a call must come back.
         budget: seconds for all checks together; None for no limit.
@@ -30,23 +35,40 @@ class Clock:
         self.timeout, self.budget = timeout, math.inf if budget is None else budget
         self.untimed = untimed
         self.spent = 0.0  # by checks that are over
-        self.check, self.since = "", time.monotonic()
+        self.watch(os.getpid())
+        self.check, self.since = "", self._now()
         self._memory = mmap.mmap(-1, 8)
         self.beat()
 
+    def watch(self, process: int) -> None:
+        """From now on this process runs the checks."""
+        self._process, self._waited = process, 0.0
+
+    def _now(self) -> float:
+        """Seconds, without those that the process has waited for a processor."""
+        waited = waited_for_a_processor(self._process)
+        # A process that has ended is asked for its last time.
+        self._waited = self._waited if waited is None else waited
+        return time.monotonic() - self._waited
+
+    def _patience(self, seconds: float) -> float:
+        """How long to wait for what takes so many seconds on an idle machine."""
+        compiling = self.check == "compile"  # by other processes, whose waiting nothing tells us
+        return seconds * busyness() if compiling or waited_for_a_processor(os.getpid()) is None else seconds
+
     def beat(self) -> None:
         """A call begins."""
-        struct.pack_into("d", self._memory, 0, time.monotonic())
+        struct.pack_into("d", self._memory, 0, self._now())
 
     def start(self, check: str) -> None:
         """A check begins."""
-        self.check, self.since = check, time.monotonic()
+        self.check, self.since = check, self._now()
         self.beat()
 
     def stop(self) -> None:
         """The check is over; time that is not the function's to save does not count."""
         if self.check not in self.untimed:
-            self.spent += time.monotonic() - self.since
+            self.spent += self._now() - self.since
         self.check = ""
 
     def excuse(self) -> None:
@@ -55,22 +77,29 @@ class Clock:
 
     def allows(self, check: str) -> bool:
         """Whether there is time left to begin a check."""
-        return check in self.untimed or self.spent < _patience(self.budget)
+        return check in self.untimed or self.spent < self._patience(self.budget)
 
     def verdict(self) -> Literal["hangs", "slow"] | None:
         """What is to be said of the check that is running, if it is to be cut off."""
-        now = time.monotonic()
+        now = self._now()
         (beat,) = struct.unpack_from("d", self._memory, 0)
-        if now - beat > _patience(self.timeout * (COMPILING if self.check == "compile" else 1)):
+        if now - beat > self._patience(self.timeout * (COMPILING if self.check == "compile" else 1)):
             return "hangs"
         taken = now - self.since
         if self.check in self.untimed:
             return None
-        over = taken > _patience(SHARE * self.budget) or self.spent + taken > _patience(self.budget)
+        over = taken > self._patience(SHARE * self.budget) or self.spent + taken > self._patience(self.budget)
         return "slow" if over else None
 
 
-def _patience(seconds: float) -> float:
-    """How long to wait here for what may take so many seconds on an idle machine."""
-    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
-    return seconds * max(1.0, load)
+def waited_for_a_processor(process: int) -> float | None:
+    """Seconds in which the first thread of a process could run and had no processor; None if nothing tells us."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def busyness() -> float:
+    """How many processes want each processor, at least one."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)) if hasattr(os, "getloadavg") else 1.0

@@ -1,5 +1,6 @@
 """How many bytes a function keeps for its backward, and how many it needs at once."""
 
+import gc
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -78,6 +79,7 @@ def kept_bytes(function: Callable[..., Any], *args: Any) -> int:
 
 def _held(function: Callable[..., Any], args: tuple[Any, ...]) -> list[int]:
     """What torch's allocator has given out and not taken back, after each of its steps: deterministic."""
+    gc.collect()  # or what earlier calls have left would be taken back in the middle of this one
     with torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         result = function(*args)
     del result

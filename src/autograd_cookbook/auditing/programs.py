@@ -1,5 +1,6 @@
 """A program for each finding, which fails as long as the function is as it is."""
 
+import dis
 import inspect
 import math
 import os
@@ -153,7 +154,7 @@ def _written_for(
         imports, target = _target(function)
         words = [_written(value, lines, bool(experiment)) for value in flat]
         args = _expression(tree_unflatten([_Name(w) for w in words], spec))
-    except _Unwritable:
+    except Exception:  # _Unwritable, or what the reader's own objects raise when they are asked for a name or a value
         return ""
     names = [line.partition(" ")[0] for line in lines if "requires_grad=True" in line]
     drawn = isinstance(function, nn.Module) or any("torch.randn(" in line for line in lines)
@@ -203,23 +204,35 @@ def _target(function: Callable[..., Any]) -> tuple[list[str], str]:
 
 
 def _pasted(thing: Any) -> list[str]:
-    """The source of something that cannot be imported, after imports of the modules and classes that it names."""
+    """The source of something that cannot be imported, after what it reads of its module: imports and plain values."""
     try:
-        source = inspect.cleandoc("\n" + inspect.getsource(thing)).splitlines()
-    except (OSError, TypeError):
+        source = inspect.cleandoc("\n" + inspect.getsource(thing))
+        read = _names_read(compile(source, "<pasted>", "exec", dont_inherit=True))
+    except (OSError, TypeError, SyntaxError):
         raise _Unwritable from None
     scope = vars(sys.modules.get(thing.__module__, types.ModuleType("")))
-    words = {word for line in source for word in "".join(c if c.isidentifier() else " " for c in line).split()}
-    imports = []
-    for name in sorted(words & scope.keys() - {thing.__name__, "torch"}):
+    before: list[str] = []
+    for name in sorted(read & scope.keys() - {thing.__name__, "torch"}):
         value = scope[name]
         if isinstance(value, types.ModuleType):
-            imports.append(f"import {value.__name__} as {name}")
-        elif getattr(value, "__module__", "__main__") not in ("__main__", thing.__module__):
-            imports.append(f"from {value.__module__} import {value.__qualname__} as {name}")
+            before.append(f"import {value.__name__} as {name}")
+        elif isinstance(value, type | types.FunctionType | types.BuiltinFunctionType):
+            if value.__module__ in (None, "__main__", thing.__module__) or "<" in value.__qualname__:
+                raise _Unwritable
+            before.append(f"from {value.__module__} import {value.__qualname__} as {name}")
+        elif isinstance(value, Tensor):
+            if value.numel() > WRITTEN:
+                raise _Unwritable  # drawn anew it would be another constant
+            before.append(f"{name} = {_tensor(value, promote=False)}")
         else:
-            raise _Unwritable
-    return [*imports, *source]
+            before.append(f"{name} = {_written(value, [], promote=False)}")
+    return [*before, *source.splitlines()]
+
+
+def _names_read(code: types.CodeType) -> set[str]:
+    """The names that code reads from its module, its functions and classes included; arguments are not among them."""
+    read = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return read.union(*(_names_read(inner) for inner in code.co_consts if isinstance(inner, types.CodeType)))
 
 
 class _Name(str):

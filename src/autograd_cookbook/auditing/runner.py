@@ -367,7 +367,8 @@ def _isolated(task: _Task) -> Generator[Event]:
             warnings.simplefilter("ignore")  # newer Pythons warn of threads; the child uses one
             process.start()
         theirs.close()
-        current, problem = FIRST, None
+        current, problem, fault = FIRST, None, None
+        clock.watch(process.pid or 0)
         clock.start(FIRST)
         try:
             while True:
@@ -391,6 +392,9 @@ def _isolated(task: _Task) -> Generator[Event]:
                     custom = event[3]
                 if event[0] == "end":
                     return
+                if event[0] == "fault":
+                    fault = event[1]
+                    break
                 _keep_time(clock, event)
                 yield event
                 if event[0] in ("done", "late"):
@@ -400,6 +404,13 @@ def _isolated(task: _Task) -> Generator[Event]:
                 process.kill()
             process.join()
             ours.close()
+        if fault is not None:
+            if current == FIRST:
+                raise RuntimeError(f"the audit itself failed, which is a fault of the audit; please report it: {fault}")
+            clock.stop()
+            yield ("facts", [f"not measured, because the audit itself failed: {current} ({fault})"], None, custom)
+            remaining.remove(current)
+            continue
         if problem is None:
             clock.stop()
             yield ("late", current)
@@ -452,6 +463,7 @@ def _child(task: _Task, names: list[str], connection: Connection) -> None:
         os.dup2(null, stream)
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (pytest and notebooks have put others there)
     faulthandler.disable()  # a crash is reported
+    task.clock.watch(os.getpid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)  # the threads of the parent are not here
     gc.freeze()  # what the parent made is no garbage of ours: collections are quick
@@ -461,6 +473,8 @@ def _child(task: _Task, names: list[str], connection: Connection) -> None:
         connection.send(("end",))
     except NoTensorError as error:
         connection.send(("invalid", str(error)))
+    except Exception as error:  # of the audit's own: the function's are findings already
+        connection.send(("fault", first_line(error)))
     os._exit(0)
 
 

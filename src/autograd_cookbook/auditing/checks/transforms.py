@@ -352,7 +352,8 @@ def compile(subject: Subject) -> Iterator[Finding]:
     """``torch.compile(fullgraph=True)`` takes the function whole, and values and gradients stay the same.
 
     A graph break, or code that the compiler cannot trace, is a capability that is not there. Another number is an
-    error.
+    error. Around a transform of ``torch.func`` the compiler can differentiate forward itself; where the backward is
+    declared to be another rule, the report says so.
     """
     torch._dynamo.reset()
 
@@ -383,5 +384,40 @@ def compile(subject: Subject) -> Iterator[Finding]:
             )
         elif refusal is not None:
             raise Refused(first_line(refusal)) from refusal
+        elif subject.gradient != "exact":
+            yield from _dropped_rule(subject)
     finally:
         torch._dynamo.reset()
+
+
+def _dropped_rule(subject: Subject) -> Iterator[Finding]:
+    """Whether ``torch.compile`` around ``torch.func`` replaces a declared backward by the derivative of forward."""
+    where = _arguments(subject)
+    if not where:
+        return
+
+    def difference_of(function: Callable[..., Any]) -> str | None:
+        subject.rewind()
+        actual = function(*(subject.base[s].clone() for s in where))
+        return _first_difference(actual, _expected(subject, where), _names(subject, where), _rtol(subject))
+
+    transformed = _vjp(subject, where, subject.copies())
+    torch._dynamo.reset()
+    beat, subject.beat = subject.beat, lambda: None  # the compiler cannot trace a look at the clock
+    try:
+        if difference_of(transformed):
+            return  # which func_grad reports
+        what = difference_of(torch.compile(transformed, backend="aot_eager"))
+    except (Exception, SystemExit):
+        return  # what raises is not silent
+    finally:
+        subject.beat = beat
+    if what:
+        yield finding(
+            "info",
+            f"torch.compile around torch.func drops the backward: {what}",
+            "There the compiler believes that the input needs no gradient, takes forward as ordinary code, and "
+            "differentiates that. backward() outside of the compiled code uses your rule.",
+            "Call the function inside of one that is decorated with torch.compiler.allow_in_graph, if compiled code "
+            "uses torch.func.",
+        )
