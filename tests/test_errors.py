@@ -67,15 +67,15 @@ def test_torch_says_what_the_index_says(program: Program) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [pytest.param(p, id=name) for name, p in PROGRAMS.items() if p.mended])
-def test_the_mended_program_ends_well(program: Program) -> None:
+@pytest.mark.parametrize("program", [pytest.param(p, id=name) for name, p in PROGRAMS.items() if p.fixed])
+def test_the_fixed_program_ends_well(program: Program) -> None:
     """The build of the site runs all of them as well, and fails at one that raises."""
-    left = errors.run(program.mended_source, program.warning)
-    assert left is None, f"the mended version of {program.name} raises:\n{left.traceback}"
+    left = errors.run(program.fixed_source, program.warning)
+    assert left is None, f"the fixed version of {program.name} raises:\n{left.traceback}"
 
 
-def test_where_there_is_no_mended_program_the_fix_says_why() -> None:
-    silent = [name for name, program in PROGRAMS.items() if not program.mended and "no " not in program.fix.lower()]
+def test_where_there_is_no_fixed_program_the_fix_says_why() -> None:
+    silent = [name for name, program in PROGRAMS.items() if not program.fixed and "no " not in program.fix.lower()]
     assert not silent
 
 
@@ -564,7 +564,7 @@ def test_the_command_reads_a_traceback_and_needs_no_torch() -> None:
     assert run.returncode == 0, run.stderr
     entry = index()[name]
     assert run.stdout.startswith(f"This is it: {entry.title}")
-    for said in (entry.advice[0], entry.cause, PROGRAMS[name].source, PROGRAMS[name].mended_source):
+    for said in (entry.advice[0], entry.cause, PROGRAMS[name].source, PROGRAMS[name].fixed_source):
         assert squeezed(said) in squeezed(run.stdout)
 
 

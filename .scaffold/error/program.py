@@ -11,6 +11,6 @@ def newname():
     raise RuntimeError("WRITE(newname): a short program that makes PyTorch say it")
 
 
-@mends(newname)
+@fixes(newname)
 def newname_fixed():
     torch.ones(2)  # WRITE(newname): the same program without the mistake

@@ -23,7 +23,7 @@ PAGE = "errors/index"
 
 
 class ErrorsDirective(SphinxDirective):
-    """``{errors} group``: a section for each message of a group, with what raises it and the mended program.
+    """``{errors} group``: a section for each message of a group, with what raises it and the fixed program.
 
     ``{errors} group name``: for that message alone.
     """
@@ -83,18 +83,18 @@ class ErrorsDirective(SphinxDirective):
         return box(nodes.literal_block(text, text, language="text"), classes=["error-message"])
 
     def programs(self, program: Program, entry: Entry) -> list[nodes.Node]:
-        """The program and the mended one, both run."""
+        """The program and the fixed one, both run."""
         raised = errors.run(program.source, program.warning)
         if raised is None or (raised.kind, raised.message) != (entry.kind, entry.message):
             raise self.error(
                 f"{program.name} raises {raised}, the index says {entry}: python -m docs.errors.programs --update"
             )
-        codes = program.source, program.mended_source if program.mended else ""
+        codes = program.source, program.fixed_source if program.fixed else ""
         shown = [self.program("broken", "✗ Raises it", codes[0], codes[1])]
-        if program.mended:
-            if (left := errors.run(program.mended_source, program.warning)) is not None:
-                raise self.error(f"the mended version of {program.name} raises {left}")
-            shown.append(self.program("mended", "✓ Mended", codes[1], codes[0]))
+        if program.fixed:
+            if (left := errors.run(program.fixed_source, program.warning)) is not None:
+                raise self.error(f"the fixed version of {program.name} raises {left}")
+            shown.append(self.program("fixed", "✓ Fixed", codes[1], codes[0]))
         return shown
 
     def program(self, kind: str, label: str, code: str, other: str) -> nodes.container:

@@ -123,8 +123,8 @@ def of_errors(group: str) -> Iterator[str]:
     for program in errors.load().values():
         if program.group == group:
             yield program.source
-            if program.mended:
-                yield program.mended_source
+            if program.fixed:
+                yield program.fixed_source
 
 
 DIRECTIVES: dict[str, Callable[[str], Iterator[str]]] = {"checks": of_checks, "errors": of_errors, "recipe": of_recipe}

@@ -120,7 +120,7 @@ def write(raised: Iterable[Mapping[str, str]]) -> int:
     """Write the index and the programs that go with it; return how many entries there are."""
     index = compiled(raised)
     shown = {
-        program.name: [program.source, program.mended_source if program.mended else ""]
+        program.name: [program.source, program.fixed_source if program.fixed else ""]
         for program in programs.load().values()
     }
     for path, content in ((INDEX, index), (PROGRAMS, shown)):

@@ -155,7 +155,7 @@ histories |= {name: runs[0][1] for name, runs in results.items() if runs[0][1]}
 accuracies = {name: [a for a, _ in runs] for name, runs in results.items()}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained", width_ratios=[1.15, 1])
-figure.suptitle("With two bits a weight: rounding breaks the network, training it rounded mends it")
+figure.suptitle("With two bits a weight: rounding breaks the network, training it rounded fixes it")
 left.axhline(in_float, color="0.6", linewidth=1, label="float32")
 for (name, values), style in zip(accuracies.items(), (":o", "--s", "-^"), strict=True):
     left.plot(bits, values, style, markersize=5, label=name)

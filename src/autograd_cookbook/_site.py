@@ -1,7 +1,7 @@
 """Where the documentation is published: one setting, the environment variable ``AUTOGRAD_COOKBOOK_URL``.
 
 A build reads the variable, whether it builds the site or a wheel, and the wheel keeps the address in its metadata. So
-a released package links to the site of whoever released it. Without an address there are no links.
+a released package links to the site of its publisher. Without an address there are no links.
 """
 
 import os

@@ -12,7 +12,7 @@ from typing import NoReturn
 PROGRAM = "python -m autograd_cookbook"
 # Each has a module, which is imported when it is called: what needs no torch does not wait for it.
 COMMANDS = {
-    "audit": ("autograd_cookbook.auditing.cli", "find out what is wrong with a custom function, and how to mend it"),
+    "audit": ("autograd_cookbook.auditing.cli", "find out what is wrong with a custom function, and how to fix it"),
     "build": ("autograd_cookbook.recipes._native.cli", "compile the kernels in C++ and CUDA"),
     "explain": ("autograd_cookbook.errors.cli", "explain an error message"),
     "functions": ("autograd_cookbook.harvest.sources", "list the custom functions in Python sources"),

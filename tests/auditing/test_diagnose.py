@@ -357,17 +357,17 @@ def test_the_audit_says_what_it_recognizes(slope: Callable[[Tensor], Tensor], wo
     [
         ([1.0, 2.0], [1.0, 2.0], None),
         ([1.0, 2.0 + 1e-12], [1.0, 2.0], None),
-        ([1.0, 3.0], [1.0, 2.0], "3 in place of 2 at [1] (1 of 2 differ)"),
-        ([[0.0, 0.0], [5.0, 9.0]], [[0.0, 1.0], [5.0, 4.0]], "9 in place of 4 at [1, 1] (2 of 4 differ)"),
-        ([float("nan"), 9.0], [1.0, 2.0], "nan in place of 1 at [0] (2 of 2 differ)"),
+        ([1.0, 3.0], [1.0, 2.0], "3 instead of 2 at [1] (1 of 2 differ)"),
+        ([[0.0, 0.0], [5.0, 9.0]], [[0.0, 1.0], [5.0, 4.0]], "9 instead of 4 at [1, 1] (2 of 4 differ)"),
+        ([float("nan"), 9.0], [1.0, 2.0], "nan instead of 1 at [0] (2 of 2 differ)"),
         ([float("nan")], [float("nan")], None),
         ([float("inf")], [float("inf")], None),
-        ([float("inf")], [1.0], "inf in place of 1 at [0] (1 of 1 differ)"),
-        ([1.0], [float("inf")], "1 in place of inf at [0] (1 of 1 differ)"),
-        ([1.0], [1.0, 1.0], "shape [1] in place of [2]"),
+        ([float("inf")], [1.0], "inf instead of 1 at [0] (1 of 1 differ)"),
+        ([1.0], [float("inf")], "1 instead of inf at [0] (1 of 1 differ)"),
+        ([1.0], [1.0, 1.0], "shape [1] instead of [2]"),
         ([], [], None),
-        (2.0, 3.0, "2 in place of 3 at [] (1 of 1 differ)"),
-        ([1.0000001], [1.0], "1.0000001000000001 in place of 1 at [0] (1 of 1 differ)"),
+        (2.0, 3.0, "2 instead of 3 at [] (1 of 1 differ)"),
+        ([1.0000001], [1.0], "1.0000001000000001 instead of 1 at [0] (1 of 1 differ)"),
     ],
 )
 def test_where_two_tensors_differ(actual: Any, expected: Any, said: str | None) -> None:
@@ -377,7 +377,7 @@ def test_where_two_tensors_differ(actual: Any, expected: Any, said: str | None) 
 
 def test_where_complex_tensors_differ() -> None:
     a = torch.tensor([1 + 1j, 2 + 5j])
-    assert difference(a, torch.tensor([1 + 1j, 2 + 2j]), 1e-6) == "5 in place of 2 at [1] (1 of 4 differ)"
+    assert difference(a, torch.tensor([1 + 1j, 2 + 2j]), 1e-6) == "5 instead of 2 at [1] (1 of 4 differ)"
 
 
 def test_differences_are_relative_to_the_largest_entry() -> None:

@@ -129,7 +129,7 @@ def test_limits_at_infinity(function, dtype) -> None:
 
 @pytest.mark.parametrize("theirs", [F.gelu, F.mish])
 def test_torch_gives_nan_there(theirs) -> None:
-    """Why the recipes say that they win range; when torch has mended it, they say so no longer."""
+    """Why the recipes say that they win range; when torch has fixed it, they say so no longer."""
     x = torch.tensor([-INF, INF], requires_grad=True)
     theirs(x).sum().backward()
     assert x.grad.isnan().all()

@@ -81,7 +81,7 @@ class _InPlace(Function):
 
 
 def test_compiled_mark_dirty_has_the_gradient_of_the_identity() -> None:
-    """Wrong, and silent, since torch 2.13; if this fails, the page on graph breaks and leaky_relu_ can be mended."""
+    """Wrong, and silent, since torch 2.13; if this fails, the page on graph breaks and leaky_relu_ can be fixed."""
     assert _slope(_InPlace.apply) == [7, 21]
     assert _slope(_compiled(lambda x: _InPlace.apply(x))) == ([1, 3] if since("2.13") else [7, 21])
     assert _slope(_compiled(lambda x: _InPlace.apply(x.clone()))) == [7, 21]

@@ -1,7 +1,7 @@
 """Programs that make PyTorch say what it says around custom gradients: the error index is made of them.
 
 Each module here is one group of the index. A program is the body of a decorated function, shown on the site as a file
-of its own, and it really runs as one: in a fresh process, until it raises. Beside it stands the mended program.
+of its own, and it really runs as one: in a fresh process, until it raises. Beside it stands the fixed program.
 """
 
 import ast
@@ -70,7 +70,7 @@ class Program:
         fix: what to do. The same.
         see: pages that explain it: "guide/ctx", "cookbook/01_first_steps/template", or "check:tensors_on_ctx".
         group: the module that it is in.
-        mended: a function whose body is the program without the mistake; it runs to its end.
+        fixed: a function whose body is the program without the mistake; it runs to its end.
         warning: whether the message is a warning. It is made an exception to catch it, and only in such programs.
     """
 
@@ -81,7 +81,7 @@ class Program:
     see: tuple[str, ...] = ()
     group: str = ""
     warning: bool = False
-    mended: Callable[[], Any] | None = field(default=None)
+    fixed: Callable[[], Any] | None = field(default=None)
 
     @property
     def name(self) -> str:
@@ -94,10 +94,10 @@ class Program:
         return file_of(self.function)
 
     @property
-    def mended_source(self) -> str:
-        """The mended program as a file."""
-        assert self.mended is not None, f"{self.name} has no mended program"
-        return file_of(self.mended)
+    def fixed_source(self) -> str:
+        """The fixed program as a file."""
+        assert self.fixed is not None, f"{self.name} has no fixed program"
+        return file_of(self.fixed)
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -118,12 +118,12 @@ def raises(
     return register
 
 
-def mends(broken: Callable[[], Any]) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register the mended version of a program."""
+def fixes(broken: Callable[[], Any]) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Register the fixed version of a program."""
 
     def register(function: Callable[[], Any]) -> Callable[[], Any]:
         name = broken.__name__
-        PROGRAMS[name] = replace(PROGRAMS[name], mended=function)
+        PROGRAMS[name] = replace(PROGRAMS[name], fixed=function)
         return function
 
     return register

@@ -5,7 +5,7 @@ import time
 import warnings
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import Function
@@ -48,7 +48,7 @@ def compiled_jvp():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_jvp)
+@fixes(compiled_jvp)
 def compiled_without_jvp():
     class Cube(Function):
         @staticmethod
@@ -94,7 +94,7 @@ def compiled_vjp():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_vjp)
+@fixes(compiled_vjp)
 def compiled_backward():
     class Double(Function):
         @staticmethod
@@ -137,7 +137,7 @@ def compiled_duplicate():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_duplicate)
+@fixes(compiled_duplicate)
 def compiled_distinct():
     class Multiply(Function):
         @staticmethod
@@ -183,7 +183,7 @@ def compiled_branch():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_branch)
+@fixes(compiled_branch)
 def compiled_where():
     class ClippedSum(Function):
         @staticmethod
@@ -229,7 +229,7 @@ def compiled_print():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_print)
+@fixes(compiled_print)
 def compiled_silent():
     class Noisy(Function):
         @staticmethod
@@ -273,7 +273,7 @@ def compiled_item():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_item)
+@fixes(compiled_item)
 def compiled_scale():
     class Normalize(Function):
         @staticmethod
@@ -315,7 +315,7 @@ def compiled_list_item():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_list_item)
+@fixes(compiled_list_item)
 def compiled_no_list():
     class Double(Function):
         @staticmethod
@@ -360,7 +360,7 @@ def compiled_math():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_math)
+@fixes(compiled_math)
 def compiled_torch_erf():
     class Scale(Function):
         @staticmethod
@@ -404,7 +404,7 @@ def compiled_clock():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_clock)
+@fixes(compiled_clock)
 def compiled_no_clock():
     class Timed(Function):
         @staticmethod
@@ -446,7 +446,7 @@ def compiled_warning():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_warning)
+@fixes(compiled_warning)
 def compiled_no_warning():
     class Careful(Function):
         @staticmethod
@@ -492,7 +492,7 @@ def compiled_side_effect():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_side_effect)
+@fixes(compiled_side_effect)
 def compiled_no_side_effect():
     class Watched(Function):
         @staticmethod
@@ -540,7 +540,7 @@ def compiled_class_counter():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_class_counter)
+@fixes(compiled_class_counter)
 def compiled_uncounted():
     calls = 0
 
@@ -587,7 +587,7 @@ def compiled_class_buffer():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_class_buffer)
+@fixes(compiled_class_buffer)
 def compiled_no_buffer():
     class Averaged(Function):
         @staticmethod
@@ -633,7 +633,7 @@ def compiled_keyword_only():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_keyword_only)
+@fixes(compiled_keyword_only)
 def compiled_keyword():
     class Scale(Function):
         @staticmethod
@@ -678,7 +678,7 @@ def compiled_dirty_lost():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_dirty_lost)
+@fixes(compiled_dirty_lost)
 def compiled_dirty_returned():
     class AddOne(Function):
         @staticmethod
@@ -724,7 +724,7 @@ def compiled_dirty_without_grad():
     shifted(torch.randn(3))
 
 
-@mends(compiled_dirty_without_grad)
+@fixes(compiled_dirty_without_grad)
 def compiled_dirty_with_grad():
     class AddOne(Function):
         @staticmethod
@@ -749,7 +749,7 @@ def compiled_dirty_with_grad():
     "A Function that raises was compiled",
     cause="""While recording the graph, ``forward`` raised an exception: the argument is wrong, as it would be without
     ``torch.compile``. The exception itself is at the end of the text, or in its context.""",
-    fix="Run once without ``torch.compile`` to see the exception alone, and mend that.",
+    fix="Run once without ``torch.compile`` to see the exception alone, and fix that.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
 def compiled_error():
@@ -771,7 +771,7 @@ def compiled_error():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_error)
+@fixes(compiled_error)
 def compiled_matrix():
     class RowSum(Function):
         @staticmethod
@@ -815,7 +815,7 @@ def compiled_classmethod():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_classmethod)
+@fixes(compiled_classmethod)
 def compiled_staticmethod():
     class Double(Function):
         @staticmethod
@@ -849,7 +849,7 @@ def compiled_autograd_grad():
     slope(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_autograd_grad)
+@fixes(compiled_autograd_grad)
 def compiled_func_grad():
     @torch.compile(backend="eager", fullgraph=True)
     def slope(x):
@@ -874,7 +874,7 @@ def compiled_backward_call():
     step(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_backward_call)
+@fixes(compiled_backward_call)
 def compiled_loss():
     @torch.compile(backend="eager", fullgraph=True)
     def step(x):
@@ -898,7 +898,7 @@ def compiled_requires_grad():
     loss(torch.randn(3))
 
 
-@mends(compiled_requires_grad)
+@fixes(compiled_requires_grad)
 def compiled_required_before():
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -923,7 +923,7 @@ def compiled_leaf_returned():
     start(torch.randn(3))
 
 
-@mends(compiled_leaf_returned)
+@fixes(compiled_leaf_returned)
 def compiled_leaf_outside():
     @torch.compile(backend="eager", fullgraph=True)
     def start(x):
@@ -947,7 +947,7 @@ def compiled_grad_fn():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_grad_fn)
+@fixes(compiled_grad_fn)
 def compiled_asks_requires_grad():
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -973,7 +973,7 @@ def compiled_retain_grad():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_retain_grad)
+@fixes(compiled_retain_grad)
 def compiled_hidden_gradient():
     @torch.compile(backend="aot_eager", fullgraph=True)
     def loss(x):
@@ -998,7 +998,7 @@ def compiled_module_hook():
     compiled(torch.randn(4, 3))
 
 
-@mends(compiled_module_hook)
+@fixes(compiled_module_hook)
 def compiled_module():
     layer = nn.Linear(3, 2)
     compiled = torch.compile(layer, backend="eager", fullgraph=True)
@@ -1020,7 +1020,7 @@ def compiled_hook_handle():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_hook_handle)
+@fixes(compiled_hook_handle)
 def compiled_hook():
     @torch.compile(backend="aot_eager", fullgraph=True)
     def loss(x):
@@ -1047,7 +1047,7 @@ def compiled_save_on_cpu():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_save_on_cpu)
+@fixes(compiled_save_on_cpu)
 def compiled_inside_save_on_cpu():
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -1072,7 +1072,7 @@ def compiled_data_ptr():
     doubled(torch.randn(3))
 
 
-@mends(compiled_data_ptr)
+@fixes(compiled_data_ptr)
 def compiled_operator():
     @custom_op("cookbook::double", mutates_args=())
     def double(x: Tensor) -> Tensor:
@@ -1107,7 +1107,7 @@ def compiled_disabled():
     loss(torch.randn(3))
 
 
-@mends(compiled_disabled)
+@fixes(compiled_disabled)
 def compiled_with_break():
     @torch.compiler.disable
     def logged(x):
@@ -1140,7 +1140,7 @@ def compiled_no_fake():
     loss(torch.randn(3))
 
 
-@mends(compiled_no_fake)
+@fixes(compiled_no_fake)
 def compiled_with_fake():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -1159,7 +1159,7 @@ def compiled_with_fake():
     "A compiled Function returned a gradient of the wrong shape",
     cause="""The backward of a Function is run while compiling, to record it. The text holds the same exception as in
     eager mode, behind the name of the backend, and calls every Function ``ApplyTemplate``.""",
-    fix="Mend the shape, here by not reducing it: each input's gradient has its input's shape.",
+    fix="Fix the shape, here by not reducing it: each input's gradient has its input's shape.",
     see=("cookbook/07_compile/torch_compile", "check:first_order"),
 )
 def compiled_gradient_shape():
@@ -1179,7 +1179,7 @@ def compiled_gradient_shape():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_gradient_shape)
+@fixes(compiled_gradient_shape)
 def compiled_gradient_right():
     class Double(Function):
         @staticmethod
@@ -1214,7 +1214,7 @@ def compiled_double_backward():
     force.square().sum().backward()
 
 
-@mends(compiled_double_backward)
+@fixes(compiled_double_backward)
 def compiled_force():
     @torch.compile(backend="aot_eager", fullgraph=True)
     def force(x):
@@ -1242,7 +1242,7 @@ def recompile_limit():
         scaled(torch.ones(3), step)
 
 
-@mends(recompile_limit)
+@fixes(recompile_limit)
 def recompile_never():
     @torch.compile(backend="eager", fullgraph=True, dynamic=False)
     def scaled(x, step):
@@ -1262,7 +1262,7 @@ def unknown_backend():
     torch.compile(torch.sin, backend="eager_aot")
 
 
-@mends(unknown_backend)
+@fixes(unknown_backend)
 def known_backend():
     torch.compile(torch.sin, backend="aot_eager")
 
@@ -1277,7 +1277,7 @@ def unknown_mode():
     torch.compile(torch.sin, mode="fast")
 
 
-@mends(unknown_mode)
+@fixes(unknown_mode)
 def known_mode():
     torch.compile(torch.sin, mode="max-autotune")
 
@@ -1292,7 +1292,7 @@ def mode_and_options():
     torch.compile(torch.sin, mode="max-autotune", options={"max_autotune": True})
 
 
-@mends(mode_and_options)
+@fixes(mode_and_options)
 def options_only():
     torch.compile(torch.sin, options=torch._inductor.list_mode_options("max-autotune"))
 
@@ -1310,7 +1310,7 @@ def export_of_function():
     torch.export.export(model, (torch.randn(3),))
 
 
-@mends(export_of_function)
+@fixes(export_of_function)
 def export_of_module():
     class Model(nn.Module):
         def forward(self, x):
@@ -1330,7 +1330,7 @@ def export_arguments():
     torch.export.export(nn.Linear(3, 2), x)
 
 
-@mends(export_arguments)
+@fixes(export_arguments)
 def export_argument_tuple():
     x = torch.randn(4, 3)
     torch.export.export(nn.Linear(3, 2), (x,))
@@ -1351,7 +1351,7 @@ def export_branch():
     torch.export.export(Model(), (torch.randn(3),))
 
 
-@mends(export_branch)
+@fixes(export_branch)
 def export_where():
     class Model(nn.Module):
         def forward(self, x):
@@ -1374,7 +1374,7 @@ def export_numpy():
     torch.export.export(Model(), (torch.randn(3),))
 
 
-@mends(export_numpy)
+@fixes(export_numpy)
 def export_operator():
     @custom_op("cookbook::double", mutates_args=())
     def double(x: Tensor) -> Tensor:
@@ -1403,7 +1403,7 @@ def export_pointer():
     torch.export.export(Model(), (torch.randn(3),))
 
 
-@mends(export_pointer)
+@fixes(export_pointer)
 def export_kernel():
     @custom_op("cookbook::double", mutates_args=())
     def double(x: Tensor) -> Tensor:
@@ -1433,7 +1433,7 @@ def export_specialized():
     torch.export.export(Model(), (torch.randn(3),), dynamic_shapes=({0: batch},))
 
 
-@mends(export_specialized)
+@fixes(export_specialized)
 def export_dynamic():
     class Model(nn.Module):
         def forward(self, x):
@@ -1458,7 +1458,7 @@ def export_shapes_structure():
     torch.export.export(Model(), (torch.randn(3),), dynamic_shapes=({0: batch}, None))
 
 
-@mends(export_shapes_structure)
+@fixes(export_shapes_structure)
 def export_shapes_match():
     class Model(nn.Module):
         def forward(self, x):
@@ -1483,7 +1483,7 @@ def exported_other_shape():
     program.module()(torch.randn(4))
 
 
-@mends(exported_other_shape)
+@fixes(exported_other_shape)
 def exported_any_shape():
     class Model(nn.Module):
         def forward(self, x):
@@ -1510,7 +1510,7 @@ def export_attribute():
     torch.export.export(Model(), (torch.randn(3),))
 
 
-@mends(export_attribute)
+@fixes(export_attribute)
 def export_returned():
     class Model(nn.Module):
         def forward(self, x):
@@ -1535,7 +1535,7 @@ def fake_mixed():
         x * weight
 
 
-@mends(fake_mixed)
+@fixes(fake_mixed)
 def fake_converted():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -1560,7 +1560,7 @@ def fake_value():
         x / x.norm().item()
 
 
-@mends(fake_value)
+@fixes(fake_value)
 def fake_without_value():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -1583,7 +1583,7 @@ def fake_dynamic_shape():
         torch.randn(3).nonzero()
 
 
-@mends(fake_dynamic_shape)
+@fixes(fake_dynamic_shape)
 def fake_symbolic_shape():
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -1614,7 +1614,7 @@ def traced_function_saved():
     torch.jit.save(traced, io.BytesIO())
 
 
-@mends(traced_function_saved)
+@fixes(traced_function_saved)
 def traced_operations_saved():
     class Clip(Function):
         @staticmethod
@@ -1645,7 +1645,7 @@ def traced_constant():
     torch.jit.trace(lambda x: x * weight, torch.randn(3))
 
 
-@mends(traced_constant)
+@fixes(traced_constant)
 def traced_input():
     weight = torch.randn(3, requires_grad=True)
     torch.jit.trace(lambda x, weight: x * weight, (torch.randn(3), weight))
@@ -1668,7 +1668,7 @@ def compiled_anomaly():
     loss_of(torch.randn(3, requires_grad=True)).backward()
 
 
-@mends(compiled_anomaly)
+@fixes(compiled_anomaly)
 def eager_anomaly():
     @torch.compile(backend="eager", fullgraph=True)
     def loss_of(x):
@@ -1695,7 +1695,7 @@ def compiled_call_fails():
     shifted(torch.randn(3, requires_grad=True)).backward()
 
 
-@mends(compiled_call_fails)
+@fixes(compiled_call_fails)
 def compiled_call_works():
     @torch.compile(backend="eager")
     def shifted(x):
@@ -1727,7 +1727,7 @@ def compiled_checkpoint_side_effect():
     loss(torch.randn(3, requires_grad=True)).backward()
 
 
-@mends(compiled_checkpoint_side_effect)
+@fixes(compiled_checkpoint_side_effect)
 def compiled_checkpoint_returns():
     def block(x):
         return x.sin(), x
@@ -1763,7 +1763,7 @@ def compiled_subclass_method():
     loss(torch.randn(3).as_subclass(Logged))
 
 
-@mends(compiled_subclass_method)
+@fixes(compiled_subclass_method)
 def compiled_plain_method():
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -1791,7 +1791,7 @@ def compiled_gradient_of_other_class():
     y.backward(TwoTensor(torch.ones(3), torch.ones(3)))
 
 
-@mends(compiled_gradient_of_other_class)
+@fixes(compiled_gradient_of_other_class)
 def compiled_gradient_of_same_class():
     @torch.compile(backend="aot_eager")
     def doubled(x):
@@ -1819,7 +1819,7 @@ def compiled_aliases_of_subclass():
     step(both[:2], both[1:3])
 
 
-@mends(compiled_aliases_of_subclass)
+@fixes(compiled_aliases_of_subclass)
 def compiled_out_of_place():
     @torch.compile(backend="aot_eager")
     def step(x, y):
@@ -1845,7 +1845,7 @@ def fake_modes_mixed():
     x * weight
 
 
-@mends(fake_modes_mixed)
+@fixes(fake_modes_mixed)
 def fake_mode_shared():
     mode = FakeTensorMode()
     with mode:
@@ -1868,7 +1868,7 @@ def scripted_grad_of_tensor():
         return torch.autograd.grad(x.sin().sum(), x)
 
 
-@mends(scripted_grad_of_tensor)
+@fixes(scripted_grad_of_tensor)
 def scripted_grad_of_list():
     @torch.jit.script
     def slope(x):
@@ -1890,7 +1890,7 @@ def traced_with_hooks():
     torch.jit.trace(layer, torch.randn(4, 3))
 
 
-@mends(traced_with_hooks)
+@fixes(traced_with_hooks)
 def traced_without_hooks():
     layer = nn.Linear(3, 1)
     handle = layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
@@ -1916,7 +1916,7 @@ def fx_traced_branch():
     torch.fx.symbolic_trace(leaky)
 
 
-@mends(fx_traced_branch)
+@fixes(fx_traced_branch)
 def fx_traced_where():
     def leaky(x):
         return torch.where(x.sum() > 0, x, 0.1 * x)
@@ -1942,7 +1942,7 @@ def onnx_of_gradient():
     torch.onnx.export(Force(), (example,), io.BytesIO(), dynamo=False)
 
 
-@mends(onnx_of_gradient)
+@fixes(onnx_of_gradient)
 def exported_gradient():
     class Force(nn.Module):
         def forward(self, x):
@@ -1965,7 +1965,7 @@ def flex_attention_on_cpu():
     flex_attention(query, query, query).sum().backward()
 
 
-@mends(flex_attention_on_cpu)
+@fixes(flex_attention_on_cpu)
 def dot_product_attention_on_cpu():
     query = torch.randn(1, 2, 16, 16, requires_grad=True)
     nn.functional.scaled_dot_product_attention(query, query, query).sum().backward()
@@ -1995,7 +1995,7 @@ def fake_kernel_reads_value():
     total(torch.ones(3))
 
 
-@mends(fake_kernel_reads_value)
+@fixes(fake_kernel_reads_value)
 def fake_kernel_with_dynamic_size():
     @custom_op("cookbook::head", mutates_args=())
     def head(x: Tensor) -> Tensor:
@@ -2042,7 +2042,7 @@ def fake_shape_in_backward():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(fake_shape_in_backward)
+@fixes(fake_shape_in_backward)
 def fake_shape_of_input():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -2079,7 +2079,7 @@ def compiled_flag_assigned():
     penalty(torch.randn(3))
 
 
-@mends(compiled_flag_assigned)
+@fixes(compiled_flag_assigned)
 def compiled_after_flag():
     @torch.compile(backend="eager", fullgraph=True)
     def penalty(x):
@@ -2105,7 +2105,7 @@ def compiled_queue_callback():
     loss(torch.randn(3, requires_grad=True))
 
 
-@mends(compiled_queue_callback)
+@fixes(compiled_queue_callback)
 def compiled_without_callback():
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -2132,7 +2132,7 @@ def compiled_shape_in_place():
     loss(torch.randn(3))
 
 
-@mends(compiled_shape_in_place)
+@fixes(compiled_shape_in_place)
 def compiled_shape_of_view():
     @torch.compile(backend="eager", fullgraph=True)
     def loss(x):
@@ -2155,7 +2155,7 @@ def cond_returns_other_number():
     torch.compile(f, backend="eager", fullgraph=True)(torch.randn(3))
 
 
-@mends(cond_returns_other_number)
+@fixes(cond_returns_other_number)
 def cond_returns_same_number():
     def f(x):
         return torch.cond(x.sum() > 0, lambda x: (x.sin(), x.cos()), lambda x: (x.sin(), -x), (x,))
@@ -2178,7 +2178,7 @@ def compiled_parameter_of_list():
     f(torch.randn(3))
 
 
-@mends(compiled_parameter_of_list)
+@fixes(compiled_parameter_of_list)
 def compiled_with_parameter():
     scale = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
 
@@ -2207,7 +2207,7 @@ def compiled_alias_changed():
     f(x, x.detach())
 
 
-@mends(compiled_alias_changed)
+@fixes(compiled_alias_changed)
 def compiled_copy_changed():
     @torch.compile(backend="aot_eager", fullgraph=True)
     def f(x, copy):

@@ -1,7 +1,7 @@
 """CUDA kernels, CUDA graphs and Triton: what of it a CPU can raise."""
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -21,7 +21,7 @@ def not_deterministic():
     F.max_unpool2d(pooled, where, 2).sum().backward()
 
 
-@mends(not_deterministic)
+@fixes(not_deterministic)
 def not_deterministic_allowed():
     torch.use_deterministic_algorithms(True, warn_only=True)
     pooled, where = F.max_pool2d(torch.randn(1, 1, 4, 4, requires_grad=True), 2, return_indices=True)
@@ -44,7 +44,7 @@ def attention_without_kernel():
         F.scaled_dot_product_attention(query, query, query, dropout_p=0.1, attn_mask=mask).sum().backward()
 
 
-@mends(attention_without_kernel)
+@fixes(attention_without_kernel)
 def attention_with_general_kernel():
     query, mask = torch.randn(1, 2, 4, 8, requires_grad=True), torch.zeros(4, 4)
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):

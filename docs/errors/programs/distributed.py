@@ -7,7 +7,7 @@ import copy
 
 import torch
 import torch.distributed as dist
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
@@ -44,7 +44,7 @@ def ddp_ready_twice():
     model(torch.randn(4, 3, requires_grad=True)).sum().backward()
 
 
-@mends(ddp_ready_twice)
+@fixes(ddp_ready_twice)
 def ddp_ready_once():
     class Net(nn.Module):
         def __init__(self):
@@ -85,7 +85,7 @@ def ddp_parameter_outside():
     loss.backward()
 
 
-@mends(ddp_parameter_outside)
+@fixes(ddp_parameter_outside)
 def ddp_parameter_inside():
     class Net(nn.Module):
         def __init__(self):
@@ -128,7 +128,7 @@ def ddp_unfinished():
         model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(ddp_unfinished)
+@fixes(ddp_unfinished)
 def ddp_finished():
     class Net(nn.Module):
         def __init__(self):
@@ -171,7 +171,7 @@ def ddp_static_graph_changed():
         output.sum().backward()
 
 
-@mends(ddp_static_graph_changed)
+@fixes(ddp_static_graph_changed)
 def ddp_static_graph_kept():
     class Net(nn.Module):
         def __init__(self):
@@ -200,7 +200,7 @@ def ddp_of_frozen():
     teacher(torch.randn(4, 3))
 
 
-@mends(ddp_of_frozen)
+@fixes(ddp_of_frozen)
 def frozen_without_ddp():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     teacher = nn.Linear(3, 1).requires_grad_(False)
@@ -219,7 +219,7 @@ def ddp_of_lazy():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(ddp_of_lazy)
+@fixes(ddp_of_lazy)
 def ddp_of_initialized():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     net = nn.LazyLinear(1)
@@ -245,7 +245,7 @@ def collective_in_graph():
     loss.backward()
 
 
-@mends(collective_in_graph)
+@fixes(collective_in_graph)
 def collective_on_copy():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.Linear(3, 1)
@@ -281,7 +281,7 @@ def dtensor_mixed():
     Square.apply(x).sum().backward()
 
 
-@mends(dtensor_mixed)
+@fixes(dtensor_mixed)
 def dtensor_alike():
     class Square(Function):
         @staticmethod
@@ -323,7 +323,7 @@ def fsdp_method_called():
     model.embed(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp_method_called)
+@fixes(fsdp_method_called)
 def fsdp_method_registered():
     class Net(nn.Module):
         def __init__(self):
@@ -356,7 +356,7 @@ def clipped_with_dtensors():
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
-@mends(clipped_with_dtensors)
+@fixes(clipped_with_dtensors)
 def clipped_all_sharded():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1,))
@@ -386,7 +386,7 @@ def fsdp_backward_twice():
     slope.square().sum().backward()
 
 
-@mends(fsdp_backward_twice)
+@fixes(fsdp_backward_twice)
 def fsdp_gathered_again():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
@@ -424,7 +424,7 @@ def fsdp_tensor_escaped():
     net.hidden.square().sum().backward()
 
 
-@mends(fsdp_tensor_escaped)
+@fixes(fsdp_tensor_escaped)
 def fsdp_tensor_returned():
     class Net(nn.Module):
         def __init__(self):
@@ -460,7 +460,7 @@ def fsdp_partly_frozen():
     FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=False)
 
 
-@mends(fsdp_partly_frozen)
+@fixes(fsdp_partly_frozen)
 def fsdp_partly_frozen_allowed():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
@@ -484,7 +484,7 @@ def fsdp_two_dtypes():
     FullyShardedDataParallel(model, device_id=torch.device("cpu"))
 
 
-@mends(fsdp_two_dtypes)
+@fixes(fsdp_two_dtypes)
 def fsdp_one_dtype():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(3, 3).bfloat16(), nn.Linear(3, 1)).to(torch.float32)
@@ -508,7 +508,7 @@ def fsdp_parameter_replaced():
     model(torch.randn(4, 5)).sum().backward()
 
 
-@mends(fsdp_parameter_replaced)
+@fixes(fsdp_parameter_replaced)
 def fsdp_parameter_replaced_before():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     net = nn.Sequential(nn.Linear(3, 1))
@@ -534,7 +534,7 @@ def fsdp_submodule_first():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp_submodule_first)
+@fixes(fsdp_submodule_first)
 def fsdp_root_first():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     cpu = torch.device("cpu")
@@ -567,7 +567,7 @@ def fsdp_summoned_inside():
     model(torch.randn(4, 3)).backward()
 
 
-@mends(fsdp_summoned_inside)
+@fixes(fsdp_summoned_inside)
 def fsdp_read_inside():
     class Net(nn.Module):
         def __init__(self):
@@ -605,7 +605,7 @@ def fsdp_scalar_parameter():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp_scalar_parameter)
+@fixes(fsdp_scalar_parameter)
 def fsdp_vector_parameter():
     class Scale(nn.Module):
         def __init__(self):
@@ -639,7 +639,7 @@ def fsdp_tied_apart():
     model(torch.tensor([1, 2])).sum().backward()
 
 
-@mends(fsdp_tied_apart)
+@fixes(fsdp_tied_apart)
 def fsdp_tied_together():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1,))
@@ -668,7 +668,7 @@ def fsdp2_submodule_first():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp2_submodule_first)
+@fixes(fsdp2_submodule_first)
 def fsdp2_root_first():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1,))
@@ -702,7 +702,7 @@ def fsdp2_two_dtypes():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp2_two_dtypes)
+@fixes(fsdp2_two_dtypes)
 def fsdp2_one_dtype():
     class Adapted(nn.Module):
         def __init__(self):
@@ -731,7 +731,7 @@ def fsdp2_copied():
     copy.deepcopy(model)
 
 
-@mends(fsdp2_copied)
+@fixes(fsdp2_copied)
 def fsdp2_copied_before():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh, model = init_device_mesh("cpu", (1,)), nn.Linear(3, 1)
@@ -756,7 +756,7 @@ def fsdp2_on_meta():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp2_on_meta)
+@fixes(fsdp2_on_meta)
 def fsdp2_materialized():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     with torch.device("meta"):
@@ -780,7 +780,7 @@ def fsdp2_of_list():
     fully_shard(blocks, mesh=init_device_mesh("cpu", (1,)))
 
 
-@mends(fsdp2_of_list)
+@fixes(fsdp2_of_list)
 def fsdp2_of_elements():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     blocks = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
@@ -813,7 +813,7 @@ def fsdp2_returns_view():
     heads.sum().backward()
 
 
-@mends(fsdp2_returns_view)
+@fixes(fsdp2_returns_view)
 def fsdp2_returns_copy():
     class Heads(nn.Module):
         def __init__(self):
@@ -845,7 +845,7 @@ def fsdp2_not_contiguous():
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
 
 
-@mends(fsdp2_not_contiguous)
+@fixes(fsdp2_not_contiguous)
 def fsdp2_contiguous():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.Linear(3, 4)
@@ -872,7 +872,7 @@ def clipped_on_two_meshes():
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
 
-@mends(clipped_on_two_meshes)
+@fixes(clipped_on_two_meshes)
 def clipped_mesh_by_mesh():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
@@ -904,7 +904,7 @@ def dtensors_on_two_meshes():
     (x * weight).sum().backward()
 
 
-@mends(dtensors_on_two_meshes)
+@fixes(dtensors_on_two_meshes)
 def dtensors_on_one_mesh():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1, 1))
@@ -929,7 +929,7 @@ def result_distributed():
     x.sum().backward()
 
 
-@mends(result_distributed)
+@fixes(result_distributed)
 def result_from_local():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1,))
@@ -954,7 +954,7 @@ def parallelized_after_sharding():
     parallelize_module(model, mesh["tp"], {"1": ColwiseParallel()})
 
 
-@mends(parallelized_after_sharding)
+@fixes(parallelized_after_sharding)
 def parallelized_before_sharding():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
@@ -983,7 +983,7 @@ def ddp_layout_changed():
     model(images).sum().backward()
 
 
-@mends(ddp_layout_changed)
+@fixes(ddp_layout_changed)
 def ddp_layout_first():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     net = nn.Conv2d(3, 3, 1).to(memory_format=torch.channels_last)
@@ -1012,7 +1012,7 @@ def ddp_hook_returns_tensor():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(ddp_hook_returns_tensor)
+@fixes(ddp_hook_returns_tensor)
 def ddp_hook_returns_future():
     def average(state, bucket):
         work = dist.all_reduce(bucket.buffer() / dist.get_world_size(), async_op=True)
@@ -1039,7 +1039,7 @@ def ddp_two_hooks():
     model.register_comm_hook(None, default_hooks.allreduce_hook)
 
 
-@mends(ddp_two_hooks)
+@fixes(ddp_two_hooks)
 def ddp_one_hook():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = DistributedDataParallel(nn.Linear(3, 1))
@@ -1061,7 +1061,7 @@ def ddp_attribute():
     model.weight.grad.norm()
 
 
-@mends(ddp_attribute)
+@fixes(ddp_attribute)
 def ddp_attribute_of_module():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = DistributedDataParallel(nn.Linear(3, 1))
@@ -1086,7 +1086,7 @@ def fsdp_create_graph():
     model(torch.randn(4, 3)).square().sum().backward(create_graph=True)
 
 
-@mends(fsdp_create_graph)
+@fixes(fsdp_create_graph)
 def fsdp2_input_penalty():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
@@ -1113,7 +1113,7 @@ def fsdp2_full_checkpoint():
     model.load_state_dict(state)
 
 
-@mends(fsdp2_full_checkpoint)
+@fixes(fsdp2_full_checkpoint)
 def fsdp2_full_checkpoint_distributed():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     state = nn.Linear(3, 1).state_dict()
@@ -1134,7 +1134,7 @@ def fsdp2_of_lazy():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp2_of_lazy)
+@fixes(fsdp2_of_lazy)
 def fsdp2_of_initialized():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.LazyLinear(1)
@@ -1158,7 +1158,7 @@ def group_not_initialized():
     DistributedDataParallel(model)
 
 
-@mends(group_not_initialized)
+@fixes(group_not_initialized)
 def group_initialized():
     model = nn.Linear(3, 1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -1178,7 +1178,7 @@ def synchronized_on_cpu():
     model(torch.randn(8, 3)).sum().backward()
 
 
-@mends(synchronized_on_cpu)
+@fixes(synchronized_on_cpu)
 def plain_norm_on_cpu():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
@@ -1201,7 +1201,7 @@ def backend_of_other_device():
     dist.all_reduce(loss.detach())
 
 
-@mends(backend_of_other_device)
+@fixes(backend_of_other_device)
 def backend_of_both_devices():
     dist.init_process_group("cpu:gloo,cuda:gloo", store=dist.HashStore(), rank=0, world_size=1)
     loss = torch.randn(3, requires_grad=True).sum()
@@ -1224,7 +1224,7 @@ def fsdp_of_integers():
     FullyShardedDataParallel(quantized, device_id=torch.device("cpu"))
 
 
-@mends(fsdp_of_integers)
+@fixes(fsdp_of_integers)
 def fsdp_with_buffer_of_integers():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     quantized = nn.Linear(3, 3)
@@ -1246,7 +1246,7 @@ def fsdp_without_gpu():
     model(torch.randn(4, 3)).sum().backward()
 
 
-@mends(fsdp_without_gpu)
+@fixes(fsdp_without_gpu)
 def fsdp_on_cpu():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = FullyShardedDataParallel(nn.Linear(3, 1), device_id=torch.device("cpu"))
@@ -1268,7 +1268,7 @@ def fsdp_inner_clipped():
     inner.clip_grad_norm_(1.0)
 
 
-@mends(fsdp_inner_clipped)
+@fixes(fsdp_inner_clipped)
 def fsdp_clipped():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     cpu = torch.device("cpu")
@@ -1291,7 +1291,7 @@ def fsdp_alone():
     FullyShardedDataParallel(nn.Linear(3, 1), device_id=torch.device("cpu"))
 
 
-@mends(fsdp_alone)
+@fixes(fsdp_alone)
 def module_alone():
     model = nn.Linear(3, 1)
     model(torch.randn(4, 3)).sum().backward()

@@ -5,7 +5,7 @@ import pickle
 from collections import OrderedDict
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
 from torch.autograd.graph import get_gradient_edge, register_multi_grad_hook
@@ -33,7 +33,7 @@ def nothing_requires_grad():
     loss.backward()
 
 
-@mends(nothing_requires_grad)
+@fixes(nothing_requires_grad)
 def model_requires_grad():
     model = nn.Linear(3, 1)
     x = torch.randn(4, 3)
@@ -60,7 +60,7 @@ def frozen_under_checkpoint():
     y.square().mean().backward()
 
 
-@mends(frozen_under_checkpoint)
+@fixes(frozen_under_checkpoint)
 def frozen_under_other_checkpoint():
     base, adapter = nn.Linear(3, 3).requires_grad_(False), nn.Linear(3, 3)
     x = torch.randn(4, 3)
@@ -83,7 +83,7 @@ def loss_not_scalar():
     loss.backward()
 
 
-@mends(loss_not_scalar)
+@fixes(loss_not_scalar)
 def loss_scalar():
     model = nn.Linear(3, 1)
     x, target = torch.randn(4, 3), torch.randn(4, 1)
@@ -104,7 +104,7 @@ def loss_complex():
     loss.backward()
 
 
-@mends(loss_complex)
+@fixes(loss_complex)
 def loss_real():
     signal = torch.randn(8, requires_grad=True)
     spectrum = torch.fft.fft(signal)
@@ -126,7 +126,7 @@ def vector_of_other_shape():
     y.backward(weights)
 
 
-@mends(vector_of_other_shape)
+@fixes(vector_of_other_shape)
 def vector_of_same_shape():
     x = torch.randn(4, 3, requires_grad=True)
     y = x.exp()
@@ -146,7 +146,7 @@ def vector_real():
     y.backward(torch.ones(4))
 
 
-@mends(vector_real)
+@fixes(vector_real)
 def vector_complex():
     x = torch.randn(4, requires_grad=True)
     y = torch.fft.fft(x)
@@ -166,7 +166,7 @@ def vector_is_list():
     y.backward([1.0, 0.5, 0.25])
 
 
-@mends(vector_is_list)
+@fixes(vector_is_list)
 def vector_is_tensor():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
@@ -186,7 +186,7 @@ def vectors_too_few():
     torch.autograd.backward([loss, penalty], [torch.tensor(1.0)])
 
 
-@mends(vectors_too_few)
+@fixes(vectors_too_few)
 def vectors_for_all():
     x = torch.randn(3, requires_grad=True)
     loss, penalty = x.exp().sum(), x.square().sum()
@@ -206,7 +206,7 @@ def vector_on_other_device():
     y.backward(torch.ones(3, device="meta"))
 
 
-@mends(vector_on_other_device)
+@fixes(vector_on_other_device)
 def vector_on_same_device():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
@@ -230,7 +230,7 @@ def backward_again():
     penalty.backward()
 
 
-@mends(backward_again)
+@fixes(backward_again)
 def backward_of_sum():
     model = nn.Linear(3, 3)
     hidden = model(torch.randn(4, 3)).tanh()
@@ -255,7 +255,7 @@ def state_kept():
         state.square().mean().backward()
 
 
-@mends(state_kept)
+@fixes(state_kept)
 def state_detached():
     cell = nn.RNNCell(3, 4)
     state = torch.zeros(2, 4)
@@ -281,7 +281,7 @@ def result_changed():
     y.sum().backward()
 
 
-@mends(result_changed)
+@fixes(result_changed)
 def result_kept():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
@@ -307,7 +307,7 @@ def input_changed():
     loss.backward()
 
 
-@mends(input_changed)
+@fixes(input_changed)
 def input_copied():
     weight = torch.randn(3, requires_grad=True)
     buffer = torch.empty(3)
@@ -341,7 +341,7 @@ def stepped_before_backward():
     second.backward()
 
 
-@mends(stepped_before_backward)
+@fixes(stepped_before_backward)
 def backward_before_step():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -367,7 +367,7 @@ def result_changed_anomaly():
         y.sum().backward()
 
 
-@mends(result_changed_anomaly)
+@fixes(result_changed_anomaly)
 def result_kept_anomaly():
     x = torch.randn(3, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -388,7 +388,7 @@ def leaf_changed():
     weight -= 0.1 * weight.grad
 
 
-@mends(leaf_changed)
+@fixes(leaf_changed)
 def leaf_updated():
     weight = torch.randn(3, requires_grad=True)
     weight.square().sum().backward()
@@ -408,7 +408,7 @@ def leaf_view_changed():
     embedding[0] = 0.0
 
 
-@mends(leaf_view_changed)
+@fixes(leaf_view_changed)
 def leaf_view_initialized():
     embedding = torch.randn(5, 3, requires_grad=True)
     with torch.no_grad():
@@ -430,7 +430,7 @@ def several_views_changed():
         row += 1
 
 
-@mends(several_views_changed)
+@fixes(several_views_changed)
 def single_view_changed():
     x = torch.randn(2, 3, requires_grad=True)
     y = 2 * x
@@ -454,7 +454,7 @@ def split_then_changed():
     first.sum().backward()
 
 
-@mends(split_then_changed)
+@fixes(split_then_changed)
 def changed_then_split():
     x = torch.randn(4, requires_grad=True)
     y = 2 * x
@@ -478,7 +478,7 @@ def no_grad_view_changed():
     row += 1
 
 
-@mends(no_grad_view_changed)
+@fixes(no_grad_view_changed)
 def recorded_view_changed():
     x = torch.randn(2, 3, requires_grad=True)
     y = 2 * x
@@ -503,7 +503,7 @@ def no_grad_base_changed():
     row.sum().backward()
 
 
-@mends(no_grad_base_changed)
+@fixes(no_grad_base_changed)
 def recorded_base_changed():
     x = torch.randn(2, 3, requires_grad=True)
     y = 2 * x
@@ -526,7 +526,7 @@ def inference_view_changed():
     row += bias
 
 
-@mends(inference_view_changed)
+@fixes(inference_view_changed)
 def normal_view_changed():
     table = torch.zeros(2, 3)
     bias = torch.randn(3, requires_grad=True)
@@ -550,7 +550,7 @@ def inference_base_changed():
     row.sum().backward()
 
 
-@mends(inference_base_changed)
+@fixes(inference_base_changed)
 def normal_base_changed():
     table = torch.zeros(2, 3)
     bias = torch.randn(3, requires_grad=True)
@@ -574,7 +574,7 @@ def inference_tensor_saved():
     head(features)
 
 
-@mends(inference_tensor_saved)
+@fixes(inference_tensor_saved)
 def no_grad_tensor_saved():
     backbone, head = nn.Linear(3, 3), nn.Linear(3, 1)
     x = torch.randn(4, 3)
@@ -600,7 +600,7 @@ def inference_grad_changed():
     loss.backward()
 
 
-@mends(inference_grad_changed)
+@fixes(inference_grad_changed)
 def normal_grad_changed():
     weight = torch.randn(3, requires_grad=True)
     loss = weight.square().sum()
@@ -621,7 +621,7 @@ def inference_requires_grad():
     noise.requires_grad_()
 
 
-@mends(inference_requires_grad)
+@fixes(inference_requires_grad)
 def clone_requires_grad():
     with torch.inference_mode():
         noise = torch.randn(3)
@@ -640,7 +640,7 @@ def inference_version():
     cache._version  # noqa: B018
 
 
-@mends(inference_version)
+@fixes(inference_version)
 def clone_version():
     with torch.inference_mode():
         cache = torch.zeros(3)
@@ -664,7 +664,7 @@ def input_not_used():
     torch.autograd.grad(loss, [weight, bias])
 
 
-@mends(input_not_used)
+@fixes(input_not_used)
 def input_used():
     weight = torch.randn(3, requires_grad=True)
     bias = torch.zeros((), requires_grad=True)
@@ -686,7 +686,7 @@ def input_without_grad():
     torch.autograd.grad(loss, x)
 
 
-@mends(input_without_grad)
+@fixes(input_without_grad)
 def input_with_grad():
     weight = torch.randn(3, requires_grad=True)
     x = torch.randn(3).requires_grad_()
@@ -709,7 +709,7 @@ def inputs_empty_grad():
     torch.autograd.grad(loss, trainable)
 
 
-@mends(inputs_empty_grad)
+@fixes(inputs_empty_grad)
 def inputs_given_grad():
     model = nn.Linear(3, 1)
     x = torch.randn(4, 3, requires_grad=True)
@@ -733,7 +733,7 @@ def inputs_empty_backward():
     loss.backward(inputs=trainable)
 
 
-@mends(inputs_empty_backward)
+@fixes(inputs_empty_backward)
 def inputs_given_backward():
     model = nn.Linear(3, 1)
     loss = model(torch.randn(4, 3)).sum()
@@ -755,7 +755,7 @@ def inputs_are_names():
     loss.backward(inputs=parameters)
 
 
-@mends(inputs_are_names)
+@fixes(inputs_are_names)
 def inputs_are_tensors():
     parameters = nn.ParameterDict({"scale": nn.Parameter(torch.ones(3))})
     loss = parameters["scale"].square().sum()
@@ -775,7 +775,7 @@ def inputs_ordered_backward():
     loss.backward(inputs=weights)
 
 
-@mends(inputs_ordered_backward)
+@fixes(inputs_ordered_backward)
 def inputs_dict_backward():
     weights = {"scale": torch.ones(3, requires_grad=True)}
     loss = weights["scale"].square().sum()
@@ -796,7 +796,7 @@ def inputs_ordered_grad():
     torch.autograd.grad(loss, weights)
 
 
-@mends(inputs_ordered_grad)
+@fixes(inputs_ordered_grad)
 def inputs_dict_grad():
     weights = {"scale": torch.ones(3, requires_grad=True)}
     loss = weights["scale"].square().sum()
@@ -815,7 +815,7 @@ def materialize_unused_forbidden():
     torch.autograd.grad(loss, x, allow_unused=False, materialize_grads=True)
 
 
-@mends(materialize_unused_forbidden)
+@fixes(materialize_unused_forbidden)
 def materialize_unused_allowed():
     x = torch.randn(3, requires_grad=True)
     loss = x.square().sum()
@@ -835,7 +835,7 @@ def output_is_number():
     torch.autograd.backward(losses)
 
 
-@mends(output_is_number)
+@fixes(output_is_number)
 def outputs_are_tensors():
     x = torch.randn(3, requires_grad=True)
     losses = [x.square().sum(), 0.0]
@@ -855,7 +855,7 @@ def loss_is_float():
     loss.backward()
 
 
-@mends(loss_is_float)
+@fixes(loss_is_float)
 def loss_is_tensor():
     model = nn.Linear(3, 1)
     loss = model(torch.randn(4, 3)).square().mean()
@@ -881,7 +881,7 @@ def loss_is_tuple():
     loss.backward()
 
 
-@mends(loss_is_tuple)
+@fixes(loss_is_tuple)
 def loss_taken_out():
     layer = nn.Linear(3, 1)
 
@@ -907,7 +907,7 @@ def batch_of_other_shape():
     torch.autograd.grad(y, x, torch.eye(4), is_grads_batched=True)
 
 
-@mends(batch_of_other_shape)
+@fixes(batch_of_other_shape)
 def batch_of_right_shape():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
@@ -935,7 +935,7 @@ def batch_met_condition():
     torch.autograd.grad(Gate.apply(x), x, torch.eye(3), is_grads_batched=True)
 
 
-@mends(batch_met_condition)
+@fixes(batch_met_condition)
 def batch_met_where():
     class Gate(Function):
         @staticmethod
@@ -971,7 +971,7 @@ def batch_met_numpy():
     torch.autograd.grad(Double.apply(x), x, torch.eye(3), is_grads_batched=True)
 
 
-@mends(batch_met_numpy)
+@fixes(batch_met_numpy)
 def batch_met_torch():
     class Double(Function):
         @staticmethod
@@ -1000,7 +1000,7 @@ def batch_not_for_edge():
     torch.autograd.grad(edge, x, torch.eye(4), is_grads_batched=True)
 
 
-@mends(batch_not_for_edge)
+@fixes(batch_not_for_edge)
 def batch_for_edge():
     x = torch.randn(3, requires_grad=True)
     edge = get_gradient_edge(x.exp())
@@ -1021,7 +1021,7 @@ def edge_materialized():
     torch.autograd.grad(loss, edge, materialize_grads=True)
 
 
-@mends(edge_materialized)
+@fixes(edge_materialized)
 def edge_unused():
     x = torch.randn(3, requires_grad=True)
     edge = get_gradient_edge(x.exp())
@@ -1042,7 +1042,7 @@ def edge_of_constant():
     get_gradient_edge(hidden)
 
 
-@mends(edge_of_constant)
+@fixes(edge_of_constant)
 def edge_of_result():
     x = torch.randn(3, requires_grad=True)
     hidden = x.exp()
@@ -1061,7 +1061,7 @@ def grad_of_other_shape():
     weight.grad = torch.ones(3)
 
 
-@mends(grad_of_other_shape)
+@fixes(grad_of_other_shape)
 def grad_of_same_shape():
     weight = torch.randn(4, 3, requires_grad=True)
     weight.grad = torch.ones(3).expand_as(weight).clone()
@@ -1079,7 +1079,7 @@ def grad_of_other_dtype():
     weight.grad = torch.ones(3)
 
 
-@mends(grad_of_other_dtype)
+@fixes(grad_of_other_dtype)
 def grad_dtype_set():
     weight = torch.randn(3, dtype=torch.bfloat16, requires_grad=True)
     weight.grad_dtype = torch.float32
@@ -1097,7 +1097,7 @@ def grad_on_other_device():
     weight.grad = torch.ones(3, device="meta")
 
 
-@mends(grad_on_other_device)
+@fixes(grad_on_other_device)
 def grad_on_same_device():
     weight = torch.randn(3, requires_grad=True)
     weight.grad = torch.ones(3, device=weight.device)
@@ -1114,7 +1114,7 @@ def grad_is_itself():
     weight.grad = weight
 
 
-@mends(grad_is_itself)
+@fixes(grad_is_itself)
 def grad_is_copy():
     weight = torch.randn(3, requires_grad=True)
     weight.grad = weight.detach().clone()
@@ -1132,7 +1132,7 @@ def grad_is_number():
     weight.grad = 0
 
 
-@mends(grad_is_number)
+@fixes(grad_is_number)
 def grad_is_none():
     weight = torch.randn(3, requires_grad=True)
     weight.square().sum().backward()
@@ -1151,7 +1151,7 @@ def grad_dtype_too_late():
     weight.grad_dtype = torch.bfloat16
 
 
-@mends(grad_dtype_too_late)
+@fixes(grad_dtype_too_late)
 def grad_dtype_in_time():
     weight = torch.randn(3, requires_grad=True)
     weight.grad_dtype = torch.bfloat16
@@ -1170,7 +1170,7 @@ def grad_dtype_of_result():
     half.grad_dtype = torch.float32
 
 
-@mends(grad_dtype_of_result)
+@fixes(grad_dtype_of_result)
 def grad_dtype_of_leaf():
     weight = torch.randn(3, requires_grad=True)
     weight.grad_dtype = torch.float32
@@ -1189,7 +1189,7 @@ def grad_dtype_is_string():
     weight.grad_dtype = "float32"
 
 
-@mends(grad_dtype_is_string)
+@fixes(grad_dtype_is_string)
 def grad_dtype_is_dtype():
     weight = torch.randn(3, dtype=torch.bfloat16, requires_grad=True)
     weight.grad_dtype = torch.float32
@@ -1210,7 +1210,7 @@ def grad_of_result():
     print(hidden.grad)
 
 
-@mends(grad_of_result)
+@fixes(grad_of_result)
 def grad_retained():
     x = torch.randn(3, requires_grad=True)
     hidden = x.exp()
@@ -1232,7 +1232,7 @@ def retain_grad_of_constant():
     hidden.retain_grad()
 
 
-@mends(retain_grad_of_constant)
+@fixes(retain_grad_of_constant)
 def retain_grad_of_result():
     weight = torch.randn(3, requires_grad=True)
     hidden = weight.exp()
@@ -1251,7 +1251,7 @@ def hook_on_constant():
     x.register_hook(lambda grad: grad.clamp(-1, 1))
 
 
-@mends(hook_on_constant)
+@fixes(hook_on_constant)
 def hook_on_leaf():
     x = torch.randn(3, requires_grad=True)
     x.register_hook(lambda grad: grad.clamp(-1, 1))
@@ -1271,7 +1271,7 @@ def hook_returned_number():
     x.exp().sum().backward()
 
 
-@mends(hook_returned_number)
+@fixes(hook_returned_number)
 def hook_returned_gradient():
     x = torch.randn(3, requires_grad=True)
     x.register_hook(lambda grad: grad / grad.norm())
@@ -1293,7 +1293,7 @@ def hook_returned_norm():
     x.exp().sum().backward()
 
 
-@mends(hook_returned_norm)
+@fixes(hook_returned_norm)
 def hook_returned_nothing():
     def log_norm(grad):
         print(grad.norm())
@@ -1319,7 +1319,7 @@ def hook_returned_double():
     x.exp().sum().backward()
 
 
-@mends(hook_returned_double)
+@fixes(hook_returned_double)
 def hook_returned_float():
     def accurate(grad):
         return (grad.double() / grad.double().norm()).to(grad.dtype)
@@ -1341,7 +1341,7 @@ def post_hook_on_result():
     hidden.register_post_accumulate_grad_hook(lambda tensor: None)
 
 
-@mends(post_hook_on_result)
+@fixes(post_hook_on_result)
 def post_hook_on_leaf():
     weight = torch.randn(3, requires_grad=True)
     weight.register_post_accumulate_grad_hook(lambda tensor: None)
@@ -1360,7 +1360,7 @@ def post_hook_returned():
     weight.exp().sum().backward()
 
 
-@mends(post_hook_returned)
+@fixes(post_hook_returned)
 def post_hook_returned_nothing():
     def clip(parameter):
         parameter.grad.clamp_(-1, 1)
@@ -1384,7 +1384,7 @@ def node_hook_returned_tensor():
     y.sum().backward()
 
 
-@mends(node_hook_returned_tensor)
+@fixes(node_hook_returned_tensor)
 def node_hook_returned_tuple():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
@@ -1407,7 +1407,7 @@ def node_hook_returned_one():
     product.sum().backward()
 
 
-@mends(node_hook_returned_one)
+@fixes(node_hook_returned_one)
 def node_hook_returned_both():
     a = torch.randn(3, requires_grad=True)
     b = torch.randn(3, requires_grad=True)
@@ -1431,7 +1431,7 @@ def node_hook_filled_none():
     product.sum().backward()
 
 
-@mends(node_hook_filled_none)
+@fixes(node_hook_filled_none)
 def node_hook_left_none():
     weight = torch.randn(3, requires_grad=True)
     x = torch.randn(3)
@@ -1455,7 +1455,7 @@ def multi_hook_in_grad():
     torch.autograd.grad(loss, [weight, bias])
 
 
-@mends(multi_hook_in_grad)
+@fixes(multi_hook_in_grad)
 def multi_hook_in_backward():
     weight = torch.randn(3, requires_grad=True)
     bias = torch.zeros(3, requires_grad=True)
@@ -1477,7 +1477,7 @@ def multi_hook_on_constant():
     register_multi_grad_hook(list(layer.parameters()), lambda grads: print(grads))
 
 
-@mends(multi_hook_on_constant)
+@fixes(multi_hook_on_constant)
 def multi_hook_on_trainable():
     layer = nn.Linear(3, 3)
     layer.bias.requires_grad_(False)
@@ -1495,7 +1495,7 @@ def multi_hook_mode():
     register_multi_grad_hook(list(layer.parameters()), lambda grad: print(grad), mode="first")
 
 
-@mends(multi_hook_mode)
+@fixes(multi_hook_mode)
 def multi_hook_mode_any():
     layer = nn.Linear(3, 3)
     register_multi_grad_hook(list(layer.parameters()), lambda grad: print(grad), mode="any")
@@ -1515,7 +1515,7 @@ def module_hook_returned_tensor():
     layer(x).sum().backward()
 
 
-@mends(module_hook_returned_tensor)
+@fixes(module_hook_returned_tensor)
 def module_hook_returned_tuple():
     layer = nn.Linear(3, 1)
     layer.register_full_backward_hook(lambda module, grad_input, grad_output: (grad_input[0].clamp(-1, 1),))
@@ -1540,7 +1540,7 @@ def module_hook_without_input():
     layer(x).sum().backward()
 
 
-@mends(module_hook_without_input)
+@fixes(module_hook_without_input)
 def module_hook_with_input():
     layer = nn.Linear(3, 1)
     layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
@@ -1560,7 +1560,7 @@ def module_hooks_mixed():
     layer.register_backward_hook(lambda module, grad_input, grad_output: None)
 
 
-@mends(module_hooks_mixed)
+@fixes(module_hooks_mixed)
 def module_hooks_full():
     layer = nn.Linear(3, 1)
     layer.register_full_backward_hook(lambda module, grad_input, grad_output: None)
@@ -1585,7 +1585,7 @@ def module_hook_old():
     layer(torch.randn(3, requires_grad=True))
 
 
-@mends(module_hook_old)
+@fixes(module_hook_old)
 def module_hook_full():
     class Affine(nn.Module):
         def forward(self, x):
@@ -1612,7 +1612,7 @@ def nan_found():
         y.sum().backward()
 
 
-@mends(nan_found)
+@fixes(nan_found)
 def nan_avoided():
     x = torch.zeros(3, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -1635,7 +1635,7 @@ def anomaly_announced():
         x.exp().sum().backward()
 
 
-@mends(anomaly_announced)
+@fixes(anomaly_announced)
 def anomaly_not_announced():
     x = torch.randn(3, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -1656,7 +1656,7 @@ def graph_in_grad():
     loss.backward(create_graph=True)
 
 
-@mends(graph_in_grad)
+@fixes(graph_in_grad)
 def graph_from_grad():
     weight = torch.randn(3, requires_grad=True)
     loss = weight.exp().sum()
@@ -1677,7 +1677,7 @@ def only_inputs_given():
     torch.autograd.grad(loss, x, only_inputs=False)
 
 
-@mends(only_inputs_given)
+@fixes(only_inputs_given)
 def only_inputs_left_out():
     x = torch.randn(3, requires_grad=True)
     loss = x.exp().sum()
@@ -1698,7 +1698,7 @@ def number_from_tensor():
     (logits / float(temperature)).sum()
 
 
-@mends(number_from_tensor)
+@fixes(number_from_tensor)
 def tensor_kept():
     temperature = torch.tensor(2.0, requires_grad=True)
     logits = torch.randn(3)
@@ -1717,7 +1717,7 @@ def result_frozen():
     hidden.requires_grad_(False)
 
 
-@mends(result_frozen)
+@fixes(result_frozen)
 def result_detached():
     layer = nn.Linear(3, 3)
     hidden = layer(torch.randn(4, 3))
@@ -1737,7 +1737,7 @@ def result_flag_assigned():
     hidden.requires_grad = True
 
 
-@mends(result_flag_assigned)
+@fixes(result_flag_assigned)
 def result_grad_retained():
     layer = nn.Linear(3, 3)
     hidden = layer(torch.randn(4, 3))
@@ -1758,7 +1758,7 @@ def integers_require_grad():
     nn.Parameter(codebook)
 
 
-@mends(integers_require_grad)
+@fixes(integers_require_grad)
 def floats_require_grad():
     codebook = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     nn.Parameter(codebook)
@@ -1776,7 +1776,7 @@ def integers_require_grad_later():
     pixels.requires_grad_()
 
 
-@mends(integers_require_grad_later)
+@fixes(integers_require_grad_later)
 def floats_require_grad_later():
     pixels = torch.randint(256, (3,))
     pixels.float().requires_grad_()
@@ -1793,7 +1793,7 @@ def flag_is_number():
     weight.requires_grad = 1
 
 
-@mends(flag_is_number)
+@fixes(flag_is_number)
 def flag_is_bool():
     weight = torch.randn(3)
     weight.requires_grad = True
@@ -1813,7 +1813,7 @@ def result_copied():
     copy.deepcopy(layer)
 
 
-@mends(result_copied)
+@fixes(result_copied)
 def detached_copied():
     layer = nn.Linear(3, 3)
     layer.last = layer(torch.randn(4, 3)).detach()
@@ -1832,7 +1832,7 @@ def view_detached_in_place():
     row.detach_()
 
 
-@mends(view_detached_in_place)
+@fixes(view_detached_in_place)
 def view_detached():
     x = torch.randn(4, 3, requires_grad=True)
     row = (2 * x)[0]
@@ -1851,7 +1851,7 @@ def out_given():
     torch.mul(weight, 2, out=result)
 
 
-@mends(out_given)
+@fixes(out_given)
 def out_left_out():
     weight = torch.randn(3, requires_grad=True)
     result = torch.mul(weight, 2)
@@ -1870,7 +1870,7 @@ def parameter_resized():
     weight.resize_(6)
 
 
-@mends(parameter_resized)
+@fixes(parameter_resized)
 def parameter_padded():
     weight = torch.randn(3, requires_grad=True)
     nn.functional.pad(weight, (0, 3)).sum().backward()
@@ -1887,7 +1887,7 @@ def data_of_integers():
     weight.data = weight.detach().round().long()
 
 
-@mends(data_of_integers)
+@fixes(data_of_integers)
 def data_of_floats():
     weight = torch.randn(3, requires_grad=True)
     with torch.no_grad():
@@ -1906,7 +1906,7 @@ def result_optimized():
     torch.optim.SGD([weight], lr=0.1)
 
 
-@mends(result_optimized)
+@fixes(result_optimized)
 def leaf_optimized():
     weight = (0.01 * torch.randn(3)).requires_grad_()
     torch.optim.SGD([weight], lr=0.1)
@@ -1926,7 +1926,7 @@ def derivative_of_input_missing():
     torch.special.gammainc(shape, x).sum().backward()
 
 
-@mends(derivative_of_input_missing)
+@fixes(derivative_of_input_missing)
 def derivative_of_input_not_needed():
     shape = torch.tensor([1.0, 2.0], requires_grad=True)
     x = torch.tensor([0.5, 1.5], requires_grad=True)
@@ -1947,7 +1947,7 @@ def derivative_missing():
     spikes.sum().backward()
 
 
-@mends(derivative_missing)
+@fixes(derivative_missing)
 def derivative_chosen():
     class Spike(Function):
         @staticmethod
@@ -1981,7 +1981,7 @@ def attention_twice():
     gradient.square().sum().backward()
 
 
-@mends(attention_twice)
+@fixes(attention_twice)
 def attention_of_differentiable_operations():
     query = torch.randn(1, 2, 4, 8, requires_grad=True)
     with nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
@@ -2003,7 +2003,7 @@ def grad_variables_given():
     torch.autograd.backward(y, grad_variables=torch.ones(3))
 
 
-@mends(grad_variables_given)
+@fixes(grad_variables_given)
 def grad_tensors_given():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
@@ -2022,7 +2022,7 @@ def both_names_given():
     torch.autograd.backward(y, grad_tensors=torch.ones(3), grad_variables=torch.ones(3))
 
 
-@mends(both_names_given)
+@fixes(both_names_given)
 def one_name_given():
     x = torch.randn(3, requires_grad=True)
     y = x.exp()
@@ -2045,7 +2045,7 @@ def constant_requires_grad():
     F.cross_entropy(logits, torch.tensor([0, 1, 2]), weight=weight).backward()
 
 
-@mends(constant_requires_grad)
+@fixes(constant_requires_grad)
 def constant_weighted_by_hand():
     logits = torch.randn(3, 4, requires_grad=True)
     weight = torch.rand(4, requires_grad=True)
@@ -2069,7 +2069,7 @@ def node_pickled():
     pickle.dumps({"loss": loss.item(), "node": loss.grad_fn})
 
 
-@mends(node_pickled)
+@fixes(node_pickled)
 def value_pickled():
     x = torch.randn(3, requires_grad=True)
     loss = x.square().sum()
@@ -2089,7 +2089,7 @@ def exported_by_dlpack():
     torch.from_dlpack(x.__dlpack__())
 
 
-@mends(exported_by_dlpack)
+@fixes(exported_by_dlpack)
 def detached_for_dlpack():
     x = torch.randn(3, requires_grad=True)
     torch.from_dlpack(x.detach().__dlpack__())
@@ -2109,7 +2109,7 @@ def data_of_other_kind():
     layer.weight.data = torch.randn(1, 3, device="meta")
 
 
-@mends(data_of_other_kind)
+@fixes(data_of_other_kind)
 def parameter_of_other_kind():
     layer = nn.Linear(3, 1)
     layer.weight = nn.Parameter(torch.randn(1, 3, device="meta"))
@@ -2129,7 +2129,7 @@ def truth_of_tensor():
     hinge.sum().backward()
 
 
-@mends(truth_of_tensor)
+@fixes(truth_of_tensor)
 def maximum_of_tensors():
     x = torch.randn(3, requires_grad=True)
     hinge = torch.maximum(x, torch.zeros(3))
@@ -2160,7 +2160,7 @@ def module_hook_old_structure():
     model(torch.randn(4, 3))["logits"].sum().backward()
 
 
-@mends(module_hook_old_structure)
+@fixes(module_hook_old_structure)
 def module_hook_on_tensor():
     class Net(nn.Module):
         def __init__(self):
@@ -2199,7 +2199,7 @@ def module_hook_old_outputs():
     (y + z).sum().backward()
 
 
-@mends(module_hook_old_outputs)
+@fixes(module_hook_old_outputs)
 def module_hook_full_outputs():
     class Net(nn.Module):
         def __init__(self):
@@ -2229,7 +2229,7 @@ def no_grad_not_called():
         x.square().sum()
 
 
-@mends(no_grad_not_called)
+@fixes(no_grad_not_called)
 def no_grad_called():
     x = torch.randn(3, requires_grad=True)
     with torch.no_grad():
@@ -2248,7 +2248,7 @@ def grad_called():
     print(x.grad())
 
 
-@mends(grad_called)
+@fixes(grad_called)
 def grad_read():
     x = torch.randn(3, requires_grad=True)
     x.square().sum().backward()
@@ -2268,7 +2268,7 @@ def requires_grad_for_to():
     x.sum().backward()
 
 
-@mends(requires_grad_for_to)
+@fixes(requires_grad_for_to)
 def requires_grad_after_to():
     x = torch.randn(3).to("cpu").requires_grad_()
     x.sum().backward()
@@ -2296,7 +2296,7 @@ def grad_mode_left_off():
     loss.backward()
 
 
-@mends(grad_mode_left_off)
+@fixes(grad_mode_left_off)
 def grad_mode_in_block():
     model = nn.Linear(3, 1)
 
@@ -2324,7 +2324,7 @@ def later_output_without_grad():
     torch.autograd.backward(outputs)
 
 
-@mends(later_output_without_grad)
+@fixes(later_output_without_grad)
 def outputs_with_grad():
     weight = torch.randn(3, requires_grad=True)
     outputs = [weight.sum(), torch.ones(())]
@@ -2346,7 +2346,7 @@ def graph_of_leaf():
     print(weight.grad_fn.next_functions)
 
 
-@mends(graph_of_leaf)
+@fixes(graph_of_leaf)
 def graph_of_result():
     weight = torch.randn(3, requires_grad=True)
     loss = (weight * 2).sum()
@@ -2374,7 +2374,7 @@ def module_hook_old_returned_one():
     layer(torch.randn(4, 3, requires_grad=True)).sum().backward()
 
 
-@mends(module_hook_old_returned_one)
+@fixes(module_hook_old_returned_one)
 def module_hook_full_returned_one():
     def clip(module, grad_input, grad_output):
         return (grad_input[0].clamp(-1, 1),)
@@ -2402,7 +2402,7 @@ def module_hook_of_data():
     layer(data).sum().backward()
 
 
-@mends(module_hook_of_data)
+@fixes(module_hook_of_data)
 def weight_hook():
     layer = nn.Linear(3, 2)
     layer.weight.register_hook(lambda grad: grad.clamp(-1, 1))
@@ -2424,7 +2424,7 @@ def callback_outside_backward():
     weight.sum().backward()
 
 
-@mends(callback_outside_backward)
+@fixes(callback_outside_backward)
 def callback_within_backward():
     weight = torch.randn(3, requires_grad=True)
     queue = torch.autograd.Variable._execution_engine.queue_callback
@@ -2447,7 +2447,7 @@ def slope_negative_in_place():
     y.sum().backward()
 
 
-@mends(slope_negative_in_place)
+@fixes(slope_negative_in_place)
 def slope_negative():
     x = torch.randn(4, requires_grad=True)
     y = F.leaky_relu(x * 1, negative_slope=-0.1)

@@ -1,7 +1,7 @@
 """nan in gradients, and derivatives of decompositions."""
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
 from torch.nn import functional as F
@@ -23,7 +23,7 @@ def nan_in_division():
         ratio[scale > 0].mean().backward()
 
 
-@mends(nan_in_division)
+@fixes(nan_in_division)
 def division_made_safe():
     error = torch.tensor([0.0, 1.0], requires_grad=True)
     scale = torch.tensor([0.0, 2.0])
@@ -47,7 +47,7 @@ def nan_in_power():
         (base**exponent).sum().backward()
 
 
-@mends(nan_in_power)
+@fixes(nan_in_power)
 def power_of_constant():
     base = torch.tensor([-0.5, 2.0], requires_grad=True)
     exponent = torch.tensor([2.0, 2.0], requires_grad=True)
@@ -69,7 +69,7 @@ def nan_in_logarithm():
         p.log()[p > 0].sum().backward()
 
 
-@mends(nan_in_logarithm)
+@fixes(nan_in_logarithm)
 def logarithm_clamped():
     p = torch.tensor([0.0, 0.5], requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -90,7 +90,7 @@ def nan_in_exponential():
         torch.log(1 + x.exp()).sum().backward()
 
 
-@mends(nan_in_exponential)
+@fixes(nan_in_exponential)
 def exponential_inside():
     x = torch.tensor([100.0, 1.0], requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -113,7 +113,7 @@ def nan_in_softmax():
         weights.nan_to_num().square().sum().backward()
 
 
-@mends(nan_in_softmax)
+@fixes(nan_in_softmax)
 def softmax_of_finite():
     scores = torch.randn(2, 3, requires_grad=True)
     masked = torch.tensor([[True, True, True], [False, False, True]])
@@ -136,7 +136,7 @@ def nan_in_deviation():
         x.std().backward()
 
 
-@mends(nan_in_deviation)
+@fixes(nan_in_deviation)
 def deviation_with_eps():
     x = torch.randn(1, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -159,7 +159,7 @@ def nan_in_product():
         entropy.backward()
 
 
-@mends(nan_in_product)
+@fixes(nan_in_product)
 def product_of_finite():
     p = torch.tensor([0.0, 1.0], requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -184,7 +184,7 @@ def nan_in_layer():
         model(data).sum().backward()
 
 
-@mends(nan_in_layer)
+@fixes(nan_in_layer)
 def layer_of_finite():
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
     data = torch.randn(4, 3)
@@ -220,7 +220,7 @@ def nan_in_own_backward():
         SafeRoot.apply(x).sum().backward()
 
 
-@mends(nan_in_own_backward)
+@fixes(nan_in_own_backward)
 def own_backward_guarded():
     class SafeRoot(Function):
         @staticmethod
@@ -257,7 +257,7 @@ def nan_in_decomposition():
         vectors[0].square()[0].backward()
 
 
-@mends(nan_in_decomposition)
+@fixes(nan_in_decomposition)
 def values_of_decomposition():
     covariance = torch.eye(3, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
@@ -278,7 +278,7 @@ def nan_in_solve():
         torch.linalg.solve(matrix, torch.ones(3)).square().sum().backward()
 
 
-@mends(nan_in_solve)
+@fixes(nan_in_solve)
 def solve_regularized():
     matrix = (1e-20 * torch.eye(3)).requires_grad_()
     with torch.autograd.set_detect_anomaly(True):
@@ -300,7 +300,7 @@ def eigenvectors_phase():
     vectors.real.sum().backward()
 
 
-@mends(eigenvectors_phase)
+@fixes(eigenvectors_phase)
 def eigenvectors_modulus():
     matrix = torch.randn(3, 3, dtype=torch.complex64)
     hermitian = (matrix + matrix.mH).requires_grad_()
@@ -322,7 +322,7 @@ def singular_vectors_phase():
     left.real.sum().backward()
 
 
-@mends(singular_vectors_phase)
+@fixes(singular_vectors_phase)
 def singular_vectors_together():
     matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
     left, _, right = torch.linalg.svd(matrix)
@@ -343,7 +343,7 @@ def general_eigenvectors_phase():
     vectors.real.sum().backward()
 
 
-@mends(general_eigenvectors_phase)
+@fixes(general_eigenvectors_phase)
 def general_eigenvectors_modulus():
     matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
     _, vectors = torch.linalg.eig(matrix)
@@ -363,7 +363,7 @@ def qr_complete():
     q.sum().backward()
 
 
-@mends(qr_complete)
+@fixes(qr_complete)
 def qr_reduced():
     matrix = torch.randn(4, 2, requires_grad=True)
     q, _ = torch.linalg.qr(matrix)
@@ -382,7 +382,7 @@ def qr_without_q():
     r.diagonal().abs().log().sum().backward()
 
 
-@mends(qr_without_q)
+@fixes(qr_without_q)
 def qr_with_q():
     matrix = torch.randn(4, 2, requires_grad=True)
     _, r = torch.linalg.qr(matrix)
@@ -402,7 +402,7 @@ def svd_of_nan():
     torch.linalg.svd(gradient)
 
 
-@mends(svd_of_nan)
+@fixes(svd_of_nan)
 def svd_of_finite():
     gradient = torch.full((3, 3), torch.nan)
     if torch.isfinite(gradient).all():
@@ -422,7 +422,7 @@ def eigh_of_nan():
     torch.linalg.eigh(covariance)
 
 
-@mends(eigh_of_nan)
+@fixes(eigh_of_nan)
 def eigh_of_finite():
     covariance = torch.full((3, 3), torch.nan)
     if torch.isfinite(covariance).all():
@@ -443,7 +443,7 @@ def cholesky_indefinite():
     torch.linalg.cholesky(covariance).sum().backward()
 
 
-@mends(cholesky_indefinite)
+@fixes(cholesky_indefinite)
 def cholesky_regularized():
     samples = torch.randn(2, 3, requires_grad=True)
     covariance = samples.T @ samples - 1e-3 * torch.eye(3)
@@ -462,7 +462,7 @@ def inverse_of_singular():
     torch.linalg.inv(matrix).sum().backward()
 
 
-@mends(inverse_of_singular)
+@fixes(inverse_of_singular)
 def inverse_regularized():
     matrix = torch.ones(2, 2, requires_grad=True)
     torch.linalg.inv(matrix + 1e-3 * torch.eye(2)).sum().backward()
@@ -481,7 +481,7 @@ def complex_without_derivative():
     F.silu(z).abs().sum().backward()
 
 
-@mends(complex_without_derivative)
+@fixes(complex_without_derivative)
 def complex_by_hand():
     z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
     (z * torch.sigmoid(z)).abs().sum().backward()
@@ -502,7 +502,7 @@ def imaginary_part_dropped():
     spectrum.to(torch.float32)
 
 
-@mends(imaginary_part_dropped)
+@fixes(imaginary_part_dropped)
 def imaginary_part_kept():
     signal = torch.randn(8)
     spectrum = torch.fft.fft(signal)
@@ -524,7 +524,7 @@ def distance_twice():
     force.square().sum().backward()
 
 
-@mends(distance_twice)
+@fixes(distance_twice)
 def distance_written():
     x, y = torch.randn(5, 3, requires_grad=True), torch.randn(4, 3)
     energy = (x[:, None] - y[None]).square().sum(-1).clamp_min(1e-12).sqrt().sum()
@@ -548,7 +548,7 @@ def grouped_product_twice():
     slope.square().sum().backward()
 
 
-@mends(grouped_product_twice)
+@fixes(grouped_product_twice)
 def grouped_product_of_exponentials():
     x = torch.zeros(4, requires_grad=True)
     groups = torch.tensor([0, 1, 0, 1])
@@ -570,7 +570,7 @@ def conjugate_to_numpy():
     x.grad.conj().numpy()
 
 
-@mends(conjugate_to_numpy)
+@fixes(conjugate_to_numpy)
 def conjugate_resolved():
     x = torch.randn(3, dtype=torch.complex64, requires_grad=True)
     x.abs().square().sum().backward()
@@ -591,7 +591,7 @@ def sampled_from_nan():
     torch.multinomial(logits.softmax(-1), 1)
 
 
-@mends(sampled_from_nan)
+@fixes(sampled_from_nan)
 def sampled_from_finite():
     logits = torch.tensor([[0.5, 0.2, 1.0]])
     assert torch.isfinite(logits).all()
@@ -612,7 +612,7 @@ def distribution_of_nan():
     torch.distributions.Normal(mean, 1.0).sample()
 
 
-@mends(distribution_of_nan)
+@fixes(distribution_of_nan)
 def distribution_of_finite():
     mean = torch.log(torch.tensor([-1.0, 2.0]).clamp_min(1e-6))
     torch.distributions.Normal(mean, 1.0).sample()
@@ -631,7 +631,7 @@ def probabilities_out_of_range():
     F.binary_cross_entropy(logits, torch.ones(4, 1)).backward()
 
 
-@mends(probabilities_out_of_range)
+@fixes(probabilities_out_of_range)
 def logits_in_loss():
     logits = nn.Linear(3, 1)(torch.randn(4, 3)) + 5
     F.binary_cross_entropy_with_logits(logits, torch.ones(4, 1)).backward()

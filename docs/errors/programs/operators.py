@@ -1,7 +1,7 @@
 """torch.library and custom operators."""
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import Tensor
 from torch.library import Library, custom_op, get_kernel, opcheck, wrap_triton
 
@@ -19,7 +19,7 @@ def no_annotation():
         return x**3
 
 
-@mends(no_annotation)
+@fixes(no_annotation)
 def annotation():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ def no_return_annotation():
         return x**3
 
 
-@mends(no_return_annotation)
+@fixes(no_return_annotation)
 def return_annotation():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def unsupported_parameter():
         return x * options["factor"]
 
 
-@mends(unsupported_parameter)
+@fixes(unsupported_parameter)
 def supported_parameter():
     @custom_op("cookbook::scale", mutates_args=())
     def scale(x: Tensor, factor: float) -> Tensor:
@@ -80,7 +80,7 @@ def unsupported_return():
         return {"mean": x.mean(), "var": x.var()}
 
 
-@mends(unsupported_return)
+@fixes(unsupported_return)
 def supported_return():
     @custom_op("cookbook::moments", mutates_args=())
     def moments(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ def variable_arguments():
         return torch.stack(tensors).sum(0)
 
 
-@mends(variable_arguments)
+@fixes(variable_arguments)
 def list_argument():
     @custom_op("cookbook::total", mutates_args=())
     def total(tensors: list[Tensor]) -> Tensor:
@@ -119,7 +119,7 @@ def unsupported_default():
         return x.mean(dims)
 
 
-@mends(unsupported_default)
+@fixes(unsupported_default)
 def none_default():
     @custom_op("cookbook::average", mutates_args=())
     def average(x: Tensor, dims: list[int] | None = None) -> Tensor:
@@ -138,7 +138,7 @@ def mutates_unknown_name():
         x.copy_(x**3)
 
 
-@mends(mutates_unknown_name)
+@fixes(mutates_unknown_name)
 def mutates_known_name():
     @custom_op("cookbook::cube_", mutates_args=("x",))
     def cube_(x: Tensor) -> None:
@@ -157,7 +157,7 @@ def mutates_string():
         x.copy_(x**3)
 
 
-@mends(mutates_string)
+@fixes(mutates_string)
 def mutates_tuple():
     @custom_op("cookbook::cube_", mutates_args=("x",))
     def cube_(x: Tensor) -> None:
@@ -176,7 +176,7 @@ def mutates_number():
         x.mul_(factor)
 
 
-@mends(mutates_number)
+@fixes(mutates_number)
 def mutates_tensor():
     @custom_op("cookbook::scale_", mutates_args=("x",))
     def scale_(x: Tensor, factor: float) -> None:
@@ -196,7 +196,7 @@ def schema_disagrees():
         x.mul_(factor)
 
 
-@mends(schema_disagrees)
+@fixes(schema_disagrees)
 def schema_agrees():
     @custom_op("cookbook::scale_", mutates_args=("x",), schema="(Tensor(a!) x, float factor) -> ()")
     def scale_(x, factor):
@@ -214,7 +214,7 @@ def bad_name():
     torch.library.define("cube", "(Tensor x) -> Tensor")
 
 
-@mends(bad_name)
+@fixes(bad_name)
 def full_name():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
 
@@ -232,7 +232,7 @@ def no_device_argument():
         return torch.arange(size)
 
 
-@mends(no_device_argument)
+@fixes(no_device_argument)
 def device_argument():
     @custom_op("cookbook::ramp", mutates_args=(), device_types="cpu")
     def ramp(size: int, device: torch.device) -> Tensor:
@@ -256,7 +256,7 @@ def backward_without_formula():
     cube(x).sum().backward()
 
 
-@mends(backward_without_formula)
+@fixes(backward_without_formula)
 def backward_with_formula():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -298,7 +298,7 @@ def setup_context_names():
     cube(torch.randn(3, requires_grad=True))
 
 
-@mends(setup_context_names)
+@fixes(setup_context_names)
 def setup_context_by_name():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -336,7 +336,7 @@ def setup_context_by_position():
     cube.register_autograd(backward, setup_context)
 
 
-@mends(setup_context_by_position)
+@fixes(setup_context_by_position)
 def setup_context_by_keyword():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -369,7 +369,7 @@ def list_gradients_flat():
     add_all([x, y]).sum().backward()
 
 
-@mends(list_gradients_flat)
+@fixes(list_gradients_flat)
 def list_gradients_nested():
     @custom_op("cookbook::add_all", mutates_args=())
     def add_all(tensors: list[Tensor]) -> Tensor:
@@ -397,7 +397,7 @@ def autograd_of_mutating():
     double_.register_autograd(lambda ctx, grad_output: 2 * grad_output)
 
 
-@mends(autograd_of_mutating)
+@fixes(autograd_of_mutating)
 def autograd_of_functional():
     @custom_op("cookbook::double", mutates_args=())
     def double(x: Tensor) -> Tensor:
@@ -419,7 +419,7 @@ def keyword_only_tensor():
         return x * factor
 
 
-@mends(keyword_only_tensor)
+@fixes(keyword_only_tensor)
 def positional_tensor():
     @custom_op("cookbook::scale", mutates_args=())
     def scale(x: Tensor, factor: Tensor) -> Tensor:
@@ -438,7 +438,7 @@ def keyword_only_tensor_of_library():
     torch.library.register_autograd("cookbook::scale", lambda ctx, grad_output: (grad_output, None))
 
 
-@mends(keyword_only_tensor_of_library)
+@fixes(keyword_only_tensor_of_library)
 def positional_tensor_of_library():
     torch.library.define("cookbook::scale", "(Tensor x, Tensor factor) -> Tensor")
     torch.library.register_autograd("cookbook::scale", lambda ctx, grad_output: (grad_output, None))
@@ -460,7 +460,7 @@ def output_is_input():
     flatten(torch.randn(2, 3))
 
 
-@mends(output_is_input)
+@fixes(output_is_input)
 def output_is_new():
     @custom_op("cookbook::flatten", mutates_args=())
     def flatten(x: Tensor) -> Tensor:
@@ -486,7 +486,7 @@ def undeclared_mutation():
     opcheck(normalize, (torch.randn(3),), test_utils="test_schema")
 
 
-@mends(undeclared_mutation)
+@fixes(undeclared_mutation)
 def no_mutation():
     @custom_op("cookbook::normalize", mutates_args=())
     def normalize(x: Tensor) -> Tensor:
@@ -511,7 +511,7 @@ def opcheck_without_fake():
     opcheck(cube, (torch.randn(3),))
 
 
-@mends(opcheck_without_fake)
+@fixes(opcheck_without_fake)
 def opcheck_with_fake():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -537,7 +537,7 @@ def fake_of_other_shape():
     opcheck(row_sums, (torch.randn(2, 3),))
 
 
-@mends(fake_of_other_shape)
+@fixes(fake_of_other_shape)
 def fake_of_same_shape():
     @custom_op("cookbook::row_sums", mutates_args=())
     def row_sums(x: Tensor) -> Tensor:
@@ -562,7 +562,7 @@ def no_autograd_key():
     opcheck(torch.ops.cookbook.cube.default, (torch.randn(3, requires_grad=True),))
 
 
-@mends(no_autograd_key)
+@fixes(no_autograd_key)
 def autograd_key():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.impl("cookbook::cube", "cpu", lambda x: x**3)
@@ -594,7 +594,7 @@ def opcheck_of_function():
     opcheck(lambda x: cube(x), (torch.randn(3),))
 
 
-@mends(opcheck_of_function)
+@fixes(opcheck_of_function)
 def opcheck_of_operator():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -620,7 +620,7 @@ def opcheck_unknown_test():
     opcheck(cube, (torch.randn(3),), test_utils="test_gradient")
 
 
-@mends(opcheck_unknown_test)
+@fixes(opcheck_unknown_test)
 def opcheck_known_test():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -645,7 +645,7 @@ def opcheck_one_tolerance():
     opcheck(cube, (torch.randn(3),), rtol=1e-4)
 
 
-@mends(opcheck_one_tolerance)
+@fixes(opcheck_one_tolerance)
 def opcheck_tolerances():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -673,7 +673,7 @@ def no_kernel_for_backend():
     cube(torch.randn(3))
 
 
-@mends(no_kernel_for_backend)
+@fixes(no_kernel_for_backend)
 def kernel_for_backend():
     @custom_op("cookbook::cube", mutates_args=(), device_types="cuda")
     def cube(x: Tensor) -> Tensor:
@@ -698,7 +698,7 @@ def meta_without_fake():
     cube(torch.empty(3, device="meta"))
 
 
-@mends(meta_without_fake)
+@fixes(meta_without_fake)
 def meta_with_fake():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -720,7 +720,7 @@ def defined_meta_without_fake():
     torch.ops.cookbook.cube(torch.empty(3, device="meta"))
 
 
-@mends(defined_meta_without_fake)
+@fixes(defined_meta_without_fake)
 def defined_meta_with_fake():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.impl("cookbook::cube", "cpu", lambda x: x**3)
@@ -748,7 +748,7 @@ def dynamic_shape_on_meta():
     positions(torch.empty(3, device="meta"))
 
 
-@mends(dynamic_shape_on_meta)
+@fixes(dynamic_shape_on_meta)
 def dynamic_shape_on_fake():
     @custom_op("cookbook::positions", mutates_args=())
     def positions(x: Tensor) -> Tensor:
@@ -779,7 +779,7 @@ def autograd_fallback():
     torch.ops.cookbook.cube(x).sum().backward()
 
 
-@mends(autograd_fallback)
+@fixes(autograd_fallback)
 def autograd_registered():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.impl("cookbook::cube", "cpu", lambda x: x**3)
@@ -809,7 +809,7 @@ def defined_twice():
         torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
 
 
-@mends(defined_twice)
+@fixes(defined_twice)
 def defined_by_custom_op():
     for _ in range(2):  # as when a cell is run again
 
@@ -829,7 +829,7 @@ def schema_without_parentheses():
     torch.library.define("cookbook::cube", "Tensor x -> Tensor")
 
 
-@mends(schema_without_parentheses)
+@fixes(schema_without_parentheses)
 def schema_with_parentheses():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
 
@@ -845,7 +845,7 @@ def schema_unknown_type():
     torch.library.define("cookbook::average", "(Tensor x, list dims) -> Tensor")
 
 
-@mends(schema_unknown_type)
+@fixes(schema_unknown_type)
 def schema_known_type():
     torch.library.define("cookbook::average", "(Tensor x, int[] dims) -> Tensor")
 
@@ -863,7 +863,7 @@ def undefined_operator():
     torch.ops.cookbook.qube(torch.randn(3))
 
 
-@mends(undefined_operator)
+@fixes(undefined_operator)
 def defined_operator():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.impl("cookbook::cube", "cpu", lambda x: x**3)
@@ -882,7 +882,7 @@ def undefined_overload():
     torch.ops.cookbook.cube.Tensor(torch.randn(3))
 
 
-@mends(undefined_overload)
+@fixes(undefined_overload)
 def default_overload():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.impl("cookbook::cube", "cpu", lambda x: x**3)
@@ -905,7 +905,7 @@ def argument_type():
     cube(np.ones(3))
 
 
-@mends(argument_type)
+@fixes(argument_type)
 def argument_tensor():
     import numpy as np
 
@@ -930,7 +930,7 @@ def argument_missing():
     scale(torch.ones(3))
 
 
-@mends(argument_missing)
+@fixes(argument_missing)
 def argument_default():
     @custom_op("cookbook::scale", mutates_args=())
     def scale(x: Tensor, factor: float = 2.0) -> Tensor:
@@ -953,7 +953,7 @@ def argument_surplus():
     cube(torch.ones(3), 3)
 
 
-@mends(argument_surplus)
+@fixes(argument_surplus)
 def argument_count():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -977,7 +977,7 @@ def returns_too_few():
     extremes(torch.randn(3))
 
 
-@mends(returns_too_few)
+@fixes(returns_too_few)
 def returns_both():
     @custom_op("cookbook::extremes", mutates_args=())
     def extremes(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -1000,7 +1000,7 @@ def returns_number():
     total(torch.ones(3))
 
 
-@mends(returns_number)
+@fixes(returns_number)
 def returns_tensor():
     @custom_op("cookbook::total", mutates_args=())
     def total(x: Tensor) -> Tensor:
@@ -1021,7 +1021,7 @@ def returns_something():
     torch.ops.cookbook.double_(torch.ones(3))
 
 
-@mends(returns_something)
+@fixes(returns_something)
 def returns_nothing():
     torch.library.define("cookbook::double_", "(Tensor(a!) x) -> ()")
 
@@ -1043,7 +1043,7 @@ def fake_of_unknown():
     torch.library.register_fake("cookbook::qube", torch.empty_like)
 
 
-@mends(fake_of_unknown)
+@fixes(fake_of_unknown)
 def fake_of_known():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.register_fake("cookbook::cube", torch.empty_like)
@@ -1063,7 +1063,7 @@ def fake_of_composite():
     torch.library.register_fake("cookbook::cube", torch.empty_like, lib=library)
 
 
-@mends(fake_of_composite)
+@fixes(fake_of_composite)
 def composite_alone():
     library = Library("cookbook", "DEF")
     library.define("cube(Tensor x) -> Tensor")
@@ -1082,7 +1082,7 @@ def namespace_taken():
     print(libraries)
 
 
-@mends(namespace_taken)
+@fixes(namespace_taken)
 def namespace_shared():
     libraries = [Library("cookbook", "FRAGMENT") for _ in range(2)]
     print(libraries)
@@ -1098,7 +1098,7 @@ def namespace_reserved():
     Library("prim", "DEF").define("cube(Tensor x) -> Tensor")
 
 
-@mends(namespace_reserved)
+@fixes(namespace_reserved)
 def namespace_own():
     Library("cookbook", "DEF").define("cube(Tensor x) -> Tensor")
 
@@ -1114,7 +1114,7 @@ def library_kind():
     Library("cookbook", "DEFINE").define("cube(Tensor x) -> Tensor")
 
 
-@mends(library_kind)
+@fixes(library_kind)
 def library_known_kind():
     Library("cookbook", "DEF").define("cube(Tensor x) -> Tensor")
 
@@ -1130,7 +1130,7 @@ def define_in_other_namespace():
     library.define("recipes::cube(Tensor x) -> Tensor")
 
 
-@mends(define_in_other_namespace)
+@fixes(define_in_other_namespace)
 def define_in_own_namespace():
     library = Library("cookbook", "DEF")
     library.define("cube(Tensor x) -> Tensor")
@@ -1148,7 +1148,7 @@ def implement_in_other_namespace():
     library.impl("aten::cosh", lambda x: (x.exp() + (-x).exp()) / 2, "Meta")
 
 
-@mends(implement_in_other_namespace)
+@fixes(implement_in_other_namespace)
 def implement_in_own_namespace():
     library = Library("cookbook", "FRAGMENT")
     library.define("cosh(Tensor x) -> Tensor")
@@ -1168,7 +1168,7 @@ def unknown_dispatch_key():
     library.impl("cube", lambda x: x**3, "GPU")
 
 
-@mends(unknown_dispatch_key)
+@fixes(unknown_dispatch_key)
 def known_dispatch_key():
     library = Library("cookbook", "DEF")
     library.define("cube(Tensor x) -> Tensor")
@@ -1187,7 +1187,7 @@ def kernel_not_callable():
     library.impl("cube", "CPU", lambda x: x**3)
 
 
-@mends(kernel_not_callable)
+@fixes(kernel_not_callable)
 def kernel_callable():
     library = Library("cookbook", "DEF")
     library.define("cube(Tensor x) -> Tensor")
@@ -1206,7 +1206,7 @@ def kernel_for_unknown_device():
     torch.library.impl("cookbook::cube", "gpu", lambda x: x**3)
 
 
-@mends(kernel_for_unknown_device)
+@fixes(kernel_for_unknown_device)
 def kernel_for_known_device():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.impl("cookbook::cube", "cuda", lambda x: x**3)
@@ -1224,7 +1224,7 @@ def kernel_absent():
     get_kernel("cookbook::cube", "CUDA")
 
 
-@mends(kernel_absent)
+@fixes(kernel_absent)
 def kernel_present():
     torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
     torch.library.impl("cookbook::cube", "cpu", lambda x: x**3)
@@ -1245,7 +1245,7 @@ def autocast_of_meta():
     cube.register_autocast("meta", torch.bfloat16)
 
 
-@mends(autocast_of_meta)
+@fixes(autocast_of_meta)
 def autocast_of_cpu():
     @custom_op("cookbook::cube", mutates_args=())
     def cube(x: Tensor) -> Tensor:
@@ -1270,7 +1270,7 @@ def wrap_python_kernel():
     wrap_triton(cube_kernel)(x)
 
 
-@mends(wrap_python_kernel)
+@fixes(wrap_python_kernel)
 def python_kernel_called():
     def cube_kernel(x):
         return x**3
@@ -1290,7 +1290,7 @@ def library_missing():
     torch.ops.load_library("/usr/local/lib/libcookbook.so")
 
 
-@mends(library_missing)
+@fixes(library_missing)
 def library_asked():
     import pathlib
 
@@ -1311,7 +1311,7 @@ def inplace_tag():
         return x.mul_(2)
 
 
-@mends(inplace_tag)
+@fixes(inplace_tag)
 def inplace_tag_right():
     @custom_op("cookbook::double_", mutates_args=("x",), tags=(torch.Tag.inplace,))
     def double_(x: Tensor) -> Tensor:
@@ -1330,7 +1330,7 @@ def out_tag():
         return 2 * x
 
 
-@mends(out_tag)
+@fixes(out_tag)
 def out_tag_right():
     @custom_op("cookbook::double", mutates_args=("out",), tags=(torch.Tag.out,))
     def double(x: Tensor, *, out: Tensor) -> Tensor:
@@ -1359,7 +1359,7 @@ def dispatch_refused():
     cube(torch.randn(3).as_subclass(Tagged))
 
 
-@mends(dispatch_refused)
+@fixes(dispatch_refused)
 def dispatch_default():
     class Tagged(torch.Tensor):
         pass

@@ -3,7 +3,7 @@
 import copy
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.amp import GradScaler, custom_bwd, custom_fwd
 from torch.autograd import Function
@@ -34,7 +34,7 @@ def bwd_without_fwd():
     Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(bwd_without_fwd)
+@fixes(bwd_without_fwd)
 def bwd_with_fwd():
     class Double(Function):
         @staticmethod
@@ -70,7 +70,7 @@ def fwd_without_device():
             return 2 * grad_output
 
 
-@mends(fwd_without_device)
+@fixes(fwd_without_device)
 def fwd_with_device():
     class Double(Function):
         @staticmethod
@@ -104,7 +104,7 @@ def deprecated_custom_fwd():
             return 2 * grad_output
 
 
-@mends(deprecated_custom_fwd)
+@fixes(deprecated_custom_fwd)
 def current_custom_fwd():
     class Double(Function):
         @staticmethod
@@ -129,7 +129,7 @@ def autocast_device_index():
         torch.randn(3, 3) @ torch.randn(3, 3)
 
 
-@mends(autocast_device_index)
+@fixes(autocast_device_index)
 def autocast_device_type():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.randn(3, 3) @ torch.randn(3, 3)
@@ -146,7 +146,7 @@ def autocast_of_tensor():
     torch.autocast("cpu")(x)
 
 
-@mends(autocast_of_tensor)
+@fixes(autocast_of_tensor)
 def autocast_as_context():
     x = torch.randn(3)
     with torch.autocast("cpu"):
@@ -166,7 +166,7 @@ def autocast_dtype():
         torch.randn(3, 3) @ torch.randn(3, 3)
 
 
-@mends(autocast_dtype)
+@fixes(autocast_dtype)
 def autocast_bfloat16():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         torch.randn(3, 3) @ torch.randn(3, 3)
@@ -186,7 +186,7 @@ def autocast_without_cuda():
         x @ x
 
 
-@mends(autocast_without_cuda)
+@fixes(autocast_without_cuda)
 def autocast_of_device():
     x = torch.randn(3, 3)
     with torch.autocast(x.device.type):
@@ -219,7 +219,7 @@ def autocast_saved_dtypes():
     loss.backward()
 
 
-@mends(autocast_saved_dtypes)
+@fixes(autocast_saved_dtypes)
 def autocast_state_restored():
     class MatMul(Function):
         @staticmethod
@@ -257,7 +257,7 @@ def unscaled_twice():
     scaler.unscale_(optimizer)
 
 
-@mends(unscaled_twice)
+@fixes(unscaled_twice)
 def unscaled_once():
     weight = torch.ones(3, requires_grad=True)
     optimizer, scaler = torch.optim.SGD([weight]), GradScaler("cpu")
@@ -281,7 +281,7 @@ def half_parameters():
     scaler.step(optimizer)
 
 
-@mends(half_parameters)
+@fixes(half_parameters)
 def full_parameters():
     weight = torch.ones(3, dtype=torch.float32, requires_grad=True)
     optimizer, scaler = torch.optim.SGD([weight]), GradScaler("cpu")
@@ -302,7 +302,7 @@ def step_without_scale():
     scaler.step(optimizer)
 
 
-@mends(step_without_scale)
+@fixes(step_without_scale)
 def step_with_scale():
     weight = torch.ones(3, requires_grad=True)
     optimizer, scaler = torch.optim.SGD([weight]), GradScaler("cpu")
@@ -329,7 +329,7 @@ def no_inf_checks():
     scaler.step(optimizer)
 
 
-@mends(no_inf_checks)
+@fixes(no_inf_checks)
 def inf_checked():
     model = nn.Linear(3, 1)
     optimizer, scaler = torch.optim.SGD(model.parameters()), GradScaler("cpu")
@@ -355,7 +355,7 @@ def no_inf_checks_other_parameters():
     scaler.step(optimizer)
 
 
-@mends(no_inf_checks_other_parameters)
+@fixes(no_inf_checks_other_parameters)
 def optimizer_made_last():
     model = copy.deepcopy(nn.Linear(3, 1))
     optimizer, scaler = torch.optim.SGD(model.parameters()), GradScaler("cpu")
@@ -379,7 +379,7 @@ def updated_without_step():
     scaler.update()
 
 
-@mends(updated_without_step)
+@fixes(updated_without_step)
 def updated_after_step():
     model = nn.Linear(3, 1)
     optimizer, scaler = torch.optim.SGD(model.parameters()), GradScaler("cpu")
@@ -403,7 +403,7 @@ def stepped_twice():
         scaler.step(optimizer)
 
 
-@mends(stepped_twice)
+@fixes(stepped_twice)
 def stepped_and_updated():
     model = nn.Linear(3, 1)
     optimizer, scaler = torch.optim.SGD(model.parameters()), GradScaler("cpu")
@@ -429,7 +429,7 @@ def unscaled_after_step():
     scaler.update()
 
 
-@mends(unscaled_after_step)
+@fixes(unscaled_after_step)
 def unscaled_before_step():
     model = nn.Linear(3, 1)
     optimizer, scaler = torch.optim.SGD(model.parameters()), GradScaler("cpu")
@@ -459,7 +459,7 @@ def scheduler_after_skipped_step():
     scheduler.step()
 
 
-@mends(scheduler_after_skipped_step)
+@fixes(scheduler_after_skipped_step)
 def scheduler_after_real_step():
     model = nn.Linear(3, 1)
     optimizer, scaler = torch.optim.SGD(model.parameters()), GradScaler("cpu", init_scale=2.0**127)
@@ -490,7 +490,7 @@ def scheduler_before_optimizer():
     optimizer.step()
 
 
-@mends(scheduler_before_optimizer)
+@fixes(scheduler_before_optimizer)
 def scheduler_after_optimizer():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters())
@@ -513,7 +513,7 @@ def scaler_without_cuda():
     scaler.scale(torch.ones(1, requires_grad=True))
 
 
-@mends(scaler_without_cuda)
+@fixes(scaler_without_cuda)
 def scaler_of_device():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     scaler = GradScaler(device)
@@ -536,7 +536,7 @@ def layer_of_other_dtype():
     head(features).sum().backward()
 
 
-@mends(layer_of_other_dtype)
+@fixes(layer_of_other_dtype)
 def layer_under_autocast():
     encoder = nn.Linear(3, 3, dtype=torch.bfloat16)
     head = nn.Linear(3, 1)
@@ -561,7 +561,7 @@ def adapter_without_autocast():
     (base(x) + adapter(x)).sum().backward()
 
 
-@mends(adapter_without_autocast)
+@fixes(adapter_without_autocast)
 def adapter_under_autocast():
     base = nn.Linear(3, 3, dtype=torch.bfloat16).requires_grad_(False)
     adapter = nn.Linear(3, 3)
@@ -602,7 +602,7 @@ def recomputed_without_autocast():
     loss.backward()
 
 
-@mends(recomputed_without_autocast)
+@fixes(recomputed_without_autocast)
 def recomputed_under_autocast():
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     with torch.autocast("cpu"):
@@ -625,7 +625,7 @@ def products_of_two_dtypes():
     torch.bmm(query, cache)
 
 
-@mends(products_of_two_dtypes)
+@fixes(products_of_two_dtypes)
 def products_of_one_dtype():
     query = torch.randn(2, 4, 3, dtype=torch.bfloat16)
     cache = torch.randn(2, 3, 4)
@@ -645,7 +645,7 @@ def convolution_of_other_dtype():
     layer(torch.randn(1, 1, 8, dtype=torch.bfloat16))
 
 
-@mends(convolution_of_other_dtype)
+@fixes(convolution_of_other_dtype)
 def convolution_of_same_dtype():
     layer = nn.Conv1d(1, 2, 3)
     x = torch.randn(1, 1, 8, dtype=torch.bfloat16)
@@ -663,7 +663,7 @@ def recurrent_of_other_dtype():
     rnn(torch.randn(5, 1, 3, dtype=torch.bfloat16))
 
 
-@mends(recurrent_of_other_dtype)
+@fixes(recurrent_of_other_dtype)
 def recurrent_of_same_dtype():
     rnn = nn.LSTM(3, 3)
     x = torch.randn(5, 1, 3, dtype=torch.bfloat16)
@@ -683,7 +683,7 @@ def attention_of_two_dtypes():
     F.scaled_dot_product_attention(query, key, value)
 
 
-@mends(attention_of_two_dtypes)
+@fixes(attention_of_two_dtypes)
 def attention_of_one_dtype():
     query = key = torch.randn(1, 2, 4, 3)
     value = torch.randn(1, 2, 4, 3, dtype=torch.bfloat16)
@@ -705,7 +705,7 @@ def index_put_dtypes():
         output[rows] = layer(torch.randn(4, 3))
 
 
-@mends(index_put_dtypes)
+@fixes(index_put_dtypes)
 def index_put_converted():
     layer = nn.Linear(3, 2)
     output, rows = torch.zeros(8, 2), torch.tensor([0, 2, 5, 6])
@@ -728,7 +728,7 @@ def scatter_dtypes():
         sums.scatter_add(0, group, layer(torch.randn(4, 3)))
 
 
-@mends(scatter_dtypes)
+@fixes(scatter_dtypes)
 def scatter_converted():
     layer = nn.Linear(3, 2)
     sums, group = torch.zeros(2, 2), torch.tensor([[0, 0], [0, 0], [1, 1], [1, 1]])
@@ -749,7 +749,7 @@ def mask_value_too_large():
     scores.masked_fill(mask, -1e9).softmax(-1)
 
 
-@mends(mask_value_too_large)
+@fixes(mask_value_too_large)
 def mask_value_of_dtype():
     scores = torch.randn(2, 4, dtype=torch.float16)
     mask = torch.tensor([False, False, True, True])
@@ -770,7 +770,7 @@ def target_of_other_dtype():
     F.huber_loss(prediction, target).backward()
 
 
-@mends(target_of_other_dtype)
+@fixes(target_of_other_dtype)
 def target_of_same_dtype():
     prediction = torch.rand(4, requires_grad=True)
     target = torch.ones(4, dtype=torch.int64)
@@ -790,7 +790,7 @@ def result_into_integers():
     F.binary_cross_entropy_with_logits(prediction, target)
 
 
-@mends(result_into_integers)
+@fixes(result_into_integers)
 def result_into_floats():
     prediction = torch.randn(4, requires_grad=True)
     target = torch.tensor([0, 1, 1, 0])
@@ -810,7 +810,7 @@ def no_kernel_for_dtype():
     torch.cdist(points, points).sum().backward()
 
 
-@mends(no_kernel_for_dtype)
+@fixes(no_kernel_for_dtype)
 def kernel_in_float32():
     points = torch.randn(4, 3, dtype=torch.float16, requires_grad=True)
     torch.cdist(points.float(), points.float()).sum().backward()
@@ -828,7 +828,7 @@ def bfloat16_to_numpy():
     model.weight.detach().numpy()
 
 
-@mends(bfloat16_to_numpy)
+@fixes(bfloat16_to_numpy)
 def bfloat16_as_float_to_numpy():
     model = nn.Linear(3, 1).to(torch.bfloat16)
     model.weight.detach().float().numpy()
@@ -849,7 +849,7 @@ def inverse_in_half():
     torch.linalg.inv(gram).sum().backward()
 
 
-@mends(inverse_in_half)
+@fixes(inverse_in_half)
 def inverse_in_single():
     layer = nn.Linear(3, 3)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -871,7 +871,7 @@ def number_scaled():
     scaler.scale(loss.item())
 
 
-@mends(number_scaled)
+@fixes(number_scaled)
 def loss_scaled():
     model, scaler = nn.Linear(3, 1), GradScaler("cpu")
     loss = model(torch.randn(4, 3)).square().mean()
@@ -895,7 +895,7 @@ def closure_scaled():
     scaler.step(optimizer, closure=lambda: model(x).square().mean())
 
 
-@mends(closure_scaled)
+@fixes(closure_scaled)
 def closure_left_out():
     model = nn.Linear(3, 1)
     x = torch.randn(4, 3)
@@ -919,7 +919,7 @@ def disabled_scaler_loaded():
     scaler.load_state_dict(written)
 
 
-@mends(disabled_scaler_loaded)
+@fixes(disabled_scaler_loaded)
 def disabled_scaler_not_loaded():
     written = GradScaler("cpu", enabled=False).state_dict()
     scaler = GradScaler("cpu")
@@ -943,7 +943,7 @@ def scaler_copied_within_step():
     copy.deepcopy(scaler)
 
 
-@mends(scaler_copied_within_step)
+@fixes(scaler_copied_within_step)
 def scaler_copied_after_update():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -968,7 +968,7 @@ def former_autocast():
         nn.Linear(3, 1)(torch.randn(4, 3))
 
 
-@mends(former_autocast)
+@fixes(former_autocast)
 def new_autocast():
     with torch.amp.autocast("cuda", enabled=False):
         nn.Linear(3, 1)(torch.randn(4, 3))
@@ -987,6 +987,6 @@ def former_scaler():
     torch.cuda.amp.GradScaler(enabled=False)
 
 
-@mends(former_scaler)
+@fixes(former_scaler)
 def new_scaler():
     GradScaler("cuda", enabled=False)

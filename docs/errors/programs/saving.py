@@ -3,7 +3,7 @@
 import io
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
 from torch.autograd.graph import (
@@ -39,7 +39,7 @@ def pack_in_place():
         (x * 2).pow(2).sum().backward()
 
 
-@mends(pack_in_place)
+@fixes(pack_in_place)
 def pack_out_of_place():
     def pack(tensor):
         return tensor.clamp(-65504, 65504).half()  # the largest number of float16
@@ -72,7 +72,7 @@ def unpack_returns_tuple():
     loss.backward()
 
 
-@mends(unpack_returns_tuple)
+@fixes(unpack_returns_tuple)
 def unpack_returns_tensor():
     def pack(tensor):
         return tensor.device, tensor.bfloat16()
@@ -102,7 +102,7 @@ def saved_tensor_hooked_twice():
     saved.register_hooks(lambda t: t.cpu(), lambda t: t)
 
 
-@mends(saved_tensor_hooked_twice)
+@fixes(saved_tensor_hooked_twice)
 def saved_tensor_hooked_once():
     x = torch.randn(4, requires_grad=True)
     y = x.exp()
@@ -125,7 +125,7 @@ def saved_tensor_hooked_after_backward():
     y.grad_fn._raw_saved_result.register_hooks(lambda t: t.half(), lambda t: t.float())
 
 
-@mends(saved_tensor_hooked_after_backward)
+@fixes(saved_tensor_hooked_after_backward)
 def saved_tensor_hooked_before_backward():
     x = torch.randn(4, requires_grad=True)
     y = x.exp()
@@ -157,7 +157,7 @@ def hooks_on_saved_none():
         saved.register_hooks(lambda t: t.half(), lambda t: t.float())
 
 
-@mends(hooks_on_saved_none)
+@fixes(hooks_on_saved_none)
 def hooks_on_saved_tensors():
     class Scale(Function):
         @staticmethod
@@ -194,7 +194,7 @@ def hooks_around_func_grad():
         torch.func.grad(loss)(x)
 
 
-@mends(hooks_around_func_grad)
+@fixes(hooks_around_func_grad)
 def hooks_around_autograd_grad():
     def loss(x):
         return x.exp().sum()
@@ -219,7 +219,7 @@ def saved_tensor_detached_in_place():
     loss.backward()
 
 
-@mends(saved_tensor_detached_in_place)
+@fixes(saved_tensor_detached_in_place)
 def saved_tensor_detached():
     x = torch.randn(4, requires_grad=True)
     y = x * 2
@@ -247,7 +247,7 @@ def mutation_context_nested():
         activation(x.clone()).sum().backward()
 
 
-@mends(mutation_context_nested)
+@fixes(mutation_context_nested)
 def mutation_context_once():
     def activation(x):
         y = x.sin()
@@ -275,7 +275,7 @@ def mutation_context_left():
     loss.backward()
 
 
-@mends(mutation_context_left)
+@fixes(mutation_context_left)
 def mutation_context_kept():
     x = torch.randn(4, requires_grad=True)
     with allow_mutation_on_saved_tensors():
@@ -303,7 +303,7 @@ def hooked_tensor_saved():
     torch.save(weight, io.BytesIO())
 
 
-@mends(hooked_tensor_saved)
+@fixes(hooked_tensor_saved)
 def hooked_tensor_saved_detached():
     def clamp(grad):
         return grad.clamp(-1, 1)
@@ -328,7 +328,7 @@ def hooked_module_then_in_place():
     model(torch.randn(2, 3)).sum().backward()
 
 
-@mends(hooked_module_then_in_place)
+@fixes(hooked_module_then_in_place)
 def hooked_module_then_out_of_place():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
     model[0].register_full_backward_hook(lambda module, grad_input, grad_output: None)
@@ -350,7 +350,7 @@ def pre_hook_returns_args():
     layer(torch.ones(1, 3))
 
 
-@mends(pre_hook_returns_args)
+@fixes(pre_hook_returns_args)
 def pre_hook_returns_pair():
     def double(module, args, kwargs):
         return (args[0] * 2,), kwargs
@@ -374,7 +374,7 @@ def checkpoint_unspecified():
     checkpoint(layer, x).sum().backward()
 
 
-@mends(checkpoint_unspecified)
+@fixes(checkpoint_unspecified)
 def checkpoint_specified():
     layer = nn.Linear(3, 3)
     x = torch.randn(4, 3, requires_grad=True)
@@ -394,7 +394,7 @@ def checkpoint_sequential_unspecified():
     checkpoint_sequential(model, 2, x).sum().backward()
 
 
-@mends(checkpoint_sequential_unspecified)
+@fixes(checkpoint_sequential_unspecified)
 def checkpoint_sequential_specified():
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3))
     x = torch.randn(4, 3, requires_grad=True)
@@ -416,7 +416,7 @@ def reentrant_without_input_grad():
     checkpoint(layer, data, use_reentrant=True)
 
 
-@mends(reentrant_without_input_grad)
+@fixes(reentrant_without_input_grad)
 def nonreentrant_without_input_grad():
     layer = nn.Linear(3, 3)
     data = torch.randn(4, 3)
@@ -438,7 +438,7 @@ def reentrant_autograd_grad():
     torch.autograd.grad(loss, x)
 
 
-@mends(reentrant_autograd_grad)
+@fixes(reentrant_autograd_grad)
 def nonreentrant_autograd_grad():
     layer = nn.Linear(3, 3)
     x = torch.randn(4, 3, requires_grad=True)
@@ -462,7 +462,7 @@ def reentrant_detached_output():
     (x * y).sum().backward()
 
 
-@mends(reentrant_detached_output)
+@fixes(reentrant_detached_output)
 def nonreentrant_detached_output():
     def target(x):
         return torch.sigmoid(x).detach()
@@ -487,7 +487,7 @@ def reentrant_keywords():
     checkpoint(scale, x, factor=2.0, use_reentrant=True)
 
 
-@mends(reentrant_keywords)
+@fixes(reentrant_keywords)
 def nonreentrant_keywords():
     def scale(x, factor):
         return x.sin() * factor
@@ -508,7 +508,7 @@ def reentrant_debug():
     checkpoint(torch.sin, x, use_reentrant=True, debug=True)
 
 
-@mends(reentrant_debug)
+@fixes(reentrant_debug)
 def nonreentrant_debug():
     x = torch.randn(4, requires_grad=True)
     checkpoint(torch.sin, x, use_reentrant=False, debug=True).sum().backward()
@@ -536,7 +536,7 @@ def recomputation_saves_fewer():
     checkpoint(Block(), x, use_reentrant=False).sum().backward()
 
 
-@mends(recomputation_saves_fewer)
+@fixes(recomputation_saves_fewer)
 def recomputation_saves_the_same():
     class Block(nn.Module):
         warm = False
@@ -573,7 +573,7 @@ def recomputation_saves_more():
     y.sum().backward()
 
 
-@mends(recomputation_saves_more)
+@fixes(recomputation_saves_more)
 def recomputation_by_argument():
     calls = []
 
@@ -609,7 +609,7 @@ def recomputation_in_other_dtype():
     y.sum().backward()
 
 
-@mends(recomputation_in_other_dtype)
+@fixes(recomputation_in_other_dtype)
 def recomputation_in_same_dtype():
     class Block(nn.Module):
         dtype = torch.bfloat16
@@ -646,7 +646,7 @@ def recomputation_in_other_shape():
     checkpoint(attend, x, use_reentrant=False).sum().backward()
 
 
-@mends(recomputation_in_other_shape)
+@fixes(recomputation_in_other_shape)
 def recomputation_without_cache():
     def attend(x):
         return x.sin()
@@ -670,7 +670,7 @@ def debug_with_context_fn():
     checkpoint(lambda x: (x @ x).sin(), x, use_reentrant=False, context_fn=contexts, debug=True)
 
 
-@mends(debug_with_context_fn)
+@fixes(debug_with_context_fn)
 def context_fn_alone():
     def contexts():
         return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
@@ -690,7 +690,7 @@ def unknown_determinism_check():
     checkpoint(torch.sin, x, use_reentrant=False, determinism_check="values")
 
 
-@mends(unknown_determinism_check)
+@fixes(unknown_determinism_check)
 def known_determinism_check():
     x = torch.randn(4, requires_grad=True)
     checkpoint(torch.sin, x, use_reentrant=False, determinism_check="default").sum().backward()
@@ -720,7 +720,7 @@ def saved_tensors_read_twice():
     checkpoint(Multiply.apply, x, x, use_reentrant=False).sum().backward()
 
 
-@mends(saved_tensors_read_twice)
+@fixes(saved_tensors_read_twice)
 def saved_tensors_read_once():
     class Multiply(Function):
         @staticmethod
@@ -756,7 +756,7 @@ def kept_result_mutated():
     checkpoint(block, x, weight, use_reentrant=False, context_fn=contexts).sum().backward()
 
 
-@mends(kept_result_mutated)
+@fixes(kept_result_mutated)
 def kept_result_unchanged():
     def contexts():
         return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
@@ -790,7 +790,7 @@ def selective_other_operation():
     checkpoint(block, x, use_reentrant=False, context_fn=contexts).sum().backward()
 
 
-@mends(selective_other_operation)
+@fixes(selective_other_operation)
 def selective_same_operation():
     def contexts():
         return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
@@ -826,7 +826,7 @@ def selective_more_operations():
     y.sum().backward()
 
 
-@mends(selective_more_operations)
+@fixes(selective_more_operations)
 def selective_equal_operations():
     def contexts():
         return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
@@ -862,7 +862,7 @@ def selective_backward_twice():
     y.square().sum().backward()
 
 
-@mends(selective_backward_twice)
+@fixes(selective_backward_twice)
 def selective_backward_once():
     def contexts():
         return create_selective_checkpoint_contexts([torch.ops.aten.mm.default])
@@ -883,7 +883,7 @@ def selective_list_of_functions():
     create_selective_checkpoint_contexts([torch.ops.aten.mm, torch.ops.aten.addmm])
 
 
-@mends(selective_list_of_functions)
+@fixes(selective_list_of_functions)
 def selective_list_of_operators():
     create_selective_checkpoint_contexts([torch.ops.aten.mm.default, torch.ops.aten.addmm.default])
 
@@ -898,7 +898,7 @@ def selective_policy_itself():
     create_selective_checkpoint_contexts(CheckpointPolicy.MUST_SAVE)
 
 
-@mends(selective_policy_itself)
+@fixes(selective_policy_itself)
 def selective_policy_function():
     create_selective_checkpoint_contexts(lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE)
 
@@ -925,7 +925,7 @@ def context_swallows():
     checkpoint(block, x, use_reentrant=False, context_fn=contexts)
 
 
-@mends(context_swallows)
+@fixes(context_swallows)
 def context_passes():
     import contextlib
 
@@ -957,7 +957,7 @@ def hooked_module_returns_dict():
     encoder(torch.randn(4, 3, requires_grad=True))["hidden"].sum().backward()
 
 
-@mends(hooked_module_returns_dict)
+@fixes(hooked_module_returns_dict)
 def hooked_module_returns_tuple():
     class Encoder(nn.Linear):
         def forward(self, x):
@@ -983,7 +983,7 @@ def budget_in_eager_mode():
     loss(torch.randn(4, requires_grad=True)).backward()
 
 
-@mends(budget_in_eager_mode)
+@fixes(budget_in_eager_mode)
 def budget_in_compiled_code():
     @torch.compile(backend="aot_eager", fullgraph=True)
     def loss(x):
@@ -1018,7 +1018,7 @@ def returned_input_saved():
     PositiveGradient.apply(torch.randn(3, requires_grad=True))
 
 
-@mends(returned_input_saved)
+@fixes(returned_input_saved)
 def returned_view_of_input():
     class PositiveGradient(Function):
         @staticmethod
@@ -1054,7 +1054,7 @@ def recomputed_in_other_mode():
     loss.backward()
 
 
-@mends(recomputed_in_other_mode)
+@fixes(recomputed_in_other_mode)
 def recomputed_in_same_mode():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.Linear(3, 1))
     loss = checkpoint(model, torch.randn(4, 3), use_reentrant=False).sum()
@@ -1077,7 +1077,7 @@ def checkpoint_in_evaluation():
         checkpoint(block, torch.randn(4, 3), use_reentrant=True)
 
 
-@mends(checkpoint_in_evaluation)
+@fixes(checkpoint_in_evaluation)
 def block_in_evaluation():
     block = nn.Linear(3, 3).eval()
     with torch.no_grad():
@@ -1097,7 +1097,7 @@ def detached_list():
     torch.utils.checkpoint.detach_variable([x])
 
 
-@mends(detached_list)
+@fixes(detached_list)
 def detached_tuple():
     x = torch.randn(3, requires_grad=True)
     torch.utils.checkpoint.detach_variable((x,))

@@ -5,7 +5,7 @@ from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Variable
 from torch.nn import functional as F
@@ -27,7 +27,7 @@ def grad_is_none():
         parameter.grad.data.clamp_(-1, 1)
 
 
-@mends(grad_is_none)
+@fixes(grad_is_none)
 def grad_is_skipped():
     model = nn.ModuleDict({"used": nn.Linear(3, 1), "unused": nn.Linear(3, 1)})
     model["used"](torch.randn(4, 3)).sum().backward()
@@ -51,7 +51,7 @@ def grad_of_converted():
     image.grad.zero_()
 
 
-@mends(grad_of_converted)
+@fixes(grad_of_converted)
 def grad_of_leaf():
     image = torch.randn(1, 3)
     image = image.to(torch.float64).requires_grad_()
@@ -74,7 +74,7 @@ def weight_replaced():
         weight = weight - 0.1 * weight.grad
 
 
-@mends(weight_replaced)
+@fixes(weight_replaced)
 def weight_updated():
     weight = torch.randn(3, requires_grad=True)
     for _ in range(2):
@@ -100,7 +100,7 @@ def loss_is_none():
     loss.backward()
 
 
-@mends(loss_is_none)
+@fixes(loss_is_none)
 def loss_is_returned():
     def loss_of(prediction, target):
         return (prediction - target).square().mean()
@@ -122,7 +122,7 @@ def loss_is_module():
     loss.backward()
 
 
-@mends(loss_is_module)
+@fixes(loss_is_module)
 def loss_module_called():
     prediction, target = nn.Linear(3, 2)(torch.randn(4, 3)), torch.tensor([0, 1, 1, 0])
     criterion = nn.CrossEntropyLoss()
@@ -143,7 +143,7 @@ def loss_module_given_tensors():
     nn.CrossEntropyLoss(prediction, target)
 
 
-@mends(loss_module_given_tensors)
+@fixes(loss_module_given_tensors)
 def loss_function_given_tensors():
     prediction, target = nn.Linear(3, 2)(torch.randn(4, 3)), torch.tensor([0, 1, 1, 0])
     F.cross_entropy(prediction, target)
@@ -164,7 +164,7 @@ def loss_of_argmax():
     loss.backward()
 
 
-@mends(loss_of_argmax)
+@fixes(loss_of_argmax)
 def loss_of_logits():
     logits = nn.Linear(3, 2)(torch.randn(4, 3))
     target = torch.tensor([0, 1, 1, 0])
@@ -185,7 +185,7 @@ def tensor_of_tensors():
     torch.tensor(outputs).square().mean()
 
 
-@mends(tensor_of_tensors)
+@fixes(tensor_of_tensors)
 def tensors_stacked():
     model = nn.Linear(3, 2)
     outputs = [model(torch.randn(3)) for _ in range(4)]
@@ -206,7 +206,7 @@ def numpy_in_loss():
     np.sum(losses, axis=0)
 
 
-@mends(numpy_in_loss)
+@fixes(numpy_in_loss)
 def torch_in_loss():
     model = nn.Linear(3, 1)
     losses = [model(torch.randn(3)).square() for _ in range(4)]
@@ -229,7 +229,7 @@ def embedding_renormalized():
     (scores.sum() + found.sum()).backward()
 
 
-@mends(embedding_renormalized)
+@fixes(embedding_renormalized)
 def embedding_cloned():
     embedding = nn.Embedding(4, 3, max_norm=1.0)
     x = torch.randn(3, requires_grad=True)
@@ -255,7 +255,7 @@ def optimizer_of_nothing():
     torch.optim.SGD(Net().parameters())
 
 
-@mends(optimizer_of_nothing)
+@fixes(optimizer_of_nothing)
 def optimizer_of_layers():
     class Net(nn.Module):
         def __init__(self):
@@ -276,7 +276,7 @@ def optimizer_of_tensor():
     torch.optim.SGD(weight)
 
 
-@mends(optimizer_of_tensor)
+@fixes(optimizer_of_tensor)
 def optimizer_of_list():
     weight = torch.randn(3, requires_grad=True)
     torch.optim.SGD([weight])
@@ -294,7 +294,7 @@ def parameter_in_two_groups():
     torch.optim.SGD([{"params": model.parameters()}, {"params": model[1].parameters(), "lr": 0.1}])
 
 
-@mends(parameter_in_two_groups)
+@fixes(parameter_in_two_groups)
 def parameter_in_one_group():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[1].parameters(), "lr": 0.1}])
@@ -314,7 +314,7 @@ def closure_missing():
     optimizer.step()
 
 
-@mends(closure_missing)
+@fixes(closure_missing)
 def closure_given():
     weight = torch.randn(3, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight])
@@ -342,7 +342,7 @@ def parameter_replaced():
     layer(torch.randn(4, 3)).sum().backward()
 
 
-@mends(parameter_replaced)
+@fixes(parameter_replaced)
 def parameter_given_to_call():
     layer = nn.Linear(3, 1)
     weight = layer.weight - 0.1 * torch.randn(1, 3)
@@ -364,7 +364,7 @@ def sparse_for_adam():
     optimizer.step()
 
 
-@mends(sparse_for_adam)
+@fixes(sparse_for_adam)
 def sparse_for_sparse_adam():
     embedding = nn.Embedding(10, 3, sparse=True)
     optimizer = torch.optim.SparseAdam(embedding.parameters())
@@ -386,7 +386,7 @@ def dense_for_sparse_adam():
     optimizer.step()
 
 
-@mends(dense_for_sparse_adam)
+@fixes(dense_for_sparse_adam)
 def dense_for_adam():
     model = nn.Sequential(nn.Embedding(10, 3, sparse=True), nn.Linear(3, 1))
     optimizers = torch.optim.SparseAdam(model[0].parameters()), torch.optim.Adam(model[1].parameters())
@@ -409,7 +409,7 @@ def sparse_with_decay():
     optimizer.step()
 
 
-@mends(sparse_with_decay)
+@fixes(sparse_with_decay)
 def sparse_without_decay():
     embedding = nn.Embedding(10, 3, sparse=True)
     optimizer = torch.optim.SGD(embedding.parameters(), weight_decay=0)
@@ -431,7 +431,7 @@ def sparse_clipped():
     nn.utils.clip_grad_value_(embedding.parameters(), 1.0)
 
 
-@mends(sparse_clipped)
+@fixes(sparse_clipped)
 def sparse_values_clipped():
     embedding = nn.Embedding(10, 3, sparse=True)
     embedding(torch.tensor([1, 4])).sum().backward()
@@ -453,7 +453,7 @@ def norm_not_finite():
     nn.utils.clip_grad_norm_([weight], 1.0, error_if_nonfinite=True)
 
 
-@mends(norm_not_finite)
+@fixes(norm_not_finite)
 def norm_finite():
     weight = torch.zeros(3, requires_grad=True)
     (weight + 1e-6).sqrt().sum().backward()
@@ -472,7 +472,7 @@ def retain_variables_given():
     loss.backward(retain_variables=True)
 
 
-@mends(retain_variables_given)
+@fixes(retain_variables_given)
 def retain_graph_given():
     loss = torch.randn(3, requires_grad=True).exp().sum()
     loss.backward(retain_graph=True)
@@ -491,7 +491,7 @@ def variable_volatile():
     nn.Linear(3, 1)(x)
 
 
-@mends(variable_volatile)
+@fixes(variable_volatile)
 def forward_not_recorded():
     x = torch.randn(4, 3)
     with torch.no_grad():
@@ -510,7 +510,7 @@ def variable_of_array():
     nn.Linear(3, 1)(x).sum().backward()
 
 
-@mends(variable_of_array)
+@fixes(variable_of_array)
 def tensor_of_array():
     data = np.ones((4, 3))
     x = torch.from_numpy(data).float().requires_grad_()
@@ -540,7 +540,7 @@ def module_with_output_copied():
     copy.deepcopy(encoder)
 
 
-@mends(module_with_output_copied)
+@fixes(module_with_output_copied)
 def module_without_graph_copied():
     class Encoder(nn.Module):
         def __init__(self):
@@ -571,7 +571,7 @@ def integer_parameter():
     nn.Parameter(weight)
 
 
-@mends(integer_parameter)
+@fixes(integer_parameter)
 def integer_parameter_frozen():
     weight = torch.randint(-8, 8, (3, 3), dtype=torch.int8)
     nn.Parameter(weight, requires_grad=False)
@@ -591,7 +591,7 @@ def graph_to_other_process():
     ForkingPickler.dumps(item)  # what a queue or a DataLoader's worker does
 
 
-@mends(graph_to_other_process)
+@fixes(graph_to_other_process)
 def values_to_other_process():
     embedding = nn.Embedding(4, 3)
     item = embedding(torch.tensor([1]))
@@ -613,7 +613,7 @@ def meta_module_moved():
     model.to("cpu")
 
 
-@mends(meta_module_moved)
+@fixes(meta_module_moved)
 def meta_module_loaded():
     weights = nn.Linear(3, 1).state_dict()
     with torch.device("meta"):
@@ -636,7 +636,7 @@ def no_kernel_for_sparse():
     adjacency.sin().sum().backward()
 
 
-@mends(no_kernel_for_sparse)
+@fixes(no_kernel_for_sparse)
 def kernel_for_dense():
     adjacency = torch.eye(3).to_sparse().requires_grad_()
     adjacency.to_dense().sin().sum().backward()
@@ -655,7 +655,7 @@ def lbfgs_with_groups():
     torch.optim.LBFGS([{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 1.0}])
 
 
-@mends(lbfgs_with_groups)
+@fixes(lbfgs_with_groups)
 def lbfgs_with_list():
     model = nn.Linear(3, 1)
     torch.optim.LBFGS(model.parameters(), lr=0.1)
@@ -679,7 +679,7 @@ def closure_returns_none():
     optimizer.step(closure)
 
 
-@mends(closure_returns_none)
+@fixes(closure_returns_none)
 def closure_returns_loss():
     model, x = nn.Linear(3, 1), torch.randn(4, 3)
     optimizer = torch.optim.LBFGS(model.parameters())
@@ -707,7 +707,7 @@ def parameter_twice_in_group():
     torch.optim.SGD([{"params": [*encoder.parameters(), *decoder.parameters()]}], lr=0.1)
 
 
-@mends(parameter_twice_in_group)
+@fixes(parameter_twice_in_group)
 def parameter_once_in_group():
     encoder, decoder = nn.Linear(3, 3), nn.Linear(3, 3)
     decoder.weight = encoder.weight
@@ -731,7 +731,7 @@ def optimizer_state_of_other_size():
     optimizer.load_state_dict(state)
 
 
-@mends(optimizer_state_of_other_size)
+@fixes(optimizer_state_of_other_size)
 def optimizer_state_of_same_size():
     model = nn.Linear(3, 1)
     state = torch.optim.Adam(model.parameters()).state_dict()
@@ -755,7 +755,7 @@ def optimizer_state_of_other_groups():
     torch.optim.Adam(groups).load_state_dict(state)
 
 
-@mends(optimizer_state_of_other_groups)
+@fixes(optimizer_state_of_other_groups)
 def optimizer_state_of_same_groups():
     model = nn.Linear(3, 1)
     groups = [{"params": [model.weight]}, {"params": [model.bias], "weight_decay": 0.0}]
@@ -780,7 +780,7 @@ def parameters_used_up():
     optimizer.step()
 
 
-@mends(parameters_used_up)
+@fixes(parameters_used_up)
 def parameters_in_list():
     model = nn.Linear(3, 1)
     parameters = list(model.parameters())
@@ -810,7 +810,7 @@ def dtype_changed_after_step():
     optimizer.step()
 
 
-@mends(dtype_changed_after_step)
+@fixes(dtype_changed_after_step)
 def dtype_changed_before_step():
     model = nn.Linear(3, 1)
     model.to(torch.bfloat16)
@@ -835,7 +835,7 @@ def result_registered():
     layer.register_parameter("scaled", (layer.weight * 2).as_subclass(nn.Parameter))
 
 
-@mends(result_registered)
+@fixes(result_registered)
 def copy_registered():
     layer = nn.Linear(3, 1)
     layer.register_parameter("scaled", nn.Parameter((layer.weight * 2).detach().clone()))
@@ -859,7 +859,7 @@ def module_not_initialized():
     Scale()
 
 
-@mends(module_not_initialized)
+@fixes(module_not_initialized)
 def module_initialized():
     class Scale(nn.Module):
         def __init__(self):
@@ -887,7 +887,7 @@ def classes_not_integers():
     F.cross_entropy(logits, target).backward()
 
 
-@mends(classes_not_integers)
+@fixes(classes_not_integers)
 def classes_integers():
     logits = nn.Linear(3, 4)(torch.randn(5, 3))
     target = torch.tensor([0.0, 1.0, 2.0, 3.0, 0.0])
@@ -907,7 +907,7 @@ def indices_not_integers():
     embedding(torch.tensor([1.0, 4.0])).sum().backward()
 
 
-@mends(indices_not_integers)
+@fixes(indices_not_integers)
 def indices_integers():
     embedding = nn.Embedding(5, 3)
     embedding(torch.tensor([1.0, 4.0]).long()).sum().backward()
@@ -927,7 +927,7 @@ def number_indexed():
     print(loss.data[0])
 
 
-@mends(number_indexed)
+@fixes(number_indexed)
 def number_read():
     model = nn.Linear(3, 1)
     loss = model(torch.randn(4, 3)).square().mean()
@@ -946,7 +946,7 @@ def parameter_of_array():
     nn.Parameter(np.ones(3))
 
 
-@mends(parameter_of_array)
+@fixes(parameter_of_array)
 def parameter_of_tensor():
     nn.Parameter(torch.from_numpy(np.ones(3)).float())
 
@@ -962,7 +962,7 @@ def optimizer_of_method():
     torch.optim.Adam(model.parameters)
 
 
-@mends(optimizer_of_method)
+@fixes(optimizer_of_method)
 def optimizer_of_parameters():
     model = nn.Linear(3, 1)
     torch.optim.Adam(model.parameters())
@@ -984,7 +984,7 @@ def target_broadcast():
     F.mse_loss(model(x), target).backward()
 
 
-@mends(target_broadcast)
+@fixes(target_broadcast)
 def target_of_same_shape():
     model = nn.Linear(3, 1)
     x, target = torch.randn(4, 3), torch.randn(4)
@@ -1004,7 +1004,7 @@ def batch_norm_of_one():
     model(torch.randn(1, 3)).sum().backward()
 
 
-@mends(batch_norm_of_one)
+@fixes(batch_norm_of_one)
 def batch_norm_of_two():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     model(torch.randn(2, 3)).sum().backward()
@@ -1023,7 +1023,7 @@ def several_to_number():
     print(losses.item())
 
 
-@mends(several_to_number)
+@fixes(several_to_number)
 def mean_to_number():
     model = nn.Linear(3, 1)
     losses = F.mse_loss(model(torch.randn(4, 3)), torch.randn(4, 1), reduction="none")
@@ -1042,7 +1042,7 @@ def clipped_module():
     nn.utils.clip_grad_norm_(model, 1.0)
 
 
-@mends(clipped_module)
+@fixes(clipped_module)
 def clipped_parameters():
     model = nn.Linear(3, 1)
     model(torch.randn(4, 3)).sum().backward()
@@ -1073,7 +1073,7 @@ def parametrized_weight_assigned():
     layer.weight = nn.Parameter(torch.eye(3))
 
 
-@mends(parametrized_weight_assigned)
+@fixes(parametrized_weight_assigned)
 def parametrized_weight_inverted():
     class Symmetric(nn.Module):
         def forward(self, x):
@@ -1100,7 +1100,7 @@ def scheduler_resumed():
     torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, last_epoch=3)
 
 
-@mends(scheduler_resumed)
+@fixes(scheduler_resumed)
 def scheduler_loaded():
     optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1)
@@ -1122,7 +1122,7 @@ def clipped_groups():
     nn.utils.clip_grad_norm_(optimizer.param_groups, 1.0)
 
 
-@mends(clipped_groups)
+@fixes(clipped_groups)
 def clipped_parameters_of_groups():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -1150,7 +1150,7 @@ def norm_of_nothing():
     print(total)
 
 
-@mends(norm_of_nothing)
+@fixes(norm_of_nothing)
 def norm_after_backward():
     model = nn.Linear(3, 1)
     loss = model(torch.randn(4, 3)).square().mean()
@@ -1179,7 +1179,7 @@ def scheduler_used_up():
         scheduler.step()
 
 
-@mends(scheduler_used_up)
+@fixes(scheduler_used_up)
 def scheduler_long_enough():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -1207,7 +1207,7 @@ def plateau_without_loss():
     scheduler.step()
 
 
-@mends(plateau_without_loss)
+@fixes(plateau_without_loss)
 def plateau_with_loss():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -1231,7 +1231,7 @@ def scheduler_of_model():
     torch.optim.lr_scheduler.StepLR(model, step_size=10)
 
 
-@mends(scheduler_of_model)
+@fixes(scheduler_of_model)
 def scheduler_of_optimizer():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -1251,7 +1251,7 @@ def rate_is_tensor():
     torch.optim.Adam(model.parameters(), lr=torch.tensor(1e-3), foreach=True)
 
 
-@mends(rate_is_tensor)
+@fixes(rate_is_tensor)
 def rate_is_number():
     model = nn.Linear(3, 1)
     torch.optim.Adam(model.parameters(), lr=1e-3, foreach=True)
@@ -1274,7 +1274,7 @@ def fused_on_meta():
     optimizer.step()
 
 
-@mends(fused_on_meta)
+@fixes(fused_on_meta)
 def fused_after_moving():
     with torch.device("meta"):
         model = nn.Linear(3, 1)
@@ -1298,7 +1298,7 @@ def parameters_in_set():
     torch.optim.SGD([{"params": {*encoder.parameters(), *decoder.parameters()}}], lr=0.1)
 
 
-@mends(parameters_in_set)
+@fixes(parameters_in_set)
 def parameters_listed():
     encoder, decoder = nn.Linear(3, 3), nn.Linear(3, 3)
     torch.optim.SGD([{"params": [*encoder.parameters(), *decoder.parameters()]}], lr=0.1)
@@ -1319,7 +1319,7 @@ def parametrized_pickled():
     ForkingPickler.dumps(layer)
 
 
-@mends(parametrized_pickled)
+@fixes(parametrized_pickled)
 def parametrized_state_pickled():
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 1))
     ForkingPickler.dumps({name: value.detach() for name, value in layer.state_dict().items()})
@@ -1342,7 +1342,7 @@ def parametrization_reshapes():
     nn.utils.parametrize.register_parametrization(layer, "weight", Half())
 
 
-@mends(parametrization_reshapes)
+@fixes(parametrization_reshapes)
 def parametrization_masks():
     class Half(nn.Module):
         def forward(self, weight):
@@ -1368,7 +1368,7 @@ def labels_in_column():
     loss.backward()
 
 
-@mends(labels_in_column)
+@fixes(labels_in_column)
 def labels_in_row():
     scores = torch.randn(4, 3, requires_grad=True)
     labels = torch.tensor([[0], [2], [1], [0]])
@@ -1392,7 +1392,7 @@ def mask_with_channel():
     loss.backward()
 
 
-@mends(mask_with_channel)
+@fixes(mask_with_channel)
 def mask_without_channel():
     scores = torch.randn(2, 3, 4, 4, requires_grad=True)
     mask = torch.zeros(2, 1, 4, 4, dtype=torch.long)
@@ -1416,7 +1416,7 @@ def probabilities_of_integers():
     loss.backward()
 
 
-@mends(probabilities_of_integers)
+@fixes(probabilities_of_integers)
 def probabilities_of_floats():
     scores = torch.randn(4, 3, requires_grad=True)
     target = F.one_hot(torch.tensor([0, 2, 1, 0]), 3)
@@ -1440,7 +1440,7 @@ def label_out_of_bounds():
     loss.backward()
 
 
-@mends(label_out_of_bounds)
+@fixes(label_out_of_bounds)
 def label_within_bounds():
     scores = torch.randn(4, 3, requires_grad=True)
     labels = torch.tensor([1, 2, 3, 1])
@@ -1467,7 +1467,7 @@ def epoch_given():
         scheduler.step(epoch)
 
 
-@mends(epoch_given)
+@fixes(epoch_given)
 def epoch_counted():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -1498,7 +1498,7 @@ def step_replaced():
     scheduler.step()
 
 
-@mends(step_replaced)
+@fixes(step_replaced)
 def step_hooked():
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -1521,7 +1521,7 @@ def dropout_of_one_layer():
     nn.LSTM(3, 4, num_layers=1, dropout=0.5)
 
 
-@mends(dropout_of_one_layer)
+@fixes(dropout_of_one_layer)
 def dropout_of_two_layers():
     nn.LSTM(3, 4, num_layers=2, dropout=0.5)
 
@@ -1540,7 +1540,7 @@ def size_average_given():
     loss(torch.randn(3, requires_grad=True), torch.zeros(3)).backward()
 
 
-@mends(size_average_given)
+@fixes(size_average_given)
 def reduction_given():
     loss = nn.MSELoss(reduction="sum")
     loss(torch.randn(3, requires_grad=True), torch.zeros(3)).backward()
@@ -1561,7 +1561,7 @@ def divergence_over_elements():
     F.kl_div(torch.log_softmax(scores, 1), target, reduction="mean").backward()
 
 
-@mends(divergence_over_elements)
+@fixes(divergence_over_elements)
 def divergence_over_batch():
     scores = torch.randn(4, 3, requires_grad=True)
     target = torch.softmax(torch.randn(4, 3), 1)
@@ -1582,7 +1582,7 @@ def softmax_over_unknown():
     F.softmax(scores).square().sum().backward()
 
 
-@mends(softmax_over_unknown)
+@fixes(softmax_over_unknown)
 def softmax_over_classes():
     scores = torch.randn(4, 3, requires_grad=True)
     F.softmax(scores, dim=-1).square().sum().backward()
@@ -1601,7 +1601,7 @@ def clipped_by_former_name():
     nn.utils.clip_grad_norm(model.parameters(), 1.0)
 
 
-@mends(clipped_by_former_name)
+@fixes(clipped_by_former_name)
 def clipped_by_new_name():
     model = nn.Linear(3, 1)
     model(torch.randn(4, 3)).square().mean().backward()
@@ -1620,7 +1620,7 @@ def weight_norm_twice():
     nn.utils.weight_norm(layer)
 
 
-@mends(weight_norm_twice)
+@fixes(weight_norm_twice)
 def weight_norm_once():
     layer = nn.utils.weight_norm(nn.Linear(3, 1))
     nn.utils.remove_weight_norm(layer)
@@ -1647,7 +1647,7 @@ def forward_indented():
     Net()(torch.randn(4, 3)).sum().backward()
 
 
-@mends(forward_indented)
+@fixes(forward_indented)
 def forward_defined():
     class Net(nn.Module):
         def __init__(self):
@@ -1675,7 +1675,7 @@ def loss_unpacked():
     print(accuracy)
 
 
-@mends(loss_unpacked)
+@fixes(loss_unpacked)
 def loss_taken():
     model = nn.Linear(3, 1)
     loss = model(torch.randn(4, 3)).square().mean()
@@ -1696,7 +1696,7 @@ def loss_measured():
     loss.backward()
 
 
-@mends(loss_measured)
+@fixes(loss_measured)
 def losses_measured():
     model = nn.Linear(3, 1)
     losses = F.mse_loss(model(torch.randn(4, 3)), torch.zeros(4, 1), reduction="none")
@@ -1717,7 +1717,7 @@ def lazy_initialized():
     nn.init.xavier_uniform_(layer.weight)
 
 
-@mends(lazy_initialized)
+@fixes(lazy_initialized)
 def lazy_after_forward():
     layer = nn.LazyLinear(1)
     layer(torch.randn(4, 3))
@@ -1734,7 +1734,7 @@ def nesterov_without_momentum():
     torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, nesterov=True)
 
 
-@mends(nesterov_without_momentum)
+@fixes(nesterov_without_momentum)
 def nesterov_with_momentum():
     torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, momentum=0.9, nesterov=True)
 
@@ -1751,7 +1751,7 @@ def rate_negative():
     torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=-0.1)
 
 
-@mends(rate_negative)
+@fixes(rate_negative)
 def rate_for_ascent():
     torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1, maximize=True)
 
@@ -1769,7 +1769,7 @@ def rate_read_by_get_lr():
     print(scheduler.get_lr())
 
 
-@mends(rate_read_by_get_lr)
+@fixes(rate_read_by_get_lr)
 def rate_read_by_last_lr():
     optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)

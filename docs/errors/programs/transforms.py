@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
 from torch.autograd import forward_ad as fwAD
@@ -53,7 +53,7 @@ def no_setup_context():
     grad(Cube.apply)(x)
 
 
-@mends(no_setup_context)
+@fixes(no_setup_context)
 def with_setup_context():
     class Cube(Function):
         @staticmethod
@@ -99,7 +99,7 @@ def no_vmap_rule():
     vmap(Cube.apply)(torch.randn(5))
 
 
-@mends(no_vmap_rule)
+@fixes(no_vmap_rule)
 def generated_vmap_rule():
     class Cube(Function):
         generate_vmap_rule = True
@@ -146,7 +146,7 @@ def two_vmap_rules():
     vmap(Cube.apply)(torch.randn(5))
 
 
-@mends(two_vmap_rules)
+@fixes(two_vmap_rules)
 def one_vmap_rule():
     class Cube(Function):
         @staticmethod
@@ -188,7 +188,7 @@ def vmap_rule_without_dims():
     vmap(Cube.apply)(torch.randn(5))
 
 
-@mends(vmap_rule_without_dims)
+@fixes(vmap_rule_without_dims)
 def vmap_rule_with_dims():
     class Cube(Function):
         @staticmethod
@@ -230,7 +230,7 @@ def vmap_rule_dims_mismatch():
     vmap(SinCos.apply)(torch.randn(5))
 
 
-@mends(vmap_rule_dims_mismatch)
+@fixes(vmap_rule_dims_mismatch)
 def vmap_rule_dims_match():
     class SinCos(Function):
         @staticmethod
@@ -265,7 +265,7 @@ def random_under_vmap():
     vmap(noisy)(torch.zeros(5, 3))
 
 
-@mends(random_under_vmap)
+@fixes(random_under_vmap)
 def randomness_decided():
     def noisy(x):
         return x + 0.1 * torch.randn_like(x)
@@ -283,7 +283,7 @@ def unknown_randomness():
     vmap(torch.rand_like, randomness="random")(torch.zeros(5, 3))
 
 
-@mends(unknown_randomness)
+@fixes(unknown_randomness)
 def known_randomness():
     vmap(torch.rand_like, randomness="different")(torch.zeros(5, 3))
 
@@ -305,7 +305,7 @@ def branch_under_vmap():
     vmap(relu)(torch.randn(5))
 
 
-@mends(branch_under_vmap)
+@fixes(branch_under_vmap)
 def where_under_vmap():
     def relu(x):
         return torch.where(x > 0, x, torch.zeros_like(x))
@@ -329,7 +329,7 @@ def item_under_vmap():
     vmap(normalize)(torch.randn(5, 3))
 
 
-@mends(item_under_vmap)
+@fixes(item_under_vmap)
 def tensor_under_vmap():
     def normalize(x):
         return x / x.norm()
@@ -352,7 +352,7 @@ def mask_indexing_under_vmap():
     vmap(positive_sum)(torch.randn(5, 3))
 
 
-@mends(mask_indexing_under_vmap)
+@fixes(mask_indexing_under_vmap)
 def masked_values_under_vmap():
     def positive_sum(x):
         return torch.where(x > 0, x, 0).sum()
@@ -377,7 +377,7 @@ def backward_under_vmap():
     vmap(gradient)(torch.randn(5, 3))
 
 
-@mends(backward_under_vmap)
+@fixes(backward_under_vmap)
 def grad_under_vmap():
     weight = torch.randn(3, requires_grad=True)
 
@@ -400,7 +400,7 @@ def allclose_under_vmap():
     vmap(same)(torch.randn(5, 3), torch.randn(5, 3))
 
 
-@mends(allclose_under_vmap)
+@fixes(allclose_under_vmap)
 def isclose_under_vmap():
     def same(x, y):
         return torch.where(torch.isclose(x, y).all(), x, y)
@@ -419,7 +419,7 @@ def one_hot_under_vmap():
     vmap(F.one_hot)(torch.tensor([0, 2, 1]))
 
 
-@mends(one_hot_under_vmap)
+@fixes(one_hot_under_vmap)
 def one_hot_with_classes():
     vmap(lambda label: F.one_hot(label, num_classes=3))(torch.tensor([0, 2, 1]))
 
@@ -437,7 +437,7 @@ def batch_norm_under_vmap():
     vmap(layer)(torch.randn(5, 4, 3))
 
 
-@mends(batch_norm_under_vmap)
+@fixes(batch_norm_under_vmap)
 def batch_norm_without_statistics():
     layer = nn.BatchNorm1d(3)
     torch.func.replace_all_batch_norm_modules_(layer)
@@ -454,7 +454,7 @@ def batch_sizes_differ():
     vmap(torch.dot)(torch.randn(5, 3), torch.randn(4, 3))
 
 
-@mends(batch_sizes_differ)
+@fixes(batch_sizes_differ)
 def batch_sizes_agree():
     vmap(torch.dot)(torch.randn(5, 3), torch.randn(5, 3))
 
@@ -471,7 +471,7 @@ def in_dims_structure():
     vmap(F.linear, in_dims=(0, None))(x, weight, bias)
 
 
-@mends(in_dims_structure)
+@fixes(in_dims_structure)
 def in_dims_complete():
     weight, bias, x = torch.randn(2, 3), torch.randn(2), torch.randn(5, 3)
     vmap(F.linear, in_dims=(0, None, None))(x, weight, bias)
@@ -490,7 +490,7 @@ def vmap_over_number():
     vmap(power)(torch.randn(5, 3), 2)
 
 
-@mends(vmap_over_number)
+@fixes(vmap_over_number)
 def vmap_beside_number():
     def power(x, exponent):
         return x**exponent
@@ -510,7 +510,7 @@ def in_dim_out_of_range():
     vmap(torch.add, in_dims=1)(x, bias)
 
 
-@mends(in_dim_out_of_range)
+@fixes(in_dim_out_of_range)
 def in_dim_none():
     x, bias = torch.randn(3, 5), torch.randn(3)
     vmap(torch.add, in_dims=(1, None))(x, bias)
@@ -527,7 +527,7 @@ def vmap_without_positional():
     vmap(torch.sin)(input=torch.randn(5))
 
 
-@mends(vmap_without_positional)
+@fixes(vmap_without_positional)
 def vmap_with_positional():
     vmap(torch.sin)(torch.randn(5))
 
@@ -547,7 +547,7 @@ def mapped_returns_number():
     vmap(norm)(torch.randn(5, 3))
 
 
-@mends(mapped_returns_number)
+@fixes(mapped_returns_number)
 def mapped_returns_tensor():
     def norm(x):
         return x.norm()
@@ -566,7 +566,7 @@ def out_dim_none():
     vmap(torch.sin, out_dims=None)(torch.randn(5))
 
 
-@mends(out_dim_none)
+@fixes(out_dim_none)
 def out_dim_zero():
     vmap(torch.sin, out_dims=0)(torch.randn(5))
 
@@ -582,7 +582,7 @@ def out_dims_structure():
     vmap(torch.sin, out_dims=(0, 0))(torch.randn(5))
 
 
-@mends(out_dims_structure)
+@fixes(out_dims_structure)
 def out_dims_single():
     vmap(torch.sin, out_dims=0)(torch.randn(5))
 
@@ -597,7 +597,7 @@ def vmap_chunk_size():
     vmap(torch.sin, chunk_size=0)(torch.randn(5))
 
 
-@mends(vmap_chunk_size)
+@fixes(vmap_chunk_size)
 def vmap_chunk_size_two():
     vmap(torch.sin, chunk_size=2)(torch.randn(5))
 
@@ -620,7 +620,7 @@ def tensor_escaped():
     activations[0].sum()
 
 
-@mends(tensor_escaped)
+@fixes(tensor_escaped)
 def tensor_returned():
     def layer(x):
         activation = x.tanh()
@@ -642,7 +642,7 @@ def grad_of_vector():
     grad(torch.sin)(torch.randn(3))
 
 
-@mends(grad_of_vector)
+@fixes(grad_of_vector)
 def jacobian_of_vector():
     jacrev(torch.sin)(torch.randn(3))
 
@@ -661,7 +661,7 @@ def grad_of_tuple():
     grad(loss)(torch.randn(3))
 
 
-@mends(grad_of_tuple)
+@fixes(grad_of_tuple)
 def grad_with_aux():
     def loss(x):
         return x.square().sum(), x.norm()
@@ -683,7 +683,7 @@ def aux_missing():
     grad(loss, has_aux=True)(torch.randn(3))
 
 
-@mends(aux_missing)
+@fixes(aux_missing)
 def aux_left_out():
     def loss(x):
         return x.square().sum()
@@ -704,7 +704,7 @@ def argnums_out_of_range():
     grad(loss, argnums=2)(torch.randn(3), torch.randn(3))
 
 
-@mends(argnums_out_of_range)
+@fixes(argnums_out_of_range)
 def argnums_in_range():
     def loss(weight, x):
         return (weight * x).sum()
@@ -725,7 +725,7 @@ def argnums_list():
     grad(loss, argnums=[0, 1])(torch.randn(3), torch.randn(3))
 
 
-@mends(argnums_list)
+@fixes(argnums_list)
 def argnums_tuple():
     def loss(weight, x):
         return (weight * x).sum()
@@ -744,7 +744,7 @@ def grad_of_float():
     grad(lambda x: x**2)(2.0)
 
 
-@mends(grad_of_float)
+@fixes(grad_of_float)
 def grad_of_scalar_tensor():
     grad(lambda x: x**2)(torch.tensor(2.0))
 
@@ -767,7 +767,7 @@ def captured_tensor_mutated():
     grad(loss)(torch.randn(3))
 
 
-@mends(captured_tensor_mutated)
+@fixes(captured_tensor_mutated)
 def captured_tensor_returned():
     total = torch.zeros(3)
 
@@ -793,7 +793,7 @@ def requires_grad_inside():
     vmap(energy_gradient)(torch.randn(5, 3))
 
 
-@mends(requires_grad_inside)
+@fixes(requires_grad_inside)
 def grad_inside():
     def energy_gradient(x):
         return grad(lambda x: x.square().sum())(x)
@@ -819,7 +819,7 @@ def numpy_inside():
     grad(loss)(torch.randn(3))
 
 
-@mends(numpy_inside)
+@fixes(numpy_inside)
 def numpy_in_function():
     import numpy as np
 
@@ -856,7 +856,7 @@ def data_assigned_inside():
     grad(loss)(torch.randn(3))
 
 
-@mends(data_assigned_inside)
+@fixes(data_assigned_inside)
 def clamped_inside():
     def loss(x):
         x = x + (x.clamp(-1, 1) - x).detach()
@@ -880,7 +880,7 @@ def vjp_structure():
     pullback(torch.ones(3))
 
 
-@mends(vjp_structure)
+@fixes(vjp_structure)
 def vjp_same_structure():
     def sin_cos(x):
         return x.sin(), x.cos()
@@ -902,7 +902,7 @@ def vjp_of_integers():
     vjp(largest, torch.randn(5))
 
 
-@mends(vjp_of_integers)
+@fixes(vjp_of_integers)
 def vjp_with_aux():
     def largest(x):
         return tuple(x.topk(2))
@@ -921,7 +921,7 @@ def jvp_primals_not_tuple():
     jvp(torch.sin, x, tangent)
 
 
-@mends(jvp_primals_not_tuple)
+@fixes(jvp_primals_not_tuple)
 def jvp_primals_tuple():
     x, tangent = torch.randn(3), torch.randn(3)
     jvp(torch.sin, (x,), (tangent,))
@@ -938,7 +938,7 @@ def jvp_structure():
     jvp(torch.mul, (x, y), (tangent,))
 
 
-@mends(jvp_structure)
+@fixes(jvp_structure)
 def jvp_same_structure():
     x, y, tangent = torch.randn(3, 3).unbind()
     jvp(torch.mul, (x, y), (tangent, torch.zeros_like(y)))
@@ -955,7 +955,7 @@ def tangent_shape():
     jvp(torch.sin, (torch.randn(5, 3),), (torch.ones(3),))
 
 
-@mends(tangent_shape)
+@fixes(tangent_shape)
 def tangent_same_shape():
     jvp(torch.sin, (torch.randn(5, 3),), (torch.ones(3).expand(5, 3),))
 
@@ -973,7 +973,7 @@ def jvp_returns_number():
     jvp(norm, (torch.randn(3),), (torch.ones(3),))
 
 
-@mends(jvp_returns_number)
+@fixes(jvp_returns_number)
 def jvp_returns_tensor():
     def norm(x):
         return x.norm()
@@ -994,7 +994,7 @@ def jacrev_of_number():
     jacrev(tally)(torch.randn(3))
 
 
-@mends(jacrev_of_number)
+@fixes(jacrev_of_number)
 def jacrev_of_tensor():
     def tally(x):
         return x.square().sum()
@@ -1013,7 +1013,7 @@ def jacrev_chunk_size():
     jacrev(torch.sin, chunk_size=0)(torch.randn(3))
 
 
-@mends(jacrev_chunk_size)
+@fixes(jacrev_chunk_size)
 def jacrev_chunk_size_one():
     jacrev(torch.sin, chunk_size=1)(torch.randn(3))
 
@@ -1045,7 +1045,7 @@ def no_jvp():
     jvp(Cube.apply, (torch.randn(5),), (torch.ones(5),))
 
 
-@mends(no_jvp)
+@fixes(no_jvp)
 def with_jvp():
     class Cube(Function):
         @staticmethod
@@ -1097,7 +1097,7 @@ def jvp_too_many():
         Multiply.apply(fwAD.make_dual(x, tangent_x), fwAD.make_dual(y, tangent_y))
 
 
-@mends(jvp_too_many)
+@fixes(jvp_too_many)
 def jvp_one():
     class Multiply(Function):
         @staticmethod
@@ -1144,7 +1144,7 @@ def jvp_not_a_view():
         Flatten.apply(fwAD.make_dual(torch.randn(2, 3), torch.ones(2, 3)))
 
 
-@mends(jvp_not_a_view)
+@fixes(jvp_not_a_view)
 def jvp_a_view():
     class Flatten(Function):
         @staticmethod
@@ -1188,7 +1188,7 @@ def jvp_out_of_place():
         DoubleInPlace.apply(fwAD.make_dual(torch.randn(3), torch.ones(3)))
 
 
-@mends(jvp_out_of_place)
+@fixes(jvp_out_of_place)
 def jvp_in_place():
     class DoubleInPlace(Function):
         @staticmethod
@@ -1218,7 +1218,7 @@ def dual_without_level():
     fwAD.unpack_dual(x.sin())
 
 
-@mends(dual_without_level)
+@fixes(dual_without_level)
 def dual_with_level():
     with fwAD.dual_level():
         x = fwAD.make_dual(torch.randn(3), torch.ones(3))
@@ -1236,7 +1236,7 @@ def dual_of_integers():
         fwAD.make_dual(torch.arange(3), torch.ones(3))
 
 
-@mends(dual_of_integers)
+@fixes(dual_of_integers)
 def dual_of_floats():
     with fwAD.dual_level():
         fwAD.make_dual(torch.arange(3.0), torch.ones(3))
@@ -1255,7 +1255,7 @@ def tangent_of_integers():
         fwAD.make_dual(torch.randn(3), direction)
 
 
-@mends(tangent_of_integers)
+@fixes(tangent_of_integers)
 def tangent_of_floats():
     direction = F.one_hot(torch.tensor(1), 3)
     with fwAD.dual_level():
@@ -1275,7 +1275,7 @@ def nested_levels():
             fwAD.make_dual(x.sin(), torch.ones(3))
 
 
-@mends(nested_levels)
+@fixes(nested_levels)
 def nested_jvp():
     def first(x):
         return jvp(torch.sin, (x,), (torch.ones(3),))[1]
@@ -1296,7 +1296,7 @@ def dual_of_dual():
         fwAD.make_dual(y, torch.ones(3))
 
 
-@mends(dual_of_dual)
+@fixes(dual_of_dual)
 def dual_of_primal():
     with fwAD.dual_level():
         y = fwAD.make_dual(torch.randn(3), torch.ones(3)).sin()
@@ -1316,7 +1316,7 @@ def forward_mode_out():
         torch.sin(x, out=buffer)
 
 
-@mends(forward_mode_out)
+@fixes(forward_mode_out)
 def forward_mode_result():
     with fwAD.dual_level():
         x = fwAD.make_dual(torch.randn(3), torch.ones(3))
@@ -1339,7 +1339,7 @@ def no_forward_formula():
     jacfwd(loss)(torch.randn(6, 1, 3))
 
 
-@mends(no_forward_formula)
+@fixes(no_forward_formula)
 def reverse_formula():
     def loss(scores):
         lengths = torch.tensor([6])
@@ -1361,7 +1361,7 @@ def parameter_twice():
     functional_call(model, (parameters, updated), torch.randn(4, 3))
 
 
-@mends(parameter_twice)
+@fixes(parameter_twice)
 def parameter_once():
     model = nn.Linear(3, 2)
     parameters = dict(model.named_parameters())
@@ -1381,7 +1381,7 @@ def parameters_without_names():
     functional_call(model, list(model.parameters()), torch.randn(4, 3))
 
 
-@mends(parameters_without_names)
+@fixes(parameters_without_names)
 def parameters_with_names():
     model = nn.Linear(3, 2)
     functional_call(model, dict(model.named_parameters()), torch.randn(4, 3))
@@ -1398,7 +1398,7 @@ def parameter_missing():
     functional_call(model, {"weight": torch.zeros(2, 3)}, torch.randn(4, 3), strict=True)
 
 
-@mends(parameter_missing)
+@fixes(parameter_missing)
 def parameter_filled_in():
     model = nn.Linear(3, 2)
     functional_call(model, {"weight": torch.zeros(2, 3)}, torch.randn(4, 3))
@@ -1415,7 +1415,7 @@ def ensemble_modes():
     stack_module_state(models)
 
 
-@mends(ensemble_modes)
+@fixes(ensemble_modes)
 def ensemble_one_mode():
     models = [nn.Linear(3, 2).eval(), nn.Linear(3, 2).eval()]
     stack_module_state(models)
@@ -1432,7 +1432,7 @@ def ensemble_classes():
     stack_module_state(models)
 
 
-@mends(ensemble_classes)
+@fixes(ensemble_classes)
 def ensemble_one_class():
     models = [nn.Linear(3, 2), nn.Linear(3, 2)]
     stack_module_state(models)
@@ -1449,7 +1449,7 @@ def ensemble_frozen():
     stack_module_state(models)
 
 
-@mends(ensemble_frozen)
+@fixes(ensemble_frozen)
 def ensemble_none_frozen():
     models = [nn.Linear(3, 2), nn.Linear(3, 2)]
     stack_module_state(models)
@@ -1465,7 +1465,7 @@ def functionalize_views():
     functionalize(lambda x: x.view(-1).mul_(2), remove="views")(torch.randn(2, 3))
 
 
-@mends(functionalize_views)
+@fixes(functionalize_views)
 def functionalize_mutations_and_views():
     functionalize(lambda x: x.view(-1).mul_(2), remove="mutations_and_views")(torch.randn(2, 3))
 
@@ -1482,7 +1482,7 @@ def linearize_shape():
     derivative(torch.eye(3))
 
 
-@mends(linearize_shape)
+@fixes(linearize_shape)
 def linearize_mapped():
     _, derivative = linearize(torch.sin, torch.randn(3))
     vmap(derivative)(torch.eye(3))
@@ -1501,7 +1501,7 @@ def same_randomness_in_batch():
     vmap(torch.bernoulli, randomness="same")(probabilities)
 
 
-@mends(same_randomness_in_batch)
+@fixes(same_randomness_in_batch)
 def same_randomness_compared():
     probabilities = torch.rand(5, 3)
     vmap(lambda p: (torch.rand(3) < p).to(p.dtype), randomness="same")(probabilities)
@@ -1525,7 +1525,7 @@ def set_item_of_unbatched():
     vmap(shift)(torch.randn(5, 3))
 
 
-@mends(set_item_of_unbatched)
+@fixes(set_item_of_unbatched)
 def set_item_of_batched():
     def shift(x):
         out = torch.zeros_like(x)
@@ -1553,7 +1553,7 @@ def added_to_unbatched():
     vmap(running_total)(torch.randn(5, 3))
 
 
-@mends(added_to_unbatched)
+@fixes(added_to_unbatched)
 def added_to_batched():
     def running_total(x):
         total = torch.zeros_like(x)
@@ -1579,7 +1579,7 @@ def nonzero_under_vmap():
     vmap(first_positive)(torch.rand(5, 3))
 
 
-@mends(nonzero_under_vmap)
+@fixes(nonzero_under_vmap)
 def argmax_under_vmap():
     def first_positive(x):
         return (x > 0).int().argmax()
@@ -1600,7 +1600,7 @@ def masked_select_under_vmap():
     vmap(positive_sum)(torch.randn(5, 3))
 
 
-@mends(masked_select_under_vmap)
+@fixes(masked_select_under_vmap)
 def where_for_masked_select():
     def positive_sum(x):
         return torch.where(x > 0, x, 0).sum()
@@ -1621,7 +1621,7 @@ def data_under_vmap():
     vmap(normalize)(torch.randn(5, 3))
 
 
-@mends(data_under_vmap)
+@fixes(data_under_vmap)
 def detach_under_vmap():
     def normalize(x):
         return x / x.detach().norm()
@@ -1641,7 +1641,7 @@ def channels_last_clone_under_vmap():
     vmap(lambda batch: batch.clone(memory_format=torch.channels_last))(images)
 
 
-@mends(channels_last_clone_under_vmap)
+@fixes(channels_last_clone_under_vmap)
 def plain_clone_under_vmap():
     images = torch.randn(5, 2, 3, 4, 4)
     vmap(lambda batch: batch.clone())(images)
@@ -1659,7 +1659,7 @@ def channels_last_asked_under_vmap():
     vmap(lambda batch: batch.contiguous(memory_format=torch.channels_last))(images)
 
 
-@mends(channels_last_asked_under_vmap)
+@fixes(channels_last_asked_under_vmap)
 def contiguous_under_vmap():
     images = torch.randn(5, 2, 3, 4, 4)
     vmap(lambda batch: batch.contiguous())(images)
@@ -1678,7 +1678,7 @@ def deepcopy_under_vmap():
     vmap(lambda x: copy.deepcopy(x).mul_(2))(torch.randn(5, 3))
 
 
-@mends(deepcopy_under_vmap)
+@fixes(deepcopy_under_vmap)
 def clone_under_vmap():
     vmap(lambda x: x.clone().mul_(2))(torch.randn(5, 3))
 
@@ -1697,7 +1697,7 @@ def in_dims_none():
     vmap(power, in_dims=[0, None])(torch.randn(5, 3), 2)
 
 
-@mends(in_dims_none)
+@fixes(in_dims_none)
 def in_dims_tuple():
     def power(x, exponent):
         return x**exponent
@@ -1715,7 +1715,7 @@ def nothing_mapped():
     vmap(torch.sin, in_dims=(None,))(torch.randn(5))
 
 
-@mends(nothing_mapped)
+@fixes(nothing_mapped)
 def something_mapped():
     vmap(torch.sin, in_dims=(0,))(torch.randn(5))
 
@@ -1734,7 +1734,7 @@ def aux_number():
     grad(loss, has_aux=True)(torch.randn(3))
 
 
-@mends(aux_number)
+@fixes(aux_number)
 def aux_tensor():
     def loss(x):
         return x.square().sum(), torch.tensor(x.numel())
@@ -1755,7 +1755,7 @@ def argnums_twice():
     grad(loss, argnums=(0, 0))(torch.randn(3), torch.randn(3))
 
 
-@mends(argnums_twice)
+@fixes(argnums_twice)
 def argnums_once():
     def loss(weight, x):
         return (weight * x).sum()
@@ -1777,7 +1777,7 @@ def vjp_returns_none():
     jacrev(loss)(torch.randn(3))
 
 
-@mends(vjp_returns_none)
+@fixes(vjp_returns_none)
 def vjp_returns_tensor():
     def loss(x):
         return x.square().sum()
@@ -1809,7 +1809,7 @@ def jvp_number():
     jvp(Triple.apply, (torch.randn(3),), (torch.ones(3),))
 
 
-@mends(jvp_number)
+@fixes(jvp_number)
 def jvp_of_tangent():
     class Triple(Function):
         @staticmethod
@@ -1853,7 +1853,7 @@ def jvp_of_indices():
     jvp(lambda x: Sort.apply(x)[0], (torch.randn(3),), (torch.ones(3),))
 
 
-@mends(jvp_of_indices)
+@fixes(jvp_of_indices)
 def jvp_none_for_indices():
     class Sort(Function):
         @staticmethod
@@ -1886,7 +1886,7 @@ def linearize_dtype():
     derivative(tangent)
 
 
-@mends(linearize_dtype)
+@fixes(linearize_dtype)
 def linearize_same_dtype():
     x, tangent = torch.randn(3), torch.ones(3, dtype=torch.float64)
     _, derivative = linearize(torch.sin, x)
@@ -1905,7 +1905,7 @@ def linearize_structure():
     derivative(tangent)
 
 
-@mends(linearize_structure)
+@fixes(linearize_structure)
 def linearize_same_structure():
     x, y, tangent = torch.randn(3, 3).unbind()
     _, derivative = linearize(torch.mul, x, y)
@@ -1926,7 +1926,7 @@ def tied_parameters():
     functional_call(model, weights, torch.randn(4, 3))
 
 
-@mends(tied_parameters)
+@fixes(tied_parameters)
 def tied_parameter_once():
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
     model[1].weight = model[0].weight
@@ -1945,7 +1945,7 @@ def parameters_as_tensor():
     functional_call(model, torch.zeros(2, 3), torch.randn(4, 3))
 
 
-@mends(parameters_as_tensor)
+@fixes(parameters_as_tensor)
 def parameters_as_dict():
     model = nn.Linear(3, 2, bias=False)
     functional_call(model, {"weight": torch.zeros(2, 3)}, torch.randn(4, 3))
@@ -1964,7 +1964,7 @@ def parameter_misspelled():
     functional_call(model, mine, torch.randn(4, 3), strict=True)
 
 
-@mends(parameter_misspelled)
+@fixes(parameter_misspelled)
 def parameter_spelled():
     model = nn.Linear(3, 2, bias=False)
     mine = {**dict(model.named_parameters()), "weight": torch.zeros(2, 3)}
@@ -1983,7 +1983,7 @@ def ensemble_empty():
     stack_module_state(list(models))
 
 
-@mends(ensemble_empty)
+@fixes(ensemble_empty)
 def ensemble_of_five():
     models = [nn.Linear(3, 2) for _ in range(5)]
     print(sum(p.numel() for model in models for p in model.parameters()))
@@ -2007,7 +2007,7 @@ def retain_grad_inside():
     grad(loss)(torch.randn(3))
 
 
-@mends(retain_grad_inside)
+@fixes(retain_grad_inside)
 def second_part_differentiated():
     def loss(hidden):
         return hidden.square().sum()
@@ -2031,7 +2031,7 @@ def vmap_falls_back():
     vmap(permute, in_dims=(0, None))(torch.randn(5, 3), torch.tensor([2, 0, 1]))
 
 
-@mends(vmap_falls_back)
+@fixes(vmap_falls_back)
 def vmap_in_one_call():
     def permute(x, order):
         return torch.zeros_like(x).scatter(0, order, x)
@@ -2055,7 +2055,7 @@ def mask_mod_branches():
     create_block_mask(causal, 1, 1, 128, 128, device="cpu")
 
 
-@mends(mask_mod_branches)
+@fixes(mask_mod_branches)
 def mask_mod_compares():
     def causal(batch, head, query, key):
         return (query >= key) & (query < key + 64)
@@ -2077,7 +2077,7 @@ def while_loop_under_vmap():
     torch.vmap(doubled)(torch.randn(4))
 
 
-@mends(while_loop_under_vmap)
+@fixes(while_loop_under_vmap)
 def for_loop_under_vmap():
     def doubled(x):
         for _ in range(3):
@@ -2111,7 +2111,7 @@ def operator_under_func():
     torch.func.grad(lambda x: cube(x).sum())(torch.randn(3))
 
 
-@mends(operator_under_func)
+@fixes(operator_under_func)
 def function_under_func():
     class Cube(Function):
         @staticmethod
@@ -2148,7 +2148,7 @@ def attention_in_forward_mode():
     torch.func.jvp(attend, (query,), (torch.ones_like(query),))
 
 
-@mends(attention_in_forward_mode)
+@fixes(attention_in_forward_mode)
 def attention_of_operations():
     query = torch.randn(1, 2, 4, 8)
     key, value = torch.randn(2, 1, 2, 4, 8)
@@ -2174,7 +2174,7 @@ def recurrent_under_vmap():
     vmap(lambda sequence: layer(sequence)[0])(torch.randn(5, 7, 3))
 
 
-@mends(recurrent_under_vmap)
+@fixes(recurrent_under_vmap)
 def recurrent_with_batch():
     layer = nn.LSTM(3, 2, batch_first=True)
     layer(torch.randn(5, 7, 3))
@@ -2193,7 +2193,7 @@ def sample_without_batch():
     vmap(norm)(torch.randn(5, 3, 4, 4))
 
 
-@mends(sample_without_batch)
+@fixes(sample_without_batch)
 def sample_with_batch():
     norm = nn.BatchNorm2d(3).eval()
     vmap(lambda x: norm(x[None])[0])(torch.randn(5, 3, 4, 4))
@@ -2216,7 +2216,7 @@ def checkpoint_under_func():
     vmap(grad(loss))(torch.randn(4, 3))
 
 
-@mends(checkpoint_under_func)
+@fixes(checkpoint_under_func)
 def chunks_under_func():
     layer = nn.Linear(3, 3)
 
@@ -2239,7 +2239,7 @@ def functional_call_without_tuple():
     functional_call(module, parameters, torch.randn(4, 3), torch.randn(4, 3))
 
 
-@mends(functional_call_without_tuple)
+@fixes(functional_call_without_tuple)
 def functional_call_with_tuple():
     module = nn.Bilinear(3, 3, 1)
     parameters = dict(module.named_parameters())
@@ -2257,7 +2257,7 @@ def hessian_of_vector():
     torch.autograd.functional.hessian(lambda x: x**3, torch.randn(3))
 
 
-@mends(hessian_of_vector)
+@fixes(hessian_of_vector)
 def hessian_of_number():
     torch.autograd.functional.hessian(lambda x: (x**3).sum(), torch.randn(3))
 
@@ -2272,7 +2272,7 @@ def hessian_of_tuple():
     torch.autograd.functional.hessian(lambda x: ((x**3).sum(), x.norm()), torch.randn(3))
 
 
-@mends(hessian_of_tuple)
+@fixes(hessian_of_tuple)
 def hessian_of_first():
     torch.autograd.functional.hessian(lambda x: (x**3).sum(), torch.randn(3))
 
@@ -2289,7 +2289,7 @@ def vjp_without_vector():
     torch.autograd.functional.vjp(torch.sin, torch.randn(3))
 
 
-@mends(vjp_without_vector)
+@fixes(vjp_without_vector)
 def vjp_with_vector():
     torch.autograd.functional.vjp(torch.sin, torch.randn(3), torch.ones(3))
 
@@ -2305,7 +2305,7 @@ def vector_of_other_size():
     torch.autograd.functional.hvp(lambda x: (x**3).sum(), torch.randn(3), torch.randn(4))
 
 
-@mends(vector_of_other_size)
+@fixes(vector_of_other_size)
 def vector_of_same_size():
     torch.autograd.functional.hvp(lambda x: (x**3).sum(), torch.randn(3), torch.randn(3))
 
@@ -2322,7 +2322,7 @@ def functional_inputs_in_list():
     torch.autograd.functional.jacobian(torch.sin, [torch.randn(3)])
 
 
-@mends(functional_inputs_in_list)
+@fixes(functional_inputs_in_list)
 def functional_inputs_in_tuple():
     torch.autograd.functional.jacobian(torch.sin, (torch.randn(3),))
 
@@ -2342,7 +2342,7 @@ def jacobian_of_independent():
     torch.autograd.functional.jacobian(scaled, (torch.randn(3), torch.randn(3)), strict=True)
 
 
-@mends(jacobian_of_independent)
+@fixes(jacobian_of_independent)
 def jacobian_of_dependent():
     def scaled(x, factor):
         return factor * x
@@ -2361,7 +2361,7 @@ def forward_without_vectorize():
     torch.autograd.functional.jacobian(torch.sin, torch.randn(3), strategy="forward-mode")
 
 
-@mends(forward_without_vectorize)
+@fixes(forward_without_vectorize)
 def forward_with_vectorize():
     torch.autograd.functional.jacobian(torch.sin, torch.randn(3), strategy="forward-mode", vectorize=True)
 
@@ -2382,7 +2382,7 @@ def vmap_random_in_place():
     vmap(noisy, randomness="different")(torch.randn(3, 5))
 
 
-@mends(vmap_random_in_place)
+@fixes(vmap_random_in_place)
 def vmap_random_out_of_place():
     def noisy(x):
         return x + torch.randn_like(x)
@@ -2405,7 +2405,7 @@ def jacobian_forward_with_graph():
     jacobian.sum().backward()
 
 
-@mends(jacobian_forward_with_graph)
+@fixes(jacobian_forward_with_graph)
 def jacobian_by_func():
     x = torch.randn(3, requires_grad=True)
     torch.func.jacfwd(torch.sin)(x).sum().backward()
@@ -2423,7 +2423,7 @@ def jacobian_strict_vectorized():
     torch.autograd.functional.jacobian(torch.sin, x, strict=True, vectorize=True)
 
 
-@mends(jacobian_strict_vectorized)
+@fixes(jacobian_strict_vectorized)
 def jacobian_vectorized():
     x = torch.randn(3)
     torch.autograd.functional.jacobian(torch.sin, x, vectorize=True)

@@ -3,7 +3,7 @@
 import random
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.autograd.function import once_differentiable
 from torch.autograd.gradcheck import get_analytical_jacobian, get_numerical_jacobian
@@ -21,7 +21,7 @@ def no_input_requires_grad():
     gradcheck(torch.sin, (x,))
 
 
-@mends(no_input_requires_grad)
+@fixes(no_input_requires_grad)
 def input_requires_grad():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradcheck(torch.sin, (x,))
@@ -41,7 +41,7 @@ def input_float32():
     gradcheck(torch.sin, (x,))
 
 
-@mends(input_float32)
+@fixes(input_float32)
 def input_float64():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradcheck(torch.sin, (x,))
@@ -59,7 +59,7 @@ def input_expanded():
     gradcheck(torch.sin, (x,))
 
 
-@mends(input_expanded)
+@fixes(input_expanded)
 def input_cloned():
     x = torch.randn(1, dtype=torch.float64).expand(3).clone().requires_grad_()
     gradcheck(torch.sin, (x,))
@@ -79,7 +79,7 @@ def output_sparse():
     gradcheck(scaled, (x,))
 
 
-@mends(output_sparse)
+@fixes(output_sparse)
 def output_dense():
     def scaled(x):
         return (2 * x).to_sparse().to_dense()
@@ -102,7 +102,7 @@ def output_mkldnn():
     gradcheck(converted, (x,))
 
 
-@mends(output_mkldnn)
+@fixes(output_mkldnn)
 def output_from_mkldnn():
     def converted(x):
         return x.to_mkldnn().to_dense()
@@ -127,7 +127,7 @@ def output_detached():
     gradcheck(normalized, (x,))
 
 
-@mends(output_detached)
+@fixes(output_detached)
 def output_attached():
     def normalized(x):
         return x / x.norm()
@@ -161,7 +161,7 @@ def jacobian_wrong():
     gradcheck(Square.apply, (x,))
 
 
-@mends(jacobian_wrong)
+@fixes(jacobian_wrong)
 def jacobian_right():
     class Square(Function):
         @staticmethod
@@ -201,7 +201,7 @@ def jacobian_complex_wrong():
     gradcheck(Square.apply, (z,))
 
 
-@mends(jacobian_complex_wrong)
+@fixes(jacobian_complex_wrong)
 def jacobian_complex_right():
     class Square(Function):
         @staticmethod
@@ -244,7 +244,7 @@ def jvp_wrong():
     gradcheck(Exp.apply, (x,), check_forward_ad=True, check_backward_ad=False)
 
 
-@mends(jvp_wrong)
+@fixes(jvp_wrong)
 def jvp_right():
     class Exp(Function):
         @staticmethod
@@ -290,7 +290,7 @@ def jvp_complex_wrong():
     gradcheck(Square.apply, (z,), check_forward_ad=True, check_backward_ad=False)
 
 
-@mends(jvp_complex_wrong)
+@fixes(jvp_complex_wrong)
 def jvp_complex_right():
     class Square(Function):
         @staticmethod
@@ -333,7 +333,7 @@ def fast_wrong():
     gradcheck(Square.apply, (x,), fast_mode=True)
 
 
-@mends(fast_wrong)
+@fixes(fast_wrong)
 def fast_right():
     class Square(Function):
         @staticmethod
@@ -375,7 +375,7 @@ def fast_wrong_slow_right():
     gradcheck(L1Norm.apply, (x,), fast_mode=True)
 
 
-@mends(fast_wrong_slow_right)
+@fixes(fast_wrong_slow_right)
 def fast_right_slow_right():
     class L1Norm(Function):
         @staticmethod
@@ -414,7 +414,7 @@ def backward_random():
     gradcheck(Dither.apply, (x,))
 
 
-@mends(backward_random)
+@fixes(backward_random)
 def backward_fixed():
     class Dither(Function):
         @staticmethod
@@ -455,7 +455,7 @@ def grad_output_ignored():
     gradcheck(SquaredNorm.apply, (x,))
 
 
-@mends(grad_output_ignored)
+@fixes(grad_output_ignored)
 def grad_output_multiplied():
     class SquaredNorm(Function):
         @staticmethod
@@ -501,7 +501,7 @@ def undefined_fails():
     gradcheck(Recomputed.apply, (x,))
 
 
-@mends(undefined_fails)
+@fixes(undefined_fails)
 def undefined_returned():
     class Recomputed(Function):
         @staticmethod
@@ -550,7 +550,7 @@ def undefined_taken_for_one():
     gradcheck(Double.apply, (x,))
 
 
-@mends(undefined_taken_for_one)
+@fixes(undefined_taken_for_one)
 def undefined_taken_for_none():
     class Double(Function):
         @staticmethod
@@ -591,7 +591,7 @@ def undefined_announced():
     gradcheck(Sum.apply, (x,))
 
 
-@mends(undefined_announced)
+@fixes(undefined_announced)
 def undefined_handled():
     class Sum(Function):
         @staticmethod
@@ -638,7 +638,7 @@ def tangent_absent():
     gradcheck(Multiply.apply, inputs, check_forward_ad=True, check_backward_ad=False)
 
 
-@mends(tangent_absent)
+@fixes(tangent_absent)
 def tangent_zero():
     class Multiply(Function):
         @staticmethod
@@ -686,7 +686,7 @@ def tangent_complex():
     gradcheck(LowPass.apply, (x,), check_forward_ad=True, check_backward_ad=False, check_grad_dtypes=True)
 
 
-@mends(tangent_complex)
+@fixes(tangent_complex)
 def tangent_real():
     class LowPass(Function):
         @staticmethod
@@ -728,7 +728,7 @@ def gradient_sparse():
     gradcheck(Rows.apply, (table,))
 
 
-@mends(gradient_sparse)
+@fixes(gradient_sparse)
 def gradient_dense():
     class Rows(Function):
         @staticmethod
@@ -766,7 +766,7 @@ def gradient_sparse_dim():
     gradcheck(Dense.apply, (x,))
 
 
-@mends(gradient_sparse_dim)
+@fixes(gradient_sparse_dim)
 def gradient_same_sparse_dim():
     class Dense(Function):
         @staticmethod
@@ -806,7 +806,7 @@ def batch_fails():
     gradcheck(ClippedIdentity.apply, (x,), check_batched_grad=True)
 
 
-@mends(batch_fails)
+@fixes(batch_fails)
 def batch_runs():
     class ClippedIdentity(Function):
         @staticmethod
@@ -844,7 +844,7 @@ def batch_differs():
     gradcheck(Jitter.apply, (x,), nondet_tol=1e-2, check_batched_grad=True)
 
 
-@mends(batch_differs)
+@fixes(batch_differs)
 def batch_agrees():
     random.seed(0)
 
@@ -888,7 +888,7 @@ def batch_of_tangents_fails():
     gradcheck(Scale.apply, (x,), **options, check_batched_forward_grad=True)
 
 
-@mends(batch_of_tangents_fails)
+@fixes(batch_of_tangents_fails)
 def batch_of_tangents_runs():
     class Scale(Function):
         @staticmethod
@@ -936,7 +936,7 @@ def batch_of_tangents_differs():
     gradcheck(Jitter.apply, (x,), **options, check_batched_forward_grad=True)
 
 
-@mends(batch_of_tangents_differs)
+@fixes(batch_of_tangents_differs)
 def batch_of_tangents_agrees():
     class Jitter(Function):
         @staticmethod
@@ -967,7 +967,7 @@ def neither_direction():
     gradcheck(torch.sin, (x,), check_backward_ad=False)
 
 
-@mends(neither_direction)
+@fixes(neither_direction)
 def forward_direction():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradcheck(torch.sin, (x,), check_forward_ad=True, check_backward_ad=False)
@@ -984,7 +984,7 @@ def batched_without_backward():
     gradcheck(torch.sin, (x,), check_forward_ad=True, check_backward_ad=False, check_batched_grad=True)
 
 
-@mends(batched_without_backward)
+@fixes(batched_without_backward)
 def batched_forward():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradcheck(torch.sin, (x,), check_forward_ad=True, check_backward_ad=False, check_batched_forward_grad=True)
@@ -1001,7 +1001,7 @@ def batched_without_forward():
     gradcheck(torch.sin, (x,), check_batched_forward_grad=True)
 
 
-@mends(batched_without_forward)
+@fixes(batched_without_forward)
 def batched_with_forward():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradcheck(torch.sin, (x,), check_forward_ad=True, check_batched_forward_grad=True)
@@ -1018,7 +1018,7 @@ def neither_order():
     gradgradcheck(torch.sin, (x,), check_rev_over_rev=False)
 
 
-@mends(neither_order)
+@fixes(neither_order)
 def forward_over_reverse():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradgradcheck(torch.sin, (x,), check_rev_over_rev=False, check_fwd_over_rev=True, check_undefined_grad=False)
@@ -1035,7 +1035,7 @@ def undefined_without_reverse():
     gradgradcheck(torch.sin, (x,), check_fwd_over_rev=True, check_rev_over_rev=False)
 
 
-@mends(undefined_without_reverse)
+@fixes(undefined_without_reverse)
 def undefined_switched_off():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradgradcheck(torch.sin, (x,), check_fwd_over_rev=True, check_rev_over_rev=False, check_undefined_grad=False)
@@ -1053,7 +1053,7 @@ def batched_without_reverse():
     gradgradcheck(torch.sin, (x,), **options, check_batched_grad=True)
 
 
-@mends(batched_without_reverse)
+@fixes(batched_without_reverse)
 def batched_with_reverse():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     gradgradcheck(torch.sin, (x,), check_fwd_over_rev=True, check_batched_grad=True)
@@ -1074,7 +1074,7 @@ def output_shape_varies():
     gradcheck(above_one, (x,))
 
 
-@mends(output_shape_varies)
+@fixes(output_shape_varies)
 def output_shape_fixed():
     def above_one(x):
         return x[x >= 1]
@@ -1098,7 +1098,7 @@ def output_dtype_varies():
     gradcheck(hinge, (x,))
 
 
-@mends(output_dtype_varies)
+@fixes(output_dtype_varies)
 def output_dtype_fixed():
     def hinge(x):
         return x if x.sum() > 1 else 0 * x
@@ -1122,7 +1122,7 @@ def output_not_tensor():
     gradcheck(mean_and_count, (x,))
 
 
-@mends(output_not_tensor)
+@fixes(output_not_tensor)
 def output_is_tensor():
     def mean_and_count(x):
         return x.mean(), float(x.numel())
@@ -1144,7 +1144,7 @@ def forward_mkldnn():
     gradcheck(lambda x: x.to_dense(), (x,), check_forward_ad=True, **tolerances)
 
 
-@mends(forward_mkldnn)
+@fixes(forward_mkldnn)
 def backward_mkldnn():
     x = torch.randn(2, 3).to_mkldnn().requires_grad_()
     tolerances = {"eps": 1e-2, "atol": 1e-1}
@@ -1164,7 +1164,7 @@ def numerical_jacobian():
     get_numerical_jacobian(lambda inputs: inputs[0].sin(), (x,), eps=1e-6)
 
 
-@mends(numerical_jacobian)
+@fixes(numerical_jacobian)
 def differences_by_hand():
     x = torch.randn(3, dtype=torch.float64)
     steps = 1e-6 * torch.eye(3, dtype=torch.float64)
@@ -1184,7 +1184,7 @@ def analytical_jacobian():
     get_analytical_jacobian((x,), x.sin())
 
 
-@mends(analytical_jacobian)
+@fixes(analytical_jacobian)
 def functional_jacobian():
     x = torch.randn(3, dtype=torch.float64, requires_grad=True)
     torch.autograd.functional.jacobian(torch.sin, x)

@@ -3,7 +3,7 @@
 from collections import namedtuple
 
 import torch
-from docs.errors.programs import mends, raises
+from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
@@ -32,7 +32,7 @@ def number_saved():
     Power.apply(x, 3)
 
 
-@mends(number_saved)
+@fixes(number_saved)
 def number_on_ctx():
     class Power(Function):
         @staticmethod
@@ -73,7 +73,7 @@ def forward_missing():
     Swish.apply(x).sum().backward()
 
 
-@mends(forward_missing)
+@fixes(forward_missing)
 def forward_spelled():
     class Swish(Function):
         @staticmethod
@@ -109,7 +109,7 @@ def backward_missing():
     Round.apply(x).sum().backward()
 
 
-@mends(backward_missing)
+@fixes(backward_missing)
 def backward_defined():
     class Round(Function):
         @staticmethod
@@ -148,7 +148,7 @@ def backward_and_vjp():
     Double.apply(x).sum().backward()
 
 
-@mends(backward_and_vjp)
+@fixes(backward_and_vjp)
 def backward_alone():
     class Double(Function):
         @staticmethod
@@ -187,7 +187,7 @@ def instance_called():
     activation(torch.randn(3, requires_grad=True))
 
 
-@mends(instance_called)
+@fixes(instance_called)
 def instance_not_called():
     class ScaledTanh(Function):
         @staticmethod
@@ -226,7 +226,7 @@ def instance_made():
     Negate().apply(torch.randn(3, requires_grad=True))
 
 
-@mends(instance_made)
+@fixes(instance_made)
 def instance_not_made():
     class Negate(Function):
         @staticmethod
@@ -262,7 +262,7 @@ def apply_argument_missing():
     Scale.apply(x)
 
 
-@mends(apply_argument_missing)
+@fixes(apply_argument_missing)
 def argument_given():
     class Scale(Function):
         @staticmethod
@@ -300,7 +300,7 @@ def ctx_not_taken():
     Square.apply(x)
 
 
-@mends(ctx_not_taken)
+@fixes(ctx_not_taken)
 def ctx_in_setup_context():
     class Square(Function):
         @staticmethod
@@ -346,7 +346,7 @@ def ctx_twice():
     Square.apply(x)
 
 
-@mends(ctx_twice)
+@fixes(ctx_twice)
 def ctx_once():
     class Square(Function):
         @staticmethod
@@ -393,7 +393,7 @@ def argument_too_many():
     Square.apply(x, 2)
 
 
-@mends(argument_too_many)
+@fixes(argument_too_many)
 def argument_single():
     class Square(Function):
         @staticmethod
@@ -439,7 +439,7 @@ def keyword_only():
     LeakyReLU.apply(x, slope=0.1)
 
 
-@mends(keyword_only)
+@fixes(keyword_only)
 def keyword_ordinary():
     class LeakyReLU(Function):
         @staticmethod
@@ -482,7 +482,7 @@ def keyword_misspelled():
     Scale.apply(x, scale=2.0)
 
 
-@mends(keyword_misspelled)
+@fixes(keyword_misspelled)
 def keyword_spelled():
     class Scale(Function):
         @staticmethod
@@ -522,7 +522,7 @@ def keyword_twice():
     Scale.apply(x, 2.0, factor=2.0)
 
 
-@mends(keyword_twice)
+@fixes(keyword_twice)
 def keyword_once():
     class Scale(Function):
         @staticmethod
@@ -561,7 +561,7 @@ def keyword_leaves_gap():
     ScaleShift.apply(x, shift=1.0)
 
 
-@mends(keyword_leaves_gap)
+@fixes(keyword_leaves_gap)
 def keyword_all():
     class ScaleShift(Function):
         @staticmethod
@@ -602,7 +602,7 @@ def setup_context_without_output():
     Sine.apply(x)
 
 
-@mends(setup_context_without_output)
+@fixes(setup_context_without_output)
 def setup_context_with_output():
     class Sine(Function):
         @staticmethod
@@ -648,7 +648,7 @@ def inputs_half_unpacked():
     Power.apply(x)
 
 
-@mends(inputs_half_unpacked)
+@fixes(inputs_half_unpacked)
 def inputs_unpacked():
     class Power(Function):
         @staticmethod
@@ -693,7 +693,7 @@ def nothing_saved():
     Multiply.apply(a, b).sum().backward()
 
 
-@mends(nothing_saved)
+@fixes(nothing_saved)
 def both_saved():
     class Multiply(Function):
         @staticmethod
@@ -735,7 +735,7 @@ def attribute_not_set():
     Power.apply(x, 3).sum().backward()
 
 
-@mends(attribute_not_set)
+@fixes(attribute_not_set)
 def attribute_set():
     class Power(Function):
         @staticmethod
@@ -776,7 +776,7 @@ def saved_tensors_assigned():
     Square.apply(x)
 
 
-@mends(saved_tensors_assigned)
+@fixes(saved_tensors_assigned)
 def saved_by_call():
     class Square(Function):
         @staticmethod
@@ -817,7 +817,7 @@ def to_save_overwritten():
     Square.apply(x)
 
 
-@mends(to_save_overwritten)
+@fixes(to_save_overwritten)
 def to_save_left_alone():
     class Square(Function):
         @staticmethod
@@ -857,7 +857,7 @@ def non_differentiable_overwritten():
     Quantize.apply(x)
 
 
-@mends(non_differentiable_overwritten)
+@fixes(non_differentiable_overwritten)
 def non_differentiable_marked():
     class Quantize(Function):
         @staticmethod
@@ -896,7 +896,7 @@ def dirty_tensors_overwritten():
     DoubleInPlace.apply(x.clone())
 
 
-@mends(dirty_tensors_overwritten)
+@fixes(dirty_tensors_overwritten)
 def dirty_tensors_marked():
     class DoubleInPlace(Function):
         @staticmethod
@@ -936,7 +936,7 @@ def saved_variables_read():
     Square.apply(x).sum().backward()
 
 
-@mends(saved_variables_read)
+@fixes(saved_variables_read)
 def saved_tensors_read():
     class Square(Function):
         @staticmethod
@@ -977,7 +977,7 @@ def shared_storage_marked():
     Flatten.apply(x)
 
 
-@mends(shared_storage_marked)
+@fixes(shared_storage_marked)
 def shared_storage_not_marked():
     class Flatten(Function):
         @staticmethod
@@ -1019,7 +1019,7 @@ def number_saved_for_forward():
     Scale.apply(x, 2.0)
 
 
-@mends(number_saved_for_forward)
+@fixes(number_saved_for_forward)
 def number_for_jvp_on_ctx():
     class Scale(Function):
         @staticmethod
@@ -1061,7 +1061,7 @@ def leaf_marked_dirty():
     DoubleInPlace.apply(x)
 
 
-@mends(leaf_marked_dirty)
+@fixes(leaf_marked_dirty)
 def copy_marked_dirty():
     class DoubleInPlace(Function):
         @staticmethod
@@ -1101,7 +1101,7 @@ def dirty_not_returned():
     AddOneInPlace.apply(2 * x)
 
 
-@mends(dirty_not_returned)
+@fixes(dirty_not_returned)
 def dirty_returned():
     class AddOneInPlace(Function):
         @staticmethod
@@ -1141,7 +1141,7 @@ def dirty_list():
     DoubleInPlace.apply(x.clone())
 
 
-@mends(dirty_list)
+@fixes(dirty_list)
 def dirty_argument():
     class DoubleInPlace(Function):
         @staticmethod
@@ -1182,7 +1182,7 @@ def dirty_view_two_outputs():
     ScaleAndSumInPlace.apply(rows[0])
 
 
-@mends(dirty_view_two_outputs)
+@fixes(dirty_view_two_outputs)
 def dirty_view_single_output():
     class ScaleInPlace(Function):
         @staticmethod
@@ -1224,7 +1224,7 @@ def number_marked():
     SumAndCount.apply(x)
 
 
-@mends(number_marked)
+@fixes(number_marked)
 def number_not_marked():
     class SumAndCount(Function):
         @staticmethod
@@ -1263,7 +1263,7 @@ def materialize_number():
     Split.apply(x)
 
 
-@mends(materialize_number)
+@fixes(materialize_number)
 def materialize_bool():
     class Split(Function):
         @staticmethod
@@ -1306,7 +1306,7 @@ def none_multiplied():
     largest.backward()
 
 
-@mends(none_multiplied)
+@fixes(none_multiplied)
 def none_asked_for():
     class MinMax(Function):
         @staticmethod
@@ -1353,7 +1353,7 @@ def view_changed():
     y += 1
 
 
-@mends(view_changed)
+@fixes(view_changed)
 def view_not_changed():
     class Reverse(Function):
         @staticmethod
@@ -1395,7 +1395,7 @@ def base_of_view_changed():
     y.sum().backward()
 
 
-@mends(base_of_view_changed)
+@fixes(base_of_view_changed)
 def base_of_view_not_changed():
     class Reverse(Function):
         @staticmethod
@@ -1437,7 +1437,7 @@ def gradient_missing():
     Scale.apply(x, 2.0).sum().backward()
 
 
-@mends(gradient_missing)
+@fixes(gradient_missing)
 def gradient_for_each():
     class Scale(Function):
         @staticmethod
@@ -1480,7 +1480,7 @@ def gradient_for_number():
     Scale.apply(x, 2.0).sum().backward()
 
 
-@mends(gradient_for_number)
+@fixes(gradient_for_number)
 def gradient_for_tensor():
     class Scale(Function):
         @staticmethod
@@ -1523,7 +1523,7 @@ def gradient_of_other_shape():
     MatMul.apply(a, b).sum().backward()
 
 
-@mends(gradient_of_other_shape)
+@fixes(gradient_of_other_shape)
 def gradient_of_same_shape():
     class MatMul(Function):
         @staticmethod
@@ -1566,7 +1566,7 @@ def gradient_flattened():
     Scale.apply(x, 2.0).sum().backward()
 
 
-@mends(gradient_flattened)
+@fixes(gradient_flattened)
 def gradient_in_shape_of_input():
     class Scale(Function):
         @staticmethod
@@ -1605,7 +1605,7 @@ def gradient_reduced():
     Total.apply(x).sum().backward()
 
 
-@mends(gradient_reduced)
+@fixes(gradient_reduced)
 def gradient_expanded():
     class Total(Function):
         @staticmethod
@@ -1644,7 +1644,7 @@ def gradient_on_other_device():
     Crop.apply(x).sum().backward()
 
 
-@mends(gradient_on_other_device)
+@fixes(gradient_on_other_device)
 def gradient_on_same_device():
     class Crop(Function):
         @staticmethod
@@ -1684,7 +1684,7 @@ def gradient_of_other_layout():
     Densify.apply(x).sum().backward()
 
 
-@mends(gradient_of_other_layout)
+@fixes(gradient_of_other_layout)
 def gradient_of_same_layout():
     class Densify(Function):
         @staticmethod
@@ -1721,7 +1721,7 @@ def gradient_is_number():
     Double.apply(x).sum().backward()
 
 
-@mends(gradient_is_number)
+@fixes(gradient_is_number)
 def gradient_is_tensor():
     class Double(Function):
         @staticmethod
@@ -1757,7 +1757,7 @@ def gradient_complex():
     Spectrum.apply(x).abs().sum().backward()
 
 
-@mends(gradient_complex)
+@fixes(gradient_complex)
 def gradient_real():
     class Spectrum(Function):
         @staticmethod
@@ -1798,7 +1798,7 @@ def grad_outputs_not_taken():
     values.sum().backward()
 
 
-@mends(grad_outputs_not_taken)
+@fixes(grad_outputs_not_taken)
 def grad_outputs_taken():
     class Sort(Function):
         @staticmethod
@@ -1846,7 +1846,7 @@ def differentiated_twice():
     grad.square().sum().backward()
 
 
-@mends(differentiated_twice)
+@fixes(differentiated_twice)
 def differentiable_twice():
     class Square(Function):
         @staticmethod
@@ -1879,7 +1879,7 @@ def numpy_on_parameter():
     cubes.sum().backward()
 
 
-@mends(numpy_on_parameter)
+@fixes(numpy_on_parameter)
 def numpy_in_function():
     class Cube(Function):
         @staticmethod
@@ -1919,7 +1919,7 @@ def grad_output_changed():
     Double.apply(x).sum().backward()
 
 
-@mends(grad_output_changed)
+@fixes(grad_output_changed)
 def grad_output_not_changed():
     class Double(Function):
         @staticmethod
@@ -1956,7 +1956,7 @@ def grad_output_viewed():
     (y.T * torch.randn(3, 2)).sum().backward()
 
 
-@mends(grad_output_viewed)
+@fixes(grad_output_viewed)
 def grad_output_reshaped():
     class Unflatten(Function):
         @staticmethod
@@ -1995,7 +1995,7 @@ def boxed_number():
     Double.apply(x)
 
 
-@mends(boxed_number)
+@fixes(boxed_number)
 def boxed_bool():
     class Double(Function):
         boxed_grads_call = True
@@ -2036,7 +2036,7 @@ def clearing_number():
     Square.apply(x)
 
 
-@mends(clearing_number)
+@fixes(clearing_number)
 def clearing_bool():
     class Square(Function):
         clear_saved_tensors_on_access = True
@@ -2082,7 +2082,7 @@ def cleared_read_twice():
     Multiply.apply(a, b).sum().backward()
 
 
-@mends(cleared_read_twice)
+@fixes(cleared_read_twice)
 def cleared_read_once():
     class Multiply(Function):
         clear_saved_tensors_on_access = True
@@ -2125,7 +2125,7 @@ def list_returned():
     (first * second).sum().backward()
 
 
-@mends(list_returned)
+@fixes(list_returned)
 def tuple_returned():
     class Halves(Function):
         @staticmethod
@@ -2162,7 +2162,7 @@ def named_tuple_returned():
     parts.first.sum().backward()
 
 
-@mends(named_tuple_returned)
+@fixes(named_tuple_returned)
 def named_tuple_made_outside():
     Parts = namedtuple("Parts", "first second")
 
@@ -2201,7 +2201,7 @@ def comma_missing():
     Square.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(comma_missing)
+@fixes(comma_missing)
 def comma_written():
     class Square(Function):
         @staticmethod
@@ -2239,7 +2239,7 @@ def comma_missing_in_method():
     Exp.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(comma_missing_in_method)
+@fixes(comma_missing_in_method)
 def comma_written_for_method():
     class Exp(Function):
         @staticmethod
@@ -2277,7 +2277,7 @@ def saved_more_than_unpacked():
     Multiply.apply(torch.randn(3), torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(saved_more_than_unpacked)
+@fixes(saved_more_than_unpacked)
 def saved_as_many_as_unpacked():
     class Multiply(Function):
         @staticmethod
@@ -2318,7 +2318,7 @@ def saved_under_condition():
     Square.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(saved_under_condition)
+@fixes(saved_under_condition)
 def saved_if_needed():
     class Square(Function):
         @staticmethod
@@ -2361,7 +2361,7 @@ def saved_overwritten():
     loss.backward()
 
 
-@mends(saved_overwritten)
+@fixes(saved_overwritten)
 def saved_kept():
     class Exp(Function):
         @staticmethod
@@ -2403,7 +2403,7 @@ def backward_shapes_differ():
     SquaredNorm.apply(torch.randn(4, 3, requires_grad=True)).sum().backward()
 
 
-@mends(backward_shapes_differ)
+@fixes(backward_shapes_differ)
 def backward_shapes_fit():
     class SquaredNorm(Function):
         @staticmethod
@@ -2440,7 +2440,7 @@ def module_for_function():
     Clip.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(module_for_function)
+@fixes(module_for_function)
 def function_for_function():
     class Clip(Function):
         @staticmethod
@@ -2473,7 +2473,7 @@ def base_missing():
     Clip.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(base_missing)
+@fixes(base_missing)
 def base_given():
     class Clip(Function):
         @staticmethod
@@ -2507,7 +2507,7 @@ def forward_called():
     Clip.forward(torch.randn(3, requires_grad=True))
 
 
-@mends(forward_called)
+@fixes(forward_called)
 def forward_applied():
     class Clip(Function):
         @staticmethod
@@ -2547,7 +2547,7 @@ def none_has_no_method():
     ScaleAndShift.apply(x, None).sum().backward()
 
 
-@mends(none_has_no_method)
+@fixes(none_has_no_method)
 def none_checked():
     class ScaleAndShift(Function):
         @staticmethod
@@ -2589,7 +2589,7 @@ def backward_in_double():
     Weighted.apply(x, weight).sum().backward()
 
 
-@mends(backward_in_double)
+@fixes(backward_in_double)
 def backward_in_own_dtype():
     class Weighted(Function):
         @staticmethod
@@ -2629,7 +2629,7 @@ def needs_input_grad_index():
     Double.apply(torch.randn(3, requires_grad=True)).sum().backward()
 
 
-@mends(needs_input_grad_index)
+@fixes(needs_input_grad_index)
 def needs_input_grad_first():
     class Double(Function):
         @staticmethod
@@ -2668,7 +2668,7 @@ def backward_reshapes():
     RowSums.apply(x).sum().backward()
 
 
-@mends(backward_reshapes)
+@fixes(backward_reshapes)
 def backward_expands():
     class RowSums(Function):
         @staticmethod
@@ -2710,7 +2710,7 @@ def structure_saved():
     Product.apply(x, x).sum().backward()
 
 
-@mends(structure_saved)
+@fixes(structure_saved)
 def tensors_saved_each():
     class Product(Function):
         @staticmethod

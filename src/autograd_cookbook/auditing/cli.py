@@ -33,7 +33,7 @@ from autograd_cookbook.cli import PROGRAM, UsageError, instead
 FORMS = "expected FILE.py:NAME or package.module:NAME"
 SLOW = 1.0
 COLORS = {"✗ error": 31, "! warning": 33}
-DESCRIPTION = "Find out what is wrong with a custom function, and how to mend it."
+DESCRIPTION = "Find out what is wrong with a custom function, and how to fix it."
 EPILOG = f"""\
 example:
   {PROGRAM} audit square.py:Square --inputs "torch.randn(4, 3), 2"

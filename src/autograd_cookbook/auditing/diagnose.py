@@ -179,7 +179,7 @@ def _companions(subject: Subject, slot: int, e: Tensor, outputs: Sequence[Tensor
 def difference(actual: Tensor, expected: Tensor, rtol: float, scale: float = 0.0) -> str | None:
     """Where two tensors differ most, in words; None if they agree relative to the largest entry or ``scale``."""
     if actual.shape != expected.shape:
-        return f"shape {list(actual.shape)} in place of {list(expected.shape)}"
+        return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
     a, e = real([actual]), real([expected])
     if a.numel() == 0:
         return None
@@ -197,4 +197,4 @@ def difference(actual: Tensor, expected: Tensor, rtol: float, scale: float = 0.0
     ours, wanted = (f"{float(v[worst]):.6g}" for v in (a, e))
     if ours == wanted:
         ours, wanted = (f"{float(v[worst]):.17g}" for v in (a, e))
-    return f"{ours} in place of {wanted} at {index} ({count})"
+    return f"{ours} instead of {wanted} at {index} ({count})"

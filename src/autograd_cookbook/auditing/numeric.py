@@ -186,7 +186,7 @@ class Derivative:
             slope, err, rounding = self.slope(direction, h)
             total = err + rounding
             value = float(weights @ slope)
-            # A longer step may look more accurate where it steps over everything, as beside a saturated exponential.
+            # A longer step may look more accurate where it steps over everything, as next to a saturated exponential.
             if abs(claimed - value) <= rtol * abs(value) and float(weights.abs() @ total) <= rtol * abs(value):
                 return None
             better = (total < error) | ~best.isfinite()

@@ -28,7 +28,7 @@ class Finding:
         also: names of other checks that found the same cause.
         source: two or three lines of the function that it is most likely about, with their numbers; empty if there
             is no source.
-        program: a program of at most twenty lines, beside code that cannot be imported, that fails as long as the
+        program: a program of at most twenty lines, not counting code that cannot be imported, that fails as long as the
             function is as it is; empty if the call cannot be written out.
     """
 
@@ -84,7 +84,7 @@ class Report:
     Args:
         subject: name of what was audited.
         findings: errors first, then warnings, then infos.
-        capabilities: for each capability "yes", "no" (somebody refuses) or "wrong" (a wrong number came back).
+        capabilities: for each capability "yes", "no" (the function or torch refuses) or "wrong" (a wrong number).
         saved_bytes: bytes that the function keeps alive for its backward on the given sample, beyond its inputs,
             each storage once; None if it does not run.
         checks: names of the checks that ran, in order.
@@ -129,7 +129,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Everything in plain lists, dicts, strings and numbers, for JSON.
 
-        What a finding has beside its texts is listed separately, in the order of the findings.
+        What a finding has in addition to its texts is listed separately, in the order of the findings.
         """
         plain = asdict(self)
         more = {name: [found.pop(name) for found in plain["findings"]] for name in ("also", "source", "program")}

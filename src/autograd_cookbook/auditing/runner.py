@@ -38,7 +38,7 @@ from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_
 AS_GIVEN = ("execution", "memory", "modules", "transforms")
 UNTIMED = (FIRST, "compile")  # without the one there is nothing to say; the time of the other is the compiler's
 LOOK = 0.25  # seconds between two looks at the clock
-HANGS = 3  # after so many cut-offs the rest is not waited for
+HANGS = 3  # after so many cut-offs the remaining checks are not waited for
 # Where fork is safe; elsewhere the checks run in the process of the caller.
 CAN_FORK = sys.platform == "linux"
 ORDER = {"error": 0, "warning": 1, "info": 2}
@@ -90,7 +90,7 @@ def audit(
     isolate: bool | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Find out what is wrong with a differentiable function, and how to mend it.
+    """Find out what is wrong with a differentiable function, and how to fix it.
 
     Args:
         fn: ``MyFunction.apply``, a callable around one, a module, or an operator of ``torch.library``.
@@ -154,7 +154,7 @@ def audit(
     asked = tuple(c.name for c in checks if c.capability in require)  # they are measured in any case
     clock = Clock(timeout, budget, (*UNTIMED, *asked))
     perform = _isolated if isolate else _in_process
-    # Where progress is interrupted, the process that is at work ends now, and not with whoever keeps the exception.
+    # Where progress is interrupted, the process that is at work ends now, and not when the exception is let go.
     with contextlib.closing(
         perform(_Task(fn, args, options | {"beat": clock.beat, "isolated": isolate}, checks, clock))
     ) as events:
@@ -530,7 +530,7 @@ def _report(fn: Callable[..., Any], outcome: _Outcome, checks: Sequence[Check], 
             findings.append(replace(required, check=check.name, url=check.url))
     findings.sort(key=lambda f: ORDER[f.severity])
     if outcome.stopped:
-        outcome.notes.append("the audit stopped there: nothing else can be said before that is mended")
+        outcome.notes.append("the audit stopped there: nothing else can be said before that is fixed")
     return Report(
         subject=name_of(fn),
         findings=tuple(findings),

@@ -56,7 +56,7 @@ def restore(before: dict[str, Any]) -> None:
     torch.backends.cudnn.benchmark = before["cudnn.benchmark"]
     torch.backends.cudnn.deterministic = before["cudnn.deterministic"]
     if tuple(warnings.filters) != before["warnings filters"]:
-        warnings.filters[:] = before["warnings filters"]  # type: ignore[index]  # a list, which nobody promises
+        warnings.filters[:] = before["warnings filters"]  # type: ignore[index]  # a list, which is not documented
     if before["NumPy error state"] is not None:
         sys.modules["numpy"].seterr(**dict(before["NumPy error state"]))
 

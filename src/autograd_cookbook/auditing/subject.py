@@ -250,7 +250,7 @@ class Subject:
 
     @property
     def custom(self) -> bool:
-        """Whether a gradient of somebody's own takes part, and not torch's alone."""
+        """Whether a gradient that the user wrote takes part, and not torch's alone."""
         return bool(self.classes or self.operators)
 
     # --- calling it ---

@@ -42,7 +42,7 @@ def deviation(
         what = difference(outputs[i].detach(), theirs, rtol) if i < len(outputs) else "missing"
         if what:
             return Deviation(f"output {i} is {what}")
-    # Gradients that cancel to zero, such as that of a bias before a normalization, are noise beside the others.
+    # Gradients that cancel to zero, such as that of a bias before a normalization, are noise compared with the others.
     scale = 1e-4 * max(
         (float(torch.nan_to_num(g.abs()).max()) for g in expected[1] if g is not None and g.numel()), default=0.0
     )
@@ -60,7 +60,7 @@ def deviation(
 
 
 def _fill(tensor: Tensor) -> Tensor:
-    """What lies between the numbers: NaN, so that whoever reads it is found out."""
+    """What lies between the numbers: NaN, so that code that reads it is found out."""
     return torch.full_like(tensor, torch.nan) if is_differentiable(tensor) else torch.zeros_like(tensor)
 
 
@@ -96,7 +96,7 @@ def channels_last(tensor: Tensor) -> Tensor:
 
 
 def lazily_conjugated(tensor: Tensor) -> Tensor:
-    """The same tensor as a conjugate that nobody has computed yet."""
+    """The same tensor as a conjugate that is not computed yet."""
     return tensor.conj().resolve_conj().conj() if tensor.is_complex() else tensor.clone()
 
 

@@ -118,7 +118,7 @@ class Recipe:
 
     @property
     def audit_options(self) -> dict[str, Any]:
-        """What an audit has to be told about it, beside the arguments of a call."""
+        """What an audit has to be told about it, in addition to the arguments of a call."""
         options: dict[str, dict[str, Any]] = {
             "exact": {"reference": self.reference},
             "surrogate": {"surrogate": self.reference},

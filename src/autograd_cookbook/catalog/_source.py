@@ -83,7 +83,7 @@ class _Module:
         return "\n".join(self.lines[first - 1 : node.end_lineno]).replace("ctx: Context", "ctx: Any")
 
     def _value_of(self, node: ast.Assign) -> str:
-        """An assignment that reads files beside the module, with what it has read: a copied file stands alone."""
+        """An assignment that reads files next to the module, with what it has read: a copied file stands alone."""
         (target,) = map(ast.unparse, node.targets)
         texts = getattr(importlib.import_module(self.name), target)
         # Raw and triple-quoted, so that the text reads as it does in its own file.

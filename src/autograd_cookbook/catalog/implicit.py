@@ -26,7 +26,7 @@ def _fixed_point() -> Iterator[Sample]:
 
 
 def _converged(state: Tensor) -> Tensor:
-    """What the recipes do too: no result in place of a wrong one."""
+    """What the recipes do too: no result instead of a wrong one."""
     if not state.isfinite().all():
         raise RuntimeError("the iteration does not converge")
     return state

@@ -28,7 +28,7 @@ __all__ = ["Entry", "Explanation", "Former", "entries", "explain"]
 # Where a message that is not in the index is reported.
 ISSUES = "https://github.com/autograd-cookbook/autograd-cookbook/issues/new"
 INDEX = Path(__file__).with_name("index.json")
-# For each entry that has one, the program that raises it and the mended one.
+# For each entry that has one, the program that raises it and the fixed one.
 PROGRAMS = Path(__file__).with_name("programs.json")
 
 
@@ -83,7 +83,7 @@ class Entry:
 
     @property
     def url(self) -> str:
-        """The section that shows the program, broken and mended; relative if no site is published."""
+        """The section that shows the program, broken and fixed; relative if no site is published."""
         return f"{SITE}errors/{self.group}.html#{self.anchor}"
 
     @property

@@ -137,9 +137,9 @@ def page(entry: Entry, label: str) -> Iterator[str]:
 
 
 def programs(entry: Entry) -> Iterator[str]:
-    """The program that raises it, and the mended one."""
-    broken, mended = json.loads(PROGRAMS.read_text(encoding="utf-8")).get(entry.name, ("", ""))
-    for title, source in (("A program that raises it:", broken), ("The same program, mended:", mended)):
+    """The program that raises it, and the fixed one."""
+    broken, fixed = json.loads(PROGRAMS.read_text(encoding="utf-8")).get(entry.name, ("", ""))
+    for title, source in (("A program that raises it:", broken), ("The same program, fixed:", fixed)):
         if source:
             yield from ["", title, "", textwrap.indent(source.rstrip(), "    ")]
 

@@ -62,7 +62,7 @@ class _WithModules:
 
 
 def with_modules(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The same call, with the modules in place of their methods and of their parameters."""
+    """The same call, with the modules instead of their methods and of their parameters."""
     owners = {i: getattr(arg, "__self__", arg) for i, arg in enumerate(args)}
     modules = {i: owner for i, owner in owners.items() if isinstance(owner, nn.Module)}
     methods = {i: args[i].__name__ for i, module in modules.items() if module is not args[i]}

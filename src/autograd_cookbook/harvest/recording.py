@@ -63,7 +63,7 @@ class Recorder:
         self.pattern = pattern
         self.functions: dict[Place, Recorded] = {}
         self.bytes = 0
-        # By id, since a dictionary of weak keys takes as long as all the rest of what is done in each call.
+        # By id, since a dictionary of weak keys takes as long as everything else that is done in each call.
         self._known: dict[int, Recorded | None] = {}
         self._alive: dict[int, weakref.ref[type]] = {}
         self._lock = threading.RLock()
@@ -204,7 +204,7 @@ def _observed(saw: Callable[..., None]) -> Iterator[None]:
     transform = module.custom_function_call
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        try:  # noqa: SIM105 (contextlib.suppress takes longer than all the rest)
+        try:  # noqa: SIM105 (contextlib.suppress takes longer than everything else)
             saw(cls, args)
         except Exception:
             pass

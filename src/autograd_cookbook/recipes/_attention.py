@@ -86,7 +86,7 @@ def gradient_tiles(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients that are needed, each tile of probabilities computed again from the log-sum-exp of its rows.
 
-    Nothing in place of the others.
+    None for the others.
     """
     exact = logsumexp.dtype
     grad_query = torch.empty_like(query) if needed[0] else None
@@ -140,7 +140,7 @@ _attend_gradients = opaque("attend_gradients", gradient_tiles, gradients_like)
 
 
 def attend_gradients(*args: Any) -> tuple[Tensor | None, ...]:
-    """The gradients, and None in place of those that are not needed; the last argument tells these."""
+    """The gradients, and None for those that are not needed; the last argument tells these."""
     *rest, needed = args
     grads = _attend_gradients(*rest, needed[:3])
     return tuple(grad if wanted else None for grad, wanted in zip(grads, needed, strict=False))

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 
 class Surroundings:
-    """What a function may depend on beside its arguments, as it is now: random numbers and autocast."""
+    """What a function may depend on in addition to its arguments, as it is now: random numbers and autocast."""
 
     def __init__(self, *args: Any) -> None:
         self.cpu_state = torch.random.get_rng_state()
@@ -166,7 +166,7 @@ def checkpoint_sequence(functions: Sequence[Callable[[Any], Any]], input: Any, s
     r"""Call functions one after the other and save only what passes from segment to segment.
 
     With :math:`n` functions in :math:`\sqrt{n}` segments, about :math:`2\sqrt{n}` activations are alive at the
-    peak in place of :math:`n`, for at most one more forward.
+    peak instead of :math:`n`, for at most one more forward.
 
     Args:
         functions: at least one; each gets what the one before returned. Modules are functions, too.

@@ -172,7 +172,7 @@ def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor
         P = U^H \bar{U} - \bar{U}^H U, \qquad Q = V^H \bar{V} - \bar{V}^H V, \qquad
         F^\pm_{ij} = 1 / (s_j \pm s_i)
 
-    with 0 in place of each reciprocal of a number up to :math:`g`. The gradient is exact if all singular values are
+    with 0 instead of each reciprocal of a number up to :math:`g`. The gradient is exact if all singular values are
     further apart than :math:`g`, and from 0. If some coincide, it is exact for losses that treat the cluster as one,
     among them those of the polar factor :math:`U V^H` and of :math:`\sum_i f(s_i)`. For :math:`U f(S) V^H` the part of
     the gradient that turns the cluster is missing: write :math:`A\, h(A^H A)` with :func:`matrix_function`. If some

@@ -143,7 +143,7 @@ def quadratic(input: Tensor, a: float, b: float, c: float) -> Tensor:
 
 
 class ClampFunction(Function):
-    """Keeps a mask: one byte an element, where the input has four and may be needed by nobody else."""
+    """Keeps a mask: one byte an element, where the input has four and may be needed by no other function."""
 
     generate_vmap_rule = True
 

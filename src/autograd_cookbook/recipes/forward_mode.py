@@ -74,7 +74,7 @@ class SmoothMaximumFunction(Function):
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
         input, other, ctx.temperature = inputs
-        # An input without a tangent gives None then, in place of zeros to multiply with.
+        # An input without a tangent gives None then, instead of zeros to multiply with.
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(input, other)
         ctx.save_for_forward(input, other)

@@ -317,7 +317,7 @@ def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int
         values, jacobian = _linearized(equations, state)
         change = torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
         state = state - change
-        # Each system by its own size; and by that of its start if what is left is 0 beside it.
+        # Each system by its own size; and by that of its start if what is left is 0 compared with it.
         batch_dims = state.dim() - 1
         error, size = _sizes(change, batch_dims), _sizes(state, batch_dims)
         is_zero = torch.maximum(error, size) <= tolerance**2 * _sizes(start, batch_dims)
@@ -404,7 +404,7 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
         # Where it is 0, both bounds go there.
         low = _chosen(value <= 0, middle, low)
         high = _chosen(value >= 0, middle, high)
-    # NaN in place of an error: to raise, one would have to look at the numbers, which stops vmap and the compiler.
+    # NaN instead of an error: raising needs a look at the numbers, which stops vmap and the compiler.
     failed = ~(rises | falls) | (high > low + 1)
     low, high = _ranked(low, bounds.dtype), _ranked(high, bounds.dtype)
     closer = torch.where(equation(low).abs() <= equation(high).abs(), low, high)

@@ -43,7 +43,7 @@ def leaky_relu_(input: Tensor, slope: float = 0.01) -> Tensor:
     .. math:: x \leftarrow \max(x, 0) + s \min(x, 0), \qquad \bar{x} = \bar{y}\,\bigl([y > 0] + s\,[y \le 0]\bigr)
 
     Args:
-        input: real floating dtype, any shape; overwritten. Nobody else may need its old values for a gradient.
+        input: real floating dtype, any shape; overwritten. No other function may need its old values for a gradient.
         slope: :math:`s > 0`, so that the sign of the output tells that of the input.
 
     Returns:

@@ -89,7 +89,7 @@ def gradients(
     chunk_size: int | None,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the first three; nothing in place of one that is not needed."""
+    """Gradients of the first three; None for one that is not needed."""
     # Tokens are weighted before and after the matmuls: probabilities over many tokens are too small for float16.
     scale = grad_loss[:, None]
     scaled = (input * scale).to(input.dtype)

@@ -80,7 +80,7 @@ def packed_relu(input: Tensor) -> Tensor:
 
     .. math:: y = \max(x, 0), \qquad \bar{x} = \bar{y}\,[x > 0]
 
-    For an output that nobody else keeps. Before a linear layer, which keeps its input anyway,
+    For an output that no other function keeps. Before a linear layer, which keeps its input anyway,
     :func:`torch.nn.functional.relu` costs nothing and this one an eighth of a byte. The output may be written to.
 
     Args:

@@ -74,7 +74,7 @@ def parametric_swish(input: Tensor, beta: Tensor) -> Tensor:
 
 
 class Swish(nn.Module):
-    """:func:`parametric_swish` with a steepness that is learned with the rest of a network.
+    """:func:`parametric_swish` with a steepness that is learned with the other parameters of a network.
 
     Args:
         channels: size of the last dimension for a steepness each, or None for one in all.

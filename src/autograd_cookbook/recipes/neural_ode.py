@@ -128,7 +128,7 @@ def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *paramet
         initial: the state at ``times[0]``; any shape, floating or complex.
         times: ``(n,)``, where the state is wanted, in rising or falling order.
         steps: from each of the times to the next.
-        parameters: all that gets a gradient, beside ``initial`` and ``times``.
+        parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 
     Returns:
         ``(n, *initial.shape)``, the first being ``initial``.
@@ -203,7 +203,7 @@ def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, 
         initial: the state at ``times[0]``; any shape, floating or complex.
         times: ``(n,)``, where the state is wanted, in rising or falling order. Backward begins anew at each.
         steps: from each of the times to the next, forward and backward.
-        parameters: all that gets a gradient, beside ``initial`` and ``times``.
+        parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 
     Returns:
         ``(n, *initial.shape)``, the first being ``initial``.

@@ -24,7 +24,7 @@ def compilations(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]],
     >>> compilations(torch.exp, [(torch.ones(n),) for n in (3, 4, 5, 6)])
     [1, 2, 2, 2]
     """
-    from torch._dynamo.testing import CompileCounterWithBackend  # takes its time, and nobody else needs it
+    from torch._dynamo.testing import CompileCounterWithBackend  # slow to import, and needed here alone
 
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")

@@ -87,7 +87,7 @@ def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: 
         \bar{l} = \bar{l}' + \bar{r}'^\top\, \partial g(l'), \qquad
         \bar{r} = \bar{r}' + \bar{l}^\top\, \partial f(r)
 
-    Memory does not grow with the number of blocks: beside the output, one block at a time is alive. Everything that
+    Memory does not grow with the number of blocks: next to the output, one block at a time is alive. Everything that
     the functions use gets its gradient, parameters in their closures too; random numbers and autocast are the same
     the second time. Inputs are recovered up to rounding, the error of which grows with the depth.
 

@@ -20,7 +20,7 @@ class SplitSignFunction(Function):
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*inputs)
-        # The gradient of an output that nobody used arrives as None, and not as a tensor of zeros.
+        # The gradient of an output that was not used arrives as None, and not as a tensor of zeros.
         ctx.set_materialize_grads(False)
 
     @staticmethod

@@ -180,7 +180,7 @@ def sparse_mm(indices: Tensor, values: Tensor, input: Tensor, rows: int) -> Tens
 
 
 def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    r"""Entries of ``left @ right.T`` at some places: the rest of the product is never computed.
+    r"""Entries of ``left @ right.T`` at some places: the other entries of the product are not computed.
 
     .. math::
         s_e = \sum_k L_{r_e k} R_{c_e k}, \qquad

@@ -1,7 +1,7 @@
 """What an audit looks at: one small function for each thing, in a file for each family.
 
 A check takes the :class:`~autograd_cookbook.auditing.subject.Subject` and yields what it finds. Its docstring says
-in one line what for; the site shows the rest of the docstring beside a bad and a good example.
+in one line what for; the site shows the remaining docstring next to a bad and a good example.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from autograd_cookbook import SITE
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.subject import Subject
 
-# In the order in which they run: what others rest upon comes first, then those whose findings cost most.
+# In the order in which they run: what others depend on comes first, then those whose findings cost most.
 FAMILIES = (
     "execution",
     "gradients",

@@ -22,9 +22,9 @@ from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
 
 @check()
 def returned(subject: Subject) -> Iterator[Finding]:
-    """What backward returns has the shapes and dtypes of the inputs, before the engine mends it.
+    """What backward returns has the shapes and dtypes of the inputs, before the engine repairs it.
 
-    The engine sums a gradient of a shape that expands from the input's, and casts one of another dtype, without a word.
+    The engine silently sums a gradient of a shape that expands from the input's, and casts one of another dtype.
     Sometimes that is what was meant; often it hides a sum over the wrong dims, or a gradient rounded to float32.
     """
     with observing(subject.classes, saved=False) as record:
@@ -117,7 +117,7 @@ def _without_error(subject: Subject, chosen: tuple[int, ...], found: Deviation |
 
 @check()
 def unused_outputs(subject: Subject) -> Iterator[Finding]:
-    """Outputs that nobody differentiates leave the gradient of the others right.
+    """Outputs that are not differentiated leave the gradient of the others right.
 
     A loss may use one output of several. The backward then gets zeros for the others, or None if it asked for that with
     ``set_materialize_grads(False)``.

@@ -21,7 +21,7 @@ from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, 
 def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
     """Forward writes to no input, except to one that it marks dirty and returns.
 
-    Whoever uses the tensor afterwards, the backward of another function among them, gets other numbers. Writes by way
+    Code that uses the tensor afterwards, such as the backward of another function, gets other numbers. Writes by way
     of ``.data``, NumPy or a kernel leave no trace that autograd could notice. A list or a dict among the arguments is
     the caller's, too: a second call with it must come to the same numbers.
     """
@@ -246,7 +246,7 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
     """If an input or the output is written to after forward, the backward is right or raises; it is never wrong.
 
     Tensors that went through ``save_for_backward`` are watched by a version counter. Tensors on ctx, in a closure or
-    behind ``.data`` are not: an in-place operation of the caller then gives a wrong gradient without a word.
+    behind ``.data`` are not: an in-place operation of the caller then silently gives a wrong gradient.
     """
     if subject.gradient == "approximate":
         return

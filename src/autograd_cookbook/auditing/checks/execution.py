@@ -100,7 +100,7 @@ def _first_run(subject: Subject) -> Run:
     except RuntimeError as error:
         if "leaf Variable that requires grad" not in str(error):
             raise
-        subject.nonleaf = True  # it works in place: nobody calls it on a leaf
+        subject.nonleaf = True  # it works in place: it cannot be called on a leaf
         run = subject.run()
     if not run.outputs:
         raise NoTensorError(f"expected a function that returns a tensor or several, got {type(run.raw).__name__}")
@@ -112,7 +112,7 @@ def runs(subject: Subject) -> Iterator[Finding]:
     """Forward and backward run on the sample, and finite inputs give finite numbers.
 
     What raises on the very sample that it was given, or answers it with NaN, is broken whatever the reason; nothing
-    else can be said about it before that is mended.
+    else can be said about it before that is fixed.
     """
     outputs, _ = subject.vjp()
     finite = all(v.isfinite().all() for v in subject.base if is_differentiable(v))
@@ -144,7 +144,7 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
                 "error",
                 f"output {i} of a second, identical call is {what}",
                 "The function remembers something from the call before, draws numbers from a generator of its own, or "
-                "reads memory that nobody wrote.",
+                "reads memory that was never written.",
                 "Keep no state between calls; take random numbers from a generator that the caller can seed.",
             )
             return
@@ -153,8 +153,8 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error",
                 f"the gradient of {subject.describe(slot)} in a second, identical call is {what}",
-                "backward depends on something beside its inputs: state from the call before, unseeded random numbers, "
-                "or memory that nobody wrote.",
+                "backward depends on more than its inputs: state from the call before, unseeded random numbers, "
+                "or memory that was never written.",
                 "Compute the gradient from grad_output and saved tensors alone.",
             )
             return
@@ -182,7 +182,7 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
     """Under no_grad, and with inputs that need no gradient, it returns the same values.
 
     Every evaluation loop runs under ``torch.no_grad()``, and a frozen layer has inputs that require no gradient: the
-    values must not depend on whether somebody wants to differentiate them. A module that was evaluated, trained and is
+    values must not depend on whether the caller differentiates them. A module that was evaluated, trained and is
     evaluated again must compute from the parameters that it has by then.
     """
     expected, _ = subject.expected

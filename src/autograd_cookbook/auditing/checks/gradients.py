@@ -183,7 +183,7 @@ def _cause_of_wrong_gradient(
             "Save what was drawn, or the state of the generator, and restore it in backward.",
         )
     if recognized:
-        return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and mend that term."
+        return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and fix that term."
     return (
         "The formula of the backward is not the derivative of the forward; no simple pattern was recognized.",
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
@@ -337,7 +337,7 @@ def _nan_comes_through(subject: Subject, base: Sequence[Tensor | None]) -> Itera
     try:
         _, grads = subject.vjp(change=lambda weights: torch.full_like(weights, torch.nan))
     except (Exception, SystemExit):
-        return  # nobody overlooks that
+        return  # that cannot be overlooked
     for slot in subject.leaves:
         ours, usual = (zeros_for_none(subject, g, [slot])[0] for g in (grads, base))
         lost = ours.isfinite() & (usual.abs() > 1e-9 * usual.abs().max() if usual.numel() else usual.isfinite())
@@ -395,7 +395,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     """The gradient of the gradient is what differences of the gradient say, through input and grad_output.
 
     A backward that detaches, that leaves torch, or that uses an intermediate which was saved, has a second derivative
-    that is silently wrong. ``once_differentiable`` says so to whoever asks, and counts as a capability that is not
+    that is silently wrong. ``once_differentiable`` says so in an exception, and counts as a capability that is not
     there. Along one direction, the third derivative is looked at, too.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
@@ -407,7 +407,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         if refuses_second_order(run, run.leaves_of(slots)):
             raise Refused(
                 "the backward is marked once_differentiable (mind that torch raises only where nothing else depends on "
-                "the input: in a sum with other terms, this part of a second derivative is left out without a word)"
+                "the input: in a sum with other terms, this part of a second derivative is silently left out)"
             )
     except Refused:
         raise
@@ -462,7 +462,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             if silent
             else "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate "
             "that was saved, or a part that is detached.",
-            "Save inputs and outputs, and compute the rest from them in the backward; or mark the backward with "
+            "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
             "once_differentiable, so that it refuses.",
         )
         return
@@ -591,7 +591,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
             worst = int(torch.nan_to_num((actual - expected).abs(), nan=torch.inf).argmax())
             yield finding(
                 "error",
-                f"for tangents of {names}, forward mode gives {float(actual[worst]):.6g} in place of "
+                f"for tangents of {names}, forward mode gives {float(actual[worst]):.6g} instead of "
                 f"{float(expected[worst]):.6g} (element {worst} of the outputs)",
                 "The jvp static method is not the derivative of forward: a tangent is left out, or a factor is wrong.",
                 "Derive jvp anew: the sum over inputs of derivative times tangent, where a tangent may be None.",

@@ -51,7 +51,7 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
     """Inputs that are strided, transposed, offset or expanded give the same numbers as contiguous ones.
 
     A slice, a transpose or a broadcast is a tensor like any other, with other strides. Kernels and NumPy code that
-    take memory as it comes read the wrong elements, most of the time without a word.
+    take memory as it comes silently read the wrong elements.
     """
     for name, layout in LAYOUTS.items():
         if not _applies(name, subject.base):
@@ -258,7 +258,7 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
         if not any(subject.slots[i].leaf or not is_differentiable(subject.base[i]) for i, _ in same):
             continue  # of constants alone, which the caller makes as they must be
         first = [(i, d) for i, d in same if d == 0]
-        # Nobody broadcasts labels, indices or masks, nor one side of a square matrix: those are tied to others.
+        # Labels, indices, masks and one side of a square matrix are tied to others and are not broadcast.
         tied = len({i for i, _ in same}) < len(same) or not all(subject.slots[i].leaf for i, _ in same)
         alone = [] if tied else same
         for group in (same, first, *([p] for p in alone)):
@@ -395,8 +395,8 @@ SECONDS = 1.5
 def sizes(subject: Subject) -> Iterator[Finding]:
     """Other sizes than the sample's, from 1 to 1025, give right gradients as well.
 
-    A kernel works in tiles and forgets the rest; ``squeeze`` drops a batch of one; a buffer fits the batch that it was
-    written for. Derivatives along random directions show it at any size.
+    A kernel works in tiles and skips the remainder; ``squeeze`` drops a batch of one; a buffer fits the batch that it
+    was written for. Derivatives along random directions show it at any size.
     """
     if not subject.derivative:
         return
@@ -418,7 +418,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             label = f"with size {size} in {where}"
             problems = list(_right_at(subject, values, label))
             if any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True)):
-                # An image of one pixel, or a matrix of one entry: whoever has one notices an exception.
+                # An image of one pixel, or a matrix of one entry: its user notices an exception.
                 problems = [p for p in problems if "backward raises" not in p.summary]
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
@@ -470,7 +470,7 @@ def _right_at(subject: Subject, values: list[Tensor], label: str) -> Iterator[Fi
                 "error",
                 f"{label}, the gradient is not that of the declared surrogate",
                 "The backward depends on the size of its input.",
-                "Look for a hard-coded size, a squeeze, or a loop over tiles that leaves a rest.",
+                "Look for a hard-coded size, a squeeze, or a tile loop that skips the remainder.",
             )
         return
     numeric = Derivative(subject.value, values, slots, subject.dtype)
@@ -496,9 +496,9 @@ def _right_at(subject: Subject, values: list[Tensor], label: str) -> Iterator[Fi
     yield finding(
         "error",
         f"{label}, the slope along a random direction is {claimed:.6g}, but the values change by {expected:.6g}",
-        "The backward is right only for some sizes: a loop over tiles that leaves a rest, a hard-coded size, a squeeze "
+        "The backward is right only for some sizes: a tile loop that skips the remainder, a hard-coded size, a squeeze "
         "that drops a dim of size one, a factor that depends on the size.",
-        "Handle the rest of the last tile; name the dims that squeeze may drop; divide by the size that there is.",
+        "Handle the remainder in the last tile; name the dims that squeeze may drop; divide by the size that there is.",
     )
 
 
@@ -519,7 +519,7 @@ def poisoned_memory() -> Iterator[None]:
 
 @check()
 def unwritten_memory(subject: Subject) -> Iterator[Finding]:
-    """Memory that nobody writes to is not part of a result.
+    """Memory that was never written is not part of a result.
 
     ``torch.empty`` mostly returns zeros in a small test, and old numbers in a long run. Here all fresh memory is filled
     with NaN.

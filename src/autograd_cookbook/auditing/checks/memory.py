@@ -291,7 +291,7 @@ def saved_copies(subject: Subject) -> Iterator[Finding]:
         yield finding(
             "warning",
             f"a {how} of {name} is saved ({size} bytes here)",
-            "A clone, a cast or a contiguous() that copied is saved in place of the tensor itself.",
+            "A clone, a cast or a contiguous() that copied is saved instead of the tensor itself.",
             "Save the input or output itself: it costs nothing more.",
         )
         return
@@ -411,7 +411,7 @@ def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
     """No gradient that costs more than an element-wise pass is computed for an input that needs none.
 
     Half of the work in training a linear layer is the gradient of its input: for the first layer, and for all below a
-    frozen one, nobody needs it. ``ctx.needs_input_grad`` says so.
+    frozen one, it is not needed. ``ctx.needs_input_grad`` says so.
     """
     leaves = [s for s in subject.leaves if not subject.slots[s].hidden]
     for frozen in leaves:

@@ -162,7 +162,7 @@ def _other_flags(subject: Subject) -> Iterator[tuple[str, list[Any]]]:
         for other in others:
             flat = list(subject.flat)
             flat[place] = other
-            yield f"{other!r} in place of {value!r} in {subject.arguments_names[place]}", flat
+            yield f"{other!r} instead of {value!r} in {subject.arguments_names[place]}", flat
 
 
 def _moves(subject: Subject) -> bool:
@@ -262,7 +262,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue
             numeric = Derivative(subject.value, values, [slot], subject.dtype, budget=BUDGET, lenient=True)
             if subject.accuracy and not odd:
-                continue  # a solver is as accurate as its steps are short beside these numbers
+                continue  # a solver is as accurate as its steps are short compared with these numbers
             floor = 0.0
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
                 floor = (

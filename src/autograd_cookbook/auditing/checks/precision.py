@@ -166,7 +166,7 @@ def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype
 def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Finding]:
     """Numbers up to 20, whose exponentials overflow, and rows of 3000, whose sums stop growing in low precision.
 
-    In float32, numbers up to 120, whose exponentials overflow, and numbers that are large beside their differences.
+    In float32, numbers up to 120, whose exponentials overflow, and numbers that are large next to their differences.
 
     Of numbers above 256, whose squares no float16 holds, only the backward is judged: it must not overflow where
     forward does not.

@@ -38,7 +38,7 @@ def _clone(value: Any) -> Any:
 def checkpoint(subject: Subject) -> Iterator[Finding]:
     """Value and gradients survive ``torch.utils.checkpoint``.
 
-    Whoever trains a large model checkpoints it as a whole: forward runs again when backward needs it, and each saved
+    Large models are checkpointed as a whole: forward runs again when backward needs it, and each saved
     tensor is handed out once.
     """
     if subject.generators and subject.random:
@@ -218,7 +218,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
                 break
             except (Exception, SystemExit) as error:
                 if not number:
-                    del kinds[kind]  # it cannot be had for the plainest case: nobody relies on it
+                    del kinds[kind]  # it is refused in the plainest case: no code relies on it
                     refusal = refusal or error
                 elif subject.custom:
                     yield finding(
@@ -238,7 +238,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
                 f"mapped by vmap with in_dims={in_dims} over a batch of {len(factors)}, {what}",
                 "The rule for vmap does not do what a loop does: it ignores in_dims, an input that is not batched, or "
                 "the dim of its result; or forward mixes up the elements of the batch.",
-                "Set generate_vmap_rule = True in place of a rule by hand, or move each batched dim to the front and "
+                "Set generate_vmap_rule = True instead of a rule by hand, or move each batched dim to the front and "
                 "return out_dims for it.",
             )
             return
