@@ -40,6 +40,7 @@ extensions = [
     "docs._ext.freshness",
     "docs._ext.gallery",
     "docs._ext.glossary_links",
+    "docs._ext.landing",
     "docs._ext.listings",
     "docs._ext.pitfalls",
     "docs._ext.published",
@@ -128,6 +129,7 @@ myst_substitutions = {
     "verified": len(results.rows("verified")),
     "checks": len(all_checks()),
     "torch": digests.torch(),
+    "tested": ", ".join(versions.releases()),
 }
 
 # KaTeX turns formulas into HTML in the build, with the Node.js that pip has installed. Its start over a Unix socket
@@ -143,12 +145,20 @@ katex_css_path = "katex/katex.min.css"  # vendored: the package would take it fr
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_static_path = ["_static"]
-html_css_files = ["cookbook.css"]
+html_css_files = ["cookbook.css", "brand.css"]
 html_js_files = [("cookbook.js", {"defer": "defer"})]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
 html_search_scorer = str(HERE / "_ext" / "search_scorer.js")
-html_sidebars = {"index": [], "capabilities": [], "costs": [], "colophon": [], "coverage": [], "search": []}
+html_sidebars = {
+    "index": [],
+    "install": [],
+    "capabilities": [],
+    "costs": [],
+    "colophon": [],
+    "coverage": [],
+    "search": [],
+}
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
     # A picture of our own: the theme's icon would bring a font of 110 kB with it.
@@ -157,7 +167,7 @@ html_theme_options = {
     "show_prev_next": True,
     "navigation_with_keys": False,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 8,
+    "navbar_center": ["main-nav"],
     "switcher": {"json_url": published.LIST, "version_match": release},
     "check_switcher": False,  # the list is written when the pages are
     "show_version_warning_banner": True,

@@ -57,7 +57,9 @@ def page_of(name: str) -> str:
         ValueError: if there is no such page, or more than one.
     """
     known = documents()
-    found = [page for page in known if name in (page, page.rpartition("/")[2])]
+    if name in known:
+        return name
+    found = [page for page in known if page.rpartition("/")[2] == name]
     within = sections()
     if not found and name in within:
         found = [within[name]]

@@ -23,3 +23,16 @@ document.querySelectorAll(".releases").forEach((choice) => {
     });
   });
 });
+
+// The field of the landing page hands its text over to the page that explains it.
+document.querySelectorAll(".paste-door").forEach((form) => {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    location.href = `${form.getAttribute("action")}#paste=${encodeURIComponent(form.elements.text.value)}`;
+  });
+});
+
+// The menu behind "More" closes as menus do.
+const more = document.querySelectorAll(".bd-header .more details");
+document.addEventListener("click", ({ target }) => more.forEach((menu) => (menu.open = menu.open && menu.contains(target))));
+document.addEventListener("keydown", ({ key }) => key === "Escape" && more.forEach((menu) => (menu.open = false)));

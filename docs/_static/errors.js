@@ -644,6 +644,18 @@ const show = () => {
   }
 };
 
+// The landing page hands over what was pasted there, in the part of the address that is sent to no server.
+const handed = () => {
+  if (!location.hash.startsWith("#paste=")) return;
+  try {
+    field.value = decodeURIComponent(location.hash.slice("#paste=".length));
+  } catch {
+    return; // not an address that the landing page wrote
+  }
+  history.replaceState(null, "", location.pathname + location.search);
+};
+
 field.form.addEventListener("submit", (event) => event.preventDefault());
 field.addEventListener("input", show);
+handed();
 show(); // a browser may have kept the text

@@ -47,6 +47,7 @@ def test_a_page_is_built_alone(name: str, page: str, words: list[str]) -> None:
         ("masks", "cookbook/04_memory/masks"),
         ("cookbook/04_memory/masks", "cookbook/04_memory/masks"),
         ("costs", "costs"),
+        ("index", "index"),
         ("pitfalls/memory", "pitfalls/memory"),
         ("inputs_unchanged", "pitfalls/effects"),
         ("pack_in_place", "errors/saving"),
@@ -58,7 +59,8 @@ def test_a_page_is_known_by_its_name_and_by_what_is_on_it(name: str, page: str) 
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("maskz", "near it are masks"), ("index", "guide/index"), ("qqqq", "no page or section")]
+    ("name", "said"),
+    [("maskz", "near it are masks"), ("transforms", "errors/transforms"), ("qqqq", "no page or section")],
 )
 def test_another_name_is_refused(name: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -1,0 +1,107 @@
+"""What the landing page shows of the project as a whole, computed when the site is built."""
+
+import html
+import tomllib
+from pathlib import Path
+
+from docs._ext import findings, results
+from docs._ext.pages import PLACES
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+from wild.libraries import libraries
+
+import autograd_cookbook.errors
+from autograd_cookbook.catalog import RECIPES
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+REPOSITORY = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["urls"]["Source"]
+
+
+class Pictures(SphinxDirective):
+    """``{pictures}``: pages of the cookbook, each as the picture of the gallery, its name, and what it is for.
+
+    A line of the content for each: ``name: what it is for``.
+    """
+
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        pictures = nodes.container(classes=["pictures"])
+        for line in self.content:
+            name, _, purpose = (part.strip() for part in line.partition(":"))
+            if name not in PLACES:
+                raise self.error(f"no page of the cookbook is named {name!r}")
+            place = f"cookbook/{PLACES[name]}"
+            link = self.env.app.builder.get_relative_uri(self.env.docname, place)
+            card = nodes.reference("", "", internal=True, refuri=link, classes=["picture"])
+            drawn = f"{place.rpartition('/')[0]}/images/thumb/sphx_glr_{name}_thumb.png"
+            if Path(self.env.srcdir, drawn).exists():  # the gallery is drawn before pages are read, or not at all
+                card += nodes.image("", uri=f"/{drawn}", alt="")
+            card += nodes.strong("", name.replace("_", " ").capitalize())
+            card += nodes.inline("", purpose)
+            pictures += nodes.paragraph("", "", card)
+        return [pictures]
+
+
+class Paste(SphinxDirective):
+    """``{paste}``: the field for an error message, which hands the text over to the page that explains it."""
+
+    def run(self) -> list[nodes.Node]:
+        page = self.env.app.builder.get_relative_uri(self.env.docname, "errors/index")
+        form = (
+            f'<form class="paste-door" action="{page}">'
+            '<label class="visually-hidden" for="paste-door-text">The error message</label>'
+            '<textarea id="paste-door-text" name="text" rows="4" spellcheck="false" autocomplete="off" '
+            'placeholder="RuntimeError: one of the variables needed for gradient computation has been modified …">'
+            '</textarea><button type="submit">Explain it</button></form>'
+        )
+        return [nodes.raw("", form, format="html")]
+
+
+class Proof(SphinxDirective):
+    """``{proof}``: a strip of figures, each with the page that shows where it comes from."""
+
+    def run(self) -> list[nodes.Node]:
+        uri = self.env.app.builder.get_relative_uri
+        items = "".join(
+            f'<li><a href="{uri(self.env.docname, page)}"><strong>{number}</strong> {html.escape(said)}</a></li>'
+            for number, said, page in figures()
+        )
+        return [nodes.raw("", f'<ul class="proof">{items}</ul>', format="html")]
+
+
+class InstallLine(SphinxDirective):
+    """``{install-line}``: the one command that installs the package; it is on no index, so it names the repository."""
+
+    def run(self) -> list[nodes.Node]:
+        command = f'pip install "autograd-cookbook @ git+{REPOSITORY}"'
+        return [nodes.literal_block(command, command, language="shell", classes=["install-line"])]
+
+
+def figures() -> list[tuple[str, str, str]]:
+    """The numbers that the project stands for, what each counts, and the page that derives it."""
+    known = autograd_cookbook.errors.entries()
+    judged = [each["judgment"] for library in libraries() for each in library.judged.values()]
+    sets = findings.first_sight()
+    wrong = [s for s in sets if s["handed_in_as"] == "broken"]
+    seen, shown = (sum(count) for count in zip(*((s["judged_right"], len(s["functions"])) for s in wrong), strict=True))
+    return [
+        (str(len(RECIPES)), f"recipes and tools, {len(results.rows('verified'))} of them audited", "capabilities"),
+        (
+            f"{100 * seen / shown:.0f} %",
+            f"of {shown} wrong functions found at first sight",
+            "guide/measured",
+        ),
+        (f"{judged.count('true')} of {len(judged)}", "findings in public libraries true, judged by hand", "guide/wild"),
+        (str(len(known)), "error messages with cause and fix", "errors/index"),
+    ]
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("pictures", Pictures)
+    app.add_directive("paste", Paste)
+    app.add_directive("proof", Proof)
+    app.add_directive("install-line", InstallLine)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
