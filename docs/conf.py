@@ -150,15 +150,8 @@ html_js_files = [("cookbook.js", {"defer": "defer"})]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
 html_search_scorer = str(HERE / "_ext" / "search_scorer.js")
-html_sidebars = {
-    "index": [],
-    "install": [],
-    "capabilities": [],
-    "costs": [],
-    "colophon": [],
-    "coverage": [],
-    "search": [],
-}
+ALONE = "index", "install", "capabilities", "costs", "colophon", "coverage", "search"  # pages of no section
+html_sidebars = {page: [] for page in ALONE}
 html_theme_options = {
     "logo": {"image_light": "_static/logo.svg", "image_dark": "_static/logo.svg", "text": project},
     # A picture of our own: the theme's icon would bring a font of 110 kB with it.
