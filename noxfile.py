@@ -246,13 +246,14 @@ def release(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def lint(session: nox.Session) -> None:
-    """Check style and types."""
+    """Check style, types and prose."""
     install(session, "lint")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
     # Types and names of the standard library as the newest Python has them, which need not be installed.
     session.run("mypy", "--python-version", "3.14", "--enable-error-code", "deprecated")
+    session.run("python", "-m", "docs.prose")
 
 
 @nox.session(default=False, venv_backend="none")

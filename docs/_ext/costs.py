@@ -15,7 +15,7 @@ COLUMNS = {"saved": "bytes saved", "peak": "bytes at the peak", "time": "time"}
 
 
 class CostsDirective(SphinxDirective):
-    """``.. costs::``: what the recipes of this page cost, beside what one would use in their place.
+    """``.. costs::``: what the recipes of this page cost, next to what you would use without them.
 
     ``.. costs:: all``: the recipes of all pages.
     """

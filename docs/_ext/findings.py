@@ -21,7 +21,7 @@ class Row:
 
     Args:
         digest: of its source, to see what has changed since.
-        seconds: of gradcheck and gradgradcheck, and of the audit; None in place of these if they included the compiler.
+        seconds: of gradcheck and gradgradcheck, and of the audit; None if they included the compiler.
         family: of the check that has to find the mistake; "" for a right function.
         gradcheck: whether it alarms, with torch's defaults, on the sample.
         gradgradcheck: the same, run only where gradcheck is content.

@@ -1,6 +1,6 @@
 """Links from the first use of a glossary term on a page to its entry in the glossary.
 
-Nobody marks the uses: they are found in the text of paragraphs when a page is written, by the term, its plural, and
+The uses are not marked: they are found in the text of paragraphs when a page is written, by the term, its plural, and
 with a hyphen or a space between its words. All synonyms of an entry count as one term.
 """
 

@@ -23,7 +23,7 @@ FOLDER = DOCS.parent / "build" / "page"
 
 
 def documents() -> list[str]:
-    """The pages that somebody writes, as Sphinx names them."""
+    """The pages that are written by hand, as Sphinx names them."""
     written = (path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md"))
     return [*sorted(name for name in written if not name.startswith(GENERATED)), *cookbook()]
 

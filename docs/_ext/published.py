@@ -22,7 +22,7 @@ LIST = "_static/versions.json"
 
 
 def path_of(name: str) -> str:
-    """Where a version's folder is on the host that publishes it. A site that nobody publishes is shown at the root."""
+    """Where a version's folder is on the host that publishes it. An unpublished site is shown at the root."""
     return f"{urlsplit(base()).path}{name}/" if base() else "/"
 
 

@@ -263,7 +263,7 @@ def write(path: Path, tables: Mapping[str, Mapping[str, Row]], **more: Any) -> N
 
 
 def text_of(value: Any, indent: int = 0) -> str:
-    """JSON in lines that one can compare: what fits in a line is in one."""
+    """JSON in lines that can be compared: what fits in a line is in one."""
     line = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict) or indent + len(line) < WIDTH:
         return line

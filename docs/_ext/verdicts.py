@@ -85,7 +85,7 @@ def verdict(
     Args:
         broken: the function with the mistake.
         fixed: the function without.
-        inputs: the arguments of one call. Nobody writes to these: each question gets copies.
+        inputs: the arguments of one call. These are not written to: each question gets copies.
         fixed_inputs: those of the fixed function, where its signature is another one.
         check: ``gradcheck``, or ``gradgradcheck`` where the second derivative is the matter.
         skip: checks of the audit to leave out.

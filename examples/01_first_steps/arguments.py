@@ -180,7 +180,7 @@ except TypeError as error:
 # Defaults and names are those of ``forward``; keyword-only arguments do not work, not even if they are left alone. An
 # alias with a signature of its own, as every recipe here has, gives you all of them, and a place to check values.
 #
-# The one that nobody reports is a tensor *inside of* an argument. Autograd looks at arguments, not into them:
+# The one that is not reported is a tensor *inside of* an argument. Autograd looks at arguments, not into them:
 
 
 class ScaledSum(Function):
@@ -236,8 +236,8 @@ assert not ScaledSum.apply(frozen, [w, b]).requires_grad
 assert gradcheck(WithAStar.apply, (scale, w, b))
 
 # %%
-# Alone, the list makes a result without history, and backward is never called. Beside a tensor that requires grad it
-# is called, must return None for the list, and what is in the list is a constant, without a word. Pass each tensor as
+# Alone, the list makes a result without history, and backward is never called. Next to a tensor that requires grad it
+# is called, must return None for the list, and what is in the list is silently a constant. Pass each tensor as
 # an argument of its own, with a star, and return as many gradients.
 #
 # What it costs

@@ -132,7 +132,7 @@ for input_shape, returned in [
 
 # %%
 # A gradient that is too small raises. One that is too *large* is summed down, if broadcasting could have made its
-# shape from that of the input, and nobody is told. For a forgotten sum this happens to give the right number. It
+# shape from that of the input, silently. For a forgotten sum this happens to give the right number. It
 # hides the bug below: ``weight`` has shape ``(n, 1)``, the product of a vector and a column is a matrix, and the
 # engine sums that matrix to a vector.
 

@@ -104,7 +104,7 @@ print("gradcheck", gradcheck(lambda *args: conv2d(*args, **options), (x, w, b)))
 # -----------------
 #
 # "The gradient of a convolution is a convolution with the same kernel" is a half-truth: the kernel must be
-# *flipped*. For a symmetric kernel, such as a blur, nobody notices:
+# *flipped*. For a symmetric kernel, such as a blur, you do not notice:
 
 
 class ForgetsToFlip(Function):

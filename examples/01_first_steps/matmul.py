@@ -142,7 +142,7 @@ for name, layer in (("zeroed once", F.linear), ("masked_linear", lambda x, w: ma
 # -----------------
 #
 # Two classics. The first is the forgotten sum, and the engine forgives it: a gradient whose shape *expands* from the
-# input's is summed, and nobody is told. The number is right, the bytes are those of the upper curve above. The
+# input's is summed silently. The number is right, the bytes are those of the upper curve above. The
 # second is a missing transpose. Shapes catch it, until the matrix is square:
 
 

@@ -103,7 +103,7 @@ print(network.double()[1].beta.dtype)
 # -----------------
 #
 # The steepness as a plain tensor. It requires grad, backward fills its gradient, and nothing ever uses it: the module
-# does not know that it has a parameter. Nobody complains.
+# does not know that it has a parameter. PyTorch does not complain.
 
 
 class PlainSwish(nn.Module):

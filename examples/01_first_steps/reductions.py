@@ -262,5 +262,5 @@ assert saved_bytes(lambda t: logsumexp(t, 1), table) == 0 < saved_bytes(lambda t
 #
 # * :doc:`/cookbook/01_first_steps/broadcasting`: the transpose of this page.
 # * :doc:`/cookbook/05_higher_order/hessian`: what a wrong second derivative does to a Hessian.
-# * :doc:`/cookbook/04_memory/checkpointing`: computing again in place of saving, for whole networks.
+# * :doc:`/cookbook/04_memory/checkpointing`: computing again instead of saving, for whole networks.
 # * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :func:`torch.logsumexp`.

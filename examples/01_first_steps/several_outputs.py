@@ -2,7 +2,7 @@ r"""
 Several outputs: unused ones, and ones without a gradient
 =========================================================
 
-You will write functions that return more than one tensor, take None for a gradient that nobody computed, and see
+You will write functions that return more than one tensor, take None for a gradient that was not computed, and see
 what a missing mark on an output does: nothing for an index, and a silent zero for a float.
 """
 
@@ -56,7 +56,7 @@ from autograd_cookbook.recipes.several_outputs import max_with_index, split_sign
 
 
 class Powers(Function):
-    """x, x², x³, ...: as many outputs as one asks for."""
+    """x, x², x³, ...: as many outputs as you ask for."""
 
     @staticmethod
     def forward(input, count, materialize):
@@ -204,7 +204,7 @@ for name, used in (("both", slice(2)), ("second", slice(1, 2))):
         print(f"{name:6} used: {error}")
 
 # %%
-# Whoever tests with a loss of all outputs never sees it. :func:`torch.autograd.gradcheck` looks at one output at a
+# A test with a loss of all outputs does not see it. :func:`torch.autograd.gradcheck` looks at one output at a
 # time, and runs into it:
 
 try:

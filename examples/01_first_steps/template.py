@@ -122,7 +122,7 @@ assert accuracy == 1.0
 #
 # ``ctx.save_for_backward`` is for tensors: it sees to it that an in-place change between forward and backward is
 # noticed, and that memory is freed in time. Anything else goes on ``ctx`` as a plain attribute.
-# ``ctx.needs_input_grad`` says which gradients somebody wants. For the first layer nobody wants the input's, and
+# ``ctx.needs_input_grad`` says which gradients are needed. For the first layer the input's is not, and
 # the guard saves one matrix product in two:
 
 

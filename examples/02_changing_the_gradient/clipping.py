@@ -232,7 +232,7 @@ assert peaks[0] > 10 * peaks[1]
 #
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: to clip one tensor without a ``Function``, and the explosion that
 #   it stops.
-# * :doc:`/cookbook/02_changing_the_gradient/reversal`: a factor in place of a bound.
+# * :doc:`/cookbook/02_changing_the_gradient/reversal`: a factor instead of a bound.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the gradients of examples for any network.
 # * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
 #   line keeps it.

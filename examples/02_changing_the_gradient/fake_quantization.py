@@ -187,7 +187,7 @@ assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 # About the same: what learning spares you here is the search.
 #
 # Against torch's own: the same bits in float32, in value and gradient, ties included. In float64 torch rounds the step
-# to float32, and in either it makes the lowest level of NaN, where one would like to see that the network has diverged.
+# to float32, and in either it makes the lowest level of NaN, which hides that the network has diverged.
 
 x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):

@@ -86,7 +86,7 @@ assert max(norms_by_step(None)) > 1e3
 
 # %%
 # A parameter can be updated the moment its gradient is complete, and the gradient freed. At the peak one gradient
-# is alive in place of all of them:
+# is alive instead of all of them:
 
 
 def backward_peak(inside):
@@ -128,7 +128,7 @@ assert 0 < error < 0.02
 # --------------------
 #
 # On a tensor, on a node of the graph, on a module, on a leaf after accumulation. One backward through
-# ``hidden = x * 3`` with all of them, the gradient beside each:
+# ``hidden = x * 3`` with all of them, the gradient next to each:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3
@@ -252,7 +252,7 @@ assert parameter.grad.item() == 0.0625
 
 # %%
 # A full backward hook wraps the module in a view, and torch refuses to write into it. A network with activations in
-# place stops to run as soon as one looks at it. ``GradientLog.watch_modules`` puts hooks on the outputs in their place:
+# place stops to run as soon as you look at it. ``GradientLog.watch_modules`` puts hooks on the outputs instead:
 
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
 handle = model[0].register_full_backward_hook(lambda module, grads, grad_outputs: None)

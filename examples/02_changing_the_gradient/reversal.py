@@ -255,8 +255,8 @@ for name, stopped in (("None", None), ("zeros", torch.zeros(1))):
 # ---------
 #
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: the same without a ``Function``.
-# * :doc:`/cookbook/02_changing_the_gradient/clipping`: a bound in place of a factor.
-# * :doc:`/cookbook/04_memory/detaching`: what a graph that nobody needs keeps alive.
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: a bound instead of a factor.
+# * :doc:`/cookbook/04_memory/detaching`: what a graph that is no longer needed keeps alive.
 # * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
 #   line keeps it.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`, :class:`torch.autograd.Function`.

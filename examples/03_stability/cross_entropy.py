@@ -188,7 +188,7 @@ print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
 # -----------------
 #
 # Both stand above. The first one overflows and can be seen. The second one passes gradcheck, and its Newton's method
-# goes downhill at each step, so that nobody looks. Its Hessian is :math:`\operatorname{diag}(p)`, because the saved
+# goes downhill at each step, so you would not look. Its Hessian is :math:`\operatorname{diag}(p)`, because the saved
 # log-sum-exp is a constant to autograd, and :math:`-p p^\top` is gone:
 
 row = torch.tensor([[0.0, 1.0]], dtype=torch.float64)

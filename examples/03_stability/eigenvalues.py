@@ -35,7 +35,7 @@ learn for which losses they are also right.
 #    \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i}\, (V^H \bar{Y} V)_{ij} \to f'(\lambda_i)\,
 #    (V^H \bar{Y} V)_{ij} ,
 #
-# which nobody can know who gets :math:`\bar{V}` and :math:`\bar{\Lambda}` alone. A function that is told :math:`f'`
+# which cannot be known from :math:`\bar{V}` and :math:`\bar{\Lambda}` alone. A function that is told :math:`f'`
 # can.
 #
 # The recipe
@@ -63,8 +63,8 @@ from autograd_cookbook.recipes.eigenvalues import eigh, matrix_function, svd
 # -----------
 #
 # A matrix of size 6 with two eigenvalues at a distance that shrinks to nothing, and the error of the gradient of two
-# losses: one of the matrix exponential, one of the projector onto the pair. Beside torch stands the remedy that one
-# finds most, broadening: :math:`d / (d^2 + \varepsilon^2)` in place of :math:`1/d`.
+# losses: one of the matrix exponential, one of the projector onto the pair. Next to torch stands the remedy that one
+# finds most, broadening: :math:`d / (d^2 + \varepsilon^2)` instead of :math:`1/d`.
 
 
 class BroadenedEigh(Function):

@@ -55,7 +55,7 @@ from autograd_cookbook.recipes.safe_functions import safe_divide, safe_sqrt, sof
 # See it work
 # -----------
 #
-# Four functions at their singular points, composed as one would write them, and safe. A cross at the
+# Four functions at their singular points, composed as you would write them, and safe. A cross at the
 # bottom is where the composed one is NaN, the dot above or below it what is returned instead.
 
 

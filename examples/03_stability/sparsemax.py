@@ -10,7 +10,7 @@ nothing but the output.
 # When to use it
 # --------------
 #
-# When a zero means something: attention that one can read, a choice among a few, a mixture whose other parts need not
+# When a zero means something: attention that you can read, a choice among a few, a mixture whose other parts need not
 # be computed. Torch has neither function. If small is as good as zero, stay with :func:`torch.softmax`: it is faster,
 # and it passes a gradient to every entry whose probability is not rounded to 0. In float32 those are logits down to
 # about 100 below the largest. Here an entry gets probability 0, and no gradient, as soon as it is 1 (sparsemax) or 2
@@ -26,7 +26,7 @@ nothing but the output.
 #    \text{sparsemax: } p_i = \max(x_i - \tau, 0), \qquad
 #    \text{1.5-entmax: } p_i = \max(x_i/2 - \tau, 0)^2, \qquad \sum_i p_i = 1 .
 #
-# Nobody has to differentiate the search for :math:`\tau`. Near :math:`x` the support :math:`S` stays as it is, so
+# You need not differentiate the search for :math:`\tau`. Near :math:`x` the support :math:`S` stays as it is, so
 # :math:`dp_i = s_i\,(dx_i - c)` with :math:`s_i = 1` or :math:`s_i = \sqrt{p_i}` on it, and 0 elsewhere. The
 # probabilities still sum to 1, which fixes :math:`c`:
 #

@@ -162,7 +162,7 @@ print("gradients and second derivatives agree in every bit, dropout included")
 # -----------------
 #
 # The textbook version is a ``Function`` that runs its argument again in backward. It returns a gradient for each
-# *tensor argument*. The parameters of a layer are no arguments, and nobody complains:
+# *tensor argument*. The parameters of a layer are no arguments, and PyTorch does not complain:
 
 
 class Naive(Function):
@@ -184,7 +184,7 @@ class Naive(Function):
 layer = nn.Linear(3, 3)
 x = torch.ones(2, 3, requires_grad=True)
 Naive.apply(layer, x).sum().backward()
-print("weight.grad of the naive version:", layer.weight.grad)
+print("weight.grad of the plain version:", layer.weight.grad)
 checkpoint(layer, x).sum().backward()
 print("weight.grad of the recipe:       ", layer.weight.grad[0].tolist(), "...")
 
@@ -215,7 +215,7 @@ assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/hooks`: store saved tensors in bfloat16, in place of not at all.
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: store saved tensors in bfloat16, instead of not at all.
 # * :doc:`/cookbook/01_first_steps/reductions`: a formula that needs less in the first place.
 # * :doc:`/cookbook/05_higher_order/hessian`: second derivatives, which checkpointing leaves intact.
 # * In torch's documentation: :func:`torch.utils.checkpoint.checkpoint`,

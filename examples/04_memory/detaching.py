@@ -51,7 +51,7 @@ from autograd_cookbook.recipes.detaching import DistillationLossFunction, distil
 
 
 def composed(student, teacher, temperature):
-    """As one writes it: differentiable in the teacher, too."""
+    """As you would write it: differentiable in the teacher, too."""
     log_q, p = F.log_softmax(student / temperature, -1), F.softmax(teacher / temperature, -1)
     return F.kl_div(log_q, p, reduction="batchmean") * temperature**2
 
@@ -152,8 +152,8 @@ assert learned["recipe"][0][-1] == learned["recipe"][0][0]
 assert learned["attached"][0][-1] < 0.2
 
 # %%
-# An attached teacher is pulled towards the student, and both end up knowing nothing. To detach helps the peak only if
-# it happens before the student runs: while the teacher's output is in somebody's hands, so is its graph.
+# An attached teacher is pulled toward the student, and both end up knowing nothing. To detach helps the peak only if
+# it happens before the student runs: as long as the teacher's output is referenced, so is its graph.
 #
 # A backward that returns None for the target does not let go of it. The edge is made by ``apply``, and what the teacher
 # has saved lives as long as the loss does:
@@ -175,7 +175,7 @@ assert kept(distillation_loss) < 100_000 < kept(DistillationLossFunction.apply)
 # -----------------
 #
 # ``.data`` looks like ``.detach()`` and shares the same memory. What it does not share is the version counter, by which
-# autograd learns that a saved tensor has been written to. Here somebody scales the targets in place, after a sigmoid
+# autograd learns that a saved tensor has been written to. Here the caller scales the targets in place, after a sigmoid
 # has saved them as its output:
 
 x = torch.zeros(3, requires_grad=True)
@@ -190,7 +190,7 @@ for name, cut in (("data", lambda t: t.data), ("detach", torch.Tensor.detach)):
         print(str(error).partition(": [")[0])
 
 # %%
-# The derivative of the sigmoid at 0 is 0.25. ``.data`` makes it negative, without a word: the formula
+# The derivative of the sigmoid at 0 is 0.25. ``.data`` silently makes it negative: the formula
 # :math:`y (1 - y)` was evaluated at :math:`y = 2`.
 
 assert gradient.tolist() == [-2, -2, -2]

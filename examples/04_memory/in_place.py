@@ -10,7 +10,7 @@ wrong, silently, if you do not.
 # When to use it
 # --------------
 #
-# When the output determines the gradient and nobody needs the input any more. For leaky ReLU
+# When the output determines the gradient and the input is no longer needed. For leaky ReLU
 # :func:`torch.nn.functional.leaky_relu_` does the same, and for ReLU there is nothing to gain in training, as the
 # figure shows. Copy the recipe for an invertible activation of your own, or as the pattern for anything that writes to
 # its argument.

@@ -33,7 +33,7 @@ where the logits alone would take gigabytes.
 # So classes can be cut into chunks. Forward runs over them and keeps :math:`\operatorname{lse}` as two numbers a token:
 # the largest logit, and the rest. Their sum would round, and with it every probability.
 # Backward runs over them again: a chunk of logits, a chunk of :math:`\bar{Z}`, its rows of :math:`\bar{W}`, which are
-# written once, and a summand of :math:`\bar{X}`. That makes four matmuls in place of three. A second derivative, along
+# written once, and a summand of :math:`\bar{X}`. That makes four matmuls instead of three. A second derivative, along
 # tangents that move the logits by :math:`\dot{Z}`, needs the same sweep, with
 #
 # .. math:: p_{nv} \left( \dot{Z}_{nv} - \textstyle\sum_u p_{nu} \dot{Z}_{nu} \right) \bar{\ell}_n
@@ -63,7 +63,7 @@ from autograd_cookbook.recipes.linear_cross_entropy import linear_cross_entropy
 # See it work
 # -----------
 #
-# Forward and backward of 512 tokens over more and more classes. What is drawn is the exact number of bytes at the
+# Forward and backward of 512 tokens over more and more classes. The figure shows the exact number of bytes at the
 # worst moment, less the gradients, which everybody has to return:
 
 
@@ -188,7 +188,7 @@ assert held_bytes(loop, *args) >= held_bytes(composed, *args)
 assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 
 # %%
-# A checkpoint around each chunk makes it right, in four lines and with nothing to copy. What is left is a gradient of
+# A checkpoint around each chunk makes it right, in four lines and with nothing to copy. A gradient remains, of
 # the whole weight for each chunk of tokens, added up: this recipe cuts the *classes*, so each row of it is
 # written once.
 #

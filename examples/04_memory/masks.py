@@ -76,7 +76,7 @@ alone = [saved_bytes(f, x) / x.numel() for f in functions.values()]
 followed = [saved_bytes(before_linear(f), x, *layer.parameters()) / x.numel() for f in functions.values()]
 
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained", sharey=True)
-figure.suptitle("Bytes kept per element: packing saves where nobody keeps the output")
+figure.suptitle("Bytes kept per element: packing saves where the output is not kept")
 for axis, values, title in zip(axes, (alone, followed), ("before a sum", "before a linear layer"), strict=True):
     bars = axis.barh(list(functions), values, color=["0.75", "0.55", "tab:blue"] * 2, hatch=["", "//", ""] * 2)
     axis.bar_label(bars, [f"{value:.4g}" if value >= 0.01 else "0" for value in values], padding=3)

@@ -202,7 +202,7 @@ for name, dropout in (("no dropout", 0.0), ("dropout", 0.5)):
 
 # %%
 # The recipe has no ``Function`` at all: as in :doc:`checkpointing </cookbook/04_memory/checkpointing>`, hooks on saved
-# tensors hand autograd a promise in place of each, and keep it when backward asks. So parameters get their gradients
+# tensors hand autograd a promise instead of each, and keep it when backward asks. So parameters get their gradients
 # as ever, and second derivatives work.
 #
 # What it costs

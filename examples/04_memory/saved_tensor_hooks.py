@@ -119,7 +119,7 @@ with tempfile.TemporaryDirectory() as folder:
 # The wrong version
 # -----------------
 #
-# One step for a whole tensor in place of one per row. A single large activation, and all others are rounded to zero:
+# One step for a whole tensor instead of one per row. A single large activation, and all others are rounded to zero:
 
 
 def squeeze(tensor):

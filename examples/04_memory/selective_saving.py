@@ -12,7 +12,7 @@ nothing for backward but their arguments, and see which of that a compiler does 
 #
 # When activations fill your memory and you do not compile, or you need second derivatives, which a compiled function
 # refuses. Not for a single element-wise function: torch's own keep no more than their input, and most
-# "memory-efficient" activations undo a composition that nobody should write. If you compile anyway, set its memory
+# "memory-efficient" activations undo a composition that you should not write. If you compile anyway, set its memory
 # budget and measure: below it reaches the same bytes.
 #
 # The gradient
@@ -26,7 +26,7 @@ nothing for backward but their arguments, and see which of that a compiler does 
 #    \bar{x} = (\bar{y}\,W) \odot \phi'(x), \qquad
 #    \bar{W} = \bar{y}^\top \phi(x) .
 #
-# With :math:`\phi(g) \odot u` in place of :math:`\phi(x)`, three tensors become two. A normalization
+# With :math:`\phi(g) \odot u` instead of :math:`\phi(x)`, three tensors become two. A normalization
 # :math:`n = x / r` has :math:`r` from :math:`x` by one more reduction. Neither costs a matrix product.
 #
 # The recipe
@@ -221,7 +221,7 @@ assert list(sizes.values()) == [4, 0, 0]
 #
 # .. costs::
 #
-# What is kept is what a deep network multiplies by its depth. The peak is that of one call, and it is higher than
+# A deep network multiplies the bytes that it keeps by its depth. The peak is that of one call, and it is higher than
 # torch's for the two products, because backward holds the recomputed activation and its parts for a moment. A
 # function compiled by :func:`torch.compile` has neither problem, and no second derivative:
 

@@ -64,7 +64,7 @@ from autograd_cookbook.recipes.complex_numbers import PolyvalFunction, abs_squar
 # See it work
 # -----------
 #
-# Gradient descent on :math:`|z^3 - 1|^2`, from 24 points around the origin. Beside it the same with a backward that
+# Gradient descent on :math:`|z^3 - 1|^2`, from 24 points around the origin. Next to it the same with a backward that
 # lacks the conjugate:
 
 

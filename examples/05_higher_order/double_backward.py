@@ -11,7 +11,7 @@ costs.
 # --------------
 #
 # When someone may differentiate your gradient: Hessians, gradient penalties, physics-informed losses,
-# meta-learning. If nobody ever will, say so with ``once_differentiable``, and read below what that does not do.
+# meta-learning. If your users never will, say so with ``once_differentiable``, and read below what that does not do.
 # ``lambert_w`` is not in torch; compiled, a plain loop of Newton steps is no slower and keeps less, but what is
 # compiled has no second derivative at all. ``logdet`` is for positive definite matrices: large ones in less time than
 # ``torch.logdet`` takes, small ones in more.

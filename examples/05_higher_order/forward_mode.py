@@ -1,6 +1,6 @@
 r"""
-Forward mode: a jvp beside the backward
-=======================================
+Forward mode: a jvp next to the backward
+========================================
 
 You will give a function a ``jvp``, push a derivative through it in one pass, and know what that costs, above all
 with ``torch.compile``.
@@ -138,7 +138,7 @@ assert gradcheck(smooth_maximum, (a, b, 0.5), check_forward_ad=True, check_batch
 # The wrong version
 # -----------------
 #
-# A ``jvp`` is a second formula, and by default nobody tests it. This one forgot that the slope depends on the output:
+# A ``jvp`` is a second formula, and by default no test covers it. This one forgot that the slope depends on the output:
 
 
 class Careless(SymlogFunction):

@@ -173,7 +173,7 @@ assert gradgradcheck(log_cosh, (x,))
 # %%
 # ``once_differentiable`` is meant to make this loud. How loud is it? It depends on how the second derivative is
 # asked for. Added to anything that does depend on ``x``, the first derivative takes part as a constant, and a part
-# of the second derivative is missing without a word:
+# of the second derivative is silently missing:
 
 
 class Once(Function):

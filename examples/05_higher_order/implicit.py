@@ -238,7 +238,7 @@ assert gradcheck(linear_solve, (general, rhs))
 
 # %%
 # The other mistake is a parameter that the function reaches by itself, and not as an argument. A textbook
-# ``Function`` returns gradients for its arguments alone and loses the others without a word. The recipe looks, and
+# ``Function`` returns gradients for its arguments alone and silently loses the others. The recipe looks, and
 # refuses:
 
 try:

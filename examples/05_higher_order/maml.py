@@ -13,7 +13,7 @@ data, and train a network that fits a new function after one step.
 # When training is a part of your function: meta-learning, tuning a learning rate or a penalty by its gradient,
 # distilling a data set, asking which sample has which influence. For five steps of a small network, a loop with
 # ``create_graph=True`` is as good, and faster; the recipe gives the same numbers in less memory, works under
-# :func:`torch.func.vmap`, and refuses what would be lost without a word. For optimizers with a state the package
+# :func:`torch.func.vmap`, and refuses what would be lost silently. For optimizers with a state the package
 # ``torchopt`` has more.
 #
 # The gradient
@@ -54,7 +54,7 @@ from autograd_cookbook.recipes.maml import inner_sgd
 # -----------
 #
 # Every task is a sine with its own amplitude and phase, of which ten points are seen. A start is learned from which
-# *one* step fits any of them (MAML); with the second derivatives left out (first order); and, as what one would do
+# *one* step fits any of them (MAML); with the second derivatives left out (first order); and, as what you would do
 # without, one network is trained on all tasks at once. All three then meet new tasks.
 
 
@@ -180,7 +180,7 @@ assert abs(claimed - numeric) < 1e-7 * abs(numeric)
 # The wrong version
 # -----------------
 #
-# An optimizer works in place and outside of the graph. Whoever takes ``torch.optim.SGD`` for the inner loop gets an
+# An optimizer works in place and outside of the graph. If you take ``torch.optim.SGD`` for the inner loop, you get an
 # adapted network that does not remember where it came from, and no gradient at all:
 
 net = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1))
@@ -193,7 +193,7 @@ print("torch", torch.__version__)
 print("gradient of the start:", net[0].weight.grad)
 
 # %%
-# Whoever forgets ``create_graph=True``, or detaches the gradients, gets a gradient, without the Hessian. Under the name
+# If you forget ``create_graph=True``, or detach the gradients, you get a gradient without the Hessian. Under the name
 # of first-order MAML it has its place, as above. As a meta-gradient it is wrong, and the gradient of the learning
 # rate is wrong with it. How far off, for three steps?
 

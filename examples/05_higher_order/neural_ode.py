@@ -21,8 +21,8 @@ solution: exact ones by solving again, and those of the adjoint equation, with t
 #
 # *Discretize, then differentiate.* The solver is a chain of steps :math:`z_{k+1} = \Phi(z_k, \theta)`. Go back
 # through it with :math:`a_k = (\partial \Phi / \partial z_k)^\top a_{k+1}`. This is exact. It needs all states
-# :math:`z_k`, which are small beside the activations inside of :math:`\Phi`; ``odeint`` keeps some and computes the
-# others again.
+# :math:`z_k`, which are small next to the activations inside of :math:`\Phi`; ``odeint`` keeps some and recomputes the
+# others.
 #
 # *Differentiate, then discretize.* Let the steps go to zero in the formula before: the adjoint
 # :math:`a = \partial L / \partial z(t)` has a differential equation of its own,
@@ -32,7 +32,7 @@ solution: exact ones by solving again, and those of the adjoint equation, with t
 #    \dot{a} = -\left(\frac{\partial f}{\partial z}\right)^{\!\top} a, \qquad
 #    \frac{dL}{d\theta} = \int_{t_0}^{t_1} \left(\frac{\partial f}{\partial \theta}\right)^{\!\top} a \, dt .
 #
-# Solve it from the end to the beginning, with :math:`z` beside it, and nothing needs to be kept at all. But its
+# Solve it from the end to the beginning, with :math:`z` next to it, and nothing needs to be kept at all. But its
 # steps are not those of the solution: the gradient is that of the exact solution, with the error of the steps.
 #
 # The recipe

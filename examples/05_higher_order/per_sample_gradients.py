@@ -246,7 +246,7 @@ assert audit(isotonic_regression, (square,), only=["vmap"]).capabilities["vmap"]
 # What it costs
 # -------------
 #
-# Memory for :math:`B` gradients in place of one. ``clipped_mean_gradient`` clips chunk by chunk, so that
+# Memory for :math:`B` gradients instead of one. ``clipped_mean_gradient`` clips chunk by chunk, so that
 # ``chunk_size`` bounds it. For the network above and 256 samples, in the memory of one gradient:
 
 batch = train[0][:256], train[1][:256]
@@ -315,7 +315,7 @@ for size in (1e25, 1e-30):
 #
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip what flows through a layer, for the batch as a whole.
 # * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that asks for a method of your own.
-# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code that nobody has a formula for.
+# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code without a known formula.
 # * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
 #   line keeps it.
 # * In torch's documentation: :func:`torch.func.vmap`, :func:`torch.func.grad`.

@@ -1,6 +1,6 @@
 r"""
-An operator of your own, and what it gives beside a Function
-============================================================
+An operator of your own, and what it gives next to a Function
+=============================================================
 
 You will register a SciPy filter as an operator of torch, put its gradient on the operator and in a ``Function``, and
 see in a table what each of the two can do and what only both together can.
@@ -125,7 +125,7 @@ assert (learned - truth).abs().max() < 0.05
 # One gradient, three wrappers
 # ----------------------------
 #
-# The recipe is the third. The first is the ``Function`` that one would write without operators, from the same parts;
+# The recipe is the third. The first is the ``Function`` that you would write without operators, from the same parts;
 # the second is the operator alone, with ``register_fake``, ``register_vmap`` and ``register_autograd``.
 
 
@@ -359,7 +359,7 @@ except Exception as error:
 #
 # .. costs::
 #
-# A thousand signals of a thousand steps, beside a triangular system of equations, which is what torch can solve in one
+# A thousand signals of a thousand steps, next to a triangular system of equations, which is what torch can solve in one
 # call.
 #
 # Neighbors

@@ -68,7 +68,7 @@ from autograd_cookbook.recipes.flash_attention import attention
 # See it work
 # -----------
 #
-# Forward and backward of one head. What is drawn is the exact number of bytes at the worst moment, less the gradients,
+# Forward and backward of one head. The figure shows the exact number of bytes at the worst moment, less the gradients,
 # which everybody has to return:
 
 
@@ -155,7 +155,7 @@ assert "torch" not in curvature
 # The wrong version
 # -----------------
 #
-# Two slips that run without a word. In forward, the old sum is not scaled when the maximum changes; in backward,
+# Two slips that run without an error. In forward, the old sum is not scaled when the maximum changes; in backward,
 # :math:`\delta` is left out:
 
 

@@ -175,7 +175,7 @@ except RuntimeError as error:
 # .. costs::
 #
 # Larger than the cache, :math:`10^7` numbers in rows of 4000, float32, two threads of an AMD EPYC: time of forward and
-# backward as a multiple of the kernel's. The kernel of :doc:`/cookbook/06_beyond_autograd/cuda_extension` is beside it.
+# backward as a multiple of the kernel's. Next to it: that of :doc:`/cookbook/06_beyond_autograd/cuda_extension`.
 #
 # .. csv-table::
 #    :header: "", "composition, eager", "composition, compiled", "built-in", "C++"

@@ -79,7 +79,7 @@ other = torch.cat([cell[:, 1:].flatten(), cell[1:].flatten()])
 on_rim = torch.ones(side, side, dtype=torch.bool)
 on_rim[1:-1, 1:-1] = False
 rim = cell[on_rim]
-# Values at the same place are summed, so each pair of neighbors adds its four entries, and nobody sorts them.
+# Values at the same place are summed, so each pair of neighbors adds its four entries, unsorted.
 indices = torch.stack([torch.cat([one, other, one, other, rim]), torch.cat([one, other, other, one, rim])])
 
 

@@ -67,7 +67,7 @@ print(f"torch {torch.__version__}, triton {triton.__version__}, running in {back
 # -----------
 #
 # A kernel is run by many programs at once. Each asks for its number, works out which elements are its own, and masks
-# what lies behind the end of a row: blocks have a power of two for a size, data seldom has. This kernel writes down
+# what lies behind the end of a row: blocks have a power of two for a size, data rarely has. This kernel writes down
 # who was where:
 
 

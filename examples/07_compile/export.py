@@ -2,7 +2,7 @@ r"""
 Gradients that survive an export
 ================================
 
-You will export a model, see which custom gradients are in the file and which are lost without a word, and make the
+You will export a model, see which custom gradients are in the file and which are silently lost, and make the
 export refuse to lose one.
 """
 
@@ -21,7 +21,7 @@ export refuse to lose one.
 # * a ``Function`` is no operator. Its forward is recorded, and its backward is not. Where the backward was the
 #   derivative of the forward, the program has the same gradient; where it was *another* one, the program has another
 #   gradient. With ``strict=True`` the forward is recorded under ``no_grad``, so either gradient is lost (torch 2.13);
-# * an operator of :func:`torch.library.custom_op` is recorded by its name. Whoever loads the program must have
+# * an operator of :func:`torch.library.custom_op` is recorded by its name. The program that loads it must have
 #   registered it, and gets the gradient that is registered with it.
 #
 # With :math:`r` for rounding and the straight-through gradient: the module has :math:`\bar{x} = \bar{y}`, and the

@@ -3,7 +3,7 @@ Graph breaks: each cause, its message, its fix
 ==============================================
 
 You will compile one function in thirty ways of writing it, see which of them torch takes whole, which it refuses, and
-which get another gradient without a word.
+which silently get another gradient.
 """
 
 # %%

@@ -64,7 +64,7 @@ vectors, others, weights = torch.randn(256, 256), torch.randn(256, 256), torch.r
 
 
 def upcast(x, y):
-    """What one writes: float32, operation by operation, and back."""
+    """What you would write: float32, operation by operation, and back."""
     unit_x, unit_y = F.normalize(x.float(), dim=-1), F.normalize(y.float(), dim=-1)
     return (unit_x * unit_y).sum(-1).to(x.dtype)
 

@@ -139,7 +139,7 @@ assert others["factor a tensor"] == [1, 1, 1, 1]
 # The wrong version
 # -----------------
 #
-# A second derivative through a compiled function. What is compiled is the function and its first derivative; torch
+# A second derivative through a compiled function. The function and its first derivative are compiled; torch
 # says so, but only when the second is asked for:
 
 
@@ -179,7 +179,7 @@ for backend in ("aot_eager", "eager"):
 # The debugging backend ``eager`` does not even keep the graph: in a sum with other terms, its part is missing without a
 # word. To compile a second derivative, take both inside of the compiled function with :mod:`torch.func`, and mark the
 # function with ``torch.compiler.allow_in_graph``. Without the mark the part of a custom Function is 0, with every
-# backend and without a word, as soon as its argument has been computed from the input. :doc:`/guide/compiled_rules` has
+# backend and silently, as soon as its argument has been computed from the input. :doc:`/guide/compiled_rules` has
 # all cases, and the reason:
 
 

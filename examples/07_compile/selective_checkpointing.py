@@ -18,7 +18,7 @@ twice, and see why a ``Function`` cannot be chosen in this way.
 # ------------
 #
 # It stays what it is. A *policy* is asked about each operator of torch that runs in the first forward: keep its result,
-# or compute it again. When the forward is repeated for backward, kept results are handed out in place of calls.
+# or compute it again. When the forward is repeated for backward, kept results are handed out instead of calls.
 #
 # What a policy is asked about are operators, below autograd. It sees ``aten::addmm`` and not ``linear``, it sees an
 # operator of yours by its name, and of a ``Function`` only the operators inside: the ``Function`` itself is no

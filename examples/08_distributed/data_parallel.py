@@ -13,7 +13,7 @@ last digits, and compute a loss across the processes.
 # Data parallelism asks little of a custom function: it takes its parameters as arguments and *returns* their gradients.
 # A backward that calls ``torch.autograd.backward``, as a checkpoint written by hand does, fills ``.grad`` itself,
 # and DDP can silently miss a part of it: see the wrong version. Read on if your gradients differ from those of one
-# process, or if a loss compares samples of different processes, as contrastive losses do. That one needs
+# process, or if a loss compares samples of different processes, as contrastive losses do. It needs
 # :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
 #
 # The gradient
@@ -238,7 +238,7 @@ for name in ("DDP", "FSDP2"):
 # A contrastive loss needs more: the encoding of one view of a sample shall be nearest to that of its other view, among
 # the views of *all* ranks. Torch's ``dist.all_gather`` delivers them without a gradient. A usual repair puts the rank's
 # own part, which has one, back in its place. Thirty-two samples on two ranks, whose gradients are averaged as DDP
-# does, and beside it one process:
+# does, and next to it one process:
 
 
 def contrastive():
@@ -364,7 +364,7 @@ assert found["DDP, second order"] is None
 # ``all_gather`` keeps nothing for backward. Forward sends each part to every rank, backward sends as much.
 #
 # FSDP2 empties the storage of a full weight after forward and fills the same storage again for backward. So a weight
-# that is an attribute of ``ctx`` does come back, against what one may read. It still escapes the check for in-place
+# that is an attribute of ``ctx`` does come back, contrary to what you may read. It still escapes the check for in-place
 # changes (:ref:`tensor on ctx <check-tensors-on-ctx>`). What costs is a *copy*, or any tensor made from a weight: it
 # stays whole on every rank. For a weight of 6 × 6 in float64:
 

@@ -57,7 +57,7 @@ single process.
 #
 # .. recipe:: column_parallel_linear
 #
-# With the vocabulary split, nobody ever has all logits of a token. The ranks exchange three numbers a token.
+# With the vocabulary split, no rank ever has all logits of a token. The ranks exchange three numbers a token.
 #
 # .. recipe:: vocab_parallel_cross_entropy
 

@@ -1,7 +1,7 @@
 """Programs that make PyTorch say what it says around custom gradients: the error index is made of them.
 
 Each module here is one group of the index. A program is the body of a decorated function, shown on the site as a file
-of its own, and it really runs as one: in a fresh process, until it raises. Beside it stands the fixed program.
+of its own, and it really runs as one: in a fresh process, until it raises. The fixed program stands next to it.
 """
 
 import ast

@@ -1339,7 +1339,7 @@ def export_argument_tuple():
 @raises(
     "A module with an if on a tensor was exported",
     cause="The exported graph has one path for all values, and which one the ``if`` takes depends on them.",
-    fix="""Choose with ``torch.where``, or with ``torch.cond``. ``torch.where`` computes both sides: if one has an
+    fix="""Choose with ``torch.where``, or with ``torch.cond``. ``torch.where`` computes both sides: if either has an
     infinite derivative, the gradient is NaN, even where the other is chosen.""",
     see=("cookbook/07_compile/export",),
 )

@@ -152,7 +152,7 @@ def ddp_finished():
     "the promise, or ``forward`` returns an output that never enters the loss: with a static graph, DDP counts its "
     "parameters as used.",
     fix="Return from ``forward`` only what the loss uses. If the parameters really differ from step to step, pass "
-    "``find_unused_parameters=True`` in place of ``static_graph=True``.",
+    "``find_unused_parameters=True`` instead of ``static_graph=True``.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def ddp_static_graph_changed():

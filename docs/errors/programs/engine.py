@@ -270,7 +270,7 @@ def state_detached():
     "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
     "message names the last recorded operation that wrote to that input: often the in-place operation itself. "
     "``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
-    fix="Change a copy: ``y = y + 1`` in place of ``y += 1``. An input can also be changed before it is used. Run "
+    fix="Change a copy: ``y = y + 1`` instead of ``y += 1``. An input can also be changed before it is used. Run "
     "backward before ``optimizer.step()``.",
     see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
 )
@@ -1371,7 +1371,7 @@ def post_hook_returned_nothing():
 
 
 @raises(
-    "A hook on a node returned a tensor in place of a tuple",
+    "A hook on a node returned a tensor instead of a tuple",
     cause="A hook on a ``grad_fn`` gets tuples of gradients, and returns a tuple of them, even of one, or ``None``. "
     "That holds for ``register_hook`` and ``register_prehook``.",
     fix="Return a tuple: ``(grad,)``.",
@@ -1444,7 +1444,7 @@ def node_hook_left_none():
     "A hook on several gradients met torch.autograd.grad with a leaf",
     cause="``register_multi_grad_hook`` asks the engine which of its tensors will get a gradient. In "
     "``torch.autograd.grad`` it cannot tell for leaves.",
-    fix="Use ``backward(inputs=...)``, choose ``mode='any'``, or hook results in place of leaves.",
+    fix="Use ``backward(inputs=...)``, choose ``mode='any'``, or hook results instead of leaves.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
 def multi_hook_in_grad():
@@ -1624,7 +1624,7 @@ def nan_avoided():
 @raises(
     "Anomaly mode was switched on by detect_anomaly",
     cause="``detect_anomaly`` says each time that it is slow: it keeps the traceback of every operation and looks for "
-    "nan in every gradient. ``set_detect_anomaly`` does the same without a word.",
+    "nan in every gradient. ``set_detect_anomaly`` does the same silently.",
     fix="Nothing is wrong while debugging. Take it out afterwards.",
     see=("guide/debugging", "guide/nonfinite"),
     warning=True,
@@ -1687,7 +1687,7 @@ def only_inputs_left_out():
 @raises(
     "A tensor that requires grad was turned into a Python number",
     cause="``float(x)`` and functions of ``math`` cut the tensor from the graph. ``.item()`` and ``int(x)`` do the "
-    "same without a word.",
+    "same silently.",
     fix="Use the function of torch, or write ``x.detach()`` to say that no gradient is wanted.",
     see=("guide/graph",),
     warning=True,
@@ -1750,7 +1750,7 @@ def result_grad_retained():
     cause="Only floating point and complex tensors have gradients, and ``nn.Parameter`` and ``requires_grad=True`` "
     "ask for one. ``torch.tensor`` of Python integers makes integers. The attribute ``x.requires_grad = True`` says "
     "the same with a small first letter.",
-    fix="Write ``1.0`` in place of ``1``, give a ``dtype``, or use ``nn.Parameter(x, requires_grad=False)``.",
+    fix="Write ``1.0`` instead of ``1``, give a ``dtype``, or use ``nn.Parameter(x, requires_grad=False)``.",
     see=("guide/graph",),
 )
 def integers_require_grad():
@@ -1803,7 +1803,7 @@ def flag_is_bool():
     "A result of an operation was deep-copied",
     cause="A copy of a tensor with a history would have to copy the graph. Often it is a result that a module keeps "
     "as an attribute, and the module is what is copied.",
-    fix="Store ``hidden.detach()`` on the module, or copy ``hidden.detach()``. In place of the old "
+    fix="Store ``hidden.detach()`` on the module, or copy ``hidden.detach()``. Instead of the old "
     "``nn.utils.weight_norm``, which keeps such a result, use ``nn.utils.parametrizations.weight_norm``.",
     see=("guide/graph", "check:module_copies"),
 )
@@ -1935,7 +1935,7 @@ def derivative_of_input_not_needed():
 
 @raises(
     "The operation has no derivative at all",
-    cause="Nobody has written one. The message comes in backward, also in a second one: ``ctc_loss`` and "
+    cause="PyTorch has none for this operator. The message comes in backward, also in a second one: ``ctc_loss`` and "
     "``scaled_dot_product_attention`` by its fast kernel for the CPU have first derivatives only, and are named with "
     "``_backward`` at the end.",
     fix="Use a differentiable stand-in, or a Function with a gradient of your choice.",

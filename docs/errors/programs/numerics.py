@@ -101,7 +101,7 @@ def exponential_inside():
     "Anomaly mode found nan in the gradient of a softmax",
     cause="A row of the scores has nothing but ``-inf`` (every position is masked), or it has ``+inf`` or nan. Its "
     "softmax is nan, and so is its gradient, also where the row is replaced afterwards.",
-    fix="Leave one position of each row unmasked, or mask with ``torch.finfo(scores.dtype).min`` in place of "
+    fix="Leave one position of each row unmasked, or mask with ``torch.finfo(scores.dtype).min`` instead of "
     "``-inf``, and zero the empty rows after the softmax.",
     see=("guide/nonfinite", "cookbook/03_stability/safe_functions"),
 )

@@ -781,7 +781,7 @@ def target_of_same_dtype():
     "A result with decimals was written into a tensor of integers",
     cause="An in-place operation keeps the dtype of the tensor it writes to, and integers cannot hold the result. Some "
     "losses write their result that way, into a target of integers.",
-    fix="Convert to floating point first: ``target.float()``, or write ``a = a + b`` in place of ``a += b``.",
+    fix="Convert to floating point first: ``target.float()``, or write ``a = a + b`` instead of ``a += b``.",
     see=("guide/training",),
 )
 def result_into_integers():

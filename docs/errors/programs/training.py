@@ -521,7 +521,7 @@ def tensor_of_array():
     "A module that keeps a computed tensor on itself was deep-copied",
     cause="``forward`` stored a result (``self.features = ...``), or weight normalization did, and ``deepcopy`` meets "
     "a tensor with a graph. Averaging of weights (EMA), schedulers and exporters copy the model that way.",
-    fix="Store ``self.features = features.detach()`` or return it, or delete it before the copy. In place of "
+    fix="Store ``self.features = features.detach()`` or return it, or delete it before the copy. Instead of "
     "``torch.nn.utils.weight_norm`` use ``torch.nn.utils.parametrizations.weight_norm``, which can be copied.",
     see=("guide/graph",),
 )

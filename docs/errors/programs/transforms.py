@@ -891,7 +891,7 @@ def vjp_same_structure():
 
 @raises(
     "vjp was taken of a function that returns integers",
-    cause="Only floating-point and complex tensors have derivatives. ``topk`` returns indices beside the values.",
+    cause="Only floating-point and complex tensors have derivatives. ``topk`` returns indices, too.",
     fix="Return the indices as an auxiliary output: ``has_aux=True``.",
     see=("guide/backward",),
 )
@@ -1724,7 +1724,7 @@ def something_mapped():
     "The auxiliary output of a function under torch.func is a number",
     cause="""With ``has_aux=True`` the second output is not differentiated, but it is unwrapped, and only tensors, or
     containers of them, can be.""",
-    fix="Return tensors: ``torch.tensor(x.numel())``, or ``loss.detach()`` in place of ``loss.item()``.",
+    fix="Return tensors: ``torch.tensor(x.numel())``, or ``loss.detach()`` instead of ``loss.item()``.",
     see=("guide/backward",),
 )
 def aux_number():
@@ -2091,7 +2091,7 @@ def for_loop_under_vmap():
     "A custom operator with register_autograd was used under torch.func",
     cause="``register_autograd`` makes a Function inside of PyTorch, and that Function has no ``setup_context`` that "
     "``torch.func`` could use. Your own ``setup_context`` is not what is missing.",
-    fix="Use ``torch.autograd.grad`` in place of ``torch.func.grad``, or call the operator from a "
+    fix="Use ``torch.autograd.grad`` instead of ``torch.func.grad``, or call the operator from a "
     "``torch.autograd.Function`` of your own, with ``setup_context`` and a differentiable backward.",
     see=("cookbook/06_beyond_autograd/custom_operator", "check:func_grad"),
 )

@@ -786,7 +786,7 @@ def gradient_same_sparse_dim():
     cause="``check_batched_grad=True`` runs backward on a batch of gradients at once. What stands after ``got:`` says "
     "what did not work: a condition on values, ``.item()``, NumPy, random numbers, or writing into a tensor that has "
     "no batch.",
-    fix="Write backward without it, such as ``torch.where`` for a condition. If nobody takes batched gradients of the "
+    fix="Write backward without it, such as ``torch.where`` for a condition. If no code takes batched gradients of the "
     "function, leave the option out.",
     see=("guide/gradcheck", "check:batched_grad", "check:vmap"),
 )
@@ -824,7 +824,7 @@ def batch_runs():
 @raises(
     "backward gives other gradients in a batch than one by one",
     cause="Under vmap backward runs once for the whole batch. What is not a tensor is then the same for all: here a "
-    "random number of Python, drawn once in place of twice. It also happens to a counter.",
+    "random number of Python, drawn once instead of twice. It also happens to a counter.",
     fix="Make backward depend on tensors only; draw random numbers in ``forward`` and save them.",
     see=("guide/gradcheck", "check:batched_grad", "check:repeatable"),
 )

@@ -1501,7 +1501,7 @@ def gradient_for_tensor():
 @raises(
     "A gradient has the wrong shape",
     cause="The gradient at this index (from 0) has neither the shape of the input nor one that can be summed to it. A "
-    "gradient that only has extra or expanded dimensions, as after broadcasting, is summed without a word. A "
+    "gradient that only has extra or expanded dimensions, as after broadcasting, is silently summed. A "
     "transposed matrix and the gradients of two inputs in each other's place are the usual reasons.",
     fix="Return a gradient of the shape of the input. A ``reshape`` at the end would only hide a wrong formula.",
     see=("cookbook/01_first_steps/matmul", "cookbook/01_first_steps/broadcasting", "check:returned"),
@@ -2340,7 +2340,7 @@ def saved_if_needed():
     cause="An in-place operation in ``backward`` changed the saved tensor, and the second backward through the same "
     "graph finds it changed. A kernel of your own that writes there changes it unnoticed: the second gradient is "
     "wrong without an error.",
-    fix="Write the result into a new tensor: ``result * grad_output`` in place of ``result.mul_(grad_output)``.",
+    fix="Write the result into a new tensor: ``result * grad_output`` instead of ``result.mul_(grad_output)``.",
     see=("guide/ctx", "cookbook/04_memory/in_place", "check:backward_twice"),
 )
 def saved_overwritten():

@@ -1,7 +1,7 @@
 """The functions that the site shows for each check of the audit: a broken one, and the same function fixed.
 
-There is a module for each family of checks. The tests audit these functions too, next to others that nobody is shown
-and that register in the same way.
+There is a module for each family of checks. The tests audit these functions too, next to others that the site does
+not show and that register in the same way.
 """
 
 import ast

@@ -107,7 +107,7 @@ class LinearSavesTheRightOne(Function):
 
 @broken("unused_outputs", inputs=lambda: (leaf(4, 3), leaf(3)))
 class ActNormNeedsBothGradients(Function):
-    """Asks for None in place of zeros, and then computes with both gradients, though a loss may use one output."""
+    """Asks for None instead of zeros, and then computes with both gradients, though a loss may use one output."""
 
     generate_vmap_rule = True
 
@@ -131,7 +131,7 @@ class ActNormNeedsBothGradients(Function):
 
 @fixes(ActNormNeedsBothGradients)
 class ActNormNeedsNoGradient(Function):
-    """Leaves out the terms of an output that nobody used."""
+    """Leaves out the terms of an output that was not used."""
 
     generate_vmap_rule = True
 
@@ -162,7 +162,7 @@ class ActNormNeedsNoGradient(Function):
 
 @broken("undefined_gradient", inputs=lambda: (leaf(4, 3),))
 class SoftsignWithoutMaterializing(Function):
-    """Asks for None in place of zeros, to save memory, and multiplies by the None that it then gets."""
+    """Asks for None instead of zeros, to save memory, and multiplies by the None that it then gets."""
 
     generate_vmap_rule = True
 

@@ -268,7 +268,7 @@ class CopyToModelParallelRegion(Function):
 
 @fixes(CopyToModelParallelRegion)
 class CopyThatMayBeWrittenTo(Function):
-    """Returns a copy, which costs its size; where nobody writes in place, input.view_as(input) costs nothing."""
+    """Returns a copy, which costs its size; if no caller writes in place, input.view_as(input) costs nothing."""
 
     @staticmethod
     def forward(x):

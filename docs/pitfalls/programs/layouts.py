@@ -263,7 +263,7 @@ class PreluTakesTheLastTile(Function):
     source="pytorch/pytorch#1347",
 )
 class RaggedMeanMasksGarbage(Function):
-    """Multiplies memory that nobody wrote to by a mask of zeros, and zero times NaN is NaN."""
+    """Multiplies memory that was not written by a mask of zeros, and zero times NaN is NaN."""
 
     @staticmethod
     def forward(x, lengths):

@@ -131,7 +131,7 @@ class RowMaximumSkipsTheSearch(Function):
 
 @fixes(RowMaximumSkipsTheSearch)
 class RowMaximumAlwaysSearches(Function):
-    """Forward does the same whoever calls it."""
+    """Forward does the same for every caller."""
 
     generate_vmap_rule = True
 
@@ -248,7 +248,7 @@ class LogDetAlwaysInverts(Function):
 
 @broken("complex128", inputs=lambda: (leaf(4, 3), leaf(3, 2)), require=("complex128",))
 class LinearWithoutConjugates(Function):
-    """The formulas for real numbers: for complex ones each factor lacks its conjugate, and nobody refuses them."""
+    """The formulas for real numbers: for complex ones each factor lacks its conjugate, and they are not refused."""
 
     generate_vmap_rule = True
 
@@ -269,7 +269,7 @@ class LinearWithoutConjugates(Function):
 
 @fixes(LinearWithoutConjugates)
 class LinearWithConjugates(Function):
-    """mH in place of mT conjugates, which changes nothing for real numbers."""
+    """mH instead of mT conjugates, which changes nothing for real numbers."""
 
     generate_vmap_rule = True
 

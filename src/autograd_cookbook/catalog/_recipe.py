@@ -41,7 +41,7 @@ class Cost:
         inputs: makes the arguments of one call, in float32 and of a million elements or more.
         saved: bytes a unit that the recipe keeps for backward beyond its arguments; a test holds it exactly.
         minimum: bytes a unit that no exact backward can do without.
-        composition: what one writes without a recipe, from differentiable parts; called as the recipe is.
+        composition: what you would write without a recipe, from differentiable parts; called as the recipe is.
         built_in: what torch has for it.
         unit: what is counted, "element" being one of the first tensor among the arguments.
         units: how many of them ``inputs`` has; the elements of the first tensor if None.
