@@ -39,6 +39,7 @@ extensions = [
     "docs._ext.executed",
     "docs._ext.freshness",
     "docs._ext.gallery",
+    "docs._ext.glance",
     "docs._ext.glossary_links",
     "docs._ext.landing",
     "docs._ext.listings",

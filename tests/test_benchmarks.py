@@ -291,6 +291,36 @@ def test_a_recipe_that_keeps_more_compiled_is_named() -> None:
     assert trades.compiled(BY_NAME["norm"], {"ours": {"saved": 0.25}}) is None
 
 
+def test_the_verdict_on_a_recipe_compares_it_with_what_torch_has() -> None:
+    ours, built_in = {"saved": 0.125, "peak": 13.0, "time": 1.0}, {"saved": 4.0, "peak": 13.1, "time": 0.25}
+    said = trades.verdict(BY_NAME["norm"], {"composition": ours, "built-in": built_in, "ours": ours})
+    assert said == (
+        "Compared with the built-in, it keeps 0.125 instead of 4 bytes per element for backward and "
+        "takes 4 times as long."
+    )
+    said = trades.verdict(BY_NAME["norm"], {"composition": ours | {"time": 0.95}, "ours": ours})
+    assert said == (
+        "Compared with the composition, it keeps as much for backward (0.125 bytes per element) and "
+        "takes about as long."
+    )
+    alone = trades.verdict(BY_NAME["norm"], {"ours": ours})
+    assert alone == "Keeps 0.125 bytes per element for backward, and peaks at 13."
+
+
+def test_the_built_in_is_named_where_a_measurement_is_for_it() -> None:
+    ours, faster = {"saved": 4.0, "peak": 12.0, "time": 1.0}, {"saved": 4.0, "peak": 12.0, "time": 0.5}
+    said = trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster})  # it wins "peak" alone
+    assert said == ": in this measurement it is as good or better in memory and time."
+    said = trades.instead(BY_NAME["square"], {"ours": ours | {"saved": 0.0}, "built-in": faster})
+    assert said == " if you do not need what the recipe gains, fewer bytes for backward. It takes 0.5 times as long."
+    assert trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster | {"time": 2.0}}) is None
+    said = trades.instead(BY_NAME["norm"], {"ours": ours, "built-in": faster})  # it wins "range" and "second order"
+    assert said == (
+        " if you do not need what the recipe gains, a finite, accurate result where torch's is not and "
+        "a second derivative. It takes 0.5 times as long."
+    )
+
+
 @pytest.mark.parametrize("page", sorted({recipe.page for recipe in COSTLY}))
 def test_every_page_has_the_section_that_names_them(page) -> None:
     (script,) = (ROOT / "examples").glob(f"*/{page}.py")

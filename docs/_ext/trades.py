@@ -5,6 +5,16 @@ from autograd_cookbook.catalog import Recipe
 SLOW = 1.5  # times the composition's time, from which on the page says it first
 LITTLE = 0.05  # bytes that a recipe may keep more when it is compiled, before the page says so
 FIRST = "When to use it"  # the section that does
+CLEAR_BYTES, CLEAR_TIME = 0.05, 0.1  # shares by which two measurements differ clearly: bytes are exact, times are not
+GAINS = {
+    "saved": "fewer bytes for backward",
+    "peak": "a lower peak",
+    "time": "less time",
+    "range": "a finite, accurate result where torch's is not",
+    "second order": "a second derivative",
+    "forward mode": "forward mode",
+    "gradient": "another gradient",
+}
 REASONS = {
     "range": "is finite or accurate where that is not",
     "second order": "has a second derivative",
@@ -36,6 +46,51 @@ def compiled(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | N
     text = f" keeps {number(whole)} bytes per {recipe.cost.unit} when it is compiled, and {number(ours)} in eager mode."
     theirs = contenders.get("composition, compiled")
     return text + (f" The compiled composition keeps {number(theirs['saved'])}." if theirs else "")
+
+
+def verdict(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
+    """What a recipe costs, in a sentence: next to torch's own function, or to the composition where torch has none."""
+    rival = next((name for name in ("built-in", "composition") if name in contenders), None)
+    ours, unit = contenders["ours"], recipe.cost.unit
+    if rival is None:
+        return f"Keeps {number(ours['saved'])} bytes per {unit} for backward, and peaks at {number(ours['peak'])}."
+    theirs, parts = contenders[rival], []
+    for column, verb, more in (("saved", "keeps", " for backward"), ("peak", "peaks at", "")):
+        if alike(ours[column], theirs[column], CLEAR_BYTES):
+            if column == "saved":
+                parts.append(f"keeps as much for backward ({number(ours[column])} bytes per {unit})")
+        else:
+            amounts = f"{number(ours[column])} instead of {number(theirs[column])}"
+            parts.append(f"{verb} {amounts} bytes per {unit}{more}")
+    slower = alike(1, theirs["time"], CLEAR_TIME)
+    parts.append("takes about as long" if slower else f"takes {number(1 / theirs['time'])} times as long")
+    return f"Compared with the {rival}, it {listed(parts)}."
+
+
+def instead(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None:
+    """What follows "Use torch's function instead"; None where the recipe is ahead, or nothing speaks for the other."""
+    ours, theirs = contenders["ours"], contenders["built-in"]
+    columns = {"saved": CLEAR_BYTES, "peak": CLEAR_BYTES, "time": CLEAR_TIME}
+    clear = [column for column, limit in columns.items() if not alike(ours[column], theirs[column], limit)]
+    gains = [GAINS[column] for column in clear if ours[column] < theirs[column]]
+    gains += [GAINS[win] for win in recipe.cost.wins if win in REASONS]
+    losses = [column for column in clear if ours[column] > theirs[column]]
+    if not gains:
+        return ": in this measurement it is as good or better in memory and time."
+    if not losses:
+        return None
+    said = [f"takes {number(theirs['time'])} times as long"] if "time" in losses else []
+    said += [
+        f"{verb} {number(theirs[column])} instead of {number(ours[column])} bytes per {recipe.cost.unit}"
+        for column, verb in (("saved", "keeps"), ("peak", "peaks at"))
+        if column in losses
+    ]
+    return f" if you do not need what the recipe gains, {listed(gains)}. It {listed(said)}."
+
+
+def alike(a: float, b: float, limit: float) -> bool:
+    """Whether two measurements differ by no more than a share of the larger."""
+    return abs(a - b) <= limit * max(a, b)
 
 
 def listed(parts: list[str]) -> str:

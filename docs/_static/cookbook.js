@@ -11,7 +11,10 @@ document.querySelectorAll(".recipe-source pre").forEach((source) => {
   const words = [...source.querySelectorAll(".nc, .nf")];
   const own = words.find((word) => word.textContent.replace("Function", "").toLowerCase() === name.replaceAll("_", "").toLowerCase());
   const start = own ?? words.find((word) => word.textContent === name);
-  if (start) source.scrollTop = start.offsetTop - source.offsetTop - 12;
+  const show = () => (source.scrollTop = start.offsetTop - source.offsetTop - 12);
+  if (!start) return;
+  show();
+  source.closest("details")?.addEventListener("toggle", show, { once: true }); // what is folded has no height yet
 });
 
 // The matrix shows what is so on one release of torch; without this, on that which the page names.

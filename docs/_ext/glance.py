@@ -1,0 +1,224 @@
+"""The first screen of a cookbook page: copy, limits and cost of each recipe; long sections below are folded.
+
+A page's title says its purpose, and its first paragraph. A card follows, made from the catalog and from stored results,
+so that no example file has to say any of it.
+"""
+
+import html
+from pathlib import Path
+
+import torch
+from docs._ext import results, trades
+from docs._ext.pages import PLACES
+from docs._ext.recipe import MARKS, MEMORY, PAGE, anchor, memory, note_catalog, purpose, shown, visited
+from docs._ext.results import LABELS
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.writers.html5 import HTML5Translator
+
+from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
+
+FOLDER = "recipes"  # of the site, where the files are that a reader downloads
+# Readers ask for these first; the others follow in the order of the matrix.
+FIRST = ("compile", MEMORY, "vmap", "autocast", "second_order", "bfloat16", "float16", "float32")
+WORDS = {
+    "compile": "torch.compile",
+    "autocast": "AMP (autocast)",
+    "complex128": "complex numbers",
+    "empty": "empty input",
+}
+NAMES = {name: WORDS.get(name, label) for name, label in shown(LABELS).items()}
+ORDER = [*FIRST, *(name for name in NAMES if name not in FIRST)]
+LEADS = {"wrong": "Wrong with", "no": "Not for", "unknown": "Not measured", "yes": "Safe with"}
+UNAUDITED = (
+    "The audit does not cover it: it returns no derivative of its arguments, or needs several processes. It has tests."
+)
+MANY = 3  # recipes on a page, from which on each has one line until a reader opens it
+FOLDED = ("The gradient", "The recipe", "See it work", "The wrong version")
+DEMONSTRATION = {
+    "Download Jupyter notebook": "Download this demonstration as a notebook",
+    "Download Python source code": "Download this demonstration as a script",
+    "Download zipped": "Download this demonstration, both zipped",
+}
+# Where a built-in function has the name that its documentation uses.
+HOMES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.linalg": torch.linalg}
+
+
+class Glance(nodes.General, nodes.Element):
+    """The card of a page; it names its recipes."""
+
+
+class Fold(nodes.section):
+    """A section whose heading opens and closes it."""
+
+
+def page_of(docname: str) -> str | None:
+    """The page of the cookbook that a document is; None for any other document."""
+    page = docname.rpartition("/")[2]
+    return page if docname == f"cookbook/{PLACES.get(page)}" else None
+
+
+def by_verdict(recipe: Recipe) -> dict[str, list[str]]:
+    """The capabilities of a recipe by verdict, exceptions first, each in the order in which readers ask for them."""
+    can = results.measured(recipe, "verified")["capabilities"]
+    can = can | {MEMORY: memory(recipe, can)}
+    if can["compile"] != "yes":
+        del can[MEMORY]  # that it does not compile says it
+    return {verdict: [n for n in ORDER if can.get(n) == verdict] for verdict in LEADS if verdict in can.values()}
+
+
+def public_name(function: object) -> str | None:
+    """The name by which torch documents a function; None for one that is not torch's."""
+    own = getattr(function, "__name__", "")
+    for home, module in HOMES.items():
+        for name in (own, own.removeprefix("linalg_")):
+            if name and getattr(module, name, None) is function:
+                return f"{home}.{name}"
+    return None
+
+
+def instead(recipe: Recipe) -> str | None:
+    """What to use instead, where the reference is torch's own function and the measurement is for that."""
+    name = public_name(recipe.reference)
+    if name is None or recipe.gradient != "exact" or not recipe.cost or recipe.cost.built_in is not recipe.reference:
+        return None
+    said = trades.instead(recipe, results.measured(recipe, "cost")["contenders"])
+    return None if said is None else f"Use <code>{name}</code> instead{html.escape(said)}"
+
+
+def chips(names: list[str], verdict: str, page: str) -> str:
+    """A list of capabilities, each a link to what was checked."""
+    return "".join(
+        f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
+        f'<span aria-hidden="true">{MARKS[verdict]}</span> {NAMES[name]}</a></li>'
+        for name in names
+    )
+
+
+def facts(recipe: Recipe, page: str) -> str:
+    """What a recipe is not for, what it is safe with, what it costs, and what to use instead."""
+    found = by_verdict(recipe) if recipe.calls else {}
+    parts = [
+        f'<div class="glance-{verdict}"><strong>{LEADS[verdict]}</strong><ul>{chips(names, verdict, page)}</ul></div>'
+        for verdict, names in found.items()
+    ]
+    if not recipe.calls:
+        parts.append(f"<p>{UNAUDITED}</p>")
+    if recipe.cost:
+        said = trades.verdict(recipe, results.measured(recipe, "cost")["contenders"])
+        parts.append(f'<p class="glance-cost"><strong>Cost</strong> {html.escape(said)}</p>')
+    return "".join(parts)
+
+
+def summary(recipe: Recipe) -> str:
+    """One line of a recipe among others: its exceptions."""
+    if not recipe.calls:
+        return "Not audited"
+    found = by_verdict(recipe)
+    lacks = [f"{LEADS[v].lower()} {', '.join(NAMES[n] for n in found[v])}" for v in ("wrong", "no") if v in found]
+    text = "; ".join(lacks) or "no exception found"
+    return text[0].upper() + text[1:]
+
+
+def visit_glance(translator: HTML5Translator, node: Glance) -> None:
+    builder = translator.builder
+    page = builder.get_relative_uri(builder.current_docname, PAGE)
+    up = "../" * builder.current_docname.count("/")
+    parts = []
+    for name in node["recipes"]:
+        recipe = BY_NAME[name]
+        warning = instead(recipe)
+        body = facts(recipe, page)
+        if len(node["recipes"]) >= MANY:
+            body = f"<details><summary>{summary(recipe)}</summary>{body}</details>"
+        if warning:
+            body += f'<p class="glance-instead">{warning}</p>'
+        parts.append(
+            f'<div class="glance-recipe"><div class="glance-head"><a href="#recipe-{name}"><code>{name}</code></a>'
+            f'<button type="button" data-copy="{name}" aria-label="Copy {name}" hidden>Copy</button>'
+            f'<a class="glance-download" href="{up}{FOLDER}/{name}.py" download aria-label="Download {name}.py">'
+            f"Download</a></div>{body}</div>"
+        )
+    translator.body.append(f'<div class="glance" role="group" aria-label="At a glance">{"".join(parts)}</div>')
+
+
+def visit_fold(translator: HTML5Translator, node: Fold) -> None:
+    translator.visit_section(node)
+    translator.body.append('<details class="fold"><summary>')
+
+
+def depart_fold(translator: HTML5Translator, node: Fold) -> None:
+    translator.body.append("</details>")
+    translator.depart_section(node)
+
+
+class GlanceTransform(SphinxTransform):
+    """Put the card after the title and the first paragraph, and say what the gallery's downloads are."""
+
+    default_priority = 500
+
+    def apply(self, **kwargs: object) -> None:
+        """Change the pages of the cookbook, and no others."""
+        page = page_of(self.env.docname)
+        if page is None:
+            return
+        for link in self.document.findall(nodes.literal):
+            before, _, file = link.astext().partition(": ")
+            if before in DEMONSTRATION:
+                link[:] = [nodes.Text(f"{DEMONSTRATION[before]}: {file}")]
+        names = [recipe.name for recipe in RECIPES if recipe.page == page]
+        section = next(iter(self.document.findall(nodes.section)), None)
+        if section is None or not names:
+            return
+        note_catalog(self.env, page)
+        first = next((i for i, child in enumerate(section) if isinstance(child, nodes.paragraph)), 0)
+        section.insert(first + 1, Glance(recipes=names))
+
+
+class FoldTransform(SphinxPostTransform):
+    """Fold derivation, source and evidence. When it runs, the contents in the sidebar know the sections already."""
+
+    default_priority = 900
+    formats = ("html",)
+
+    def run(self, **kwargs: object) -> None:
+        """Fold the sections of a page that are named so."""
+        if page_of(self.env.docname) is None:
+            return
+        for section in list(self.document.findall(nodes.section)):
+            if section[0].astext() in FOLDED:
+                title, *rest = section.children
+                end = nodes.raw("", "</summary>", format="html")
+                section.replace_self(Fold("", title, end, *rest, **section.attributes))
+
+
+def write_files(app: Sphinx, error: Exception | None) -> None:
+    """Write the file of each recipe, the same that the copy button yields, where the card leads."""
+    if error or app.builder.format != "html":
+        return
+    folder = Path(app.outdir, FOLDER)
+    folder.mkdir(exist_ok=True)
+    for recipe in RECIPES:
+        if f"cookbook/{PLACES.get(recipe.page)}" in app.env.found_docs:
+            path = folder / f"{recipe.name}.py"
+            if not path.exists() or path.read_text(encoding="utf-8") != recipe.source:
+                path.write_text(recipe.source, encoding="utf-8")
+
+
+def add_files(app: Sphinx, pagename: str, *_: object) -> None:
+    """Only pages that use them load the style and the script."""
+    if page_of(pagename) or pagename == PAGE:
+        app.add_css_file("glance.css")
+        app.add_js_file("glance.js", loading_method="defer")
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_node(Glance, html=(visit_glance, visited))
+    app.add_node(Fold, html=(visit_fold, depart_fold))
+    app.add_transform(GlanceTransform)
+    app.add_post_transform(FoldTransform)
+    app.connect("html-page-context", add_files)
+    app.connect("build-finished", write_files)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,39 @@
+// The card's button copies the file that stands in the page: the same that the button on the source copies.
+const copied = async (text) => {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false; // no permission, or no secure connection
+  }
+};
+
+document.querySelectorAll("[data-copy]").forEach((button) => {
+  const source = document.querySelector(`#recipe-${button.dataset.copy} .recipe-source pre, #recipe-${button.dataset.copy} pre`);
+  if (!source) return;
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    button.textContent = (await copied(source.textContent)) ? "Copied" : "Use Download";
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  });
+});
+
+// A link to what is folded opens it: the section itself, or whatever the target stands in.
+const reveal = () => {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  const own = target.querySelector(":scope > details.fold");
+  if (own) own.open = true;
+  for (let node = target.closest("details"); node; node = node.parentElement.closest("details")) node.open = true;
+  target.scrollIntoView();
+};
+window.addEventListener("hashchange", reveal);
+document.addEventListener("click", (event) => {
+  // The same anchor again, after the reader has closed the section, changes no hash.
+  const link = event.target.closest('a[href^="#"]');
+  if (link && link.hash === location.hash) reveal();
+});
+reveal();
+
+// On paper nothing can be opened.
+window.addEventListener("beforeprint", () => document.querySelectorAll("details.fold").forEach((fold) => (fold.open = true)));

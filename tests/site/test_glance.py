@@ -1,0 +1,68 @@
+"""The first screen of a cookbook page, on a phone too, and the sections below it that are folded."""
+
+import pytest
+from docs._ext.pages import PLACES
+from playwright.sync_api import Browser, Page, expect
+
+from autograd_cookbook.catalog import RECIPES
+
+pytestmark = pytest.mark.site
+
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.mark.parametrize("name", list(PLACES))
+def test_a_phone_shows_purpose_and_copy_without_scrolling(name: str, browser: Browser, base: str) -> None:
+    with browser.new_context(viewport=PHONE) as context:
+        page = context.new_page()
+        page.goto(f"{base}cookbook/{PLACES[name]}.html")
+        if not page.locator(".glance").count():
+            assert not [r for r in RECIPES if r.page == name], f"{name} has recipes and no card"
+            return
+        button = page.locator(".glance [data-copy]").first
+        expect(button).to_be_visible()
+        for part, box in (("purpose", page.locator("article section > p").first), ("Copy", button)):
+            place = box.bounding_box()
+            assert place, f"{name}: {part} is not there"
+            assert place["y"] + place["height"] <= PHONE["height"], f"{name}: {part} is below the first screen: {place}"
+
+
+def test_a_card_names_the_recipes_of_its_page_with_exceptions_first(page: Page, base: str) -> None:
+    page.goto(f"{base}cookbook/{PLACES['masks']}.html")
+    names = page.locator(".glance-head code").all_inner_texts()
+    assert names == [recipe.name for recipe in RECIPES if recipe.page == "masks"]
+    first = page.locator(".glance-recipe").first
+    first.locator("summary").click()
+    said = first.inner_text()
+    assert said.index("Not for") < said.index("Safe with") < said.index("Cost"), said
+    expect(first.locator(".glance-no")).to_contain_text("forward mode")
+    expect(first.locator(".glance-instead")).to_contain_text("Use torch.relu instead")
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_a_link_to_a_folded_section_opens_it(scripts: bool, browser: Browser, base: str) -> None:
+    with browser.new_context(java_script_enabled=scripts) as context:
+        page = context.new_page()
+        page.goto(f"{base}cookbook/{PLACES['masks']}.html")
+        source = page.locator("#recipe-linear_relu pre")
+        expect(source).to_be_hidden()
+        page.locator(".glance a[href='#recipe-linear_relu']").click()
+        expect(source).to_be_visible()
+
+
+def test_a_section_opens_by_its_own_anchor_and_again_after_it_was_closed(page: Page, base: str) -> None:
+    page.goto(f"{base}cookbook/{PLACES['masks']}.html")
+    fold = page.locator("#the-gradient > details")
+    link = page.locator(".page-toc a[href='#the-gradient']").first
+    for _ in range(2):
+        expect(fold).not_to_have_attribute("open", "")
+        link.click()
+        expect(fold).to_have_attribute("open", "")
+        fold.locator("summary").click(position={"x": 2, "y": 10})
+
+
+def test_the_downloads_of_the_gallery_are_called_a_demonstration(page: Page, base: str) -> None:
+    page.goto(f"{base}cookbook/{PLACES['masks']}.html")
+    texts = page.locator("a[href*='_downloads']").all_inner_texts()
+    assert texts, "the page offers no demonstration"
+    assert all("demonstration" in text for text in texts), texts
