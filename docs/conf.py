@@ -46,6 +46,7 @@ extensions = [
     "docs._ext.published",
     "docs._ext.recipe",
     "docs._ext.search",
+    "docs._ext.weight",
 ]
 
 nitpicky = True
