@@ -48,6 +48,7 @@ extensions = [
     "docs._ext.recipe",
     "docs._ext.search",
     "docs._ext.terms",
+    "docs._ext.weight",
 ]
 
 nitpicky = True
