@@ -1,0 +1,208 @@
+r"""
+Main gradients: accumulate in float32 while the weights are bfloat16
+====================================================================
+
+You will add the gradients of many micro-batches to a float32 buffer, ``main_grad``, instead of to a bfloat16 ``.grad``,
+and see what the sum loses otherwise: after 1024 micro-batches of equal gradients, three quarters of it.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When the weights are in bfloat16 or float16 and you sum gradients over many micro-batches, uses or pipeline stages.
+# :math:`256 + 1` is 256 in bfloat16, so a sum stops growing when it is 256 times the next summand. Weights in float32
+# under autocast don't need it: their ``.grad`` is float32.
+#
+# * ``MainGrad`` is a hook for parameters of any layer. The gradient of one parameter at a time exists in bfloat16; then
+#   it is added to the buffer.
+# * ``linear_main_grad`` is a linear layer that computes the product in float32 and adds it to the buffer inside of
+#   backward, so that the product itself is not rounded to bfloat16 either.
+#
+# The gradient
+# ------------
+#
+# Of the linear layer :math:`y = x W^\top`, for micro-batches :math:`k = 1, 2, \dots`:
+#
+# .. math:: \bar{x}_k = \bar{y}_k W, \qquad B \leftarrow B + \bar{y}_k^\top x_k .
+#
+# The buffer :math:`B` holds the gradient of the weight. Autograd gets None for it.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: MainGrad
+#
+# .. recipe:: linear_main_grad
+
+# sphinx_gallery_tags = ["memory", "half precision", "hooks"]
+# sphinx_gallery_thumbnail_number = 1
+
+import matplotlib.pyplot as plt
+import torch
+from torch import nn
+
+from autograd_cookbook.recipes.main_grad import MainGrad, linear_main_grad
+
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# A linear layer in bfloat16, and micro-batches whose gradients have a common direction and noise. The figure shows the
+# error of the summed gradient, relative to the sum in float64.
+
+torch.manual_seed(0)
+steps = 512
+inputs = (1 + 0.5 * torch.randn(steps, 8, 64)).bfloat16()
+weight = torch.randn(32, 64).bfloat16()
+points = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+
+
+def grad_itself(inputs):
+    parameter = nn.Parameter(weight.clone())
+    for x in inputs:
+        nn.functional.linear(x, parameter).sum().backward()
+        yield parameter.grad
+
+
+def with_hook(inputs):
+    parameter = nn.Parameter(weight.clone())
+    with MainGrad([parameter]) as sums:
+        for x in inputs:
+            nn.functional.linear(x, parameter).sum().backward()
+            yield sums.main_grad[parameter]
+
+
+def in_backward(inputs):
+    parameter, buffer = nn.Parameter(weight.clone()), torch.zeros(32, 64)
+    for x in inputs:
+        linear_main_grad(x, parameter, buffer).sum().backward()
+        yield buffer
+
+
+exact = inputs.double().sum(1).cumsum(0)[:, None, :].expand(-1, 32, -1)
+errors = {
+    method.__name__: [
+        float((found.double() - exact[k]).norm() / exact[k].norm()) for k, found in enumerate(method(inputs))
+    ]
+    for method in (grad_itself, with_hook, in_backward)
+}
+
+figure, axes = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+labels = {"grad_itself": ".grad in bfloat16", "with_hook": "MainGrad", "in_backward": "linear_main_grad"}
+for (name, values), style in zip(errors.items(), ("C1-s", "C0--o", "C0-^"), strict=True):
+    axes.loglog(points, [values[k - 1] for k in points], style)
+    axes.annotate(labels[name], (1.1 * steps, values[-1]), va="center")
+axes.set(xlabel="micro-batches", ylabel="relative error of the summed gradient", xlim=(0.9, 6000))
+axes.set_title("A bfloat16 sum gets worse with each micro-batch")
+plt.show()
+
+for name, values in errors.items():
+    print(f"{labels[name]:20} error after 512: {values[-1]:.2g}")
+assert errors["grad_itself"][-1] > 0.01
+assert errors["with_hook"][-1] < 2e-3
+assert errors["in_backward"][-1] < 1e-6
+
+# %%
+# With equal gradients of 1, the sum in bfloat16 stops at 256:
+
+parameter = nn.Parameter(torch.ones(1, 1, dtype=torch.bfloat16))
+for _ in range(1024):
+    nn.functional.linear(torch.ones(1, 1, dtype=torch.bfloat16), parameter).sum().backward()
+print("sum of 1024 ones:", parameter.grad.item())
+assert parameter.grad.item() == 256
+
+# %%
+# A step of the optimizer
+# -----------------------
+#
+# The optimizer keeps weights in float32, reads the buffers, and its result is rounded to bfloat16 for the model:
+
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).bfloat16()
+main_weights = [parameter.detach().float().requires_grad_() for parameter in model.parameters()]
+optimizer = torch.optim.SGD(main_weights, lr=0.05)
+data = torch.randn(16, 4, 8).bfloat16()
+losses = []
+with MainGrad(model.parameters()) as sums:
+    for _ in range(30):
+        total = 0.0
+        for batch in data:
+            loss = (model(batch) - batch[:, :1]).square().mean() / len(data)
+            loss.backward()
+            total += loss.item()
+        for main, buffer in zip(main_weights, sums.main_grad.values(), strict=True):
+            main.grad = buffer
+        optimizer.step()
+        sums.zero()
+        with torch.no_grad():
+            for parameter, main in zip(model.parameters(), main_weights, strict=True):
+                parameter.copy_(main)
+        losses.append(total)
+print(f"loss {losses[0]:.3f}, after 30 steps {losses[-1]:.3f}")
+assert losses[-1] < 0.5 * losses[0]
+
+# %%
+# The wrong version
+# -----------------
+#
+# Code that reads ``.grad`` finds None, and says nothing: a clip by norm, an optimizer of the bfloat16 weights, a check
+# for infinities. Clip the buffers instead.
+
+parameter, buffer = nn.Parameter(weight.clone()), torch.zeros(32, 64)
+linear_main_grad(inputs[0], parameter, buffer).sum().backward()
+print("norm seen by clip_grad_norm_:", nn.utils.clip_grad_norm_([parameter], 1.0).item())
+print("norm of the buffer:          ", round(buffer.norm().item(), 1))
+assert parameter.grad is None
+assert buffer.norm() > 100
+
+# %%
+# Three more traps. **Each backward adds**, also one that asks for the gradient of the input alone, because
+# ``ctx.needs_input_grad`` tells what requires grad and not what was asked for:
+
+buffer.zero_()
+x = inputs[0].clone().requires_grad_()
+torch.autograd.grad(linear_main_grad(x, parameter, buffer).sum(), x)
+assert buffer.any()
+print("added for the input's gradient:", bool(buffer.any()))
+
+# %%
+# **Hooks of the weight still run**, with torch 2.13, though its gradient is None: a hook that reads ``.grad`` must
+# expect that. Distributed training that averages ``.grad`` does not see your buffer: average the buffers yourself after
+# the last micro-batch.
+
+seen = []
+handle = parameter.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad))
+linear_main_grad(inputs[0], parameter, buffer).sum().backward()
+handle.remove()
+print("the hook of the weight saw:", seen)
+assert seen == [None]
+
+# %%
+# **A second derivative** can't go through a buffer. ``linear_main_grad`` raises:
+
+x = torch.randn(2, 64, requires_grad=True)
+layer = torch.randn(32, 64, requires_grad=True)
+(first,) = torch.autograd.grad(linear_main_grad(x, layer, torch.zeros(32, 64)).square().sum(), x, create_graph=True)
+try:
+    first.sum().backward()
+except RuntimeError as error:
+    print(str(error).splitlines()[0])
+else:
+    raise AssertionError("the second derivative did not raise")
+
+# %%
+# What it costs
+# -------------
+#
+# The buffers take 4 bytes a weight, twice what a bfloat16 ``.grad`` takes. ``linear_main_grad`` also makes float32
+# copies of its input and gradient for the product. A kernel that adds to a float32 result from bfloat16 operands needs
+# no copies; there are such kernels for GPUs, and we have not measured one.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: other hooks on gradients, and a step inside of backward.
+# * :doc:`/cookbook/07_compile/mixed_precision`: float32 inside of a function under autocast.
+# * :doc:`/guide/training`: accumulation over micro-batches, and what a mean loss has to do with it.
