@@ -35,7 +35,7 @@ and see what the sum loses otherwise: after 1024 micro-batches of equal gradient
 #
 # .. recipe:: linear_main_grad
 
-# sphinx_gallery_tags = ["memory", "half precision", "hooks"]
+# sphinx_gallery_tags = ["memory", "stability", "hooks"]
 # sphinx_gallery_thumbnail_number = 1
 
 import matplotlib.pyplot as plt
