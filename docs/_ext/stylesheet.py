@@ -4,6 +4,7 @@ A rule is dropped when each of its selectors names a class, an id or an element 
 stands in brackets, such as an attribute or the arguments of ``:not()``, is never a reason to drop anything.
 """
 
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -154,7 +155,7 @@ def read(file: Path, top: Path) -> str:
     css = file.read_text(encoding="utf-8")
     imported = ""
     while match := IMPORT.match(css):
-        imported += read((file.parent / match[2]).resolve(), top)
+        imported += read(Path(os.path.normpath(file.parent / match[2])), top)
         css = css[match.end() :]
     folder = file.parent.relative_to(top).as_posix()
     return imported + moved(css, folder) + "\n"
