@@ -17,7 +17,8 @@ PAGES = {
     "landing page": "index.html",
     "recipe": "cookbook/02_changing_the_gradient/straight_through.html",
     "guide": "guide/backward.html",
-    "errors": "errors/writing.html",
+    "error search": "errors/index.html",
+    "errors": "errors/engine.html",
     "reference": "reference/generated/autograd_cookbook.recipes.hooks.html",
 }
 
@@ -35,7 +36,8 @@ def test_a_page_is_light_and_nothing_holds_it_up(path: str, page: Page, base: st
             sizes[kind] += len(gzip.compress(response.body(), 6))
 
     page.on("response", weigh)
-    page.goto(base + path, wait_until="networkidle")
+    found = page.goto(base + path, wait_until="networkidle")
+    assert found and found.ok, f"there is no page {path}"
     assert not elsewhere, f"asks other hosts: {elsewhere}"
     heavy = {kind: size for kind, size in sizes.items() if size > MOST_BYTES[kind]}
     assert not heavy, f"compressed bytes {heavy}, of which there may be {MOST_BYTES}"
