@@ -37,7 +37,8 @@ def test_a_page_is_light_and_nothing_holds_it_up(path: str, page: Page, base: st
 
     page.on("response", weigh)
     found = page.goto(base + path, wait_until="networkidle")
-    assert found and found.ok, f"there is no page {path}"
+    assert found is not None
+    assert found.ok, f"there is no page {path}"
     assert not elsewhere, f"asks other hosts: {elsewhere}"
     heavy = {kind: size for kind, size in sizes.items() if size > MOST_BYTES[kind]}
     assert not heavy, f"compressed bytes {heavy}, of which there may be {MOST_BYTES}"
