@@ -1,17 +1,62 @@
-"""A directive that makes tables of what recipes cost; and a first line on the pages of those that take long."""
+"""A directive that shows in bars and tables what recipes cost; and a first line on pages of those that take long."""
+
+import html
 
 from docs._ext import results
 from docs._ext.pages import PLACES
-from docs._ext.recipe import note_catalog, row_of
-from docs._ext.trades import FIRST, compiled, number, trade
+from docs._ext.recipe import note_catalog, row_of, visited
+from docs._ext.trades import FIRST, compiled, number, trade, verdict
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
+from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook.catalog import RECIPES, Recipe
 
 COLUMNS = {"saved": "bytes saved", "peak": "bytes at the peak", "time": "time"}
+
+
+BARS = {"saved": "bytes saved for backward", "time": "time"}
+
+
+class Bars(nodes.General, nodes.Element):
+    """A row for each way to compute it. Screen readers get the table that follows, with the same numbers."""
+
+
+def visit_bars(translator: HTML5Translator, node: Bars) -> None:
+    contenders = node["contenders"]
+    rows = []
+    for name, measured in contenders.items():
+        bars = []
+        for column, label in BARS.items():
+            longest = max(ways[column] for ways in contenders.values())
+            share = measured[column] / longest if longest else 0
+            bars.append(
+                f'<span class="cost-bar" title="{label}"><i style="width:{60 * share:.1f}%"></i> '
+                f"{number(measured[column])}</span>"
+            )
+        rows.append(
+            f'<div class="cost-row cost-{name.replace(",", "").replace(" ", "-")}">'
+            f'<span class="cost-name">{html.escape(name)}</span>{"".join(bars)}</div>'
+        )
+    head = "".join(f"<span>{label}</span>" for label in BARS.values())
+    translator.body.append(
+        f'<div class="cost-bars" aria-hidden="true"><div class="cost-row cost-head"><span></span>{head}</div>'
+        f"{''.join(rows)}</div>"
+    )
+
+
+class Numbers(nodes.General, nodes.Element):
+    """What is folded behind the bars: the table with all numbers."""
+
+
+def visit_numbers(translator: HTML5Translator, node: Numbers) -> None:
+    translator.body.append('<details class="cost-numbers"><summary>All numbers in a table</summary>')
+
+
+def depart_numbers(translator: HTML5Translator, node: Numbers) -> None:
+    translator.body.append("</details>")
 
 
 class CostsDirective(SphinxDirective):
@@ -50,7 +95,17 @@ class CostsDirective(SphinxDirective):
             "", *(nodes.list_item("", self.verdict(r, record[r.name]["contenders"])) for r in recipes)
         )
         table = nodes.table("", group, classes=["costs"])
-        return [table, verdicts, nodes.paragraph("", said, classes=["costs-note"])]
+        note = nodes.paragraph("", said, classes=["costs-note"])
+        if everything:  # a hundred charts would be longer than the table that they stand for
+            return [table, verdicts, note]
+        charts = [node for r in recipes for node in self.chart(r, record[r.name]["contenders"])]
+        return [*charts, Numbers("", table, verdicts), note]
+
+    def chart(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> list[nodes.Node]:
+        """The verdict on a recipe in a sentence, and the bars that show it."""
+        label = nodes.literal(recipe.name, recipe.name)
+        text = nodes.Text(f": {verdict(recipe, contenders)}")
+        return [nodes.paragraph("", "", label, text, classes=["cost-verdict"]), Bars(contenders=contenders)]
 
     def rows(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> list[nodes.row]:
         label = nodes.literal(recipe.name, recipe.name)
@@ -95,6 +150,8 @@ class TradeTransform(SphinxTransform):
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_node(Bars, html=(visit_bars, visited))
+    app.add_node(Numbers, html=(visit_numbers, depart_numbers))
     app.add_directive("costs", CostsDirective)
     app.add_transform(TradeTransform)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -3,6 +3,7 @@
 The programs run while the page is read, and what they raise must be what the index says that they do.
 """
 
+import hashlib
 import inspect
 import json
 from pathlib import Path
@@ -20,6 +21,8 @@ from autograd_cookbook.errors import ISSUES, Entry, advice, entries, matcher
 
 ROOT = Path(__file__).parents[2]
 PAGE = "errors/index"
+# Next to Sphinx's index of words and like it a script: a page that is opened as a file may not fetch, but load one.
+DATA = "error-index.js"
 
 
 class ErrorsDirective(SphinxDirective):
@@ -112,23 +115,19 @@ class ErrorsDirective(SphinxDirective):
 
 
 class ErrorSearchDirective(SphinxDirective):
-    """``{error-search}``: the field, and the index for the script that searches it."""
+    """``{error-search}``: the field. The script that searches the index loads it when the field is used."""
 
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(str(autograd_cookbook.errors.INDEX))
         self.env.note_dependency(autograd_cookbook.errors.__file__)
-        data = for_browser()
-        # No text of the index can end the element.
-        content = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         html = f"""
-<form class="error-search" role="search" aria-label="Error messages">
+<form class="error-search" role="search" aria-label="Error messages" data-index="{DATA}?v={version(script())}">
 <label for="error-text">The message, or the whole traceback</label>
 <textarea id="error-text" rows="7" spellcheck="false" autocomplete="off"
  placeholder="RuntimeError: Function MyLayerBackward returned an invalid gradient at index 1 …"></textarea>
 <noscript>The search needs JavaScript. All messages are listed below.</noscript>
 <div class="error-found" aria-live="polite"></div>
 </form>
-<script type="application/json" id="error-index">{content}</script>
 """
         return [nodes.raw("", html, format="html")]
 
@@ -159,6 +158,15 @@ def for_browser() -> dict[str, object]:
         shown = {"url": f"{entry.group}.html#{entry.anchor}", "change": change, "more": more}
         found.append({name: stored[name] for name in kept if name in stored} | shown)
     return {"rules": reader.rules, "nodes": sorted(reader.nodes), "entries": found, "issues": ISSUES}
+
+
+def script() -> str:
+    """The index as a file that a page loads on demand."""
+    return f"window.errorIndex = {json.dumps(for_browser(), ensure_ascii=False, separators=(',', ':'))};\n"
+
+
+def version(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def said(entry: Entry) -> str:
@@ -195,9 +203,15 @@ def add_script(app: Sphinx, pagename: str, *_: object) -> None:
         app.add_js_file("errors.js", defer="defer")
 
 
+def write_index(app: Sphinx, exception: Exception | None) -> None:
+    if exception is None and app.builder.name == "html" and PAGE in app.env.found_docs:
+        Path(app.outdir, DATA).write_text(script(), encoding="utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("errors", ErrorsDirective)
     app.add_directive("error-list", ErrorListDirective)
     app.add_directive("error-search", ErrorSearchDirective)
     app.connect("html-page-context", add_script)
+    app.connect("build-finished", write_index)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -106,8 +106,9 @@ class Verdict(nodes.General, nodes.Element):
 def visit_verdict(translator: HTML5Translator, node: Verdict) -> None:
     for verdict, releases in node["releases"].items():
         hidden = "" if digests.torch() in releases else " hidden"
-        marked = f'class="badge-{verdict}" data-releases="{" ".join(releases)}"{hidden}'
-        translator.body.append(f"<span {marked}>{MARKS[verdict]} {verdict}</span>")
+        marked = f'class="badge-{verdict}" data-releases="{" ".join(releases)}" data-verdict="{verdict}"{hidden}'
+        said = f'<span aria-hidden="true">{MARKS[verdict]}</span><span class="visually-hidden">{verdict}</span>'
+        translator.body.append(f'<span {marked} data-capability="{node["capability"]}">{said}</span>')
 
 
 class Releases(nodes.General, nodes.Element):
@@ -121,6 +122,21 @@ def visit_releases(translator: HTML5Translator, node: Releases) -> None:
         for release in node["releases"]
     )
     translator.body.append(f'<fieldset class="releases" hidden><legend>On torch</legend>{choices}</fieldset>')
+
+
+class Needs(nodes.General, nodes.Element):
+    """A choice of what a recipe must be able to do, shown where a script can act on it."""
+
+
+def visit_needs(translator: HTML5Translator, node: Needs) -> None:
+    choices = "".join(
+        f'<label><input type="checkbox" name="need" value="{name}"> {label}</label>'
+        for name, label in node["labels"].items()
+    )
+    translator.body.append(
+        f'<fieldset class="needs" hidden><legend>Show recipes that work with</legend>{choices}'
+        '<output class="needs-found" aria-live="polite"></output></fieldset>'
+    )
 
 
 def visited(translator: HTML5Translator, node: nodes.Element) -> None:
@@ -224,10 +240,11 @@ class MatrixDirective(SphinxDirective):
                 cells = [nodes.paragraph("", "", to_recipe(recipe, self.env.docname))]
                 found = versions.verdicts(recipe.name, record[recipe.name])
                 found[MEMORY] = {memory(recipe, record[recipe.name]["capabilities"]): releases}  # of the pinned release
-                cells += [nodes.paragraph("", "", Verdict(releases=found[name])) for name in labels]
+                cells += [nodes.paragraph("", "", Verdict(capability=name, releases=found[name])) for name in labels]
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
-        return [Releases(releases=releases), nodes.table("", group, classes=["capability-matrix"])]
+        table = nodes.table("", group, classes=["capability-matrix"])
+        return [Releases(releases=releases), Needs(labels=labels), table]
 
 
 class PurposesDirective(SphinxDirective):
@@ -306,6 +323,7 @@ class LacksDirective(SphinxDirective):
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_node(Badges, html=(visit_badges, visited))
     app.add_node(Verdict, html=(visit_verdict, visited))
+    app.add_node(Needs, html=(visit_needs, visited))
     app.add_node(Releases, html=(visit_releases, visited))
     app.add_directive("recipe", RecipeDirective)
     app.add_directive("capability-matrix", MatrixDirective)

@@ -4,6 +4,7 @@ A rule is dropped when each of its selectors names a class, an id or an element 
 stands in brackets, such as an attribute or the arguments of ``:not()``, is never a reason to drop anything.
 """
 
+import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
@@ -14,8 +15,9 @@ import tinycss2
 from tinycss2.ast import AtRule, Declaration, Node, ParseError, QualifiedRule
 
 NESTING = {"media", "supports", "layer", "container"}  # what they hold are rules like those outside
-CLASSES = re.compile(r'\sclass="([^"]*)"')
-IDS = re.compile(r'\sid="([^"]*)"')
+# Extensions write class = "name", too.
+CLASSES = re.compile(r"""\sclass\s*=\s*(["'])(.*?)\1""", re.DOTALL)
+IDS = re.compile(r"""\sid\s*=\s*(["'])(.*?)\1""")
 ELEMENTS = re.compile(r"<([a-zA-Z][\w-]*)")
 WORDS = re.compile(r"[\w-]+")
 # At the top of a stylesheet, where comments may stand too.
@@ -34,8 +36,8 @@ class Used:
     beginnings: set[str] = field(default_factory=set)
 
     def add_page(self, html: str) -> None:
-        self.classes.update(name for names in CLASSES.findall(html) for name in names.split())
-        self.ids.update(IDS.findall(html))
+        self.classes.update(name for _, names in CLASSES.findall(html) for name in names.split())
+        self.ids.update(name for _, name in IDS.findall(html))
         self.elements.update(name.lower() for name in ELEMENTS.findall(html))
 
     def add_script(self, script: str) -> None:
@@ -153,7 +155,7 @@ def read(file: Path, top: Path) -> str:
     css = file.read_text(encoding="utf-8")
     imported = ""
     while match := IMPORT.match(css):
-        imported += read((file.parent / match[2]).resolve(), top)
+        imported += read(Path(os.path.normpath(file.parent / match[2])), top)
         css = css[match.end() :]
     folder = file.parent.relative_to(top).as_posix()
     return imported + moved(css, folder) + "\n"

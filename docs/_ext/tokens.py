@@ -37,7 +37,9 @@ def looks(pygments: str, others: str, scripts: str) -> Looks:
 
 def classes(css: str) -> set[str]:
     """What may be a class of a token, wherever it stands in a stylesheet."""
-    return set(re.findall(r"\.([a-z]\w{0,3})(?![\w-])", COMMENT.sub("", css)))
+    selectors = re.split(r"[,{}]", COMMENT.sub("", css))
+    # Signatures of functions have such classes too, outside of blocks of code.
+    return {name for each in selectors if ".sig" not in each for name in re.findall(r"\.([a-z]\w{0,3})(?![\w-])", each)}
 
 
 def rule(pygments: str) -> str:

@@ -23,6 +23,9 @@ NO_PAGES = {"_static", "_images", "_sources", "_downloads"}
 LINK = re.compile(r"<link\b[^>]*>\s*")
 SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 ATTRIBUTE = re.compile(r"""\b([\w-]+)\s*=\s*["']([^"']*)["']""")
+# Sphinx gives each word of code an element, so that it is not broken: 13,000 in the list of all messages.
+LISTED = re.compile(r'<dl class="[^"]*\bcheck-index\b[^"]*">.*?</dl>', re.DOTALL)
+WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 AT_ONCE = "data-cfasync"  # by this the theme marks the script that sets the colors before anything is painted
 # It replaces icons by pictures, for those who add icons of their own. We do not, and it weighs 90 kB.
 UNUSED_SCRIPT = "scripts/fontawesome.js"
@@ -158,6 +161,11 @@ def deferred(html: str) -> str:
     return SCRIPT.sub(replace, html)
 
 
+def unworded(html: str) -> str:
+    """The page with the messages that it lists as plain text."""
+    return LISTED.sub(lambda match: WORD.sub(r"\1", match[0]), html)
+
+
 def lighten(site: Path) -> None:
     """Reduce all pages of a built site.
 
@@ -172,7 +180,7 @@ def lighten(site: Path) -> None:
     (site / SHEET).write_text(css, encoding="utf-8")
     version = hashlib.sha256(css.encode()).hexdigest()[:8]
     for page in pages:
-        html = tokens.unwrapped(deferred(linked(page, version)), known)
+        html = unworded(tokens.unwrapped(deferred(linked(page, version)), known))
         if html != page.html:
             page.file.write_text(html, encoding="utf-8")
 

@@ -580,9 +580,32 @@ const naming = (values, rules) => {
 
 // --- What the page shows ---
 
-const index = JSON.parse(document.getElementById("error-index").textContent);
-const matcher = new Matcher(index);
-const explain = (text) => answer(matcher, text);
+const field = document.getElementById("error-text");
+const place = document.querySelector(".error-found");
+
+// The index is larger than the page, and only who pastes something needs it.
+let index = null;
+let matcher = null;
+let loading = null;
+const load = () =>
+  (loading ??= new Promise((resolve, reject) => {
+    const src = document.documentElement.dataset.content_root + field.form.dataset.index;
+    const script = element("script", [], { src });
+    script.onload = () => {
+      index = window.errorIndex;
+      matcher = new Matcher(index);
+      resolve();
+    };
+    script.onerror = () => {
+      loading = null; // to be tried again
+      reject(new Error(`${src} was not loaded`));
+    };
+    document.head.append(script);
+  }));
+const explain = async (text) => {
+  await load();
+  return answer(matcher, text);
+};
 window.explainError = explain; // for the test
 
 const VERDICTS = {
@@ -618,14 +641,28 @@ const explained = ({ entry, values }, full, several) => {
   return item;
 };
 
-const field = document.getElementById("error-text");
-const place = document.querySelector(".error-found");
-
-const show = () => {
+const clear = () => {
   place.replaceChildren();
   delete place.dataset.known;
-  if (!/[A-Za-z]{2}/.test(field.value)) return;
-  const { known, matches, general, message, note } = explain(field.value);
+};
+
+const show = async () => {
+  clear();
+  const text = field.value;
+  if (!/[A-Za-z]{2}/.test(text)) return;
+  let found;
+  try {
+    found = await explain(text);
+  } catch (error) {
+    console.error(error);
+  }
+  if (text !== field.value) return; // meanwhile, more was typed, and that is being explained
+  clear();
+  if (!found) {
+    place.append(element("p", "The index of messages did not load. Reload this page, or look for yours in the list below."));
+    return;
+  }
+  const { known, matches, general, message, note } = found;
   place.dataset.known = known;
   place.append(element("p", VERDICTS[known](matches.length), { className: "error-verdict" }));
   if (known === "no") {
@@ -656,6 +693,7 @@ const handed = () => {
 };
 
 field.form.addEventListener("submit", (event) => event.preventDefault());
+field.addEventListener("focus", () => load().catch(console.error));
 field.addEventListener("input", show);
 handed();
 show(); // a browser may have kept the text

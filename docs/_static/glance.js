@@ -37,3 +37,21 @@ reveal();
 
 // On paper nothing can be opened.
 window.addEventListener("beforeprint", () => document.querySelectorAll("details.fold").forEach((fold) => (fold.open = true)));
+
+// The matrix shows the recipes that can do all that is chosen, on the release that is chosen. Without scripts it shows all.
+document.querySelectorAll(".needs").forEach((needs) => {
+  const rows = [...document.querySelectorAll(".capability-matrix tbody tr")];
+  const filter = () => {
+    const wanted = [...needs.querySelectorAll("input:checked")].map((box) => box.value);
+    const works = (row) =>
+      wanted.every((name) => row.querySelector(`[data-capability="${name}"]:not([hidden])`)?.dataset.verdict === "yes");
+    rows.forEach((row) => (row.hidden = !works(row)));
+    const found = rows.filter((row) => !row.hidden).length;
+    needs.querySelector("output").textContent = `${found} of ${rows.length} recipes`;
+  };
+  needs.hidden = false;
+  needs.addEventListener("change", filter);
+  // After the listener of the releases, which shows other verdicts.
+  document.querySelector(".releases")?.addEventListener("change", () => setTimeout(filter));
+  filter();
+});

@@ -26,9 +26,9 @@ def test_the_browser_answers_as_the_command_does(page: Page, base: str) -> None:
         texts += [entry.message, f"{entry.kind}: {entry.message.strip().splitlines()[0]}"]
         texts += [former.message for former in entry.former]
     texts += [text.replace("<ESC>", "\x1b") for text in PASTES.values()]
-    read = "t => { const a = explainError(t); return [a.known, a.matches.map(m => m.entry), a.general, a.note] }"
+    read = "async t => (a => [a.known, a.matches.map(m => m.entry), a.general, a.note])(await explainError(t))"
     differing = []
-    for text, there in zip(texts, page.evaluate(f"texts => texts.map({read})", texts), strict=True):
+    for text, there in zip(texts, page.evaluate(f"texts => Promise.all(texts.map({read}))", texts), strict=True):
         here = answer(matcher(), text)
         if there != [here.known, [match.entry for match in here.matches], here.general, here.note]:
             differing.append(text[:200])
@@ -42,6 +42,26 @@ def test_what_is_known_is_explained_on_the_page(page: Page, base: str) -> None:
     expect(found).to_have_attribute("data-known", "yes")
     expect(found).to_contain_text("Change: Reduce the loss to one number")
     expect(found).to_contain_text("Why:")
+
+
+def test_the_index_is_loaded_when_the_field_is_used(page: Page, base: str) -> None:
+    loaded: list[str] = []
+    page.on("request", lambda request: loaded.append(request.url) if "error-index" in request.url else None)
+    page.goto(f"{base}errors/index.html", wait_until="networkidle")
+    assert not loaded, "the page loads the index for those who came to read"
+    with page.expect_request("**/error-index.js*"):
+        page.locator("#error-text").focus()
+
+
+def test_an_index_that_does_not_load_is_named_and_asked_for_again(page: Page, base: str) -> None:
+    page.route("**/error-index.js*", lambda route: route.abort())
+    page.goto(f"{base}errors/index.html")
+    page.locator("#error-text").fill("grad can be implicitly created only for scalar outputs")
+    expect(page.locator(".error-found")).to_contain_text("did not load")
+    page.unroute("**/error-index.js*")
+    page.locator("#error-text").fill("")
+    page.locator("#error-text").fill("grad can be implicitly created only for scalar outputs")
+    expect(page.locator(".error-found")).to_have_attribute("data-known", "yes")
 
 
 def test_what_is_unknown_is_said_to_be_and_can_be_reported(page: Page, base: str) -> None:

@@ -66,3 +66,19 @@ def test_the_downloads_of_the_gallery_are_called_a_demonstration(page: Page, bas
     texts = page.locator("a[href*='_downloads']").all_inner_texts()
     assert texts, "the page offers no demonstration"
     assert all("demonstration" in text for text in texts), texts
+
+
+def test_costs_are_bars_after_a_verdict_and_a_table_has_the_same_numbers(page: Page, base: str) -> None:
+    page.goto(f"{base}cookbook/{PLACES['masks']}.html")
+    chart = page.locator(".cost-verdict + .cost-bars").first
+    shown = chart.locator(".cost-ours .cost-bar").all_inner_texts()
+    lengths = chart.locator(".cost-row:not(.cost-head)").evaluate_all(
+        "rows => rows.map(row => [parseFloat(row.querySelector('.cost-bar').innerText),"
+        " row.querySelector('.cost-bar i').getBoundingClientRect().width])"
+    )
+    assert max(lengths)[1] == max(width for _, width in lengths), f"the largest has not the longest bar: {lengths}"
+    table = page.locator(".cost-numbers table")
+    expect(table).to_be_hidden()
+    page.locator(".cost-numbers > summary").click()
+    cells = table.locator("tr.ours").first.locator("td").all_inner_texts()
+    assert {text.strip() for text in shown} <= {text.strip() for text in cells}, (shown, cells)

@@ -1,0 +1,113 @@
+"""What a page makes a browser fetch and wait for."""
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from docs._ext import stylesheet, tokens, weight
+from playwright.sync_api import Page, Response
+from sphinx.errors import ExtensionError
+
+pytestmark = pytest.mark.site
+
+MOST_BYTES = {"css": 40_000, "js": 60_000}  # compressed, as servers send them
+MOST_ELEMENTS = 9000
+PAGES = {
+    "landing page": "index.html",
+    "recipe": "cookbook/02_changing_the_gradient/straight_through.html",
+    "guide": "guide/backward.html",
+    "error search": "errors/index.html",
+    "errors": "errors/engine.html",
+    "reference": "reference/generated/autograd_cookbook.recipes.hooks.html",
+}
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=list(PAGES))
+def test_a_page_is_light_and_nothing_holds_it_up(path: str, page: Page, base: str) -> None:
+    sizes: Counter[str] = Counter()
+    elsewhere: list[str] = []
+
+    def weigh(response: Response) -> None:
+        kind = response.url.partition("?")[0].rpartition(".")[2]
+        if not response.url.startswith((base, "data:")):
+            elsewhere.append(response.url)
+        elif kind in MOST_BYTES:
+            sizes[kind] += len(gzip.compress(response.body(), 6))
+
+    page.on("response", weigh)
+    found = page.goto(base + path, wait_until="networkidle")
+    assert found is not None
+    assert found.ok, f"there is no page {path}"
+    assert not elsewhere, f"asks other hosts: {elsewhere}"
+    heavy = {kind: size for kind, size in sizes.items() if size > MOST_BYTES[kind]}
+    assert not heavy, f"compressed bytes {heavy}, of which there may be {MOST_BYTES}"
+    scripts = page.locator("script[src]:not([defer], [async], [type=module])").evaluate_all(
+        "all => all.map(s => s.src)"
+    )
+    assert not scripts, f"the page waits for {scripts}"
+    sheets = page.locator("link[rel=stylesheet]").evaluate_all("all => all.map(link => link.href)")
+    assert len(sheets) == 1, f"the page waits for {len(sheets)} stylesheets: {sheets}"
+    elements = page.evaluate("document.querySelectorAll('*').length")
+    assert elements < MOST_ELEMENTS, f"{elements} elements"
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_colors_are_set_before_anything_is_painted(mode: str, page: Page, base: str) -> None:
+    """A theme that was chosen on another page holds without any script but the one in the page."""
+    page.add_init_script(f"localStorage.setItem('mode', '{mode}'); localStorage.setItem('theme', '{mode}')")
+    page.route("**/*.js*", lambda route: route.abort())
+    page.goto(base)
+    assert page.locator("html").get_attribute("data-theme") == mode
+
+
+CSS = """
+.seen, .unseen { color: red }
+#unseen > p { color: red }
+.unseen:not(.seen) { color: red }
+:is(.unseen) { color: red }
+[data-x="unseen"] { color: red }
+.made-by-script-1 { color: red }
+@media (width > 1px) { .seen { margin: 0 auto } .unseen { margin: 0 } }
+@font-face { font-family: "A"; src: url("a.woff2") }
+:root { --unseen: 1px }
+"""
+
+
+def test_a_rule_goes_only_if_no_page_can_need_it() -> None:
+    used = stylesheet.Used()
+    used.add_page('<p class = "seen">')
+    used.add_script("element.className = `made-by-script-${i}`")
+    assert stylesheet.purged(CSS, used, "a.css").splitlines() == [
+        ".seen{color:red}",
+        ":is(.unseen){color:red}",
+        '[data-x="unseen"]{color:red}',
+        ".made-by-script-1{color:red}",
+        "@media (width > 1px){.seen{margin:0 auto}}",
+        '@font-face{font-family: "A"; src: url("a.woff2")}',
+        ":root{--unseen:1px}",
+    ]
+
+
+COLORS = "".join(f"html .highlight .{name} {{ color: {color} }}\n" for name, color in [("n", 1), ("p", 1), ("k", 2)])
+
+
+def test_only_tokens_that_look_like_their_block_are_unwrapped() -> None:
+    block = '<div class="highlight"><pre>{}</pre></div>'.format
+    code = '<span></span><span class="k">if</span> <span class="n">x</span><span class="p">:</span>'
+    known = tokens.looks(COLORS, "", "")
+    new = tokens.unwrapped(block(code), known)
+    assert new == '<div class="highlight"><pre class="plain-tokens"><span class="k">if</span> x:</pre></div>'
+    assert tokens.unwrapped(new, known) == new, "done twice, it changes something"
+    printed = block('text <span class="n">x</span>')
+    assert tokens.unwrapped(printed, known) == printed, "bare text would change its color"
+    linked = block('<a href="#"><span class="n">x</span></a>')
+    assert '<span class="n">' in tokens.unwrapped(linked, known), "in a link it would get the color of links"
+    assert not tokens.looks(COLORS, "", "querySelectorAll('.n')").plain, "a script looks for it"
+
+
+def test_a_stylesheet_that_is_not_there_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "index.html").write_text('<link rel="stylesheet" href="_static/gone.css" />')
+    with pytest.raises(ExtensionError, match=r"gone\.css is linked, but _static has no such file"):
+        weight.lighten(tmp_path)
