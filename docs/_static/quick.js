@@ -1,0 +1,68 @@
+// The best hits under the search field while a reader types, in the order of the search page. What the search needs is
+// loaded when the first letter is typed. Without it, as on a page opened from a file, the field works as it does anyway.
+"use strict";
+
+{
+  const MOST = 8;
+  const SCRIPTS = ["_static/language_data.js", "_static/searchtools.js", "_static/search.js", "searchindex.js"];
+  const root = document.documentElement.dataset.content_root;
+  const dialog = document.getElementById("pst-search-dialog");
+  const field = dialog?.querySelector("input[type=search]");
+  const hits = document.createElement("ol");
+  hits.className = "quick-hits";
+  hits.setAttribute("aria-label", "Best hits");
+
+  const script = (address) =>
+    new Promise((loaded, failed) => {
+      const element = Object.assign(document.createElement("script"), { src: root + address });
+      element.addEventListener("load", loaded);
+      element.addEventListener("error", failed);
+      document.head.append(element);
+    });
+
+  const load = async () => {
+    const page = await (await fetch(`${root}search.html`)).text();
+    const words = new DOMParser().parseFromString(page, "text/html").getElementById("search-words");
+    document.head.append(document.importNode(words, true));
+    for (const address of SCRIPTS) {
+      const typed = field.value;
+      await script(address);
+      field.value ||= typed; // Sphinx empties each field when its script starts
+    }
+  };
+  let loading = null;
+
+  const show = async () => {
+    try {
+      await (loading ??= load());
+    } catch {
+      return;
+    }
+    const found = Search._performSearch(field.value).reverse().slice(0, MOST);
+    hits.replaceChildren(
+      ...found.map(([name, title, anchor]) => {
+        const item = document.createElement("li");
+        const address = root + name + DOCUMENTATION_OPTIONS.LINK_SUFFIX + anchor;
+        item.append(Object.assign(document.createElement("a"), { href: address, textContent: title }));
+        return item;
+      }),
+    );
+  };
+
+  // Arrow keys go from the field to the hits and back.
+  const move = (event) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    const links = [field, ...hits.querySelectorAll("a")];
+    const at = links.indexOf(document.activeElement);
+    if (!step || at < 0) return;
+    event.preventDefault();
+    links[Math.min(Math.max(at + step, 0), links.length - 1)].focus();
+  };
+
+  if (field && !document.getElementById("search-results")) {
+    field.form.after(hits);
+    field.addEventListener("input", show);
+    dialog.addEventListener("keydown", move);
+    dialog.addEventListener("click", ({ target }) => target.closest?.("a") && dialog.close());
+  }
+}

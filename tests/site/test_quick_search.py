@@ -1,0 +1,72 @@
+"""Hits while typing: those of the search page, reachable by keyboard, and nothing loaded before the first letter."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.site
+
+QUERIES = ["logsumexp", "straight through", "save_for_backward", "out of memory"]
+
+
+def opened(page: Page, base: str, path: str = "guide/backward.html") -> None:
+    page.goto(base + path)
+    page.locator(".search-button__button:visible").first.click()
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_hits_are_the_first_of_the_search_page(query: str, page: Page, base: str) -> None:
+    page.goto(f"{base}search.html?q=a")
+    page.wait_for_function("Search._index")
+    order = (
+        "query => Search._performSearch(query).reverse().slice(0, 8).map(([name, , anchor]) => `${name}.html${anchor}`)"
+    )
+    expected = page.evaluate(order, query)
+    opened(page, base)
+    page.keyboard.type(query)
+    expect(page.locator(".quick-hits a")).to_have_count(len(expected))
+    page.wait_for_function(
+        "expected => [...document.querySelectorAll('.quick-hits a')].map(a => a.href).join() === expected.join()",
+        arg=[base + address for address in expected],
+    )
+
+
+def test_nothing_is_loaded_before_the_first_letter(page: Page, base: str) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.removeprefix(base)))
+    opened(page, base)
+    page.wait_for_load_state("networkidle")
+    assert not [url for url in asked if "searchindex" in url], asked
+    page.keyboard.type("relu")
+    expect(page.locator(".quick-hits a").first).to_be_visible()
+    assert [url for url in asked if "searchindex" in url]
+
+
+def test_a_hit_is_reached_by_keyboard(page: Page, base: str) -> None:
+    opened(page, base)
+    page.keyboard.type("logsumexp")
+    first = page.locator(".quick-hits a").first
+    expect(first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(first).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("#pst-search-dialog input")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).not_to_have_url(f"{base}guide/backward.html")
+    expect(page.locator("h1").first).to_be_visible()
+
+
+def test_what_is_typed_while_the_search_loads_is_kept(page: Page, base: str) -> None:
+    opened(page, base)
+    page.keyboard.type("gradcheck eps")
+    expect(page.locator(".quick-hits a").first).to_be_visible()
+    expect(page.locator("#pst-search-dialog input")).to_have_value("gradcheck eps")
+
+
+def test_enter_leads_to_the_search_page_and_no_query_has_no_hits(page: Page, base: str) -> None:
+    opened(page, base)
+    page.keyboard.type("zzzqqq")
+    page.wait_for_function("typeof Search === 'object' && Search._index")
+    expect(page.locator(".quick-hits a")).to_have_count(0)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{base}search.html?q=zzzqqq")
