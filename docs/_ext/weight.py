@@ -143,10 +143,11 @@ def linked(page: Page, version: str) -> str:
 
 
 def deferred(html: str) -> str:
-    """The page with scripts that run once it is read, in their order.
+    """The page with scripts that run once it is read, in their order: those that have waited before come last.
 
     An inline script waits as a module: a browser runs modules and deferred scripts in one order.
     """
+    late: list[str] = []
 
     def replace(match: re.Match[str]) -> str:
         said = attributes(match[1])
@@ -156,9 +157,17 @@ def deferred(html: str) -> str:
             return ""
         if "src" not in said:
             return match[0] if "type" in said else f'<script type="module"{match[1]}>{match[2]}</script>'
-        return match[0] if re.search(r"\bdefer\b", match[1]) else f"<script defer{match[1]}>{match[2]}</script>"
+        if re.search(r"\bdefer\b", match[1]):
+            late.append(match[0])
+            return ""
+        at_once.append(match[0])
+        return f"<script defer{match[1]}>{match[2]}</script>"
 
-    return SCRIPT.sub(replace, html)
+    at_once: list[str] = []
+    changed = SCRIPT.sub(replace, html)
+    if not at_once:
+        return html  # all of them wait already: the build before has put them in order
+    return changed.replace("</body>", "\n".join([*late, "</body>"]))
 
 
 def unworded(html: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 SITE = Path(__file__).parents[2] / "build" / "site"
 INDEX = SITE / "index.html"
@@ -20,6 +20,8 @@ FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+
+expect.set_options(timeout=120_000)  # milliseconds: a busy machine is no failure
 
 
 class Handler(SimpleHTTPRequestHandler):

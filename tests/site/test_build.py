@@ -53,7 +53,9 @@ class Project:
         shutil.copytree(ROOT / "benchmarks/results", root / "benchmarks/results")
         pages = shutil.ignore_patterns("*.md", "cookbook", "reference", "jupyter_execute")
         shutil.copytree(ROOT / "docs", root / "docs", ignore=pages)
-        shutil.copy(ROOT / "constraints.txt", root / "constraints.txt")
+        shutil.copytree(ROOT / "wild", root / "wild")
+        for name in ("constraints.txt", "pyproject.toml"):
+            shutil.copy(ROOT / name, root / name)
         (root / "docs/index.md").write_text("# Start\n\n```{toctree}\ncookbook/index\n```\n")
         (root / "examples/section").mkdir(parents=True)
         (root / "examples/GALLERY_HEADER.rst").write_text("Gallery\n=======\n\nAll.\n")

@@ -53,7 +53,7 @@ def test_it_loads_without_error_and_asks_nobody_else(path: str, page: Page, base
     page.goto(base + path, wait_until="networkidle")
     assert not problems
 
-    missing = page.locator("main img:not(.sphx-glr-thumbcontainer img)").evaluate_all(
+    missing = page.locator("main img:not(.sphx-glr-thumbcontainer img, .picture img)").evaluate_all(
         "images => images.filter(i => i.alt.trim().length < 4).map(i => i.src)"
     )
     assert not missing, "figures without a text that says what they show"

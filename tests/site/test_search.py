@@ -23,7 +23,7 @@ def hits(page: Page, base: str, query: str) -> list[tuple[str, str]]:
     """Text and address of the first three."""
     page.goto(f"{base}search.html?q={quote_plus(query)}")
     # The hits are shown in their order, each when its page was fetched for an excerpt; the summary is the last.
-    expect(page.locator("#search-results .search-summary")).to_have_text(re.compile("found"), timeout=60_000)
+    expect(page.locator("#search-results .search-summary")).to_have_text(re.compile("found"))
     links = page.locator("#search-results li a").evaluate_all("links => links.map(link => [link.innerText, link.href])")
     return [(text, href.removeprefix(base)) for text, href in links[:3]]
 

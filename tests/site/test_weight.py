@@ -1,6 +1,7 @@
 """What a page makes a browser fetch and wait for."""
 
 import gzip
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from sphinx.errors import ExtensionError
 pytestmark = pytest.mark.site
 
 MOST_BYTES = {"css": 40_000, "js": 60_000}  # compressed, as servers send them
-MOST_ELEMENTS = 9000
+# The page on the engine has more than a hundred programs, each broken and fixed.
+MOST_ELEMENTS = {"errors/engine.html": 12000}
+USUALLY = 9000
 PAGES = {
     "landing page": "index.html",
     "recipe": "cookbook/02_changing_the_gradient/straight_through.html",
@@ -49,7 +52,7 @@ def test_a_page_is_light_and_nothing_holds_it_up(path: str, page: Page, base: st
     sheets = page.locator("link[rel=stylesheet]").evaluate_all("all => all.map(link => link.href)")
     assert len(sheets) == 1, f"the page waits for {len(sheets)} stylesheets: {sheets}"
     elements = page.evaluate("document.querySelectorAll('*').length")
-    assert elements < MOST_ELEMENTS, f"{elements} elements"
+    assert elements < MOST_ELEMENTS.get(path, USUALLY), f"{elements} elements"
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
@@ -111,3 +114,14 @@ def test_a_stylesheet_that_is_not_there_fails_the_build(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text('<link rel="stylesheet" href="_static/gone.css" />')
     with pytest.raises(ExtensionError, match=r"gone\.css is linked, but _static has no such file"):
         weight.lighten(tmp_path)
+
+
+def test_scripts_run_in_the_order_in_which_they_ran_before() -> None:
+    """A script that waited for the page ran after all that did not, wherever it stood."""
+    page = (
+        '<head><script defer="defer" src="late.js"></script><script src="early.js"></script>'
+        "<script>inline()</script></head><body></body>"
+    )
+    once = weight.deferred(page)
+    assert re.findall(r"late|early|inline", once) == ["early", "inline", "late"]
+    assert weight.deferred(once) == once

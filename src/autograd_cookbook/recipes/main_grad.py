@@ -44,7 +44,7 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
 
     The product is computed in the dtype of the buffer, so it is not rounded to that of the weight. ``weight.grad``
     stays None, so the optimizer must read the buffer. Two uses of one weight add to one buffer. Each backward adds,
-    also :func:`torch.autograd.grad` for the input alone. Second derivatives, ``vmap`` and forward mode raise.
+    also ``torch.autograd.grad`` for the input alone. Second derivatives, ``vmap`` and forward mode raise.
 
     Args:
         input: floating, shape ``(*, in_features)``.
