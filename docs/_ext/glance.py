@@ -25,7 +25,7 @@ FOLDER = "recipes"  # of the site, where the files are that a reader downloads
 FIRST = ("compile", MEMORY, "vmap", "autocast", "second_order", "bfloat16", "float16", "float32")
 WORDS = {
     "compile": "torch.compile",
-    MEMORY: "its memory when compiled",
+    MEMORY: "low memory when compiled",
     "autocast": "AMP (autocast)",
     "complex128": "complex numbers",
     "empty": "empty input",
