@@ -152,6 +152,7 @@ QUIET = {
     "isru_without_forward_mode": "forward_mode",
     "FlowByTheAdjointEquation": "first_order",
     "snake_checkpointed_by_reentry": "grad_attribute",
+    "RoundedStraightThrough": "compile",
 }
 
 
