@@ -25,14 +25,15 @@
     const words = new DOMParser().parseFromString(page, "text/html").getElementById("search-words");
     document.head.append(document.importNode(words, true));
     for (const address of SCRIPTS) {
-      const typed = field.value;
       await script(address);
       field.value ||= typed; // Sphinx empties each field when its script starts
     }
   };
   let loading = null;
+  let typed = "";
 
   const show = async () => {
+    typed = field.value;
     try {
       await (loading ??= load());
     } catch {
