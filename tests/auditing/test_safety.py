@@ -433,14 +433,15 @@ def test_a_fault_of_the_audit_is_no_finding_and_the_other_checks_still_run(monke
     assert report.capabilities == {"bfloat16": "yes"}
 
 
-def _timed(
-    monkeypatch: pytest.MonkeyPatch, *, waited: Callable[[float], float | None], load: float = 0.0
-) -> clock.Clock:
-    """A clock 30 s into a check, of which the process has waited a part for a processor."""
+def _timed(monkeypatch: pytest.MonkeyPatch, *, waiting: float | None, load: float = 0.0) -> clock.Clock:
+    """A clock 30 s into a check, of which the process has waited this share for a processor."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(clock, "waited_for_a_processor", lambda process: waited(now[0] - 100.0))
-    monkeypatch.setattr(clock, "busyness", lambda: max(1.0, load))
+    monkeypatch.setattr(
+        clock, "waited_for_a_processor", lambda process: None if waiting is None else waiting * (now[0] - 100.0)
+    )
+    monkeypatch.setattr(os, "getloadavg", lambda: (2 * load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     timed = clock.Clock(timeout=10.0, budget=15.0)
     timed.start("first_order")
     now[0] += 30.0
@@ -448,21 +449,22 @@ def _timed(
 
 
 def test_a_check_may_take_as_much_longer_as_it_waits_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed = _timed(monkeypatch, waited=lambda passed: passed * 0.9)
+    timed = _timed(monkeypatch, waiting=0.9)
     assert timed.verdict() is None
     timed.stop()
     assert timed.spent == pytest.approx(3.0)
 
 
 def test_a_check_that_sleeps_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _timed(monkeypatch, waited=lambda passed: 0.0).verdict() == "hangs"
+    assert _timed(monkeypatch, waiting=0.0).verdict() == "hangs"
 
 
-@pytest.mark.parametrize(("load", "verdict"), [(1.0, "hangs"), (8.0, None)])
-def test_where_the_system_does_not_tell_limits_grow_with_the_load(
-    load: float, verdict: str | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("waiting", [None, 0.0], ids=["the system does not tell", "it waits for something else"])
+@pytest.mark.parametrize(("load", "verdict"), [(0.1, "hangs"), (1.0, "hangs"), (8.0, None)])
+def test_limits_grow_with_the_load(
+    load: float, verdict: str | None, waiting: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _timed(monkeypatch, waited=lambda passed: None, load=load).verdict() == verdict
+    assert _timed(monkeypatch, waiting=waiting, load=load).verdict() == verdict
 
 
 def test_a_process_that_has_ended_keeps_its_time() -> None:

@@ -22,8 +22,8 @@ class Clock:
     """Times an audit; what a forked process writes here, its parent reads.
 
     Time counts in which the process that runs the checks works or sleeps, not time in which it waits for a processor:
-    a function is no slower because the machine is busy. Where the system does not tell (it does on Linux), the limits
-    grow with the load instead.
+    a function is no slower because the machine is busy. Linux tells that. It does not tell for what else a process
+    waits, such as memory or another process, so that the limits grow with the load, too.
 
     Args:
         timeout: seconds in which a call must come back.
@@ -51,11 +51,6 @@ class Clock:
         self._waited = self._waited if waited is None else waited
         return time.monotonic() - self._waited
 
-    def _patience(self, seconds: float) -> float:
-        """How long to wait for what takes so many seconds on an idle machine."""
-        compiling = self.check == "compile"  # by other processes, whose waiting nothing tells us
-        return seconds * busyness() if compiling or waited_for_a_processor(os.getpid()) is None else seconds
-
     def beat(self) -> None:
         """A call begins."""
         struct.pack_into("d", self._memory, 0, self._now())
@@ -77,18 +72,18 @@ class Clock:
 
     def allows(self, check: str) -> bool:
         """Whether there is time left to begin a check."""
-        return check in self.untimed or self.spent < self._patience(self.budget)
+        return check in self.untimed or self.spent < _patience(self.budget)
 
     def verdict(self) -> Literal["hangs", "slow"] | None:
         """What is to be said of the check that is running, if it is to be cut off."""
         now = self._now()
         (beat,) = struct.unpack_from("d", self._memory, 0)
-        if now - beat > self._patience(self.timeout * (COMPILING if self.check == "compile" else 1)):
+        if now - beat > _patience(self.timeout * (COMPILING if self.check == "compile" else 1)):
             return "hangs"
         taken = now - self.since
         if self.check in self.untimed:
             return None
-        over = taken > self._patience(SHARE * self.budget) or self.spent + taken > self._patience(self.budget)
+        over = taken > _patience(SHARE * self.budget) or self.spent + taken > _patience(self.budget)
         return "slow" if over else None
 
 
@@ -100,6 +95,7 @@ def waited_for_a_processor(process: int) -> float | None:
         return None
 
 
-def busyness() -> float:
-    """How many processes want each processor, at least one."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)) if hasattr(os, "getloadavg") else 1.0
+def _patience(seconds: float) -> float:
+    """How long to wait here for what takes so many seconds on an idle machine."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else 0.0
+    return seconds * max(1.0, load)
