@@ -1,0 +1,278 @@
+r"""
+Optimal transport: Sinkhorn by implicit differentiation, and matching
+=====================================================================
+
+You will train through an optimal transport problem: through its cost, through its plan, and through a one-to-one
+matching. Backward solves one linear system instead of going back through hundreds of Sinkhorn iterations.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When a loss compares two sets or two histograms, or when a layer assigns the items of one side to the places of the
+# other: point clouds, soft sorting and permutations, keypoints, clusters, detections and their targets.
+#
+# * ``sinkhorn_cost`` is a number, such as a loss. Its gradient is the plan itself, and needs no linear system.
+# * ``sinkhorn_plan`` is the plan as a matrix, to multiply with. Its gradient is one linear system.
+# * ``assignment_cost`` is the unregularized one-to-one matching, by SciPy.
+#
+# Unrolling a fixed number of iterations is right, too, for the plan that *these* iterations give, and simpler. Do that
+# if ten or twenty are enough. For clouds of tens of thousands of points, matrices like these do not fit: use a
+# library that never makes them, such as GeomLoss or OTT.
+#
+# The gradient
+# ------------
+#
+# The entropic problem moves weights :math:`a` to weights :math:`b` at cost :math:`C`:
+#
+# .. math::
+#
+#    V = \min_{P 1 = a, \, P^\top 1 = b} \langle P, C \rangle + \varepsilon \, \mathrm{KL}(P \,|\, a b^\top), \qquad
+#    P_{ij} = a_i b_j \, e^{(f_i + g_j - C_{ij}) / \varepsilon} .
+#
+# The iterations look for the potentials :math:`f` and :math:`g` for which rows and columns of :math:`P` are right.
+# At the minimum, :math:`V` doesn't change with the potentials. So they count as constants in its derivative:
+# :math:`\bar{C} = \bar{V} P`. The plan does change with them. Differentiating the two conditions, and pulling the
+# gradients :math:`\bar{f}` and :math:`\bar{g}` of the potentials back, gives
+#
+# .. math::
+#
+#    \begin{pmatrix} I & P D_b^{-1} \\ P^\top D_a^{-1} & I \end{pmatrix} \begin{pmatrix} u \\ v \end{pmatrix}
+#    = \begin{pmatrix} \bar{f} \\ \bar{g} \end{pmatrix}, \qquad
+#    \bar{f} = \tfrac{1}{\varepsilon} (\bar{P} \odot P) 1, \quad
+#    \bar{g} = \tfrac{1}{\varepsilon} (\bar{P} \odot P)^\top 1, \qquad
+#    \bar{C} = P \odot \bigl(D_a^{-1} u 1^\top + 1 v^\top D_b^{-1} - \tfrac{1}{\varepsilon} \bar{P} \bigr) .
+#
+# The system has one direction without an answer: :math:`f + c` and :math:`g - c` give the same plan. The recipe removes
+# it, eliminates :math:`u`, and solves for :math:`v`.
+#
+# The recipe
+# ----------
+#
+# .. recipe:: sinkhorn_cost
+#
+# .. recipe:: sinkhorn_plan
+#
+# .. recipe:: assignment_cost
+
+# sphinx_gallery_tags = ["memory", "second order", "black box", "stability"]
+# sphinx_gallery_thumbnail_number = 2
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import gradcheck
+
+from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.transport import assignment_cost, sinkhorn_cost, sinkhorn_plan
+
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# Thirty points on each side, and a regularization that is small next to the costs, so that the plan is nearly a
+# matching. Unrolled, autograd keeps every iteration, and the gradient is that of a plan which is not there yet. The
+# recipe keeps the potentials. It also changes to Newton's method where iterations get slow.
+
+
+def unrolled_plan(cost, a, b, regularization, iterations):
+    f, g = torch.zeros_like(a), torch.zeros_like(b)
+    for _ in range(iterations):
+        f = -regularization * (b.log() + (g - cost) / regularization).logsumexp(-1)
+        g = -regularization * (a.log()[:, None] + (f[:, None] - cost) / regularization).logsumexp(0)
+    return a[:, None] * b * ((f[:, None] + g - cost) / regularization).exp()
+
+
+torch.manual_seed(0)
+x, y = torch.rand(30, 2, dtype=torch.float64), torch.rand(30, 2, dtype=torch.float64)
+cost = torch.cdist(x, y).square().requires_grad_()
+uniform = torch.full((30,), 1 / 30, dtype=torch.float64)
+weights = torch.randn(30, 30, dtype=torch.float64)
+
+
+def gradient(plan):
+    return torch.autograd.grad((weights * plan).sum(), cost)[0]
+
+
+exact = gradient(sinkhorn_plan(cost, uniform, uniform, 0.01))
+counts = [10, 30, 100, 300, 1000]
+kept, errors = [], []
+for count in counts:
+    kept.append(saved_bytes(lambda c, n=count: unrolled_plan(c, uniform, uniform, 0.01, n), cost) / 1024)
+    error = gradient(unrolled_plan(cost, uniform, uniform, 0.01, count)) - exact
+    errors.append(float(error.norm() / exact.norm()))
+ours = saved_bytes(lambda c: sinkhorn_plan(c, uniform, uniform, 0.01), cost) / 1024
+
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
+figure.suptitle("One linear system replaces the way back through all iterations")
+left.loglog(counts, kept, "--s", color="tab:orange")
+left.loglog(counts, [ours] * len(counts), "-o", color="tab:blue")
+left.text(30, kept[1] * 2, "unrolled", color="tab:orange", ha="right")
+left.text(30, ours * 1.5, "sinkhorn_plan", color="tab:blue")
+left.set(xlabel="iterations unrolled", ylabel="KiB kept for backward")
+right.loglog(counts, errors, "--s", color="tab:orange")
+right.set(xlabel="iterations unrolled", ylabel="relative error of its gradient")
+plt.show()
+
+print(f"kept: {kept[-1]:.0f} KiB after {counts[-1]} iterations unrolled, {ours:.0f} KiB by the recipe")
+print("error of the unrolled gradient:", {n: f"{e:.0e}" for n, e in zip(counts, errors, strict=True)})
+assert kept[-1] > 1000 * ours
+assert errors[0] > 0.1
+assert errors == sorted(errors, reverse=True)
+
+# %%
+# As a loss. A cloud of points follows the gradient of its cost to a ring. The regularization has a price of its own:
+# with it, the cheapest cloud is a smaller one. Subtracting half of what each cloud costs to itself, the *Sinkhorn
+# divergence* (Genevay, Peyré and Cuturi, 2018), removes that.
+
+angle = torch.linspace(0, 2 * torch.pi, 61)[:-1]
+ring = torch.stack([angle.cos(), angle.sin()], -1)
+start = 0.2 * torch.randn(60, 2)
+even = torch.ones(60)
+
+
+def transport(x, y):
+    return sinkhorn_cost(torch.cdist(x, y).square(), even, even, 0.3, tolerance=1e-6)
+
+
+def divergence(x, y):
+    return transport(x, y) - transport(x, x) / 2 - transport(y, y) / 2
+
+
+found = {}
+for name, loss in (("cost", transport), ("divergence", divergence)):
+    points = start.clone().requires_grad_()
+    optimizer = torch.optim.Adam([points], lr=0.05)
+    for _ in range(100):
+        optimizer.zero_grad()
+        loss(points, ring).backward()
+        optimizer.step()
+    found[name] = points.detach()
+
+figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.7), layout="constrained", sharex=True, sharey=True)
+for ax, (name, points) in zip(axes, found.items(), strict=True):
+    ax.plot(*torch.cat([ring, ring[:1]]).T, color="0.7", lw=4)
+    ax.plot(*start.T, ".", color="0.6", ms=4)
+    ax.plot(*points.T, "o", color="tab:blue", ms=4)
+    ax.set(aspect="equal", title=f"trained on the {name}", xticks=[], yticks=[])
+    print(f"mean radius, trained on the {name}: {points.norm(dim=-1).mean():.2f}")
+plt.show()
+
+assert found["cost"].norm(dim=-1).mean() < 0.95
+assert abs(found["divergence"].norm(dim=-1).mean() - 1) < 0.03
+
+# %%
+# As a layer. The plan between numbers and sorted places is a soft permutation; multiplied with the numbers, it sorts
+# them. Its gradient says what each input has to do with each output:
+
+numbers = torch.tensor([0.9, 0.1, 0.5, 0.3], dtype=torch.float64, requires_grad=True)
+places = torch.linspace(0, 1, 4, dtype=torch.float64)
+four = torch.ones(4, dtype=torch.float64)
+
+
+def soft_sort(numbers, regularization=0.03):
+    plan = sinkhorn_plan((numbers[:, None] - places).square(), four, four, regularization)
+    return 4 * plan.mT @ numbers
+
+
+with torch.no_grad():
+    print("sorted:", [round(v, 3) for v in soft_sort(numbers).tolist()])
+jacobian = torch.func.jacrev(soft_sort)(numbers)
+print("jacobian:", [[round(v, 2) for v in row] for row in jacobian.tolist()])
+assert gradcheck(soft_sort, (numbers,), eps=1e-7, atol=1e-5)
+
+# %%
+# Without regularization and one to one, the cost is piecewise linear, and its gradient is the pairing: right wherever
+# one pairing is the best.
+
+pairs = torch.tensor([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]], dtype=torch.float64, requires_grad=True)
+total = assignment_cost(pairs)
+total.backward()
+print(f"smallest total: {total.item()}, by the pairs {pairs.grad.nonzero().tolist()}")
+assert total.item() == 5
+assert gradcheck(assignment_cost, (pairs,))
+
+# %%
+# The wrong version
+# -----------------
+#
+# The potentials are found without autograd, and the plan is then written down with it. For the cost this is right:
+# that is the envelope theorem. For the plan it forgets that the potentials answer a change of the costs.
+
+
+def detached_plan(cost, a, b, regularization):
+    with torch.no_grad():
+        plan = sinkhorn_plan(cost, a, b, regularization)
+        potentials = regularization * (plan / (a[:, None] * b)).log() + cost
+    return a[:, None] * b * ((potentials - cost) / regularization).exp()
+
+
+small = cost.detach()[:4, :4].clone().requires_grad_()
+quarter = four / 4
+target = torch.eye(4, dtype=torch.float64) / 4
+for name, plan in (("potentials detached", detached_plan), ("sinkhorn_plan", sinkhorn_plan)):
+    try:
+        answer = gradcheck(lambda c, plan=plan: plan(c, quarter, quarter, 0.1), (small,))
+    except RuntimeError as error:
+        answer = str(error).splitlines()[0]
+    (grad,) = torch.autograd.grad((plan(small, quarter, quarter, 0.1) * target).sum(), small)
+    print(f"{name}: row sums of the gradient {[round(v, 4) for v in grad.sum(-1).tolist()]}, gradcheck: {answer}")
+    if plan is detached_plan:
+        assert answer is not True
+        assert grad.sum(-1).abs().min() > 1e-2
+    else:
+        assert answer is True
+        assert grad.sum(-1).abs().max() < 1e-9
+
+# %%
+# The row sums tell it at once: adding a number to a whole row of costs changes no plan, so the right gradient sums to
+# zero along each row.
+#
+# What a small regularization asks for
+# ------------------------------------
+#
+# The kernel :math:`e^{-C / \varepsilon}`, with which the iterations are often written, is 0 in float32 where a cost is
+# more than 104 times the regularization. The recipe works with logarithms, in float64, and begins with a large
+# regularization. A plan that is nearly a matching makes plain iterations slow; Newton's steps remain fast:
+
+scores = torch.randn(6, 6, dtype=torch.float64)
+ones = torch.ones(6, dtype=torch.float64)
+slow = unrolled_plan(scores, ones / 6, ones / 6, 0.03, 2000)
+fast = sinkhorn_plan(scores, ones, ones, 0.03, max_iterations=100)
+missed = {name: float((6 * plan.sum(-1) - 1).abs().max()) for name, plan in (("plain", slow), ("recipe", fast))}
+print("a row misses its weight by:", {name: f"{m:.0e}" for name, m in missed.items()})
+print("the kernel of a cost of 4:", torch.exp(torch.tensor(-4 / 0.03)).item())
+assert missed["plain"] > 1e-6
+assert missed["recipe"] < 1e-9
+assert torch.exp(torch.tensor(-4 / 0.03)) == 0
+
+# %%
+# Where it doesn't get there, it says so, and returns no number:
+
+try:
+    sinkhorn_plan(1e5 * scores, ones, torch.rand(6, dtype=torch.float64), 1e-3)
+except RuntimeError as error:
+    print(error)
+else:
+    raise AssertionError("no error")
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# The potentials and weights are float64 vectors; with the cost matrix itself they are all that is kept. Forward makes
+# float64 matrices of the size of the costs on its way, and backward a matrix of as many rows and columns as the target
+# has bins: let the target be the shorter side.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/05_higher_order/implicit`: the same idea for any equation.
+# * :doc:`/cookbook/02_changing_the_gradient/discrete_choices`: choices, top-k and ranks without a transport problem.
+# * :doc:`/cookbook/04_memory/checkpointing`: less memory for iterations that you do unroll.
+# * Libraries: `POT <https://pythonot.github.io>`__, `GeomLoss <https://www.kernel-operations.io/geomloss/>`__ and
+#   `OTT <https://ott-jax.readthedocs.io>`__ have many more problems and solvers of this kind.
