@@ -60,9 +60,9 @@ def wrongs(recipe: Recipe, sample: Any, dtype: torch.dtype, scale: float) -> Ite
     wanted = [is_real(leaf) and leaf.requires_grad for leaf in tree.tree_leaves(list(sample.args))]
     try:
         theirs = computed(recipe.reference, given, wanted, dtype)
+        truth = computed(recipe.reference, given, wanted, torch.float64)
     except (RuntimeError, NotImplementedError):  # what is replaced does not take the dtype, or finds no solution
         return
-    truth = computed(recipe.reference, given, wanted, torch.float64)
     try:
         ours = computed(recipe.function, given, wanted, dtype)
     except (RuntimeError, TypeError) as error:

@@ -475,6 +475,21 @@ def test_a_process_that_has_ended_keeps_its_time() -> None:
     assert 0 <= timed.spent < 1e6
 
 
+def test_a_beat_is_seen_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is seen while it is written must not look like one from long ago: that is a hang to the audit."""
+    monkeypatch.setattr(clock, "waited_for_a_processor", lambda process: 0.0)
+    timed = clock.Clock(timeout=60.0, budget=None)
+    timed.start("first_order")
+    if not (child := os.fork()):
+        for _ in range(1_000_000):
+            timed.beat()
+        os._exit(0)
+    verdicts = set()
+    while not os.waitpid(child, os.WNOHANG)[0]:
+        verdicts |= {timed.verdict() for _ in range(1000)}
+    assert verdicts == {None}
+
+
 def _slow(x: torch.Tensor) -> torch.Tensor:
     time.sleep(0.02)
     return x.sin()

@@ -3,7 +3,6 @@
 import math
 import mmap
 import os
-import struct
 import time
 from pathlib import Path
 from typing import Literal
@@ -37,7 +36,8 @@ class Clock:
         self.spent = 0.0  # by checks that are over
         self.watch(os.getpid())
         self.check, self.since = "", self._now()
-        self._memory = mmap.mmap(-1, 8)
+        # Stored at once: ``struct.pack_into`` sets to zero first, and a parent that reads just then sees a hang.
+        self._memory = memoryview(mmap.mmap(-1, 8)).cast("d")
         self.beat()
 
     def watch(self, process: int) -> None:
@@ -53,7 +53,7 @@ class Clock:
 
     def beat(self) -> None:
         """A call begins."""
-        struct.pack_into("d", self._memory, 0, self._now())
+        self._memory[0] = self._now()
 
     def start(self, check: str) -> None:
         """A check begins."""
@@ -77,8 +77,7 @@ class Clock:
     def verdict(self) -> Literal["hangs", "slow"] | None:
         """What is to be said of the check that is running, if it is to be cut off."""
         now = self._now()
-        (beat,) = struct.unpack_from("d", self._memory, 0)
-        if now - beat > _patience(self.timeout * (COMPILING if self.check == "compile" else 1)):
+        if now - self._memory[0] > _patience(self.timeout * (COMPILING if self.check == "compile" else 1)):
             return "hangs"
         taken = now - self.since
         if self.check in self.untimed:

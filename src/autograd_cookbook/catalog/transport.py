@@ -14,7 +14,7 @@ from autograd_cookbook.recipes import transport
 def _potentials(
     cost: Tensor, source: Tensor, target: Tensor, regularization: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """What one would write: a fixed number of iterations, and autograd through all of them."""
+    """A fixed number of iterations, and autograd through all of them."""
     f, g = torch.zeros_like(source), torch.zeros_like(target)
     for _ in range(iterations):
         f = -regularization * (target.log().unsqueeze(-2) + (g.unsqueeze(-2) - cost) / regularization).logsumexp(-1)
@@ -47,7 +47,8 @@ def _converged(
 ) -> Tensor:
     """What the recipes do, too: no result instead of a wrong one."""
     plan = _unrolled_plan(cost, source, target, regularization, 50)
-    if not ((plan.sum(-1) - source / source.sum(-1, keepdim=True)).abs() < 1e-9).all():
+    missed = (plan.sum(-1) - source / source.sum(-1, keepdim=True)).abs()
+    if not (missed < torch.finfo(cost.dtype).eps ** 0.5).all():
         raise RuntimeError("no plan for these numbers, or not within 50 iterations")
     return plan
 
@@ -64,7 +65,6 @@ def _transport() -> Iterator[Sample]:
     yield Sample("one problem", (randn(4, 3), above(0.5, 4), above(0.5, 3), 3.0, 1e-13))
     yield Sample("batch", (randn(2, 3, 4), above(0.5, 2, 3), above(0.5, 2, 4), 3.0, 1e-13))
     yield Sample("shared weights", (randn(2, 3, 3), above(0.5, 3), above(0.5, 3), 3.0, 1e-13))
-    yield Sample("one bin on each side", (randn(1, 1), above(0.5, 1), above(0.5, 1), 3.0, 1e-13))
     yield Sample("frozen weights", (randn(3, 3), torch.ones(3).double(), torch.ones(3).double(), 3.0, 1e-13))
     yield Sample("no problem", (randn(0, 2, 3), above(0.5, 2), above(0.5, 3), 3.0, 1e-13))
 
