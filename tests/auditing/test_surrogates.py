@@ -110,3 +110,28 @@ def test_a_declared_rule_that_compiled_transforms_drop_is_named_with_what_keeps_
     for found in report.findings:
         assert found.summary.startswith("torch.compile around torch.func drops the backward")
         assert "allow_in_graph" in found.fix
+
+
+class Share(Function):
+    """The share of each number in their sum: of one number always 1, with a gradient that is zero up to rounding."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x / x.sum(-1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        total = x.sum(-1, keepdim=True)
+        return grad_output / total - (grad_output * (x / total) / total).sum(-1, keepdim=True) * (1 + 2**-52)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_gradient_that_is_rounding_is_no_surrogate_and_not_nonlinear(scale):
+    numbers = scale * torch.tensor([[0.3], [0.7], [1.1]], dtype=torch.float64)
+    report = audit(
+        Share.apply, (numbers.requires_grad_(),), only=("first_order", "linear_in_grad_output", "special_points")
+    )
+    assert torch.autograd.grad(Share.apply(numbers).sum(), numbers)[0].any()
+    assert not report.findings, report

@@ -32,6 +32,13 @@ class Mismatch:
         return self.actual / self.expected if self.expected else math.inf
 
 
+def rounding(outputs: Sequence[Tensor], value: Tensor) -> float:
+    """A gradient of this size is rounding: if the input changes by all that it is, no digit of the outputs changes."""
+    sizes = [float(t.detach().abs().nan_to_num(0, 0).max()) if t.numel() else 0.0 for t in (*outputs, value)]
+    eps = max((torch.finfo(o.dtype).eps for o in outputs), default=0.0)
+    return 64 * eps * max(sizes[:-1], default=0.0) / sizes[-1] if sizes[-1] else 0.0
+
+
 def along(gradient: Tensor, direction: Tensor) -> float:
     """The slope that a gradient claims; an infinite entry counts only where the direction goes."""
     moves = direction != 0

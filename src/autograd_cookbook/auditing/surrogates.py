@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from autograd_cookbook.auditing.numeric import rounding
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.subject import Subject
 
@@ -30,9 +31,11 @@ def is_still(subject: Subject, slot: int, values: Sequence[Tensor]) -> bool:
 
 def looks_like_surrogate(subject: Subject) -> bool:
     """Whether some input has a gradient on the sample though nothing moves with it."""
-    _, grads = subject.expected
+    outputs, grads = subject.expected
     return any(
-        (grad := grads[s]) is not None and bool((grad != 0).any()) and is_still(subject, s, subject.copies())
+        (grad := grads[s]) is not None
+        and bool((grad.abs() > rounding(outputs, subject.base[s])).any())
+        and is_still(subject, s, subject.copies())
         for s in subject.leaves
     )
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
-from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import random_states
@@ -78,7 +78,11 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         return  # the check of the values has said so
     judged = [s for s in slots if subject.custom or not subject.slots[s].hidden]
     singles = {s: Derivative(subject.value, subject.base, [s], subject.dtype) for s in judged}
-    compared = {s: single.compare(real(zeros_for_none(subject, grads, [s])), weights) for s, single in singles.items()}
+    floors = {s: rounding(outputs, subject.base[s]) for s in judged}
+    compared = {
+        s: single.compare(real(zeros_for_none(subject, grads, [s])), weights, floor=floors[s])
+        for s, single in singles.items()
+    }
     wrong = {s: (mismatch, singles[s]) for s, mismatch in compared.items() if mismatch is not None}
     if wrong and looks_like_surrogate(subject):
         yield take_as_custom(subject)
@@ -276,14 +280,16 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
     """
     if not subject.derivative:
         return
-    _, base = subject.expected
+    outputs, base = subject.expected
     for scale in (LOSS_SCALE, 1e-4, 1e-9, -1.0, 0.0):
         _, grads = subject.vjp(change=functools.partial(torch.mul, other=scale))
         for slot in subject.leaves:
             ours, expected = (zeros_for_none(subject, g, [slot])[0] for g in (grads, base))
             magnitudes = [float(g.abs().max()) for g in base if g is not None and g.numel()]
-            largest = abs(scale) * 1e-4 * max(magnitudes, default=0.0)
             rtol = 1e-7 if subject.dtype is torch.float64 else 1e-3
+            largest = abs(scale) * max(
+                1e-4 * max(magnitudes, default=0.0), rounding(outputs, subject.base[slot]) / rtol
+            )
             if what := difference(ours, expected * scale, rtol, largest):
                 name = f"{scale:g} times the grad_output" if scale else "a grad_output of zeros"
                 yield finding(
@@ -321,7 +327,8 @@ def _additive(subject: Subject, base: Sequence[Tensor | None]) -> Iterator[Findi
         for slot in subject.leaves:
             ours, others, whole = (zeros_for_none(subject, g, [slot])[0] for g in (one, rest, base))
             rtol = 1e-7 if subject.dtype is torch.float64 else 1e-3
-            if what := difference(ours, whole - others, rtol, largest):
+            floor = rounding(subject.expected[0], subject.base[slot]) / rtol
+            if what := difference(ours, whole - others, rtol, max(largest, floor)):
                 yield finding(
                     "error",
                     f"for a grad_output {name}, the gradient of {subject.describe(slot)} is {what}, which is what the "

@@ -13,7 +13,7 @@ from torch import Tensor
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import zeros_for_none
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
-from autograd_cookbook.auditing.numeric import Derivative
+from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
@@ -256,7 +256,9 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             detail = f"{what}, which the declared surrogate has" if what else ""
         else:
             if not odd and is_still(subject, slot, values) and is_still(subject, slot, subject.copies()):
-                if bool((grad != 0).any()):  # it is zero on the sample, where first_order has looked
+                if bool(
+                    (grad.abs() > rounding(chosen, values[slot])).any()
+                ):  # it is zero on the sample, where first_order has looked
                     yield take_as_custom(subject)
                     return
                 continue
