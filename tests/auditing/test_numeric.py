@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from autograd_cookbook.auditing.numeric import COORDINATES, Derivative, Mismatch
+from autograd_cookbook.auditing.numeric import COORDINATES, Derivative, Mismatch, rounding
 from autograd_cookbook.auditing.subject import real, weights_of
 
 Function = Callable[..., Tensor]
@@ -338,3 +338,11 @@ def test_kinks_anywhere_pass(x: Tensor, slope: float, kinks: list[bool]) -> None
 def test_the_size_of_the_values_is_no_matter(scale: int, factor: float) -> None:
     mismatch = compared(lambda x: 10.0**scale * x.exp(), random(4), change=lambda g: factor * g)
     assert (mismatch is None) == (factor == 1)
+
+
+def test_what_counts_as_rounding_has_the_scale_of_outputs_over_input() -> None:
+    outputs = [torch.tensor([3.0, -8.0], dtype=torch.float64), torch.tensor([1000])]  # integers are no size to compare
+    eps = torch.finfo(torch.float64).eps
+    assert rounding(outputs, torch.tensor([0.5, -2.0])) == 64 * eps * 8 / 2
+    assert rounding(outputs, torch.zeros(3)) == rounding(outputs[1:], torch.ones(3)) == rounding([], torch.ones(3)) == 0
+    assert rounding([torch.tensor([torch.inf, torch.nan, 1.0])], torch.ones(1)) == 64 * torch.finfo(torch.float32).eps

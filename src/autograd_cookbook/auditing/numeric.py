@@ -34,6 +34,7 @@ class Mismatch:
 
 def rounding(outputs: Sequence[Tensor], value: Tensor) -> float:
     """A gradient of this size is rounding: if the input changes by all that it is, no digit of the outputs changes."""
+    outputs = [o for o in outputs if o.is_floating_point() or o.is_complex()]
     sizes = [float(t.detach().abs().nan_to_num(0, 0).max()) if t.numel() else 0.0 for t in (*outputs, value)]
     eps = max((torch.finfo(o.dtype).eps for o in outputs), default=0.0)
     return 64 * eps * max(sizes[:-1], default=0.0) / sizes[-1] if sizes[-1] else 0.0
