@@ -1780,8 +1780,8 @@ def rate_read_by_last_lr():
 @raises(
     "The state of the random numbers was loaded to another device than the CPU",
     cause="``torch.set_rng_state`` takes the state as a tensor of bytes on the CPU, and so does the one of "
-    "``torch.cuda``. ``torch.load`` with ``map_location`` moved it with the weights. (The program uses ``meta`` for a "
-    "device that is not the CPU, because it has to run without a GPU.)",
+    "``torch.cuda``. ``torch.load`` with ``map_location`` moved it with the weights. The program uses ``meta`` for a "
+    "device that is not the CPU, because it has to run without a GPU.",
     fix="Bring the state back before you set it: ``torch.set_rng_state(saved['rng'].cpu())``. Or load with "
     "``map_location='cpu'``; ``load_state_dict`` moves weights to the device of the model by itself.",
     see=("guide/training",),
