@@ -14,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard, register_fsdp_forward_method
+from torch.distributed.pipelining._backward import stage_backward
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -1295,3 +1296,26 @@ def fsdp_alone():
 def module_alone():
     model = nn.Linear(3, 1)
     model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "A pipeline stage has another number of outputs than of gradients",
+    cause="A stage of ``torch.distributed.pipelining`` sends tensors on and gets one gradient for each. Here it has "
+    "an output that the next stage does not differentiate: a mask, a length, the whole output object of a model with "
+    "logits and loss. The message says only that the stage failed; above it stands ``assert len(output_val) == "
+    "len(grad_val)``.",
+    fix="Let each stage return only the tensors that the next one uses, and the last one what the loss takes: "
+    "``return output.logits``. Compute masks and positions in each stage again.",
+    see=("guide/ranks",),
+)
+def stage_of_more_outputs():
+    x = torch.randn(3, requires_grad=True)
+    outputs = x * 2, x * 3
+    stage_backward(outputs, (torch.ones(3),), (x,))
+
+
+@fixes(stage_of_more_outputs)
+def stage_of_one_output():
+    x = torch.randn(3, requires_grad=True)
+    outputs = (x * 2,)
+    stage_backward(outputs, (torch.ones(3),), (x,))

@@ -3,6 +3,7 @@
 import torch
 from docs.errors.programs import fixes, raises
 from torch import Tensor
+from torch.func import functionalize
 from torch.library import Library, custom_op, get_kernel, opcheck, wrap_triton
 
 
@@ -1369,3 +1370,31 @@ def dispatch_default():
         return x**3
 
     cube(torch.randn(3).as_subclass(Tagged))
+
+
+@raises(
+    "An operator of a library that returns a view of its input was compiled",
+    cause="The schema says with ``Tensor(a)`` that the output shares the memory of the input. ``torch.compile``, "
+    "``torch.export`` and ``functionalize`` rewrite a program without views and in-place writes; they can do that for "
+    "the operators of PyTorch, not for a view that an operator of a library returns.",
+    fix="Return new memory, and say so: ``(Tensor x) -> Tensor`` with ``x.reshape(-1).clone()``. If the operator only "
+    "makes a view, call the view itself in Python, outside of the operator.",
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def view_returned_by_operator():
+    library = Library("cookbook", "FRAGMENT")
+    library.define("flat(Tensor(a) x) -> Tensor(a)")
+    library.impl("flat", lambda x: x.view(-1), "CPU")
+    library.impl("flat", lambda x: x.view(-1), "Meta")
+
+    functionalize(torch.ops.cookbook.flat)(torch.ones(2, 3))
+
+
+@fixes(view_returned_by_operator)
+def copy_returned_by_operator():
+    library = Library("cookbook", "FRAGMENT")
+    library.define("flat(Tensor x) -> Tensor")
+    library.impl("flat", lambda x: x.reshape(-1).clone(), "CPU")
+    library.impl("flat", lambda x: x.reshape(-1).clone(), "Meta")
+
+    functionalize(torch.ops.cookbook.flat)(torch.ones(2, 3))

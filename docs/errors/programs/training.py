@@ -1,6 +1,7 @@
 """The training loop and optimizers."""
 
 import copy
+import io
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
@@ -1774,3 +1775,31 @@ def rate_read_by_last_lr():
     optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
     print(scheduler.get_last_lr())
+
+
+@raises(
+    "The state of the random numbers was loaded to another device than the CPU",
+    cause="``torch.set_rng_state`` takes the state as a tensor of bytes on the CPU, and so does the one of "
+    "``torch.cuda``. ``torch.load`` with ``map_location`` moved it with the weights. The program uses ``meta`` for a "
+    "device that is not the CPU, because it has to run without a GPU.",
+    fix="Bring the state back before you set it: ``torch.set_rng_state(saved['rng'].cpu())``. Or load with "
+    "``map_location='cpu'``; ``load_state_dict`` moves weights to the device of the model by itself.",
+    see=("guide/training",),
+)
+def random_state_elsewhere():
+    file = io.BytesIO()
+    torch.save({"rng": torch.get_rng_state()}, file)
+    file.seek(0)
+
+    saved = torch.load(file, map_location="meta")
+    torch.set_rng_state(saved["rng"])
+
+
+@fixes(random_state_elsewhere)
+def random_state_on_the_cpu():
+    file = io.BytesIO()
+    torch.save({"rng": torch.get_rng_state()}, file)
+    file.seek(0)
+
+    saved = torch.load(file, map_location="cpu")
+    torch.set_rng_state(saved["rng"])
