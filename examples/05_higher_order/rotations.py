@@ -1,0 +1,227 @@
+r"""
+Rotations: exponential, logarithm, nearest rotation
+===================================================
+
+You will differentiate rotations without NaN and without lost digits: at no turn, at tiny angles and at half a turn,
+where the formulas of the textbooks divide by zero.
+"""
+
+# %%
+# When to use it
+# --------------
+#
+# When poses are unknowns or outputs: robotics, bundle adjustment, molecules, networks that predict an orientation.
+#
+# * ``rotation_exp`` makes a rotation matrix of three numbers (axis times angle), to optimize over them.
+# * ``rotation_log`` is the way back, for a loss on the angle between two rotations.
+# * ``nearest_rotation`` makes a rotation of any nine numbers, as the last layer of a network does.
+#
+# :func:`torch.linalg.matrix_exp` has right derivatives, too; it keeps and computes more. For a loss that is only a
+# distance, ``(R - S).square().sum()`` needs no logarithm.
+#
+# The gradient
+# ------------
+#
+# A rotation has nine entries and can move in three directions: :math:`dR = [\varphi]_\times R`. All gradients here
+# are computed with the three numbers :math:`\varphi`. With :math:`m = \operatorname{axial}(\bar{R} R^\top)`:
+#
+# .. math::
+#
+#    R = \exp [\omega]_\times: \quad
+#    \bar{\omega} = m - c_2 \, \omega \times m + c_3 \, \omega \times (\omega \times m), \qquad
+#    c_2 = \frac{1 - \cos \theta}{\theta^2}, \quad c_3 = \frac{\theta - \sin \theta}{\theta^3} .
+#
+# As functions of :math:`s = \theta^2`, the coefficients are the series
+# :math:`c_k(s) = \frac{1}{k!} - \frac{s}{(k+2)!} + \frac{s^2}{(k+4)!} - \dots`, and their derivatives are of the same
+# kind, :math:`c_k' = (k \, c_{k+2} - c_{k+1}) / 2`. So nothing is divided by an angle, in no derivative.
+#
+# For the nearest rotation, write :math:`M = Q P` with :math:`P` symmetric. A gradient goes back through
+#
+# .. math::
+#
+#    \bar{M} = Q \, [\, (\operatorname{tr}(P) \, I - P)^{-1} \operatorname{axial}(Q^\top \bar{Q}) \,]_\times .
+#
+# The recipe
+# ----------
+#
+# .. recipe:: rotation_exp
+#
+# .. recipe:: rotation_log
+#
+# .. recipe:: nearest_rotation
+
+# sphinx_gallery_tags = ["stability", "second order", "forward mode", "gradient"]
+# sphinx_gallery_thumbnail_number = 1
+
+import math
+
+import matplotlib.pyplot as plt
+import torch
+from torch.autograd import gradcheck
+
+from autograd_cookbook import audit
+from autograd_cookbook.recipes.rotations import (
+    RotationLogFunction,
+    axial,
+    cross_matrix,
+    nearest_rotation,
+    rotation_exp,
+    rotation_log,
+)
+
+print("torch", torch.__version__)
+
+# %%
+# See it work
+# -----------
+#
+# The angle of a rotation by the formula of the textbooks, :math:`\arccos \frac{\operatorname{tr} R - 1}{2}`, in
+# float32. The cosine does not change at small angles, nor close to half a turn. The rotations are made in float64 and
+# rounded once, so the true angle is known.
+
+axis = torch.tensor([0.48, -0.6, 0.64], dtype=torch.float64)
+small = torch.logspace(-7, math.log10(math.pi / 2), 300, dtype=torch.float64)
+angles = torch.cat([small, math.pi - small.flip(0)])
+exact = rotation_exp(angles[:, None] * axis)
+
+
+def by_arccos(rotation):
+    angle = ((rotation.diagonal(dim1=-2, dim2=-1).sum(-1, keepdim=True) - 1) / 2).acos()
+    return angle / (2 * angle.sin()) * axial(rotation)
+
+
+def error(function):
+    """Of the whole vector, relative to its length."""
+    found = function(exact.float()).double()
+    off = (found - angles[:, None] * axis).norm(dim=-1) / angles
+    return off.nan_to_num(nan=10, posinf=10).clamp(1e-9, 10)
+
+
+figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained", sharey=True)
+figure.suptitle("The logarithm in float32: the arccos loses all digits at both ends")
+for ax, part, x, label in (
+    (axes[0], slice(300), angles[:300], "angle"),
+    (axes[1], slice(300, None), math.pi - angles[300:], "what is missing to half a turn"),
+):
+    ax.loglog(x, error(by_arccos)[part], color="tab:orange", lw=1)
+    ax.loglog(x, error(rotation_log)[part], color="tab:blue", lw=1)
+    ax.set(xlabel=label)
+axes[0].set(ylabel="relative error (10: or NaN)")
+axes[0].text(3e-5, 2e-1, "arccos", color="tab:orange")
+axes[0].text(3e-5, 4e-7, "rotation_log", color="tab:blue")
+plt.show()
+
+worst = {f.__name__: error(f).max().item() for f in (by_arccos, rotation_log)}
+print("largest error:", {name: f"{w:.0e}" for name, w in worst.items()})
+assert worst["by_arccos"] == 10
+assert worst["rotation_log"] < 1e-6
+
+# %%
+# Gradients where the formulas are 0 / 0. At no turn, Rodrigues' formula with a division by the angle gives NaN, and
+# so does the singular value decomposition of a rotation, whose three singular values are equal:
+
+
+def rodrigues(vector):
+    angle = vector.norm()
+    k = cross_matrix(vector / angle)
+    return torch.eye(3) + angle.sin() * k + (1 - angle.cos()) * k @ k
+
+
+def by_decomposition(matrix):
+    u, _, vh = torch.linalg.svd(matrix)
+    return u @ vh
+
+
+weights = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0], [6.0, 7.0, 9.0]])
+
+
+def gradient(function, point):
+    point = point.clone().requires_grad_()
+    return torch.autograd.grad((weights * function(point)).sum(), point)[0]
+
+
+for function in (rodrigues, rotation_exp):
+    print(f"{function.__name__} at no turn:      ", gradient(function, torch.zeros(3)).tolist())
+for function in (by_decomposition, nearest_rotation):
+    print(f"{function.__name__} at the identity, first row:", gradient(function, torch.eye(3))[0].tolist())
+assert gradient(rodrigues, torch.zeros(3)).isnan().all()
+assert gradient(rotation_exp, torch.zeros(3)).tolist() == [2, -4, 2]
+assert gradient(by_decomposition, torch.eye(3)).isnan().any()
+assert gradient(nearest_rotation, torch.eye(3)).isfinite().all()
+
+# %%
+# In use: find the rotation between two clouds of points, beginning at no turn. The unknowns are three numbers. Newton's
+# method works, since the second derivatives are right as well:
+
+torch.manual_seed(0)
+points = torch.randn(20, 3, dtype=torch.float64)
+truth = torch.tensor([1.2, -0.7, 0.4], dtype=torch.float64)
+seen = points @ rotation_exp(truth).mT
+
+
+def loss(vector):
+    return (points @ rotation_exp(vector).mT - seen).square().sum() / 2
+
+
+vector = torch.zeros(3, dtype=torch.float64)
+for step in range(8):
+    slope, curvature = torch.func.grad(loss)(vector), torch.func.hessian(loss)(vector)
+    smallest = torch.linalg.eigvalsh(curvature)[0]
+    shift = max(0.0, 1.0 - smallest.item())  # far away the curvature need not be positive
+    vector = vector - torch.linalg.solve(curvature + shift * torch.eye(3), slope)
+    print(f"step {step}: loss {loss(vector).item():.1e}")
+assert torch.allclose(vector, truth, atol=1e-8)
+
+# %%
+# The wrong version
+# -----------------
+#
+# The gradient of the logarithm alone, without ``nearest_rotation`` in front. It is right along rotations: for every
+# step that leads from a rotation to a rotation. ``gradcheck`` disagrees, because it changes one entry at a time, after
+# which the matrix is no rotation:
+
+rotation = rotation_exp(truth).requires_grad_()
+try:
+    gradcheck(RotationLogFunction.apply, (rotation,))
+except RuntimeError as problem:
+    print("gradcheck:", str(problem).splitlines()[0])
+else:
+    raise AssertionError("gradcheck did not notice")
+
+# %%
+# Which of both is wrong depends on what you claim. A function of *rotations* is tested along rotations. The audit does
+# that if you tell where the arguments belong; ``domain`` maps any numbers to valid arguments:
+
+within = audit(
+    RotationLogFunction.apply,
+    (rotation,),
+    domain=lambda m: (nearest_rotation(m),),
+    only=["first_order", "second_order"],
+)
+print("audit within rotations:", "ok" if within.ok else within)
+assert within.ok
+
+# %%
+# A function of *matrices* needs the projection, so that entries off the rotations have a meaning. ``rotation_log`` has
+# it built in:
+
+print("gradcheck of rotation_log:", gradcheck(rotation_log, (rotation,)))
+
+# %%
+# What it costs
+# -------------
+#
+# .. costs::
+#
+# All is computed in float64, also for tensors of lower precision: rotations are small, and their errors multiply along
+# a chain of joints. Only the argument is kept for backward. ``nearest_rotation`` computes a decomposition in forward
+# and one more in backward.
+#
+# Neighbors
+# ---------
+#
+# * :doc:`/cookbook/03_stability/eigenvalues`: other decompositions whose gradients divide by differences.
+# * :doc:`/cookbook/05_higher_order/implicit`: derivatives of what is defined by an equation.
+# * :doc:`/guide/audit`: what ``domain`` does.
+# * Libraries: `PyPose <https://pypose.org>`__, `theseus <https://sites.google.com/view/theseus-ai>`__ and
+#   `roma <https://github.com/naver/roma>`__ have many more groups and parametrizations.
