@@ -85,7 +85,7 @@ NEAREST_ROTATION = Recipe(
         saved=0,
         minimum=0,
         composition=_by_decomposition,
-        wins=("bytes", "range"),
+        wins=("bytes", "peak", "range"),
     ),
 )
 
