@@ -88,10 +88,14 @@ def figures() -> list[tuple[str, str, str]]:
     wrong = [s for s in sets if s["handed_in_as"] == "broken"]
     seen, shown = (sum(count) for count in zip(*((s["judged_right"], len(s["functions"])) for s in wrong), strict=True))
     return [
-        (str(len(RECIPES)), f"recipes and tools, {len(results.rows('verified'))} of them audited", "capabilities"),
+        (
+            str(len(RECIPES)),
+            f"recipes and tools; {len(results.rows('verified'))} are functions, all audited",
+            "capabilities",
+        ),
         (
             f"{100 * seen / shown:.0f} %",
-            f"of {shown} wrong functions found at first sight",
+            f"of {shown} wrong functions that were new to the audit, found",
             "guide/measured",
         ),
         (f"{judged.count('true')} of {len(judged)}", "findings in public libraries true, judged by hand", "guide/wild"),
