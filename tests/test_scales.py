@@ -27,7 +27,7 @@ NO_MEASURE = {
     "root": "at other scales the equations of the samples have several solutions, or none",
     "bisect": "at other scales the zero is out of Newton's reach, which stands for what is replaced",
     "reversible_sequence": "the page says how much of a small state is lost under a large one",
-    "rotation_exp": "of a million turns, float64 keeps few digits of what is left, by this formula and by the exponential",
+    "rotation_exp": "of a million turns, float64 keeps few digits, by this formula and by the matrix exponential",
     "hessian": "in float16, derivatives of a polynomial overflow sooner in one order than in another",
 }
 # What raises, which is no wrong number.
