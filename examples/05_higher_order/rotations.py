@@ -16,7 +16,7 @@ where the formulas of the textbooks divide by zero.
 # * ``rotation_log`` is the way back, for a loss on the angle between two rotations.
 # * ``nearest_rotation`` makes a rotation of any nine numbers, as the last layer of a network does.
 #
-# :func:`torch.linalg.matrix_exp` has right derivatives, too; it keeps and computes more. For a loss that is only a
+# ``torch.linalg.matrix_exp`` has right derivatives, too; it keeps and computes more. For a loss that is only a
 # distance, ``(R - S).square().sum()`` needs no logarithm.
 #
 # The gradient
