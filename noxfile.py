@@ -251,6 +251,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("mypy")
+    session.run("pytest", "-m", "slow", "tests/test_typing.py")
     # Types and names of the standard library as the newest Python has them, which need not be installed.
     session.run("mypy", "--python-version", "3.14", "--enable-error-code", "deprecated")
     session.run("python", "-m", "docs.prose")

@@ -24,8 +24,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-import torch
-import torch._dynamo  # otherwise each of the processes imports it, for seconds
+import torch._dynamo  # noqa: F401  otherwise each of the processes imports it, for seconds
 
 from autograd_cookbook.catalog import RECIPES, Recipe
 from tests.mutants import Mutant, all_mutants, named, pages_of
@@ -74,7 +73,6 @@ class Trial:
             signal.setitimer(signal.ITIMER_PROF, SECONDS + MULTIPLE * limit)
             signal.setitimer(signal.ITIMER_REAL, PATIENCE + MULTIPLE * limit)
             started = time.monotonic()
-            torch.manual_seed(0)  # what a test draws does not hang on those before it
             # With the next test, fixtures of the whole session stay; ranks are started once.
             following = self.tests[number + 1] if number + 1 < len(self.tests) else None
             test.ihook.pytest_runtest_protocol(item=test, nextitem=following)  # with the warnings that it allows

@@ -53,6 +53,7 @@ def test_the_site_has_a_label_for_every_capability() -> None:
 # --- costs ---
 
 
+@pytest.mark.slow("src/autograd_cookbook/recipes", "src/autograd_cookbook/catalog", "src/autograd_cookbook/auditing")
 @each_cost
 def test_it_keeps_the_bytes_that_it_says(recipe: Recipe) -> None:
     torch.manual_seed(0)

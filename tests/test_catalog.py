@@ -33,6 +33,9 @@ from tests.support import (
 # for a second backward, from outputs to inputs and back, is rounded once more.
 TIGHT = {"atol": 1e-6, "rtol": 1e-5, "nondet_tol": 1e-13}
 EXAMPLES = Path(__file__).parents[1] / "examples"
+slow = pytest.mark.slow(
+    "src/autograd_cookbook/recipes", "src/autograd_cookbook/catalog", "src/autograd_cookbook/auditing"
+)
 EXACT = [recipe for recipe in RECIPES if recipe.gradient == "exact"]
 COMPARABLE = [recipe for recipe in RECIPES if recipe.gradient != "approximate"]
 
@@ -46,11 +49,6 @@ def each_sample(recipes: list[Recipe]) -> pytest.MarkDecorator:
 
 def each_recipe(recipes: tuple[Recipe, ...] | list[Recipe] = RECIPES) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in recipes])
-
-
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
 
 
 @each_sample(EXACT)
@@ -262,7 +260,7 @@ def test_recipe_names_are_unique() -> None:
     assert len(BY_NAME) == len(RECIPES)
 
 
-@pytest.mark.slow
+@slow
 @each_sample(RECIPES)
 def test_audit_finds_nothing(recipe: Recipe, sample: Sample) -> None:
     """On the edge cases, too; the typical sample is audited below, and compiled."""
@@ -270,7 +268,7 @@ def test_audit_finds_nothing(recipe: Recipe, sample: Sample) -> None:
     audit(recipe.function, sample.args, skip=["compile"], budget=None, **recipe.audit_options).raise_for_findings()
 
 
-@pytest.mark.slow
+@slow
 @each_recipe([recipe for recipe in RECIPES if recipe.calls])
 def test_badges_hold(recipe: Recipe) -> None:
     """A fresh audit says what the site says, and that the recipe can do what it promises.

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from docs._ext import digests, versions
+from docs._ext import digests, results, versions
 from docs._ext.pages import PLACES
 from docs.errors import programs as errors
 from docs.errors import wordings
@@ -46,9 +46,27 @@ def traceback_of(name: str) -> str:
     return raised.traceback if raised else ""
 
 
+def pasted(name: str) -> str:
+    """The message of an entry below a frame of a reader's own."""
+    entry = index()[name]
+    frame = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step(model)\n'
+    return f"{frame}{entry.kind}: {entry.message}\n"
+
+
 # --- what torch says ---
 
 
+slow = pytest.mark.slow("docs/errors", "src/autograd_cookbook/errors")
+
+
+def test_the_index_was_written_from_the_programs_as_they_are() -> None:
+    """Nothing of a program has changed since it was last run, and with this torch; the next tests run it again."""
+    stored = results.read(results.RESULTS / "messages.json")
+    changed = [name for name, p in PROGRAMS.items() if stored.get(name) != digests.program(p.source, p.warning)]
+    assert not changed, f"nox -s refresh -- {' '.join(changed)} runs them"
+
+
+@slow
 @each_program
 def test_torch_says_what_the_index_says(program: Program) -> None:
     assert program.name in index(), f"nox -s refresh -- {program.name} writes it down"
@@ -66,7 +84,7 @@ def test_torch_says_what_the_index_says(program: Program) -> None:
     assert known, f"torch {release} says {said}: nox -s versions -- {release} writes it down"
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("program", [pytest.param(p, id=name) for name, p in PROGRAMS.items() if p.fixed])
 def test_the_fixed_program_ends_well(program: Program) -> None:
     """The build of the site runs all of them as well, and fails at one that raises."""
@@ -198,6 +216,7 @@ def varied(seed: int) -> list[tuple[str, str]]:
     return [(name, another(traceback_of(name), names_in(PROGRAMS[name].source), chance)) for name in COMMON]
 
 
+@slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_traceback_with_other_names_and_numbers_finds_its_entry_first(seed: int) -> None:
     found = {name: explain(text) for name, text in varied(seed)}
@@ -251,7 +270,7 @@ def test_what_stands_around_a_message_is_no_matter(text: str) -> None:
 
 def test_the_last_exception_counts() -> None:
     first, second = list(PROGRAMS)[:2]
-    text = f"{traceback_of(first)}\nDuring handling of the above exception, another occurred:\n\n{traceback_of(second)}"
+    text = f"{pasted(first)}\nDuring handling of the above exception, another occurred:\n\n{pasted(second)}"
     assert explain(text).entries[0].name == second
 
 
@@ -559,7 +578,7 @@ def test_the_command_reads_a_traceback_and_needs_no_torch() -> None:
         "assert 'torch' not in sys.modules; sys.exit(status)"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], input=traceback_of(name), text=True, capture_output=True, encoding="utf-8"
+        [sys.executable, "-c", code], input=pasted(name), text=True, capture_output=True, encoding="utf-8"
     )
     assert run.returncode == 0, run.stderr
     entry = index()[name]
@@ -576,7 +595,7 @@ def test_a_reader_that_closes_the_pipe_is_no_mistake_of_the_command() -> None:
     command = [sys.executable, "-m", "autograd_cookbook", "explain"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     process.stdout.close()
-    _, said = process.communicate(traceback_of(next(iter(PROGRAMS))).encode())
+    _, said = process.communicate(pasted(next(iter(PROGRAMS))).encode())
     assert (process.returncode, said) == (141, b"")
 
 

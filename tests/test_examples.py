@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -91,10 +92,15 @@ PUBLIC = [
 def test_every_public_name_is_documented_and_on_a_page(module: str, name: str) -> None:
     """On a page: in the source of a recipe, which is shown whole, or used by a script."""
     assert inspect.getdoc(getattr(import_module(module), name)), f"{module}.{name} has no docstring"
-    shown = any(
-        re.search(rf"^(class|def) {name}\b", recipe.source, flags=re.MULTILINE)
-        for recipe in RECIPES
-        if recipe.module == module
-    )
-    used = any(re.search(rf"\b{name}\b", path.read_text()) for path in SCRIPTS.values())
-    assert shown or used, f"{module}.{name} is on no page"
+    shown = re.search(rf"^(class|def) {name}\b", sources_of(module), flags=re.MULTILINE)
+    assert shown or re.search(rf"\b{name}\b", all_scripts()), f"{module}.{name} is on no page"
+
+
+@cache
+def sources_of(module: str) -> str:
+    return "\n".join(recipe.source for recipe in RECIPES if recipe.module == module)
+
+
+@cache
+def all_scripts() -> str:
+    return "\n".join(path.read_text() for path in SCRIPTS.values())

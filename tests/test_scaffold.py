@@ -90,6 +90,7 @@ def test_a_file_that_cannot_be_written_undoes_the_others(copy: Path) -> None:
     assert files(copy) == before
 
 
+@pytest.mark.slow(".scaffold", "benchmarks", "docs/_ext", "docs/errors", "docs/pitfalls", "src", "tests")
 def test_red_is_what_is_to_be_written_and_to_be_measured(copy: Path) -> None:
     before = files(copy)
     for command in WANTED.values():

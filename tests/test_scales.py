@@ -94,7 +94,7 @@ def computed(function: Callable[..., Any], given: Any, wanted: Sequence[bool], d
     leaves = [leaf.to(dtype) if is_real(leaf) else leaf for leaf in leaves]
     inputs = [leaf.requires_grad_() for leaf, want in zip(leaves, wanted, strict=True) if want]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
         returned = function(*tree.tree_unflatten(leaves, structure))
     outputs = [output for output in tree.tree_leaves(returned) if is_real(output)]
     differentiable = [output for output in outputs if output.requires_grad]

@@ -10,29 +10,44 @@ import pytest
 
 from autograd_cookbook import __version__, _site
 
-FAULTY = "import torch\nfrom autograd_cookbook import audit\nx = torch.ones(2, requires_grad=True)\n"
-PRINTED = {
-    "audit": f"{FAULTY}print(audit(lambda x: x.detach(), (x,), only=['first_order'], isolate=False))",
-    "HTML": f"{FAULTY}print(audit(lambda x: x.detach(), (x,), only=['first_order'], isolate=False)._repr_html_())",
-    "explain": "from autograd_cookbook.cli import main; main(['explain'])",
-    "explain, unknown": "from autograd_cookbook.cli import main; main(['explain'])",
-}
-PASTES = {
-    "explain": "RuntimeError: Trying to backward through the graph a second time",
-    "explain, unknown": "RuntimeError: the gradient graph says nothing that is known a second time",
-}
+# What the audit prints, in a terminal and in a notebook, and what explain prints of a known message and an unknown one.
+PRINTING = """
+import torch
+from autograd_cookbook import audit
+from autograd_cookbook.cli import main
+
+x = torch.ones(2, requires_grad=True)
+report = audit(lambda x: x.detach(), (x,), only=["first_order"], isolate=False)
+print(report)
+print("---")
+print(report._repr_html_())
+print("---")
+main(["explain", "RuntimeError: Trying to backward through the graph a second time"])
+print("---")
+main(["explain", "RuntimeError: the gradient graph says nothing that is known a second time"])
+"""
+ADDRESS = "https://docs.example.org/gradients"
 
 
-@pytest.mark.parametrize("what", PRINTED)
-def test_links_are_printed_where_a_site_is_published_and_left_out_where_none_is(what: str) -> None:
-    def printed(address: str) -> str:
+@pytest.fixture(scope="module")
+def printed() -> dict[str, list[str]]:
+    """The four texts, with an address and without one."""
+
+    def run(address: str) -> list[str]:
         env = os.environ | {_site.SETTING: address}
-        command = [sys.executable, "-c", PRINTED[what]]
-        done = subprocess.run(command, env=env, input=PASTES.get(what, ""), capture_output=True, text=True, check=True)
-        return done.stdout
+        done = subprocess.run([sys.executable, "-c", PRINTING], env=env, capture_output=True, text=True, check=True)
+        return done.stdout.split("---\n")
 
-    linked, bare = printed("https://docs.example.org/gradients"), printed("")
-    assert f"https://docs.example.org/gradients/{_site.folder(__version__)}/" in linked
+    return {address: run(address) for address in (ADDRESS, "")}
+
+
+@pytest.mark.parametrize("what", range(4), ids=["audit", "HTML", "explain", "explain, unknown"])
+@pytest.mark.xdist_group("site address")
+def test_links_are_printed_where_a_site_is_published_and_left_out_where_none_is(
+    what: int, printed: dict[str, list[str]]
+) -> None:
+    linked, bare = printed[ADDRESS][what], printed[""][what]
+    assert f"{ADDRESS}/{_site.folder(__version__)}/" in linked
     assert "see: " not in bare
     assert "Page: " not in bare
     assert ".html#" not in bare

@@ -18,7 +18,7 @@ from tests.support import (
     places,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("src/autograd_cookbook/recipes", "src/autograd_cookbook/catalog")
 
 TIGHT = {"atol": 1e-6, "rtol": 1e-5, "nondet_tol": 1e-13}  # the last bit of an exponential may differ between runs
 # Not defined at all numbers: their samples are shrunk toward zero, which leaves none of their domains.

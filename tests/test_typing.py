@@ -1,4 +1,4 @@
-"""What a type checker knows of the package: a project that uses it, under mypy's strict mode."""
+"""What a type checker knows of the package: a project that uses it, under mypy's strict mode. Run by nox -s lint."""
 
 import re
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 IMPORTS = """
 import torch
 import autograd_cookbook
@@ -36,12 +37,12 @@ MISTAKES = {
 }
 
 
-def test_the_public_names_have_their_types_and_mistakes_are_seen(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+@pytest.mark.slow("src/autograd_cookbook")
+def test_the_public_names_have_their_types_and_mistakes_are_seen(tmp_path: Path) -> None:
     lines = [*IMPORTS.splitlines(), *(f"reveal_type({expression})" for expression in TYPES), *MISTAKES]
     (tmp_path / "project.py").write_text("\n".join(lines) + "\n")
-    # torch takes mypy a quarter of a minute, the first time.
-    cache = pytestconfig.cache.mkdir("mypy")
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(cache), "project.py"]
+    # torch takes mypy a quarter of a minute, the first time: the cache is that of nox -s lint.
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), "project.py"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     found = dict(re.findall(r"^project\.py:(\d+): (.*)$", said.stdout, re.MULTILINE))
     revealed = [f'note: Revealed type is "{type_}"' for type_ in TYPES.values()]

@@ -29,7 +29,7 @@ class Row:
         wrong: how the verdict of the audit differs from the known one; "" if it does not.
         excuse: why gradcheck or gradgradcheck alarms though the function is right: "declared" to have another gradient,
             a second derivative is "refused", or what is special about it, in a sentence.
-        on: when and where this was measured, with which versions.
+        on: when and where this was measured, with which versions and by which audit.
     """
 
     digest: str

@@ -1,8 +1,8 @@
 """What the audit and torch's own checks make of the corpus, into ``benchmarks/results/findings.json``.
 
 ``python -m tests.auditing.measure`` measures the functions that are new, that have changed, or that were measured with
-another torch, and prints what came out otherwise; ``python -m tests.auditing.measure TanhEquilibrium`` measures this
-one again. All of them take some minutes.
+another torch or by another audit, and prints what came out otherwise; ``python -m tests.auditing.measure
+TanhEquilibrium`` measures this one again. All of them take some minutes.
 """
 
 import contextlib
@@ -37,10 +37,7 @@ TIMEOUT = 30.0  # for each tool on one function, and for each call of the audit
 
 
 def digest(specimen: Specimen) -> str:
-    """Of a function with its sample and all that these use, and of torch.
-
-    Not of the audit: on every run of the tests it says again what it finds.
-    """
+    """Of a function with its sample and all that these use, and of torch."""
     return digests.program(standalone(specimen.thing.__module__, [specimen.name]), specimen.why)
 
 
@@ -119,7 +116,7 @@ def _measured(name: str) -> Row:
         opcheck=operators,
         wrong=wrong,
         excuse=_excuse(specimen, refused and second) if (first or second) and not specimen.checks else "",
-        on=place(),
+        on=place() | {"audit": digests.audit()},
     )
 
 
@@ -188,8 +185,10 @@ def _alone(work: Callable[[], bool | None]) -> tuple[bool | None, float]:
 
 
 def stale(rows: Mapping[str, Row]) -> list[str]:
-    """The names of the functions that were never measured as they are."""
-    return [name for name, s in (BROKEN | RIGHT).items() if name not in rows or rows[name].digest != digest(s)]
+    """The names of the functions that were never measured as they are, by the audit as it is."""
+    now = {name: (digest(specimen), digests.audit()) for name, specimen in (BROKEN | RIGHT).items()}
+    measured = {name: (row.digest, row.on.get("audit")) for name, row in rows.items()}
+    return [name for name, digests_now in now.items() if measured.get(name) != digests_now]
 
 
 def main(names: list[str]) -> int:

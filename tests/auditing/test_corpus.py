@@ -22,6 +22,7 @@ from tests.auditing import corpus, measure
 
 corpus.load()
 CHECKS = all_checks()
+slow = pytest.mark.slow("src/autograd_cookbook/auditing", "tests/auditing", "docs/pitfalls/programs")
 FIXED = {specimen.fixes for specimen in RIGHT.values()}
 
 
@@ -61,6 +62,7 @@ def reads_well(report: Report) -> None:
 # --- verdicts ---
 
 
+@slow
 @parametrized(BROKEN)
 def test_what_is_broken_is_caught_by_the_check_that_it_names(specimen: Specimen) -> None:
     """By that check alone; the page on what the audit finds has all of them."""
@@ -72,7 +74,7 @@ def test_what_is_broken_is_caught_by_the_check_that_it_names(specimen: Specimen)
     reads_well(report)
 
 
-@pytest.mark.slow
+@slow
 @parametrized(RIGHT)
 def test_what_is_right_is_let_pass(specimen: Specimen) -> None:
     """Here and now; what nox -s refresh measured for the same code is compared in every run."""
@@ -167,6 +169,7 @@ def specimens_for(family: str) -> Iterator[tuple[Specimen, list[str]]]:
             yield specimen, names
 
 
+@slow
 @pytest.mark.parametrize("placed", FAMILIES, indirect=True)
 def test_every_finding_has_been_seen_printed(placed: str) -> None:
     left = lines_of_findings(placed)

@@ -58,7 +58,7 @@ def findings(specimen: Specimen) -> list[Finding]:
     return [f for f in report.findings if f.severity != "info" or f.check in TASTE]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("src/autograd_cookbook/auditing", "tests/auditing", "docs/pitfalls/programs")
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_the_programs_of_broken_functions_fail(name: str) -> None:
     for found in findings(BROKEN[name]):
@@ -78,21 +78,16 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("check", EXPERIMENTS)
-def test_an_experiment_in_plain_torch_passes_once_the_function_is_fixed(check: str, tmp_path: Path) -> None:
+def test_an_experiment_in_plain_torch_passes_once_the_function_is_fixed(check: str) -> None:
     name = SHOWN[check]
     program = shown(name).program
     assert len(program.splitlines()) <= LINES + 1, program
     assert "autograd_cookbook" not in program
     fixed = next(s for s in RIGHT.values() if s.fixes == name)
-    texts = [(program, 1)]
+    assert ended(program) == "fails", program
     if fixed.inputs is BROKEN[name].inputs:
-        texts.append((program.replace(name, fixed.name), 0))
-    for text, status in texts:
-        file = tmp_path / "program.py"
-        file.write_text(text, encoding="utf-8")
-        done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=HANG, check=False)
-        assert done.returncode == status, f"{text}\n{done.stderr}"
-        assert ("AssertionError" in done.stderr) == bool(status)
+        program = program.replace(name, fixed.name)
+        assert ended(program) == "passes", program
 
 
 def test_the_source_of_a_finding_is_the_readers_own() -> None:

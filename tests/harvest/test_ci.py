@@ -13,6 +13,7 @@ import yaml
 from autograd_cookbook.auditing.checks import all_checks
 from tests.harvest.sarif_schema import LOG
 
+pytestmark = pytest.mark.slow("docs/guide", "src/autograd_cookbook", "tests/harvest")
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 SUITE = """
 import torch

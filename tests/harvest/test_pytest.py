@@ -54,6 +54,7 @@ def test_the_flag_takes_no_file_for_a_pattern_and_the_run_fails_by_the_audit(sui
     assert [f["name"].rpartition(".")[2] for f in functions] == ["Wrong", "Local"]
 
 
+@pytest.mark.slow("src/autograd_cookbook/harvest", "src/autograd_cookbook/pytest_plugin.py", "tests/harvest")
 def test_with_workers_it_finds_the_same(suite):
     result = suite.runpytest_subprocess("--audit-functions", "-n2", "--audit-report=r.json")
     result.assert_outcomes(passed=2)

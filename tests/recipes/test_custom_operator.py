@@ -39,11 +39,6 @@ WRAPPERS = {"Function": BareFunction.apply, "custom_op": recursive_filter_op, "b
 each_wrapper = pytest.mark.parametrize("wrapper", WRAPPERS)
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
 def example(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
     x = torch.randn(3, 7, dtype=dtype, requires_grad=True)
     return x, torch.tensor([-0.5, 0.2], dtype=dtype, requires_grad=True)

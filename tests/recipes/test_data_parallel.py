@@ -52,9 +52,13 @@ def test_results_come_in_the_order_of_the_ranks() -> None:
         assert interface in ("lo", "lo0"), f"the ranks talk over {interface!r}, which the outside may reach"
 
 
-def waits_for_one_that(fate: str) -> None:
-    """Rank 1 meets its fate between two collectives; the others say that they raised, and how long that took."""
+def waits_for_one_that(fate: str, folder: str) -> None:
+    """Rank 1 meets its fate between two collectives; the others say that they raised, and how long that took.
+
+    If its fate is to be late, it waits in a folder for the news that one of them has raised.
+    """
     import os
+    import pathlib
     import signal
     import time
 
@@ -67,18 +71,20 @@ def waits_for_one_that(fate: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if fate == "raises":
             raise ValueError("a bad day")
-        time.sleep(15)
+        while not any(pathlib.Path(folder).iterdir()):
+            time.sleep(0.05)
     start = time.monotonic()
     try:
         dist.all_reduce(torch.ones(3))
     except RuntimeError as error:
+        pathlib.Path(folder, str(dist.get_rank())).touch()
         raise RuntimeError(f"waited {time.monotonic() - start:.2f} s: {error}") from None
 
 
-def failures(fate: str, timeout: float) -> dict[int, str]:
+def failures(fate: str, folder: Path, timeout: float) -> dict[int, str]:
     """What is said of each rank of three."""
     with pytest.raises(RuntimeError, match="3 of 3 ranks failed") as caught:
-        run_ranks(waits_for_one_that, 3, fate, timeout=timeout, limit=HANG)
+        run_ranks(waits_for_one_that, 3, fate, str(folder), timeout=timeout, limit=HANG)
     _, *said = re.split(r"^rank (?=\d: )", str(caught.value), flags=re.MULTILINE)
     return {int(text[0]): text for text in said}
 
@@ -87,17 +93,17 @@ def failures(fate: str, timeout: float) -> dict[int, str]:
     ("fate", "said"),
     [("is killed", "exit status -9 and returned nothing"), ("raises", "ValueError: a bad day")],
 )
-def test_when_a_rank_dies_the_others_raise_at_once(fate: str, said: str) -> None:
+def test_when_a_rank_dies_the_others_raise_at_once(fate: str, said: str, tmp_path: Path) -> None:
     """Long before the timeout of the group: the connection to the dead process is closed."""
-    reports = failures(fate, timeout=HANG)
+    reports = failures(fate, tmp_path, timeout=HANG)
     assert said in reports[1]
     for rank in (0, 2):
         (waited,) = re.findall(r"^RuntimeError: waited ([\d.]+) s: .*[Cc]onnection", reports[rank], flags=re.MULTILINE)
         assert float(waited) < HANG / 2, f"rank {rank} waited {waited} s"
 
 
-def test_when_a_rank_is_late_the_others_raise_after_the_timeout() -> None:
-    reports = failures("is late", timeout=5)
+def test_when_a_rank_is_late_the_others_raise_after_the_timeout(tmp_path: Path) -> None:
+    reports = failures("is late", tmp_path, timeout=5)
     waited = re.findall(
         r"^RuntimeError: waited ([\d.]+) s: .*Timed out waiting 5000ms", "".join(reports.values()), re.M
     )

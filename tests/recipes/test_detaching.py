@@ -13,11 +13,6 @@ from autograd_cookbook.recipes.detaching import DistillationLossFunction, distil
 INF = float("inf")
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
 def test_by_hand() -> None:
     """p = (1/4, 3/4) and q = (1/2, 1/2) at temperature 2."""
     teacher = torch.tensor([0.0, 2 * math.log(3)], dtype=torch.float64)

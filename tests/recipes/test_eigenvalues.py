@@ -54,11 +54,6 @@ def inner(a, b):
     return (a * b.conj()).real.sum()
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_eigh_and_svd_agree_with_torch_for_losses_that_see_no_phase(dtype) -> None:
     weight = hermitian(5, 5, dtype=dtype)

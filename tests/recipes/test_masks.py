@@ -12,11 +12,6 @@ from autograd_cookbook.recipes.masks import BLOCK, linear_relu, pack_bits, packe
 INF = float("inf")
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
 # --- bits ---
 
 

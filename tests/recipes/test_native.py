@@ -299,7 +299,7 @@ TORCH_LIBRARY(cookbook_test_cubes, library) {
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("docs/pitfalls", "tests/recipes/test_native.py")
 @pytest.mark.filterwarnings("ignore:.*an autograd kernel was not registered")
 def test_a_kernel_without_an_autograd_kernel_is_recorded_if_it_calls_operators(tmp_path) -> None:
     """As the pitfall of such operators says of kernels in C++."""

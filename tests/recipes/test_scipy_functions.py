@@ -8,12 +8,6 @@ from scipy.sparse import linalg
 from autograd_cookbook.auditing import audit, saved_bytes
 from autograd_cookbook.recipes.scipy_functions import dct, sparse_solve
 
-
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
 # --- the cosine transform ---
 
 

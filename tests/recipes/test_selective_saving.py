@@ -12,11 +12,6 @@ def leaf(*shape, dtype=torch.float32):
     return torch.randn(shape, dtype=dtype).requires_grad_()
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    torch.manual_seed(0)
-
-
 CALLS = {
     "gelu_linear": (gelu_linear, lambda: (leaf(50, 20), leaf(7, 20), leaf(7))),
     "swiglu_linear": (swiglu_linear, lambda: (leaf(50, 20), leaf(50, 20), leaf(7, 20))),

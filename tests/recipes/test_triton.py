@@ -12,6 +12,7 @@ from tests.support import HANG
 
 pytestmark = pytest.mark.skipif(_triton.triton is None, reason="Triton is not installed")
 compiles = pytest.mark.skipif(_triton.INTERPRETED, reason="the interpreter's kernels cannot be compiled")
+slow = pytest.mark.slow("src/autograd_cookbook/recipes")
 TYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
 
 
@@ -38,7 +39,11 @@ def test_the_kernels_of_softmax_compile(dtype) -> None:
 @compiles
 @pytest.mark.parametrize(
     ("dtype", "width"),
-    [(torch.float16, 16), (torch.float32, 16), pytest.param(torch.float64, 128, marks=pytest.mark.slow)],
+    [
+        (torch.float16, 16),
+        (torch.float32, 16),
+        pytest.param(torch.float64, 128, marks=slow),
+    ],
     ids=str,
 )
 def test_the_kernels_of_attention_compile_and_fit_into_the_memory_of_small_gpus(dtype, width) -> None:
