@@ -22,7 +22,11 @@ nox.options.reuse_existing_virtualenvs = True
 CONSTRAINTS = "constraints.txt"
 SITE = Path("build/site")
 # Tests and examples run side by side: each with one thread, they do not fight for the cores.
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "PYTHONFAULTHANDLER": "1"}
+# Many processes are started: each would compile our modules again on a machine whose Python keeps no bytecode.
+ONE_THREAD = {
+    **{"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"},
+    **{"PYTHONFAULTHANDLER": "1", "PYTHONDONTWRITEBYTECODE": ""},
+}
 
 # Releases of torch whose messages the error index knows, besides the pinned one's.
 RELEASES = ("1.13.1", "2.0.1", "2.2.2", "2.4.1", "2.6.0", "2.8.0", "2.11.0", "2.12.1", "2.14.1", "2.15.0")
@@ -44,8 +48,10 @@ if FILLED.exists():
 def packages(*groups: str) -> list[tuple[str, ...]]:
     """The package and some of its dependency groups, in the pinned versions: arguments of pip, in order."""
     wanted = nox.project.dependency_groups(PROJECT, *groups)
+    # What is imported is compiled then, and kept; to compile all of it takes longer than to unpack it.
+    options = ("--no-compile", "-c", CONSTRAINTS)
     # torch first and alone: a range, asked for by another package, would take a build with CUDA.
-    return [("-c", CONSTRAINTS, "torch"), ("-c", CONSTRAINTS, *wanted, "-e", ".")]
+    return [(*options, "torch"), (*options, *wanted, "-e", ".")]
 
 
 def install(session: nox.Session, *groups: str) -> None:

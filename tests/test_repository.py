@@ -116,7 +116,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
     copy = tmp_path_factory.mktemp("sources")
     for file in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
         shutil.copy(ROOT / file, copy)
-    shutil.copytree(ROOT / "src", copy / "src")
+    shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
     env = os.environ | {_site.SETTING: "https://docs.example.org/gradients"}
     built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build"], cwd=copy, env=env, capture_output=True, text=True

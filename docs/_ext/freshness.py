@@ -7,7 +7,7 @@ of the package that it imports, directly or not, has changed, or the pinned vers
 import ast
 import hashlib
 import importlib.util
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -15,8 +15,8 @@ from sphinx.application import Sphinx
 ROOT = Path(__file__).parents[2]
 PACKAGE = "autograd_cookbook"
 WHAT_CODE_READS = (
-    *(f"src/{PACKAGE}/**/*.py", "docs/_ext/*.py"),
-    *("benchmarks/results/*.*", "examples/*/GALLERY_HEADER.rst"),
+    *(f"src/{PACKAGE}/**/*.*", "docs/_ext/*.py"),
+    *("benchmarks/results/*.*", "examples/*/GALLERY_HEADER.rst", "constraints.txt"),
 )
 
 
@@ -66,8 +66,16 @@ def fingerprint(script: Path) -> str:
     return digest.hexdigest()
 
 
+def generate_reference(app: Sphinx, generate: bool) -> None:
+    """Keep autosummary from reading all modules to write what is there."""
+    if code_is_as_before(app):
+        app.config.autosummary_generate = generate
+
+
 def forget_stale_examples(app: Sphinx) -> None:
     """Remove the gallery's checksum of each script that must run again; the gallery then runs it."""
+    if code_is_as_before(app):
+        return  # a script that has itself changed the gallery knows
     examples = Path(app.config.sphinx_gallery_conf["examples_dirs"])
     for script in sorted(examples.glob("*/*.py")):
         built = Path(app.srcdir) / "cookbook" / script.relative_to(examples)
@@ -79,33 +87,63 @@ def forget_stale_examples(app: Sphinx) -> None:
             record.write_text(current)
 
 
+def unfinished(app: Sphinx) -> Path:
+    """A file that is there while a build runs, and after one that did not end well."""
+    return Path(app.outdir) / ".unfinished"
+
+
 def distrust_interrupted_build(app: Sphinx) -> None:
     """If the last build did not end well, have every page written again: Sphinx goes by dates alone."""
-    marker = Path(app.outdir) / ".unfinished"
-    if marker.exists():
+    if unfinished(app).exists():
         for page in Path(app.outdir).rglob("*.html"):
             page.unlink()
-    marker.touch()
+    unfinished(app).touch()
 
 
 def trust_finished_build(app: Sphinx, exception: Exception | None) -> None:
     """The last thing that a good build does."""
     if exception is None:
-        (Path(app.outdir) / ".unfinished").unlink(missing_ok=True)
+        unfinished(app).unlink(missing_ok=True)
+
+
+def what_code_reads(app: Sphinx) -> Path:
+    """A file that changes when anything changes that code on a page may import or read."""
+    return Path(app.doctreedir) / "what-code-reads"
+
+
+def look_at_what_code_reads(app: Sphinx) -> None:
+    """Write that file. It stands for some three hundred, which Sphinx would list for each page."""
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in WHAT_CODE_READS for path in ROOT.glob(pattern)):
+        if path.parent.name != "__pycache__":
+            digest.update(path.read_bytes())
+    record, current = what_code_reads(app), digest.hexdigest()
+    if not record.exists() or record.read_text() != current:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(current)
+    elif not unfinished(app).exists():
+        app.code_is_as_before = True
+
+
+def code_is_as_before(app: Sphinx) -> bool:
+    """Whether the last build ended well, with the same package."""
+    return hasattr(app, "code_is_as_before")
 
 
 def depend_on_what_code_reads(app: Sphinx, docname: str, source: list[str]) -> None:
     """Have a page with code read again, and so run again, when what its code may import or read has changed."""
     if "{code-cell}" in source[0]:
-        for pattern in WHAT_CODE_READS:
-            for path in ROOT.glob(pattern):
-                app.env.note_dependency(str(path), docname=docname)
+        app.env.note_dependency(str(what_code_reads(app)), docname=docname)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     # Before Sphinx-Gallery, which runs the examples on the same event with the usual priority, 500.
-    app.connect("builder-inited", forget_stale_examples, priority=100)
-    app.connect("builder-inited", distrust_interrupted_build, priority=100)
+    app.connect("builder-inited", look_at_what_code_reads, priority=100)
+    app.connect("builder-inited", forget_stale_examples, priority=200)
+    app.connect("builder-inited", distrust_interrupted_build, priority=200)
+    # Around autosummary; afterwards the setting is as it was, or Sphinx would take it for another.
+    app.connect("builder-inited", partial(generate_reference, generate=False), priority=499)
+    app.connect("builder-inited", partial(generate_reference, generate=True), priority=501)
     app.connect("source-read", depend_on_what_code_reads)
     app.connect("build-finished", trust_finished_build, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 from docs._ext import results, trades
+from docs._ext.freshness import code_is_as_before
 from docs._ext.pages import PLACES
 from docs._ext.recipe import MARKS, MEMORY, PAGE, anchor, memory, note_catalog, purpose, shown, visited
 from docs._ext.results import LABELS
@@ -197,7 +198,7 @@ class FoldTransform(SphinxPostTransform):
 
 def write_files(app: Sphinx, error: Exception | None) -> None:
     """Write the file of each recipe, the same that the copy button yields, where the card leads."""
-    if error or app.builder.format != "html":
+    if error or app.builder.format != "html" or code_is_as_before(app):
         return
     folder = Path(app.outdir, FOLDER)
     folder.mkdir(exist_ok=True)

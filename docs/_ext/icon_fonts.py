@@ -1,5 +1,6 @@
 """Fonts of icons with the few glyphs that the site shows."""
 
+import logging
 import re
 from io import BytesIO
 from pathlib import Path
@@ -8,6 +9,7 @@ import tinycss2
 from fontTools.subset import Options, Subsetter
 from fontTools.ttLib import TTFont
 
+logging.getLogger("fontTools").setLevel(logging.WARNING)  # of each table it tells what it has done
 FACE = re.compile(r"url\((vendor/fontawesome/webfonts/[\w.-]+\.woff2)\)")
 PRIVATE = re.compile("[\ue000-\uf8ff]")
 

@@ -8,6 +8,28 @@ from xml.etree import ElementTree
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.environment import BuildEnvironment
+from sphinx.environment.collectors import EnvironmentCollector
+
+
+class FirstWords(EnvironmentCollector):
+    """Keeps the first paragraph of each page when it is read."""
+
+    def process_doc(self, app: Sphinx, doctree: nodes.document) -> None:
+        paragraph = next(iter(doctree.findall(nodes.paragraph)), None)
+        words = " ".join(paragraph.astext().split()) if paragraph is not None else ""
+        first_words(app.env)[app.env.current_document.docname] = words
+
+    def clear_doc(self, app: Sphinx, env: BuildEnvironment, docname: str) -> None:
+        first_words(env).pop(docname, None)
+
+    def merge_other(self, app: Sphinx, env: BuildEnvironment, docnames: set[str], other: BuildEnvironment) -> None:
+        first_words(env).update((name, first_words(other)[name]) for name in docnames)
+
+
+def first_words(env: BuildEnvironment) -> dict[str, str]:
+    """By page."""
+    return vars(env).setdefault("first_words", {})
 
 
 def write_listings(app: Sphinx, exception: Exception | None) -> None:
@@ -23,18 +45,16 @@ def write_listings(app: Sphinx, exception: Exception | None) -> None:
     ]
     sitemap = ElementTree.Element("urlset", xmlns="http://www.sitemaps.org/schemas/sitemap/0.9")
     for name in sorted(app.env.found_docs):
-        doctree = app.env.get_doctree(name)
-        paragraph = next(iter(doctree.findall(nodes.paragraph)), None)
-        words = " ".join(paragraph.astext().split()) if paragraph is not None else ""
         title = app.env.titles[name].astext()
         address = app.config.html_baseurl + app.builder.get_target_uri(name)
-        lines.append(f"- [{title}]({address}): {words}")
+        lines.append(f"- [{title}]({address}): {first_words(app.env)[name]}")
         ElementTree.SubElement(ElementTree.SubElement(sitemap, "url"), "loc").text = address
     Path(app.outdir, "llms.txt").write_text("\n".join(lines) + "\n")
     if app.config.html_baseurl:  # a sitemap has whole addresses, llms.txt may have relative ones
         ElementTree.ElementTree(sitemap).write(Path(app.outdir, "sitemap.xml"), xml_declaration=True)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> dict[str, int]:
+    app.add_env_collector(FirstWords)
     app.connect("build-finished", write_listings)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
+    return {"env_version": 1, "parallel_read_safe": True, "parallel_write_safe": True}

@@ -96,7 +96,6 @@ def stage(page: str, section: str) -> dict[str, object]:
         "nitpicky": False,
         "suppress_warnings": ["toc"],
         "sphinx_gallery_conf.examples_dirs": str(examples),
-        "sphinx_gallery_conf.junit": "",
     }
 
 
