@@ -132,10 +132,10 @@ def doctest(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def gradcheck(session: nox.Session) -> None:
-    """Verify the whole catalog slowly and strictly, and audit all of it and of the corpus again, nightly."""
+    """Run all tests that take long, nightly, or with --changed-since REVISION those of what differs from it in git."""
     install(session, "test")
     session.run("python", "-m", "autograd_cookbook", "build")
-    pytest(session, "-n", "2", "-m", "slow", "--ignore=tests/site", "tests")
+    pytest(session, "-n", "2", "--dist", "loadgroup", "-m", "slow", "--ignore=tests/site", "tests")
 
 
 @nox.session(default=False)
@@ -194,7 +194,7 @@ def browser(session: nox.Session) -> None:
     if not (SITE / "index.html").exists():
         build_site(session)
     # One more than processors: a page that is waited for leaves one idle.
-    pytest(session, "-m", "site", "-n", "3", "tests/site")
+    pytest(session, "-m", "site", "-n", "3", "--dist", "loadgroup", "tests/site")
 
 
 @nox.session(default=False, venv_backend="none")

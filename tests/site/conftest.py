@@ -4,11 +4,13 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
+from functools import cache
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from bs4 import BeautifulSoup
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 SITE = Path(__file__).parents[2] / "build" / "site"
@@ -62,10 +64,23 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def reader(browser: Browser) -> Iterator[Page]:
+    """Goes from page to page, and so fetches what they share once."""
+    with browser.new_context() as context:
+        yield context.new_page()
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     with browser.new_context(viewport={"width": 1440, "height": 900}) as context:
         yield context.new_page()
+
+
+@cache
+def parsed(path: str) -> BeautifulSoup:
+    """A page as its file says, without a browser."""
+    return BeautifulSoup((SITE / path).read_text(encoding="utf-8"), "html.parser")
 
 
 def pages() -> list[str]:

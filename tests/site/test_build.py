@@ -14,7 +14,7 @@ from docs._ext import schedule
 
 from tests.support import HANG
 
-pytestmark = pytest.mark.site
+pytestmark = [pytest.mark.site, pytest.mark.xdist_group("build")]
 
 ROOT = Path(__file__).parents[2]
 LARGEST_SHARE = 0.3  # of the time of all examples that one may take; with fifty of them, the mean is 0.02
@@ -163,40 +163,44 @@ def test_an_edited_example_runs_again(project: Project) -> None:
     assert project.stamp("second") != second
 
 
-def test_an_example_that_raises_fails_the_build_with_its_place(project: Project) -> None:
-    path = project.root / "examples/section/second.py"
-    path.write_text(path.read_text() + "\n1 / 0\n")
-    done = project.build()
-    assert done.returncode != 0
-    assert "second.py" in done.stdout
-    assert "ZeroDivisionError" in done.stdout
+BROKEN = {  # in the text of an example, and what is said of it
+    ":doc:`/no/such/page`": "/no/such/page",
+    ":func:`torch.no_such_name`": "torch.no_such_name",
+    ".. recipe:: nonsense": "'nonsense'",
+    ".. recipe:: relu": "page 'template'",
+}
 
 
-def test_a_snippet_that_raises_fails_the_build_with_its_place(project: Project) -> None:
-    header = "---\nfile_format: mystnb\nkernelspec: {name: python3}\n---\n"
+@pytest.fixture(scope="module")
+def failed_build(first_build: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What is said of an example that raises, one with dead links and unknown names, and a cell that raises."""
+    project = Project(tmp_path_factory.mktemp("failed") / "project")
+    shutil.copytree(first_build[1], project.root, symlinks=True)
+    first, second = (project.root / f"examples/section/{name}.py" for name in ("first", "second"))
+    first.write_text(first.read_text() + "\n1 / 0\n")
+    second.write_text(second.read_text() + "".join(f"\n# %%\n# {text}\n" for text in BROKEN))
     page = project.root / "docs/index.md"
+    header = "---\nfile_format: mystnb\nkernelspec: {name: python3}\n---\n"
     page.write_text(header + page.read_text() + "\n```{code-cell} python\nraise KeyError('here')\n```\n")
     done = project.build()
     assert done.returncode != 0
-    assert re.search(r"index\.md.*(WARNING|ERROR)", done.stdout), done.stdout
-    assert "KeyError" in done.stdout
+    return done.stdout
 
 
-def test_what_is_dead_or_unknown_is_a_warning_with_its_place(project: Project) -> None:
+def test_an_example_that_raises_fails_the_build_with_its_place(failed_build: str) -> None:
+    assert re.search(r"first\.py(.|\n)*ZeroDivisionError", failed_build), failed_build
+
+
+def test_a_snippet_that_raises_fails_the_build_with_its_place(failed_build: str) -> None:
+    assert re.search(r"index\.md.*(WARNING|ERROR)", failed_build), failed_build
+    assert "KeyError" in failed_build
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_what_is_dead_or_unknown_is_a_warning_with_its_place(text: str, failed_build: str) -> None:
     """And a warning fails the build."""
-    broken = {
-        ":doc:`/no/such/page`": "/no/such/page",
-        ":func:`torch.no_such_name`": "torch.no_such_name",
-        ".. recipe:: nonsense": "'nonsense'",
-        ".. recipe:: relu": "page 'template'",
-    }
-    path = project.root / "examples/section/second.py"
-    path.write_text(path.read_text() + "".join(f"\n# %%\n# {text}\n" for text in broken))
-    done = project.build()
-    assert done.returncode != 0
-    warnings = [line for line in done.stdout.splitlines() if "second.rst" in line and re.search("WARNING|ERROR", line)]
-    for text, said in broken.items():
-        assert any(said in warning for warning in warnings), f"no warning for {text}"
+    warnings = [line for line in failed_build.splitlines() if "second.rst" in line and re.search("WARNING|ERROR", line)]
+    assert any(BROKEN[text] in warning for warning in warnings), failed_build
 
 
 def test_an_interrupted_build_leaves_nothing_that_the_next_takes_for_good(project: Project) -> None:

@@ -4,15 +4,29 @@ import pytest
 from docs._ext.pages import PLACES
 from playwright.sync_api import Browser
 
-from autograd_cookbook.catalog import RECIPES
+from autograd_cookbook.catalog import RECIPES, Recipe
+
+from .conftest import SITE, parsed
 
 pytestmark = pytest.mark.site
 
-PAGES = list(PLACES)
+SECTIONS = {place.partition("/")[0]: page for page, place in reversed(PLACES.items())}  # with its first page
 
 
-@pytest.mark.parametrize("page_name", PAGES)
+@pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in RECIPES])
+def test_what_the_page_shows_and_offers_is_the_source(recipe: Recipe) -> None:
+    page = f"cookbook/{PLACES[recipe.page]}.html"
+    (shown,) = parsed(page).select(f"#recipe-{recipe.name} pre")
+    assert shown.get_text().strip() == recipe.source.strip(), "the copy button yields another text"
+    assert parsed(page).select(f".glance [data-copy={recipe.name}]"), "there is no button on the card"
+    (link,) = {link["href"] for link in parsed(page).select(f".glance-download[href$='/{recipe.name}.py']")}
+    download = (SITE / page).parent / link
+    assert download.read_text(encoding="utf-8") == recipe.source, "the download is another file"
+
+
+@pytest.mark.parametrize("page_name", SECTIONS.values(), ids=list(SECTIONS))
 def test_copy_buttons(page_name: str, browser: Browser, base: str) -> None:
+    """That of the source and that of the card, clicked for each recipe of a page."""
     recipes = [recipe for recipe in RECIPES if recipe.page == page_name]
     with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
         page = context.new_page()
@@ -26,5 +40,3 @@ def test_copy_buttons(page_name: str, browser: Browser, base: str) -> None:
                 copied = page.evaluate("navigator.clipboard.readText()")
                 # Older browsers and systems may change the ends of lines, nothing else may.
                 assert copied.replace("\r\n", "\n").strip() == recipe.source.strip(), f"{recipe.name}: {button}"
-            address = page.locator(f".glance-download[href$='/{recipe.name}.py']").evaluate("link => link.href")
-            assert page.request.get(address).text() == recipe.source, f"{recipe.name}: the download is another file"

@@ -9,19 +9,16 @@ from playwright.sync_api import Page, expect
 
 from autograd_cookbook.errors import entries, matcher
 from autograd_cookbook.errors.answering import answer
-from tests.test_errors import PASTES, another
+from tests.test_errors import PASTES, another, pasted
 
 pytestmark = pytest.mark.site
 
 
 def test_the_browser_answers_as_the_command_does(page: Page, base: str) -> None:
-    """Each traceback, with other names and numbers; each message alone; the first line of each."""
+    """Each message below a frame, with other names and numbers; each message alone; the first line of each."""
     page.goto(f"{base}errors/index.html")
     chance = random.Random(0)
-    texts = [
-        another(errors.run(program.source, program.warning).traceback, names_in(program.source), chance)
-        for program in errors.load().values()
-    ]
+    texts = [another(pasted(name), names_in(program.source), chance) for name, program in errors.load().items()]
     for entry in entries():
         texts += [entry.message, f"{entry.kind}: {entry.message.strip().splitlines()[0]}"]
         texts += [former.message for former in entry.former]

@@ -8,24 +8,6 @@ from autograd_cookbook.catalog import RECIPES
 
 pytestmark = pytest.mark.site
 
-PHONE = {"width": 390, "height": 844}
-
-
-@pytest.mark.parametrize("name", list(PLACES))
-def test_a_phone_shows_purpose_and_copy_without_scrolling(name: str, browser: Browser, base: str) -> None:
-    with browser.new_context(viewport=PHONE) as context:
-        page = context.new_page()
-        page.goto(f"{base}cookbook/{PLACES[name]}.html")
-        if not page.locator(".glance").count():
-            assert not [r for r in RECIPES if r.page == name], f"{name} has recipes and no card"
-            return
-        button = page.locator(".glance [data-copy]").first
-        expect(button).to_be_visible()
-        for part, box in (("purpose", page.locator("article section > p").first), ("Copy", button)):
-            place = box.bounding_box()
-            assert place, f"{name}: {part} is not there"
-            assert place["y"] + place["height"] <= PHONE["height"], f"{name}: {part} is below the first screen: {place}"
-
 
 def test_a_card_names_the_recipes_of_its_page_with_exceptions_first(page: Page, base: str) -> None:
     page.goto(f"{base}cookbook/{PLACES['masks']}.html")
