@@ -1,5 +1,6 @@
 // Finds what a pasted text means, as autograd_cookbook.errors does: the same data, interpreted in the same way. A browser
-// test compares the two on every message. Names and order of the functions are those of paste.py, matching.py, answering.py.
+// test compares the two on every message. Names and order of the functions are those of paste.py, topics.py, matching.py,
+// answering.py.
 "use strict";
 
 const LONGEST = 4000;
@@ -13,6 +14,9 @@ const CANDIDATES = 16;
 const MOST_ENTRIES = 3;
 const LINE = 200;
 const SAID = 600;
+const FRAMES = 2;
+const PARTS = 3;
+const WORDS = 80;
 const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told): /;
 
 const patterns = new Map();
@@ -146,6 +150,77 @@ const messagesOf = ({ text: block, chained, framed }, rules, found, prose) => {
   });
 };
 
+// --- topics.py ---
+
+class Topics {
+  constructor(entries, rules) {
+    this.rules = rules;
+    const told = (entry, ...names) => names.flatMap((name) => entry[name] ?? []).join(" ");
+    this.fields = entries.map((entry) => [
+      plain(entry.title),
+      plain(entry.said),
+      plain(told(entry, "change", "more")),
+      plain(told(entry, "cause", "tell")),
+    ]);
+    this.whole = this.fields.map((fields) => fields.join(""));
+    const mean = sum(this.whole.map((text) => text.length)) / Math.max(this.whole.length, 1);
+    this.lengths = this.whole.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
+  }
+
+  rank(paste, message) {
+    const count = this.whole.length;
+    const [scores, shares, telling] = [0, 1, 2].map(() => new Array(count).fill(0));
+    let total = 0;
+    [...words(question(paste, message), this.rules)].slice(0, WORDS).forEach((word) => {
+      const having = [...this.whole.keys()].filter((i) => this.whole[i].includes(word));
+      if (!having.length) {
+        total += this.rules.unknown;
+        return;
+      }
+      const weight = Math.log((count + 1) / (having.length + 0.5));
+      total += weight;
+      having.forEach((i) => {
+        const fields = this.fields[i].filter((field) => field.includes(word)).length;
+        scores[i] += weight * (1 + this.rules.again * fields);
+        shares[i] += weight;
+        telling[i] += weight > this.rules.rare;
+      });
+    });
+    const score = (i) => scores[i] / this.lengths[i];
+    const order = [...scores.keys()].sort((a, b) => score(b) - score(a) || a - b).slice(0, this.rules.most);
+    return order.map((i) => ({ entry: i, score: score(i), share: shares[i] / Math.max(total, 1e-9), telling: telling[i] }));
+  }
+}
+
+const plain = (text) => ` ${(text.toLowerCase().match(/[a-z0-9]+/g) ?? []).join(" ")} `;
+
+const question = (paste, message) =>
+  [
+    ...(message ? [[...shownMessage(message).slice(0, 2 * SAID)].slice(0, SAID).join("")] : []),
+    ...paste.messages
+      .filter(({ part }) => part === "prose")
+      .slice(0, PARTS)
+      .map(({ text }) => text),
+    ...paste.frames.slice(-FRAMES).map((frame) => `${frame.function} ${frame.code}`),
+  ].join("\n");
+
+// The stems of a text's words; names of several words as a whole, too.
+const words = (text, rules) => {
+  const common = new Set(rules.common);
+  const seen = new Set();
+  for (const [name] of text.replace(compiled(rules.skip, "g"), " ").matchAll(compiled(rules.word, "g"))) {
+    const parts = name.toLowerCase().split("_").filter(Boolean);
+    if (parts.length > 1) seen.add(` ${parts.join(" ")} `);
+    parts.filter((part) => part.length > 2 && !common.has(part)).forEach((part) => seen.add(` ${stem(part, rules.endings)}`));
+  }
+  return seen;
+};
+
+const stem = (word, endings) => {
+  const ending = endings.find((each) => word.endsWith(each) && word.length - each.length >= 4);
+  return ending ? word.slice(0, -ending.length) : word;
+};
+
 // --- matching.py ---
 
 class Matcher {
@@ -183,6 +258,11 @@ class Matcher {
       wording.telling = [...new Set(wording.lead)].filter((word) => this.tells(word)).map((word) => [word, this.weight.get(word)]);
       wording.distinct = sum([...new Set(wording.lead)].map((word) => this.weight.get(word) ?? 0));
     });
+  }
+
+  // Of the texts of the entries, for what has no message.
+  get topics() {
+    return (this.searched ??= new Topics(this.entries, this.rules.topics));
   }
 
   weighted(word, rarity) {
@@ -466,15 +546,13 @@ const answer = (matcher, text) => {
   if (outside && (foreign || !(sure && (!last || ["last", "cause"].includes(likely[0].message.part))))) {
     return { known: "no", matches: [], general: outside, message, note: "" };
   }
-  const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, rules));
-  const unknown = { known: "no", matches: nearest, general, message, note: "" };
-  if (!likely.length || (!likely[0].proven && paste.frames.length)) return unknown;
+  if (!likely.length || (!likely[0].proven && paste.frames.length)) return byWords(matcher, paste, message, ranked, general);
   const best = likely[0];
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
   if (aside && best.message.part === "warning") {
     sure = false;
-    if (!matcher.entries[best.entry].announces) return unknown;
+    if (!matcher.entries[best.entry].announces) return byWords(matcher, paste, message, ranked, general);
   }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
   let { note, settled } = owner(facts, best, matcher);
@@ -487,6 +565,21 @@ const answer = (matcher, text) => {
   }
   const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
+};
+
+const byWords = (matcher, paste, message, ranked, general) => {
+  const rules = matcher.rules.topics;
+  const found = matcher.topics.rank(paste, message);
+  const [first, second] = found;
+  const topics = found
+    .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
+    .map((topic) => ({ ...topic, wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false }));
+  const enough = first && first.share >= rules.share && first.telling >= rules.enough;
+  if (enough && (!second || first.score >= rules.ahead * second.score)) {
+    return { known: "maybe", matches: topics, general, message, note: matcher.rules.general.worded };
+  }
+  const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, matcher.rules.score));
+  return { known: "no", matches: nearest.length ? nearest : topics, general, message, note: "" };
 };
 
 const NOTHING = { kind: "", text: "", part: "prose" };
@@ -664,7 +757,8 @@ const show = async () => {
   }
   const { known, matches, general, message, note } = found;
   place.dataset.known = known;
-  place.append(element("p", VERDICTS[known](matches.length), { className: "error-verdict" }));
+  const worded = note && note === index.rules.general.worded;
+  place.append(element("p", worded ? "Probably one of these:" : VERDICTS[known](matches.length), { className: "error-verdict" }));
   if (known === "no") {
     place.append(element("p", marked(general, {})));
     if (matches.length) place.append(element("p", "The closest entries, which may be about something else:"));

@@ -1,5 +1,6 @@
 """What is said of a paste: "this is it", "one of these", or "not in the index", each with what helps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,9 +49,8 @@ def answer(matcher: Matcher, text: str) -> Answer:
     sure = bool(likely) and likely[0].score >= rules["yes"]
     if outside and (foreign or not (sure and (last is None or likely[0].message.part in (LAST, CAUSE)))):
         return Answer("no", (), outside, unknown, facts.place)
-    nearest = tuple(match for match in ranked[:MOST] if is_near(match, rules))
     if not likely or (not likely[0].proven and paste.frames):
-        return Answer("no", nearest, general, unknown, facts.place)
+        return by_words(matcher, paste, facts, unknown, ranked, general)
     best = likely[0]
     rivals = [m for m in likely if m is best or rival(best, m, rules)]
     # What the reader wrote, or an older warning, does not explain the exception behind it; at most it announces that.
@@ -58,7 +58,7 @@ def answer(matcher: Matcher, text: str) -> Answer:
     if aside and best.message.part == WARNING:
         sure = False
         if not matcher.entries[best.entry].get("announces"):
-            return Answer("no", nearest, general, unknown, facts.place)
+            return by_words(matcher, paste, facts, unknown, ranked, general)
     if best.message.part == PROSE and (aside or (best.weight < rules["quoted"] and best.score < rules["exact"])):
         sure = False
     note, settled = owner(facts, best, matcher)
@@ -69,6 +69,26 @@ def answer(matcher: Matcher, text: str) -> Answer:
         return Answer("yes", tuple(likely[:1]), general, best.message, facts.place, note)
     near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
+
+
+def by_words(
+    matcher: Matcher, paste: Paste, facts: Facts, unknown: Message | None, ranked: Sequence[Match], general: str
+) -> Answer:
+    """What is said where no message is known: the nearest messages, or the entries that have the words of the text."""
+    rules = matcher.rules["topics"]
+    found = matcher.topics.rank(paste, unknown)
+    said = unknown or Message("", "", PROSE)
+    topics = tuple(
+        Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)
+        for topic in found
+        if topic.share >= rules["near"] and topic.telling >= rules["few"]
+    )
+    first, second = (*found, None, None)[:2]
+    if first and first.share >= rules["share"] and first.telling >= rules["enough"]:
+        if second is None or first.score >= rules["ahead"] * second.score:
+            return Answer("maybe", topics, general, unknown, facts.place, matcher.rules["general"]["worded"])
+    nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
+    return Answer("no", nearest or topics, general, unknown, facts.place)
 
 
 def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:

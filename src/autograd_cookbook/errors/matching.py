@@ -10,9 +10,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled
+from autograd_cookbook.errors.topics import Topics
 
 TOKENS = 240  # of one message that are compared
 CANDIDATES = 16  # wordings that are compared word by word, for each message
@@ -94,6 +96,11 @@ class Matcher:
         # What is said everywhere is no sign that it is this wording.
         self.telling = [{word: self.weight[word] for word in lead if self.tells(word)} for lead in self.leads]
         self.distinct = [sum(self.weight.get(word, 0.0) for word in dict.fromkeys(lead)) for lead in self.leads]
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The texts of the entries, for what has no message."""
+        return Topics(self.entries, self.rules["topics"])
 
     def _weight(self, word: str, rarity: float) -> float:
         if word[0] == "<":
