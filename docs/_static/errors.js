@@ -17,6 +17,7 @@ const SAID = 600;
 const FRAMES = 2;
 const PARTS = 3;
 const WORDS = 80;
+const SEARCHED = 40;
 const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told): /;
 
 const patterns = new Map();
@@ -154,43 +155,47 @@ const messagesOf = ({ text: block, chained, framed }, rules, found, prose) => {
 
 class Topics {
   constructor(entries, rules) {
+    this.entries = entries;
     this.rules = rules;
-    const told = (entry, ...names) => names.flatMap((name) => entry[name] ?? []).join(" ");
-    this.fields = entries.map((entry) => [
-      plain(entry.title),
-      plain(entry.said),
-      plain(told(entry, "change", "more")),
-      plain(told(entry, "cause", "tell")),
-    ]);
-    this.whole = this.fields.map((fields) => fields.join(""));
-    const mean = sum(this.whole.map((text) => text.length)) / Math.max(this.whole.length, 1);
-    this.lengths = this.whole.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
+    this.texts = entries.map((entry) => plain(fields(entry).join(" ")));
+    const mean = sum(this.texts.map((text) => text.length)) / Math.max(this.texts.length, 1);
+    this.lengths = this.texts.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
   }
 
   rank(paste, message) {
-    const count = this.whole.length;
-    const [scores, shares, telling] = [0, 1, 2].map(() => new Array(count).fill(0));
+    const count = this.texts.length;
+    const [shares, telling] = [0, 1].map(() => new Array(count).fill(0));
+    const weights = [];
     let total = 0;
     [...words(question(paste, message), this.rules)].slice(0, WORDS).forEach((word) => {
-      const having = [...this.whole.keys()].filter((i) => this.whole[i].includes(word));
-      if (!having.length) {
-        total += this.rules.unknown;
-        return;
-      }
-      const weight = Math.log((count + 1) / (having.length + 0.5));
+      const having = [...this.texts.keys()].filter((i) => this.texts[i].includes(word));
+      const weight = having.length ? Math.log((count + 1) / (having.length + 0.5)) : this.rules.unknown;
       total += weight;
+      weights.push([word, weight]);
       having.forEach((i) => {
-        const fields = this.fields[i].filter((field) => field.includes(word)).length;
-        scores[i] += weight * (1 + this.rules.again * fields);
         shares[i] += weight;
         telling[i] += weight > this.rules.rare;
       });
     });
-    const score = (i) => scores[i] / this.lengths[i];
-    const order = [...scores.keys()].sort((a, b) => score(b) - score(a) || a - b).slice(0, this.rules.most);
-    return order.map((i) => ({ entry: i, score: score(i), share: shares[i] / Math.max(total, 1e-9), telling: telling[i] }));
+    const share = (i) => shares[i] / this.lengths[i];
+    return [...shares.keys()]
+      .sort((a, b) => share(b) - share(a) || a - b)
+      .slice(0, SEARCHED)
+      .map((i) => {
+        const rows = fields(this.entries[i]).map(plain);
+        const again = sum(weights.map(([word, weight]) => weight * rows.filter((row) => row.includes(word)).length));
+        const score = (shares[i] + this.rules.again * again) / this.lengths[i];
+        return { entry: i, score, share: shares[i] / Math.max(total, 1e-9), telling: telling[i] };
+      })
+      .sort((a, b) => b.score - a.score || a.entry - b.entry)
+      .slice(0, this.rules.most);
   }
 }
+
+const fields = (entry) => {
+  const told = (...names) => names.flatMap((name) => entry[name] || []).join(" ");
+  return [told("title"), entry.said, told("change", "more"), told("cause", "tell")];
+};
 
 const plain = (text) => ` ${(text.toLowerCase().match(/[a-z0-9]+/g) ?? []).join(" ")} `;
 

@@ -84,9 +84,9 @@ def by_words(
         if topic.share >= rules["near"] and topic.telling >= rules["few"]
     )
     first, second = (*found, None, None)[:2]
-    if first and first.share >= rules["share"] and first.telling >= rules["enough"]:
-        if second is None or first.score >= rules["ahead"] * second.score:
-            return Answer("maybe", topics, general, unknown, facts.place, matcher.rules["general"]["worded"])
+    enough = first is not None and first.share >= rules["share"] and first.telling >= rules["enough"]
+    if enough and first and (second is None or first.score >= rules["ahead"] * second.score):
+        return Answer("maybe", topics, general, unknown, facts.place, matcher.rules["general"]["worded"])
     nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
     return Answer("no", nearest or topics, general, unknown, facts.place)
 

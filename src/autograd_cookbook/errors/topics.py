@@ -16,6 +16,7 @@ FRAMES = 2  # places whose code is a part of the question, the last ones
 SAID = 600  # characters of a message that are
 PARTS = 3  # paragraphs of the reader's that are
 WORDS = 80  # words that are compared
+CANDIDATES = 40  # entries of which each text is searched
 
 
 @dataclass(frozen=True)
@@ -39,35 +40,32 @@ class Topics:
     """The texts of the entries, to be searched."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> None:
+        self.entries = entries
         self.rules = rules
-        self.fields = [
-            [plain(str(entry["title"])), plain(said(entry)), plain(told(entry, "change", "fix")), plain(explained(entry))]
-            for entry in entries
-        ]
-        self.whole = ["".join(fields) for fields in self.fields]
-        mean = sum(map(len, self.whole)) / max(len(self.whole), 1)
-        self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.whole]
+        self.texts = [plain(" ".join(fields(entry))) for entry in entries]
+        mean = sum(map(len, self.texts)) / max(len(self.texts), 1)
+        self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
 
     def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
         """The entries that have the most of a text's words, the best first."""
-        count = len(self.whole)
-        scores, shares, telling = [0.0] * count, [0.0] * count, [0] * count
-        total = 0.0
+        count, total = len(self.texts), 0.0
+        shares, telling = [0.0] * count, [0] * count
+        weights: list[tuple[str, float]] = []
         for word in list(words(question(paste, message), self.rules))[:WORDS]:
-            having = [i for i, text in enumerate(self.whole) if word in text]
-            if not having:
-                total += self.rules["unknown"]
-                continue
-            weight = math.log((count + 1) / (len(having) + 0.5))
+            having = [i for i, text in enumerate(self.texts) if word in text]
+            weight = math.log((count + 1) / (len(having) + 0.5)) if having else self.rules["unknown"]
             total += weight
+            weights.append((word, weight))
             for i in having:
-                fields = sum(word in field for field in self.fields[i])
-                scores[i] += weight * (1 + self.rules["again"] * fields)
                 shares[i] += weight
                 telling[i] += weight > self.rules["rare"]
-        scores = [score / length for score, length in zip(scores, self.lengths, strict=True)]
-        order = sorted(range(count), key=lambda i: (-scores[i], i))[: self.rules["most"]]
-        return [Topic(i, scores[i], shares[i] / max(total, 1e-9), telling[i]) for i in order]
+        found = []
+        for i in sorted(range(count), key=lambda i: (-shares[i] / self.lengths[i], i))[:CANDIDATES]:
+            rows = [plain(field) for field in fields(self.entries[i])]
+            again = sum(weight * sum(word in row for row in rows) for word, weight in weights)
+            score = (shares[i] + self.rules["again"] * again) / self.lengths[i]
+            found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i]))
+        return sorted(found, key=lambda topic: (-topic.score, topic.entry))[: self.rules["most"]]
 
 
 def plain(text: str) -> str:
@@ -80,14 +78,10 @@ def said(entry: Mapping[str, Any]) -> str:
     return " ".join([str(entry["message"]), *(str(each["message"]) for each in entry.get("former", ()))])
 
 
-def told(entry: Mapping[str, Any], *names: str) -> str:
-    """Some texts of an entry."""
-    return " ".join(str(entry[name]) for name in names if name in entry)
-
-
-def explained(entry: Mapping[str, Any]) -> str:
-    """Why an entry's message comes, and how it is told from others."""
-    return told(entry, "cause", "tell")
+def fields(entry: Mapping[str, Any]) -> list[str]:
+    """The texts of an entry: what happened, what is said, what to do, and why."""
+    told = lambda *names: " ".join(str(entry[name]) for name in names if name in entry)  # noqa: E731
+    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
 
 
 def question(paste: Paste, message: Message | None) -> str:
