@@ -313,9 +313,10 @@ class Matcher {
   // What has no message, known by the words in which readers tell it: never certain.
   symptoms(paste, facts) {
     const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0];
-    const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {});
+    const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {}, false);
+    const tells = (signs) => signs.every((sign) => facts.holds(sign, told, {}));
     return this.entries.flatMap((entry, number) =>
-      told && entry.signs && entry.signs.every((sign) => facts.holds(sign, told, {}))
+      told && (entry.signs ?? []).some(tells)
         ? [{ entry: number, wording: null, message: told, score: score(entry), share: 0, weight: 0, values: {}, proven: true, certain: false }]
         : [],
     );
@@ -433,10 +434,10 @@ class Facts {
     return at >= 0 && node.slice(at + 8) ? "builtin" : "unclear";
   }
 
-  evidence(entry, message, values) {
+  evidence(entry, message, values, needed = true) {
     const rules = this.rules.score;
     const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values));
-    const absent = (entry.needs ?? []).filter((each) => !this.holds(each, message, values));
+    const absent = (entry.needs ?? []).filter((each) => needed && !this.holds(each, message, values));
     const missing = sum(absent.map((each) => rules[AROUND.test(each) ? "lacking" : "unlike"]));
     const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
     const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
@@ -640,7 +641,7 @@ const scope = (facts, message, rules, told) => {
   const found = rules.outside.find((each) => {
     const torch = each.unless && facts.holds(`text: ${each.unless}`, said, {});
     const excused = torch || (backward && each.forward) || (told && each.told);
-    return facts.holds(`${each.unless ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
+    return facts.holds(`${each.unless || each.anywhere ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
   });
   return { outside: found ? found.says : "", foreign: Boolean(found?.unless) };
 };

@@ -165,7 +165,7 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bo
     backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
     for each in rules["outside"]:
         # Another framework shows anywhere in the text, unless torch does as well.
-        where = "text" if "unless" in each else "message"
+        where = "text" if "unless" in each or each.get("anywhere") else "message"
         torch = "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
         excused = torch or (backward and each.get("forward")) or (told and each.get("told"))
         if facts.holds(f"{where}: {each['find']}", message, {}) and not excused:

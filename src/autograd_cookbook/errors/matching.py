@@ -150,9 +150,9 @@ class Matcher:
         # With an exception, what the reader tells may stand behind its text, as a part of it.
         told = next((message for message in paste.messages if message.part == PROSE), next(iter(paste.messages), None))
         for i, entry in enumerate(self.entries):
-            signs = entry.get("signs")
-            if told and signs and all(facts.holds(sign, told, {}) for sign in signs):
-                score = self.rules["score"]["symptom"] + facts.evidence(entry, told, {})
+            ways = entry.get("signs", ())
+            if told and any(all(facts.holds(sign, told, {}) for sign in signs) for signs in ways):
+                score = self.rules["score"]["symptom"] + facts.evidence(entry, told, {}, needed=False)
                 yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
 
     def _matches(self, message: Message, facts: "Facts") -> Iterator[Match]:
@@ -280,11 +280,13 @@ class Facts:
             return "builtin" if number else "unclear"
         return "custom"
 
-    def evidence(self, entry: dict[str, Any], message: Message, values: dict[str, list[str]]) -> float:
-        """What the conditions of an entry add to its score."""
+    def evidence(
+        self, entry: dict[str, Any], message: Message, values: dict[str, list[str]], *, needed: bool = True
+    ) -> float:
+        """What the conditions of an entry add to its score; those that it needs are about its message."""
         rules = self.rules["score"]
         held = lambda name: [each for each in entry.get(name, ()) if self.holds(each, message, values)]  # noqa: E731
-        absent = [each for each in entry.get("needs", ()) if not self.holds(each, message, values)]
+        absent = [each for each in entry.get("needs", ()) if needed and not self.holds(each, message, values)]
         missing = sum(rules["lacking" if AROUND.match(each) else "unlike"] for each in absent)
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
