@@ -18,6 +18,7 @@ const FRAMES = 2;
 const PARTS = 3;
 const WORDS = 80;
 const SEARCHED = 40;
+const EXACT = 10000;
 const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told): /;
 
 const patterns = new Map();
@@ -162,12 +163,16 @@ class Topics {
     this.lengths = this.texts.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
   }
 
+  words(paste, message) {
+    return [...words(question(paste, message), this.rules)].slice(0, WORDS);
+  }
+
   rank(paste, message) {
     const count = this.texts.length;
     const [shares, telling] = [0, 1].map(() => new Array(count).fill(0));
     const weights = [];
     let total = 0;
-    [...words(question(paste, message), this.rules)].slice(0, WORDS).forEach((word) => {
+    this.words(paste, message).forEach((word) => {
       const having = [...this.texts.keys()].filter((i) => this.texts[i].includes(word));
       const weight = having.length ? Math.log((count + 1) / (having.length + 0.5)) : this.rules.unknown;
       total += weight;
@@ -177,7 +182,7 @@ class Topics {
         telling[i] += weight > this.rules.rare;
       });
     });
-    const share = (i) => shares[i] / this.lengths[i];
+    const share = (i) => Math.trunc((EXACT * shares[i]) / this.lengths[i]);
     return [...shares.keys()]
       .sort((a, b) => share(b) - share(a) || a - b)
       .slice(0, SEARCHED)
@@ -187,7 +192,7 @@ class Topics {
         const score = (shares[i] + this.rules.again * again) / this.lengths[i];
         return { entry: i, score, share: shares[i] / Math.max(total, 1e-9), telling: telling[i] };
       })
-      .sort((a, b) => b.score - a.score || a.entry - b.entry)
+      .sort((a, b) => Math.trunc(b.score * EXACT) - Math.trunc(a.score * EXACT) || a.entry - b.entry)
       .slice(0, this.rules.most);
   }
 }
@@ -580,7 +585,8 @@ const byWords = (matcher, paste, message, ranked, general) => {
   const topics = found
     .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
     .map((topic) => ({ ...topic, wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false }));
-  const enough = first && first.share >= rules.share && first.telling >= rules.enough;
+  const long = matcher.topics.words(paste, message).length >= rules.long;
+  const enough = long && first && first.share >= rules.share && first.telling >= rules.enough;
   if (enough && (!second || first.score >= rules.ahead * second.score)) {
     return { known: "maybe", matches: topics, general, message, note: matcher.rules.general.worded };
   }

@@ -1171,8 +1171,8 @@ def group_initialized():
     cause="``device_ids`` names the GPU of a module that is on that GPU already. Here the parameters are on the CPU: "
     "the model was not moved before it was wrapped, or is meant to be trained on the CPU. The same is said of a "
     "module that is spread over several GPUs.",
-    fix="Move the model first, ``model.to(local_rank)``, and then wrap it with ``device_ids=[local_rank]``. On the CPU, "
-    "and for a model on several GPUs, leave ``device_ids`` and ``output_device`` out.",
+    fix="Move the model first, ``model.to(local_rank)``, and then wrap it with ``device_ids=[local_rank]``. On the "
+    "CPU, and for a model on several GPUs, leave ``device_ids`` and ``output_device`` out.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def ddp_device_of_cpu():

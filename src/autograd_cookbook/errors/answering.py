@@ -76,7 +76,7 @@ def by_words(
 ) -> Answer:
     """What is said where no message is known: the nearest messages, or the entries that have the words of the text."""
     rules = matcher.rules["topics"]
-    found = matcher.topics.rank(paste, unknown)
+    found, long = matcher.topics.rank(paste, unknown), len(matcher.topics.words(paste, unknown)) >= rules["long"]
     said = unknown or Message("", "", PROSE)
     topics = tuple(
         Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)
@@ -85,7 +85,7 @@ def by_words(
     )
     first, second = (*found, None, None)[:2]
     enough = first is not None and first.share >= rules["share"] and first.telling >= rules["enough"]
-    if enough and first and (second is None or first.score >= rules["ahead"] * second.score):
+    if enough and long and first and (second is None or first.score >= rules["ahead"] * second.score):
         return Answer("maybe", topics, general, unknown, facts.place, matcher.rules["general"]["worded"])
     nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
     return Answer("no", nearest or topics, general, unknown, facts.place)

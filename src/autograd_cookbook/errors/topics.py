@@ -16,6 +16,7 @@ FRAMES = 2  # places whose code is a part of the question, the last ones
 SAID = 600  # characters of a message that are
 PARTS = 3  # paragraphs of the reader's that are
 WORDS = 80  # words that are compared
+EXACT = 10_000  # parts of a score that count
 CANDIDATES = 40  # entries of which each text is searched
 
 
@@ -46,12 +47,16 @@ class Topics:
         mean = sum(map(len, self.texts)) / max(len(self.texts), 1)
         self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
 
+    def words(self, paste: Paste, message: Message | None) -> list[str]:
+        """The words of a text that are looked for."""
+        return list(words(question(paste, message), self.rules))[:WORDS]
+
     def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
         """The entries that have the most of a text's words, the best first."""
         count, total = len(self.texts), 0.0
         shares, telling = [0.0] * count, [0] * count
         weights: list[tuple[str, float]] = []
-        for word in list(words(question(paste, message), self.rules))[:WORDS]:
+        for word in self.words(paste, message):
             having = [i for i, text in enumerate(self.texts) if word in text]
             weight = math.log((count + 1) / (len(having) + 0.5)) if having else self.rules["unknown"]
             total += weight
@@ -60,12 +65,13 @@ class Topics:
                 shares[i] += weight
                 telling[i] += weight > self.rules["rare"]
         found = []
-        for i in sorted(range(count), key=lambda i: (-shares[i] / self.lengths[i], i))[:CANDIDATES]:
+        for i in sorted(range(count), key=lambda i: (-int(EXACT * shares[i] / self.lengths[i]), i))[:CANDIDATES]:
             rows = [plain(field) for field in fields(self.entries[i])]
             again = sum(weight * sum(word in row for row in rows) for word, weight in weights)
             score = (shares[i] + self.rules["again"] * again) / self.lengths[i]
             found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i]))
-        return sorted(found, key=lambda topic: (-topic.score, topic.entry))[: self.rules["most"]]
+        # The browser's logarithm may differ in the last digit.
+        return sorted(found, key=lambda topic: (-int(topic.score * EXACT), topic.entry))[: self.rules["most"]]
 
 
 def plain(text: str) -> str:
