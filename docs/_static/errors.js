@@ -19,6 +19,7 @@ const PARTS = 3;
 const WORDS = 80;
 const SEARCHED = 40;
 const EXACT = 10000;
+const EXACT_SCORE = 1000000;
 const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told): /;
 
 const patterns = new Map();
@@ -312,7 +313,8 @@ class Matcher {
     this.symptoms(paste, facts).forEach((match) => {
       if (!(best.get(match.entry)?.score >= match.score)) best.set(match.entry, match);
     });
-    return [...best.values()].sort((a, b) => b.score - a.score || a.entry - b.entry);
+    const exact = (match) => Math.trunc(match.score * EXACT_SCORE);
+    return [...best.values()].sort((a, b) => exact(b) - exact(a) || a.entry - b.entry);
   }
 
   // What has no message, known by the words in which readers tell it: never certain.

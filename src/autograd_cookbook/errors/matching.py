@@ -21,6 +21,7 @@ CANDIDATES = 16  # wordings that are compared word by word, for each message
 # What a condition may ask about besides the message itself.
 AROUND = re.compile("(?:not )?(?:text|frames|end|place|raiser|raised|told): ")
 SAID = 600  # characters of a message that say what it is
+EXACT = 1_000_000  # parts of a score that count
 TOLD = -1  # in the place of a wording: the reader tells a symptom in words
 
 
@@ -143,7 +144,8 @@ class Matcher:
         for match in self._symptoms(paste, facts):
             if match.entry not in best or match.score > best[match.entry].score:
                 best[match.entry] = match
-        return sorted(best.values(), key=lambda match: (-match.score, match.entry))
+        # The browser's logarithm may differ in the last digit.
+        return sorted(best.values(), key=lambda match: (-int(match.score * EXACT), match.entry))
 
     def _symptoms(self, paste: Paste, facts: "Facts") -> Iterator[Match]:
         """What has no message, known by the words in which readers tell it: never certain."""
