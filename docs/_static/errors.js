@@ -319,11 +319,11 @@ class Matcher {
 
   // What has no message, known by the words in which readers tell it: never certain.
   symptoms(paste, facts) {
-    const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0];
+    const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0] ?? NOTHING;
     const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {}, false);
     const tells = (signs) => signs.every((sign) => facts.holds(sign, told, {}));
     return this.entries.flatMap((entry, number) =>
-      told && (entry.signs ?? []).some(tells)
+      (entry.signs ?? []).some(tells)
         ? [{ entry: number, wording: null, message: told, score: score(entry), share: 0, weight: 0, values: {}, proven: true, certain: false }]
         : [],
     );
@@ -577,23 +577,34 @@ const answer = (matcher, text) => {
     return { known: "yes", matches: [best], general, message: best.message, note };
   }
   const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
+  if (!sure && best.message.part === "prose" && !last) {
+    const { found, ahead } = topicsOf(matcher, paste, message, ranked);
+    if (ahead && near.every((match) => match.entry !== found[0].entry)) {
+      near.splice(found[0].share >= matcher.rules.topics.most_of_it ? 0 : 1, 0, found[0]);
+    }
+  }
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
 };
 
 const byWords = (matcher, paste, message, ranked, general) => {
-  const rules = matcher.rules.topics;
-  const found = matcher.topics.rank(paste, message);
-  const [first, second] = found;
-  const topics = found
-    .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
-    .map((topic) => ({ ...topic, wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false }));
-  const long = matcher.topics.words(paste, message).length >= rules.long;
-  const enough = long && first && first.share >= rules.share && first.telling >= rules.enough;
-  if (enough && (!second || first.score >= rules.ahead * second.score)) {
-    return { known: "maybe", matches: topics, general, message, note: matcher.rules.general.worded };
-  }
+  const { found, ahead } = topicsOf(matcher, paste, message, ranked);
+  if (ahead) return { known: "maybe", matches: found, general, message, note: matcher.rules.general.worded };
   const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, matcher.rules.score));
-  return { known: "no", matches: nearest.length ? nearest : topics, general, message, note: "" };
+  return { known: "no", matches: nearest.length ? nearest : found, general, message, note: "" };
+};
+
+const topicsOf = (matcher, paste, message, ranked) => {
+  const rules = matcher.rules.topics;
+  if (matcher.topics.words(paste, message).length < rules.long) return { found: [], ahead: false };
+  const refused = new Set(ranked.filter((match) => match.share >= matcher.rules.score.whole).map((match) => match.entry));
+  const topics = matcher.topics.rank(paste, message).filter((topic) => !refused.has(topic.entry));
+  const said = { wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false };
+  const found = topics
+    .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
+    .map((topic) => ({ ...topic, ...said }));
+  const [first, second] = topics;
+  const enough = Boolean(first) && first.share >= rules.share && first.telling >= rules.enough;
+  return { found, ahead: enough && (!second || first.score >= rules.ahead * second.score) };
 };
 
 const NOTHING = { kind: "", text: "", part: "prose" };

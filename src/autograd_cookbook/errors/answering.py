@@ -68,6 +68,10 @@ def answer(matcher: Matcher, text: str) -> Answer:
     if sure and len(rivals) == 1 and best.certain and settled:
         return Answer("yes", tuple(likely[:1]), general, best.message, facts.place, note)
     near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
+    if not sure and best.message.part == PROSE and last is None:  # the reader's own words
+        told, ahead = topics(matcher, paste, unknown, ranked)
+        if ahead and told[0].entry not in {match.entry for match in near}:
+            near.insert(0 if told[0].share >= matcher.rules["topics"]["most_of_it"] else 1, told[0])
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
 
 
@@ -75,20 +79,32 @@ def by_words(
     matcher: Matcher, paste: Paste, facts: Facts, unknown: Message | None, ranked: Sequence[Match], general: str
 ) -> Answer:
     """What is said where no message is known: the nearest messages, or the entries that have the words of the text."""
+    found, ahead = topics(matcher, paste, unknown, ranked)
+    if ahead:
+        return Answer("maybe", found, general, unknown, facts.place, matcher.rules["general"]["worded"])
+    nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
+    return Answer("no", nearest or found, general, unknown, facts.place)
+
+
+def topics(
+    matcher: Matcher, paste: Paste, unknown: Message | None, ranked: Sequence[Match]
+) -> tuple[tuple[Match, ...], bool]:
+    """The entries that speak of what a text tells, and whether the first is far ahead of the others."""
     rules = matcher.rules["topics"]
-    found, long = matcher.topics.rank(paste, unknown), len(matcher.topics.words(paste, unknown)) >= rules["long"]
+    if len(matcher.topics.words(paste, unknown)) < rules["long"]:
+        return (), False
+    # What has the message, and was refused for what stands around it, is not the topic either.
+    refused = {match.entry for match in ranked if match.share >= matcher.rules["score"]["whole"]}
+    found = [topic for topic in matcher.topics.rank(paste, unknown) if topic.entry not in refused]
     said = unknown or Message("", "", PROSE)
-    topics = tuple(
+    near = tuple(
         Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)
         for topic in found
         if topic.share >= rules["near"] and topic.telling >= rules["few"]
     )
     first, second = (*found, None, None)[:2]
     enough = first is not None and first.share >= rules["share"] and first.telling >= rules["enough"]
-    if enough and long and first and (second is None or first.score >= rules["ahead"] * second.score):
-        return Answer("maybe", topics, general, unknown, facts.place, matcher.rules["general"]["worded"])
-    nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
-    return Answer("no", nearest or topics, general, unknown, facts.place)
+    return near, bool(enough and first and (second is None or first.score >= rules["ahead"] * second.score))
 
 
 def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:

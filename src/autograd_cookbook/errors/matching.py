@@ -150,10 +150,11 @@ class Matcher:
     def _symptoms(self, paste: Paste, facts: "Facts") -> Iterator[Match]:
         """What has no message, known by the words in which readers tell it: never certain."""
         # With an exception, what the reader tells may stand behind its text, as a part of it.
-        told = next((message for message in paste.messages if message.part == PROSE), next(iter(paste.messages), None))
+        nothing = Message("", "", PROSE)  # a traceback without its end
+        told = next((message for message in paste.messages if message.part == PROSE), [*paste.messages, nothing][0])
         for i, entry in enumerate(self.entries):
             ways = entry.get("signs", ())
-            if told and any(all(facts.holds(sign, told, {}) for sign in signs) for signs in ways):
+            if any(all(facts.holds(sign, told, {}) for sign in signs) for signs in ways):
                 score = self.rules["score"]["symptom"] + facts.evidence(entry, told, {}, needed=False)
                 yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
 
