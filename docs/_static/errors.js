@@ -660,9 +660,10 @@ const scope = (facts, message, rules, told) => {
   const found = rules.outside.find((each) => {
     const torch = each.unless && facts.holds(`text: ${each.unless}`, said, {});
     const excused = torch || (backward && each.forward) || (told && each.told);
-    return facts.holds(`${each.unless || each.anywhere ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
+    const around = (each.when ?? []).every((sign) => facts.holds(sign, said, {}));
+    return around && facts.holds(`${each.unless || each.anywhere ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
   });
-  return { outside: found ? found.says : "", foreign: Boolean(found?.unless) };
+  return { outside: found ? found.says : "", foreign: Boolean(found?.unless || found?.surely) };
 };
 
 const inGeneral = (paste, facts, message, matcher) => {

@@ -175,7 +175,7 @@ def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
 
 
 def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> tuple[str, bool]:
-    """What an error is about that is none of gradients, empty if it may be one; whether another framework raised it."""
+    """What an error is about that is none of gradients, empty if it may be one; whether that is sure."""
     if message is None:
         message = Message("", facts.text, PROSE)
     backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
@@ -184,8 +184,9 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bo
         where = "text" if "unless" in each or each.get("anywhere") else "message"
         torch = "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
         excused = torch or (backward and each.get("forward")) or (told and each.get("told"))
-        if facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
-            return str(each["says"]), "unless" in each
+        around = all(facts.holds(sign, message, {}) for sign in each.get("when", ()))
+        if around and facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
+            return str(each["says"]), "unless" in each or bool(each.get("surely"))
     return "", False
 
 
