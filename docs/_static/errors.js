@@ -603,8 +603,10 @@ const topicsOf = (matcher, paste, message, ranked) => {
     .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
     .map((topic) => ({ ...topic, ...said }));
   const [first, second] = topics;
-  const enough = Boolean(first) && first.share >= rules.share && first.telling >= rules.enough;
-  return { found, ahead: enough && (!second || first.score >= rules.ahead * second.score) };
+  const prose = said.message.part === "prose";
+  const enough = Boolean(first) && first.share >= rules[prose ? "share" : "raised"] && first.telling >= rules.enough;
+  const ahead = rules[prose ? "ahead" : "raised_ahead"];
+  return { found, ahead: enough && (!second || first.score >= ahead * second.score) };
 };
 
 const NOTHING = { kind: "", text: "", part: "prose" };

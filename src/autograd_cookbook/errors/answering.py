@@ -103,8 +103,9 @@ def topics(
         if topic.share >= rules["near"] and topic.telling >= rules["few"]
     )
     first, second = (*found, None, None)[:2]
-    enough = first is not None and first.share >= rules["share"] and first.telling >= rules["enough"]
-    return near, bool(enough and first and (second is None or first.score >= rules["ahead"] * second.score))
+    share, ahead = (rules["share"], rules["ahead"]) if said.part == PROSE else (rules["raised"], rules["raised_ahead"])
+    enough = first is not None and first.share >= share and first.telling >= rules["enough"]
+    return near, bool(enough and first and (second is None or first.score >= ahead * second.score))
 
 
 def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:
