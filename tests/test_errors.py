@@ -238,7 +238,10 @@ def names(found: Explanation) -> list[str]:
 
 def test_the_first_line_alone_is_enough() -> None:
     """As in the title of an issue; where several messages begin with it, theirs is among those asked about."""
-    lines = {entry.name: f"{entry.kind}: {entry.message.strip().splitlines()[0]}" for entry in index().values()}
+    # What any program says is known by what stands around it.
+    around = {s["name"] for s in matcher().entries if re.search("(text|frames|place|raiser): ", str(s.get("needs")))}
+    said = [entry for entry in index().values() if entry.name not in around]
+    lines = {entry.name: f"{entry.kind}: {entry.message.strip().splitlines()[0]}" for entry in said}
     found = {name: explain(line) for name, line in lines.items()}
     missed = {name: (f.known, names(f)) for name, f in found.items() if not ({*names(f)} & family(name))}
     assert len(missed) <= 0.02 * len(found), missed
@@ -746,3 +749,140 @@ def test_the_first_exception_counts_where_the_last_is_its_consequence() -> None:
     ):
         found = explain(f"{first}{MODULE}{last}")
         assert (found.known, names(found)) == ("yes", ["loss_not_scalar"])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("A print at the start of backward in my Function is never shown", "told_backward_not_called"),
+        ("The gradients of my kernel do not match those of the reference for reduction='none'", "told_gradients_wrong"),
+        ("On a single GPU it trains; with DataParallel on two GPUs the loss does not go down", "told_parallel_differs"),
+        ("It works on the CPU, on MPS loss.backward() gives a wrong gradient", "told_device_differs"),
+        ("The Hessian through my Function is zero everywhere", "told_second_order"),
+        ("With gradient checkpointing(...) the loss differs from the run without it", "told_checkpoint_differs"),
+        ("Loss is nan, stopping training", "told_nan"),
+        ("Workers started by multiprocessing hang in backward, after the parent trained once", "forked_after_backward"),
+        ("torch.linalg.svd of a matrix of low rank: the gradient is NaN", "nan_in_decomposition"),
+        ("Inside of vmap, torch.autograd.grad finds requires_grad to be False", "backward_under_vmap"),
+        ("My @torch.library.custom_op works, but no gradient arrives before it", "backward_without_formula"),
+        ("My jvp reads ctx.saved_tensors, which is empty in forward mode", "saved_for_backward_only"),
+    ],
+)
+def test_a_message_told_in_words_is_known_by_its_signs(text: str, name: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", name)
+    assert found.entries[0].tell or found.entries[0].change
+
+
+@pytest.mark.parametrize(
+    ("frames", "name"),
+    [
+        (
+            '  File "/usr/lib/python3.11/multiprocessing/process.py", line 108, in run\n    self._target(*self._args)\n'
+            '  File "train.py", line 9, in work\n    loss.backward()\n',
+            "forked_after_backward",
+        ),
+        (
+            '  File "/env/torch/_functorch/_aot_autograd/runtime_wrappers.py", line 7, in process_runtime_tangent\n',
+            "compiled_gradient_of_other_class",
+        ),
+        (
+            '  File "train.py", line 4, in fit\n    ema = copy.deepcopy(model)\n'
+            '  File "/usr/lib/python3.11/copy.py", line 172, in deepcopy\n    y = _reconstruct(x, memo, *rv)\n',
+            "module_with_output_copied",
+        ),
+    ],
+)
+def test_a_traceback_that_ends_before_its_message_is_known_by_its_places(frames: str, name: str) -> None:
+    found = explain(f"Traceback (most recent call last):\n{frames}")
+    assert (found.known, names(found)[0]) == ("maybe", name)
+    # The message itself decides, where it is there.
+    assert explain(f"Traceback (most recent call last):\n{frames}{MESSAGE}").known == "yes"
+
+
+# --- what has no message that is known: the entries that speak of it ---
+
+TOPIC = (
+    "We resume from a state of the optimizer. The layers were frozen since, so the groups list other parameters by "
+    "position than the state that was saved"
+)
+
+
+def test_a_text_without_a_message_gets_the_entries_that_have_its_words(capsys: pytest.CaptureFixture[str]) -> None:
+    found = explain(TOPIC)
+    assert (found.known, found.worded, names(found)[0]) == ("maybe", True, "optimizer_state_of_other_size")
+    assert main(["explain", TOPIC]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Probably one of these")
+    assert "No message of the index is in the text" in squeezed(out)
+
+
+def test_what_has_the_message_and_not_its_surroundings_is_no_topic() -> None:
+    message = f"{index()['grad_output_viewed'].kind}: {index()['grad_output_viewed'].message}"
+    assert explain(f"{IN_FORWARD}{message}").known == "no"
+
+
+@pytest.mark.parametrize("text", ["It is slow", "RuntimeError: frobnicate of the sprocket failed", "gradient of x"])
+def test_a_few_words_are_no_topic(text: str) -> None:
+    assert (explain(text).known, names(explain(text))) == ("no", [])
+
+
+def test_every_cause_leads_to_its_entry_by_its_words() -> None:
+    """As a reader tells it who knows what is wrong, and has not the message."""
+    told = [entry for entry in entries() if len(entry.cause) > 150]
+    found = {entry.name: explain(entry.cause.replace("``", "")) for entry in told}
+    missed = [name for name, f in found.items() if f.known == "no" or name not in names(f)[:2]]
+    assert len(missed) <= 0.1 * len(found), missed
+
+
+def test_what_is_told_in_words_can_be_asked_about() -> None:
+    assert not [stored["name"] for stored in matcher().entries if stored.get("signs") and not stored.get("tell")]
+
+
+# --- what is said besides ---
+
+
+def test_a_function_with_the_name_of_an_operator_is_no_operation_of_torch() -> None:
+    """Old releases gave no number to nodes, and only a Function written in Python returns too few gradients."""
+    found = explain("RuntimeError: function SignBackward returned an incorrect number of gradients (expected 2, got 1)")
+    assert (found.known, names(found)) == ("yes", ["gradient_missing"])
+    assert "operation of PyTorch" not in found.note
+
+
+def test_an_extension_of_another_release_is_known_anywhere_in_a_text() -> None:
+    text = "/env/ops.so: undefined symbol: _ZN2at4_ops3sumE\nRuntimeError: Failed to import the model"
+    assert "does not fit the installed torch" in explain(text).general
+
+
+def test_a_check_of_the_engine_is_none_of_a_kernel() -> None:
+    text = "RuntimeError: torch/csrc/autograd/buffer.cpp:14: add: Assertion `0 <= i && i < n` failed."
+    assert "autograd engine" in explain(text).general
+    assert "CUDA kernel" in explain(text.replace("autograd", "cuda")).general
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("RuntimeError: there are no graph nodes that require computing gradients", "nothing_requires_grad"),
+        ("RuntimeError: assigned grad has data of a different size", "grad_of_other_shape"),
+        ("RuntimeError: cholesky_cuda: For batch 3: U(12,12) is zero, singular U.", "cholesky_indefinite"),
+        ("ValueError: `FlatParameter` requires uniform `requires_grad`", "fsdp_partly_frozen"),
+        ("AttributeError: 'SGD' object has no attribute '_amp_stash'", "apex_not_initialized"),
+        ("StopIteration: Caught StopIteration in replica 1 on device 1.", "replica_without_parameters"),
+    ],
+)
+def test_old_releases_and_libraries_are_known_in_their_words(text: str, name: str) -> None:
+    assert name in names(explain(text))[:1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 1",
+        "IndexError: pop from empty list",
+        "IndexError: pop from an empty deque",
+        "ValueError: Unexpected keyword arguments: scale",
+    ],
+)
+def test_what_any_program_says_needs_its_surroundings(text: str) -> None:
+    assert explain(text).known == "no"

@@ -18,6 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 
 import autograd_cookbook.errors
 from autograd_cookbook.errors import ISSUES, Entry, advice, entries, matcher
+from autograd_cookbook.errors.topics import said as said_by
 
 ROOT = Path(__file__).parents[2]
 PAGE = "errors/index"
@@ -155,7 +156,7 @@ def for_browser() -> dict[str, object]:
     found = []
     for stored, entry in zip(reader.entries, entries(), strict=True):
         change, more = advice(stored.get("change", ""), stored["fix"])
-        shown = {"url": f"{entry.group}.html#{entry.anchor}", "change": change, "more": more}
+        shown = {"url": f"{entry.group}.html#{entry.anchor}", "change": change, "more": more, "said": said_by(stored)}
         found.append({name: stored[name] for name in kept if name in stored} | shown)
     return {"rules": reader.rules, "nodes": sorted(reader.nodes), "entries": found, "issues": ISSUES}
 

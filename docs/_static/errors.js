@@ -1,5 +1,6 @@
 // Finds what a pasted text means, as autograd_cookbook.errors does: the same data, interpreted in the same way. A browser
-// test compares the two on every message. Names and order of the functions are those of paste.py, matching.py, answering.py.
+// test compares the two on every message. Names and order of the functions are those of paste.py, topics.py, matching.py,
+// answering.py.
 "use strict";
 
 const LONGEST = 4000;
@@ -13,6 +14,12 @@ const CANDIDATES = 16;
 const MOST_ENTRIES = 3;
 const LINE = 200;
 const SAID = 600;
+const FRAMES = 2;
+const PARTS = 3;
+const WORDS = 80;
+const SEARCHED = 40;
+const EXACT = 10000;
+const EXACT_SCORE = 1000000;
 const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told): /;
 
 const patterns = new Map();
@@ -146,6 +153,85 @@ const messagesOf = ({ text: block, chained, framed }, rules, found, prose) => {
   });
 };
 
+// --- topics.py ---
+
+class Topics {
+  constructor(entries, rules) {
+    this.entries = entries;
+    this.rules = rules;
+    this.texts = entries.map((entry) => plain(fields(entry).join(" ")));
+    const mean = sum(this.texts.map((text) => text.length)) / Math.max(this.texts.length, 1);
+    this.lengths = this.texts.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
+  }
+
+  words(paste, message) {
+    return [...words(question(paste, message), this.rules)].slice(0, WORDS);
+  }
+
+  rank(paste, message) {
+    const count = this.texts.length;
+    const [shares, telling] = [0, 1].map(() => new Array(count).fill(0));
+    const weights = [];
+    let total = 0;
+    this.words(paste, message).forEach((word) => {
+      const having = [...this.texts.keys()].filter((i) => this.texts[i].includes(word));
+      const weight = having.length ? Math.log((count + 1) / (having.length + 0.5)) : this.rules.unknown;
+      total += weight;
+      weights.push([word, weight]);
+      having.forEach((i) => {
+        shares[i] += weight;
+        telling[i] += weight > this.rules.rare;
+      });
+    });
+    const share = (i) => Math.trunc((EXACT * shares[i]) / this.lengths[i]);
+    return [...shares.keys()]
+      .sort((a, b) => share(b) - share(a) || a - b)
+      .slice(0, SEARCHED)
+      .map((i) => {
+        const rows = fields(this.entries[i]).map(plain);
+        const again = sum(weights.map(([word, weight]) => weight * rows.filter((row) => row.includes(word)).length));
+        const score = (shares[i] + this.rules.again * again) / this.lengths[i];
+        return { entry: i, score, share: shares[i] / Math.max(total, 1e-9), telling: telling[i] };
+      })
+      .sort((a, b) => Math.trunc(b.score * EXACT) - Math.trunc(a.score * EXACT) || a.entry - b.entry)
+      .slice(0, this.rules.most);
+  }
+}
+
+const fields = (entry) => {
+  const told = (...names) => names.flatMap((name) => entry[name] || []).join(" ");
+  return [told("title"), entry.said, told("change", "more"), told("cause", "tell")];
+};
+
+const plain = (text) => ` ${(text.toLowerCase().match(/[a-z0-9]+/g) ?? []).join(" ")} `;
+
+const question = (paste, message) =>
+  [
+    ...(message ? [[...shownMessage(message).slice(0, 2 * SAID)].slice(0, SAID).join("")] : []),
+    ...paste.messages
+      .filter(({ part }) => part === "prose")
+      .slice(0, PARTS)
+      .map(({ text }) => text),
+    ...paste.frames.slice(-FRAMES).map((frame) => `${frame.function} ${frame.code}`),
+  ].join("\n");
+
+// The stems of a text's words; names of several words as a whole, too.
+const words = (text, rules) => {
+  const common = new Set(rules.common);
+  const seen = new Set();
+  for (const [name] of text.replace(compiled(rules.skip, "g"), " ").matchAll(compiled(rules.word, "g"))) {
+    const parts = name.toLowerCase().split("_").filter(Boolean);
+    if (parts.length > 1) seen.add(` ${parts.join(" ")} `);
+    parts.filter((part) => part.length > 2 && !common.has(part)).forEach((part) => seen.add(` ${stem(part, rules.endings)}`));
+  }
+  return seen;
+};
+
+const stem = (word, endings) => {
+  const ending = endings.find((each) => word.endsWith(each) && word.length - each.length >= 4);
+  return ending ? word.slice(0, -ending.length) : word;
+};
+
 // --- matching.py ---
 
 class Matcher {
@@ -185,6 +271,11 @@ class Matcher {
     });
   }
 
+  // Of the texts of the entries, for what has no message.
+  get topics() {
+    return (this.searched ??= new Topics(this.entries, this.rules.topics));
+  }
+
   weighted(word, rarity) {
     if (word[0] === "<") return this.rules.tokens.variable_weight;
     return this.plain.has(word) ? rarity * this.rules.tokens.plain_weight : rarity;
@@ -222,15 +313,17 @@ class Matcher {
     this.symptoms(paste, facts).forEach((match) => {
       if (!(best.get(match.entry)?.score >= match.score)) best.set(match.entry, match);
     });
-    return [...best.values()].sort((a, b) => b.score - a.score || a.entry - b.entry);
+    const exact = (match) => Math.trunc(match.score * EXACT_SCORE);
+    return [...best.values()].sort((a, b) => exact(b) - exact(a) || a.entry - b.entry);
   }
 
   // What has no message, known by the words in which readers tell it: never certain.
   symptoms(paste, facts) {
-    const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0];
-    const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {});
+    const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0] ?? NOTHING;
+    const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {}, false);
+    const tells = (signs) => signs.every((sign) => facts.holds(sign, told, {}));
     return this.entries.flatMap((entry, number) =>
-      told && entry.signs && entry.signs.every((sign) => facts.holds(sign, told, {}))
+      (entry.signs ?? []).some(tells)
         ? [{ entry: number, wording: null, message: told, score: score(entry), share: 0, weight: 0, values: {}, proven: true, certain: false }]
         : [],
     );
@@ -348,10 +441,10 @@ class Facts {
     return at >= 0 && node.slice(at + 8) ? "builtin" : "unclear";
   }
 
-  evidence(entry, message, values) {
+  evidence(entry, message, values, needed = true) {
     const rules = this.rules.score;
     const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values));
-    const absent = (entry.needs ?? []).filter((each) => !this.holds(each, message, values));
+    const absent = (entry.needs ?? []).filter((each) => needed && !this.holds(each, message, values));
     const missing = sum(absent.map((each) => rules[AROUND.test(each) ? "lacking" : "unlike"]));
     const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
     const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
@@ -466,15 +559,13 @@ const answer = (matcher, text) => {
   if (outside && (foreign || !(sure && (!last || ["last", "cause"].includes(likely[0].message.part))))) {
     return { known: "no", matches: [], general: outside, message, note: "" };
   }
-  const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, rules));
-  const unknown = { known: "no", matches: nearest, general, message, note: "" };
-  if (!likely.length || (!likely[0].proven && paste.frames.length)) return unknown;
+  if (!likely.length || (!likely[0].proven && paste.frames.length)) return byWords(matcher, paste, message, ranked, general);
   const best = likely[0];
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
   if (aside && best.message.part === "warning") {
     sure = false;
-    if (!matcher.entries[best.entry].announces) return unknown;
+    if (!matcher.entries[best.entry].announces) return byWords(matcher, paste, message, ranked, general);
   }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
   let { note, settled } = owner(facts, best, matcher);
@@ -486,7 +577,36 @@ const answer = (matcher, text) => {
     return { known: "yes", matches: [best], general, message: best.message, note };
   }
   const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
+  if (!sure && best.message.part === "prose" && !last) {
+    const { found, ahead } = topicsOf(matcher, paste, message, ranked);
+    if (ahead && near.every((match) => match.entry !== found[0].entry)) {
+      near.splice(found[0].share >= matcher.rules.topics.most_of_it ? 0 : 1, 0, found[0]);
+    }
+  }
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
+};
+
+const byWords = (matcher, paste, message, ranked, general) => {
+  const { found, ahead } = topicsOf(matcher, paste, message, ranked);
+  if (ahead) return { known: "maybe", matches: found, general, message, note: matcher.rules.general.worded };
+  const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, matcher.rules.score));
+  return { known: "no", matches: nearest.length ? nearest : found, general, message, note: "" };
+};
+
+const topicsOf = (matcher, paste, message, ranked) => {
+  const rules = matcher.rules.topics;
+  if (matcher.topics.words(paste, message).length < rules.long) return { found: [], ahead: false };
+  const refused = new Set(ranked.filter((match) => match.share >= matcher.rules.score.whole).map((match) => match.entry));
+  const topics = matcher.topics.rank(paste, message).filter((topic) => !refused.has(topic.entry));
+  const said = { wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false };
+  const found = topics
+    .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
+    .map((topic) => ({ ...topic, ...said }));
+  const [first, second] = topics;
+  const prose = said.message.part === "prose";
+  const enough = Boolean(first) && first.share >= rules[prose ? "share" : "raised"] && first.telling >= rules.enough;
+  const ahead = rules[prose ? "ahead" : "raised_ahead"];
+  return { found, ahead: enough && (!second || first.score >= ahead * second.score) };
 };
 
 const NOTHING = { kind: "", text: "", part: "prose" };
@@ -542,9 +662,10 @@ const scope = (facts, message, rules, told) => {
   const found = rules.outside.find((each) => {
     const torch = each.unless && facts.holds(`text: ${each.unless}`, said, {});
     const excused = torch || (backward && each.forward) || (told && each.told);
-    return facts.holds(`${each.unless ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
+    const around = (each.when ?? []).every((sign) => facts.holds(sign, said, {}));
+    return around && facts.holds(`${each.unless || each.anywhere ? "text" : "message"}: ${each.find}`, said, {}) && !excused;
   });
-  return { outside: found ? found.says : "", foreign: Boolean(found?.unless) };
+  return { outside: found ? found.says : "", foreign: Boolean(found?.unless || found?.surely) };
 };
 
 const inGeneral = (paste, facts, message, matcher) => {
@@ -664,7 +785,8 @@ const show = async () => {
   }
   const { known, matches, general, message, note } = found;
   place.dataset.known = known;
-  place.append(element("p", VERDICTS[known](matches.length), { className: "error-verdict" }));
+  const worded = note && note === index.rules.general.worded;
+  place.append(element("p", worded ? "Probably one of these:" : VERDICTS[known](matches.length), { className: "error-verdict" }));
   if (known === "no") {
     place.append(element("p", marked(general, {})));
     if (matches.length) place.append(element("p", "The closest entries, which may be about something else:"));

@@ -77,6 +77,8 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
             for row in wordings(kind, each["message"], own, rules["tokens"])
         ]
         entry["wordings"] = [list(row) for row in dict.fromkeys(rows) if row[0]]
+        if (signs := entry.get("signs")) and isinstance(signs[0], str):
+            entry["signs"] = [signs]  # one way of telling it
     named = {entry["name"]: entry for entry in entries}
     for entry in entries:
         shared = [row for name in entry.pop("wordings_of", ()) for row in named[name]["wordings"]]

@@ -1167,6 +1167,28 @@ def group_initialized():
 
 
 @raises(
+    "DDP was told the device of a module that is on the CPU",
+    cause="``device_ids`` names the GPU of a module that is on that GPU already. Here the parameters are on the CPU: "
+    "the model was not moved before it was wrapped, or is meant to be trained on the CPU. The same is said of a "
+    "module that is spread over several GPUs.",
+    fix="Move the model first, ``model.to(local_rank)``, and then wrap it with ``device_ids=[local_rank]``. On the "
+    "CPU, and for a model on several GPUs, leave ``device_ids`` and ``output_device`` out.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def ddp_device_of_cpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 1)
+    DistributedDataParallel(model, device_ids=[0])
+
+
+@fixes(ddp_device_of_cpu)
+def ddp_on_cpu():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 1)
+    DistributedDataParallel(model)
+
+
+@raises(
     "SyncBatchNorm ran on the CPU",
     cause="The statistics of a synchronized batch norm are computed by kernels that exist for GPUs only.",
     fix="Move model and data to the GPU, or convert to ``SyncBatchNorm`` only when training on GPUs. For a test on "

@@ -1706,6 +1706,27 @@ def tensor_kept():
 
 
 @raises(
+    "A saved value was read from a node that has none of this name",
+    cause="The attributes ``_saved_*`` of a ``grad_fn`` are what the operation keeps for its backward, and each node "
+    "has other ones. ``exp`` keeps its result, not its input. Releases before 1.9 have none of these attributes.",
+    fix="Print ``dir(y.grad_fn)`` to see which there are: here ``_saved_result``. With an old release, update torch. "
+    "The names are no stable interface, so use them to look, not in a program.",
+    see=("guide/graph",),
+)
+def node_without_saved_value():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    print(y.grad_fn._saved_self)
+
+
+@fixes(node_without_saved_value)
+def node_with_saved_value():
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    print(y.grad_fn._saved_result)
+
+
+@raises(
     "requires_grad of a result was switched off",
     cause="A result requires grad because of what it was computed from. Only leaves have a choice.",
     fix="Take ``hidden.detach()`` in its place.",

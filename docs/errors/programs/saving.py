@@ -424,6 +424,31 @@ def nonreentrant_without_input_grad():
 
 
 @raises(
+    "A reentrant checkpoint was given keyword arguments of the function",
+    cause="With ``use_reentrant=True``, ``checkpoint`` passes only positional arguments on to the function. It takes "
+    "``scale`` here for an option of its own, which it does not know.",
+    fix="Use ``use_reentrant=False``, which passes keyword arguments on. Otherwise pass them by position, or bind "
+    "them: ``functools.partial(function, scale=2.0)``.",
+    see=("cookbook/04_memory/checkpointing",),
+)
+def reentrant_keyword():
+    def scaled(x, scale):
+        return scale * x.exp()
+
+    x = torch.randn(3, requires_grad=True)
+    checkpoint(scaled, x, scale=2.0, use_reentrant=True).sum().backward()
+
+
+@fixes(reentrant_keyword)
+def nonreentrant_keyword():
+    def scaled(x, scale):
+        return scale * x.exp()
+
+    x = torch.randn(3, requires_grad=True)
+    checkpoint(scaled, x, scale=2.0, use_reentrant=False).sum().backward()
+
+
+@raises(
     "torch.autograd.grad ran through a reentrant checkpoint",
     cause="""The reentrant implementation calls ``torch.autograd.backward`` inside of its own backward, which fills
     ``.grad`` of every leaf. That is not what ``torch.autograd.grad`` and ``backward(inputs=...)`` promise, so it

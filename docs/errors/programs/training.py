@@ -397,6 +397,30 @@ def dense_for_adam():
 
 
 @raises(
+    "SparseAdam was given a parameter that is sparse itself",
+    cause="``SparseAdam`` takes dense parameters whose gradients are sparse, as those of ``nn.Embedding(..., "
+    "sparse=True)``. Here the parameter itself is a sparse tensor.",
+    fix="Keep the values as a dense parameter, and build the sparse tensor from them in ``forward``: "
+    "``torch.sparse_coo_tensor(indices, self.values, size)``. Adam and AdamW then train the values.",
+    see=("guide/training",),
+)
+def sparse_parameter():
+    indices = torch.tensor([[0, 2], [1, 0]])
+    weight = torch.sparse_coo_tensor(indices, torch.randn(2), (3, 3)).requires_grad_()
+    torch.optim.SparseAdam([weight])
+
+
+@fixes(sparse_parameter)
+def sparse_from_values():
+    indices = torch.tensor([[0, 2], [1, 0]])
+    values = nn.Parameter(torch.randn(2))
+    optimizer = torch.optim.Adam([values])
+    weight = torch.sparse_coo_tensor(indices, values, (3, 3))
+    (weight @ torch.randn(3, 1)).sum().backward()
+    optimizer.step()
+
+
+@raises(
     "A sparse gradient met weight decay",
     cause="Weight decay adds the whole dense weight to the gradient, so the gradient of ``nn.Embedding(..., "
     "sparse=True)`` could not stay sparse.",
@@ -739,6 +763,41 @@ def optimizer_state_of_same_size():
     model.bias.requires_grad_(False)
     optimizer = torch.optim.Adam(model.parameters())
     optimizer.load_state_dict(state)
+
+
+@raises(
+    "The state of an optimizer has the shapes of another model",
+    cause="Adam and SGD with momentum keep averages that have the shape of each parameter. The state was saved for a "
+    "model with other sizes, or a parameter was replaced by one of another size after the first step. "
+    "``load_state_dict`` does not compare the shapes, so that the first ``step()`` fails.",
+    fix="Start with a fresh optimizer, and load only the weights that still fit. To keep the averages of the other "
+    "layers, delete the state of the changed parameter: ``optimizer.state.pop(parameter)``.",
+    see=("guide/training",),
+)
+def optimizer_state_of_other_shape():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    wider = nn.Linear(5, 1)
+    resumed = torch.optim.Adam(wider.parameters())
+    resumed.load_state_dict(optimizer.state_dict())
+    wider(torch.randn(4, 5)).sum().backward()
+    resumed.step()
+
+
+@fixes(optimizer_state_of_other_shape)
+def optimizer_state_of_same_shape():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+    wider = nn.Linear(5, 1)
+    resumed = torch.optim.Adam(wider.parameters())
+    resumed.load_state_dict(optimizer.state_dict())
+    resumed.state.pop(wider.weight)
+    wider(torch.randn(4, 5)).sum().backward()
+    resumed.step()
 
 
 @raises(

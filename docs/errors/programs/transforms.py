@@ -1019,6 +1019,64 @@ def jacrev_chunk_size_one():
 
 
 @raises(
+    "jvp found nothing saved, because the tensors were saved for backward only",
+    cause="``ctx.save_for_backward`` keeps tensors for ``backward``. In forward mode (``jvp``, ``jacfwd``, and "
+    "``hessian``, which is forward over reverse) ``jvp`` runs instead, and its ``ctx.saved_tensors`` has only what "
+    "``ctx.save_for_forward`` was given. Here it is empty.",
+    fix="Call both in ``setup_context``: ``ctx.save_for_backward(x)`` and ``ctx.save_for_forward(x)``.",
+    see=("cookbook/05_higher_order/forward_mode",),
+)
+def saved_for_backward_only():
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            (x,) = ctx.saved_tensors
+            return 2 * x * tangent
+
+    x = torch.randn(3)
+    jvp(Square.apply, (x,), (torch.ones(3),))
+
+
+@fixes(saved_for_backward_only)
+def saved_for_forward():
+    class Square(Function):
+        @staticmethod
+        def forward(x):
+            return x * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+            ctx.save_for_forward(*inputs)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return 2 * x * grad_output
+
+        @staticmethod
+        def jvp(ctx, tangent):
+            (x,) = ctx.saved_tensors
+            return 2 * x * tangent
+
+    x = torch.randn(3)
+    jvp(Square.apply, (x,), (torch.ones(3),))
+
+
+@raises(
     "A Function without a jvp met forward mode",
     cause="""``backward`` computes vector-Jacobian products; forward mode needs the other product. ``jvp``,
     ``jacfwd``, ``linearize`` and ``torch.autograd.forward_ad`` use it, and so does ``hessian``, which is

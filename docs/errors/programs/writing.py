@@ -1773,6 +1773,48 @@ def gradient_real():
 
 
 @raises(
+    "backward takes more arguments than forward has outputs",
+    cause="``backward`` is called with ``ctx`` and one gradient for each output of ``forward``. This one takes two "
+    "gradients, and ``forward`` returns one tensor; a tuple or a list inside of the result counts as one.",
+    fix="Take one parameter for each output: ``backward(ctx, grad_output)``. What ``backward`` needs besides comes "
+    "from ``ctx``: ``ctx.save_for_backward`` for tensors, attributes for numbers.",
+    see=("cookbook/01_first_steps/template", "guide/ctx"),
+)
+def grad_outputs_missing():
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, exponent):
+            ctx.save_for_backward(x)
+            return x**exponent
+
+        @staticmethod
+        def backward(ctx, grad_output, exponent):
+            (x,) = ctx.saved_tensors
+            return grad_output * exponent * x ** (exponent - 1), None
+
+    x = torch.randn(3, requires_grad=True)
+    Power.apply(x, 3).sum().backward()
+
+
+@fixes(grad_outputs_missing)
+def grad_outputs_complete():
+    class Power(Function):
+        @staticmethod
+        def forward(ctx, x, exponent):
+            ctx.save_for_backward(x)
+            ctx.exponent = exponent
+            return x**exponent
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return grad_output * ctx.exponent * x ** (ctx.exponent - 1), None
+
+    x = torch.randn(3, requires_grad=True)
+    Power.apply(x, 3).sum().backward()
+
+
+@raises(
     "backward takes fewer arguments than forward has outputs",
     cause="``backward`` is called with ``ctx`` and one gradient for each output, those included that are not used, no "
     "tensors or marked as not differentiable.",

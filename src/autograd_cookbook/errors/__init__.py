@@ -109,6 +109,7 @@ class Explanation:
         values: what the first entry's variables are in the message: ``{"node": ["MulBackward0"]}``.
         place: the last line of the reader's own code in the traceback.
         note: whose code raised it, where it is not the reader's.
+        worded: whether no message is known, and the entries are those that speak of what the text tells.
     """
 
     known: Known
@@ -118,6 +119,7 @@ class Explanation:
     values: Mapping[str, Sequence[str]]
     place: Frame | None
     note: str = ""
+    worded: bool = False
 
 
 @cache
@@ -182,4 +184,5 @@ def explain(text: str) -> Explanation:
         values=found.matches[0].values if found.matches else {},
         place=found.place,
         note=filled(found.note, found.matches[0].values if found.matches else {}),
+        worded=found.note == reader.rules["general"]["worded"],
     )

@@ -1,5 +1,6 @@
 """What is said of a paste: "this is it", "one of these", or "not in the index", each with what helps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,9 +49,8 @@ def answer(matcher: Matcher, text: str) -> Answer:
     sure = bool(likely) and likely[0].score >= rules["yes"]
     if outside and (foreign or not (sure and (last is None or likely[0].message.part in (LAST, CAUSE)))):
         return Answer("no", (), outside, unknown, facts.place)
-    nearest = tuple(match for match in ranked[:MOST] if is_near(match, rules))
     if not likely or (not likely[0].proven and paste.frames):
-        return Answer("no", nearest, general, unknown, facts.place)
+        return by_words(matcher, paste, facts, unknown, ranked, general)
     best = likely[0]
     rivals = [m for m in likely if m is best or rival(best, m, rules)]
     # What the reader wrote, or an older warning, does not explain the exception behind it; at most it announces that.
@@ -58,7 +58,7 @@ def answer(matcher: Matcher, text: str) -> Answer:
     if aside and best.message.part == WARNING:
         sure = False
         if not matcher.entries[best.entry].get("announces"):
-            return Answer("no", nearest, general, unknown, facts.place)
+            return by_words(matcher, paste, facts, unknown, ranked, general)
     if best.message.part == PROSE and (aside or (best.weight < rules["quoted"] and best.score < rules["exact"])):
         sure = False
     note, settled = owner(facts, best, matcher)
@@ -68,7 +68,44 @@ def answer(matcher: Matcher, text: str) -> Answer:
     if sure and len(rivals) == 1 and best.certain and settled:
         return Answer("yes", tuple(likely[:1]), general, best.message, facts.place, note)
     near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
+    if not sure and best.message.part == PROSE and last is None:  # the reader's own words
+        told, ahead = topics(matcher, paste, unknown, ranked)
+        if ahead and told[0].entry not in {match.entry for match in near}:
+            near.insert(0 if told[0].share >= matcher.rules["topics"]["most_of_it"] else 1, told[0])
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
+
+
+def by_words(
+    matcher: Matcher, paste: Paste, facts: Facts, unknown: Message | None, ranked: Sequence[Match], general: str
+) -> Answer:
+    """What is said where no message is known: the nearest messages, or the entries that have the words of the text."""
+    found, ahead = topics(matcher, paste, unknown, ranked)
+    if ahead:
+        return Answer("maybe", found, general, unknown, facts.place, matcher.rules["general"]["worded"])
+    nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
+    return Answer("no", nearest or found, general, unknown, facts.place)
+
+
+def topics(
+    matcher: Matcher, paste: Paste, unknown: Message | None, ranked: Sequence[Match]
+) -> tuple[tuple[Match, ...], bool]:
+    """The entries that speak of what a text tells, and whether the first is far ahead of the others."""
+    rules = matcher.rules["topics"]
+    if len(matcher.topics.words(paste, unknown)) < rules["long"]:
+        return (), False
+    # What has the message, and was refused for what stands around it, is not the topic either.
+    refused = {match.entry for match in ranked if match.share >= matcher.rules["score"]["whole"]}
+    found = [topic for topic in matcher.topics.rank(paste, unknown) if topic.entry not in refused]
+    said = unknown or Message("", "", PROSE)
+    near = tuple(
+        Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)
+        for topic in found
+        if topic.share >= rules["near"] and topic.telling >= rules["few"]
+    )
+    first, second = (*found, None, None)[:2]
+    share, ahead = (rules["share"], rules["ahead"]) if said.part == PROSE else (rules["raised"], rules["raised_ahead"])
+    enough = first is not None and first.share >= share and first.telling >= rules["enough"]
+    return near, bool(enough and first and (second is None or first.score >= ahead * second.score))
 
 
 def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:
@@ -139,17 +176,18 @@ def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
 
 
 def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> tuple[str, bool]:
-    """What an error is about that is none of gradients, empty if it may be one; whether another framework raised it."""
+    """What an error is about that is none of gradients, empty if it may be one; whether that is sure."""
     if message is None:
         message = Message("", facts.text, PROSE)
     backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
     for each in rules["outside"]:
         # Another framework shows anywhere in the text, unless torch does as well.
-        where = "text" if "unless" in each else "message"
+        where = "text" if "unless" in each or each.get("anywhere") else "message"
         torch = "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
         excused = torch or (backward and each.get("forward")) or (told and each.get("told"))
-        if facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
-            return str(each["says"]), "unless" in each
+        around = all(facts.holds(sign, message, {}) for sign in each.get("when", ()))
+        if around and facts.holds(f"{where}: {each['find']}", message, {}) and not excused:
+            return str(each["says"]), "unless" in each or bool(each.get("surely"))
     return "", False
 
 

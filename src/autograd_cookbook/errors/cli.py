@@ -26,6 +26,8 @@ WIDTH = 100
 VERDICTS = {
     "yes": "This is it",
     "maybe": "Probably this",
+    "several": "Several causes have this message. Which is yours?",
+    "worded": "Probably one of these",
     "no": "This message is not in the index.",
 }
 
@@ -107,7 +109,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
         ]
         yield from programs(found.entries[0])
     else:
-        yield from ["Several causes have this message. Which is yours?", *said, *own, *noted]
+        yield from [VERDICTS["worded"] if found.worded else VERDICTS["several"], *said, *own, *noted]
         for number, entry in enumerate(found.entries, 1):
             yield from ["", f"{number}. {entry.title}"]
             if entry.tell:

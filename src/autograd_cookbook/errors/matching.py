@@ -10,15 +10,18 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled
+from autograd_cookbook.errors.topics import Topics
 
 TOKENS = 240  # of one message that are compared
 CANDIDATES = 16  # wordings that are compared word by word, for each message
 # What a condition may ask about besides the message itself.
 AROUND = re.compile("(?:not )?(?:text|frames|end|place|raiser|raised|told): ")
 SAID = 600  # characters of a message that say what it is
+EXACT = 1_000_000  # parts of a score that count
 TOLD = -1  # in the place of a wording: the reader tells a symptom in words
 
 
@@ -95,6 +98,11 @@ class Matcher:
         self.telling = [{word: self.weight[word] for word in lead if self.tells(word)} for lead in self.leads]
         self.distinct = [sum(self.weight.get(word, 0.0) for word in dict.fromkeys(lead)) for lead in self.leads]
 
+    @cached_property
+    def topics(self) -> Topics:
+        """The texts of the entries, for what has no message."""
+        return Topics(self.entries, self.rules["topics"])
+
     def _weight(self, word: str, rarity: float) -> float:
         if word[0] == "<":
             return float(self.rules["tokens"]["variable_weight"])
@@ -136,16 +144,18 @@ class Matcher:
         for match in self._symptoms(paste, facts):
             if match.entry not in best or match.score > best[match.entry].score:
                 best[match.entry] = match
-        return sorted(best.values(), key=lambda match: (-match.score, match.entry))
+        # The browser's logarithm may differ in the last digit.
+        return sorted(best.values(), key=lambda match: (-int(match.score * EXACT), match.entry))
 
     def _symptoms(self, paste: Paste, facts: "Facts") -> Iterator[Match]:
         """What has no message, known by the words in which readers tell it: never certain."""
         # With an exception, what the reader tells may stand behind its text, as a part of it.
-        told = next((message for message in paste.messages if message.part == PROSE), next(iter(paste.messages), None))
+        nothing = Message("", "", PROSE)  # a traceback without its end
+        told = next((message for message in paste.messages if message.part == PROSE), [*paste.messages, nothing][0])
         for i, entry in enumerate(self.entries):
-            signs = entry.get("signs")
-            if told and signs and all(facts.holds(sign, told, {}) for sign in signs):
-                score = self.rules["score"]["symptom"] + facts.evidence(entry, told, {})
+            ways = entry.get("signs", ())
+            if any(all(facts.holds(sign, told, {}) for sign in signs) for signs in ways):
+                score = self.rules["score"]["symptom"] + facts.evidence(entry, told, {}, needed=False)
                 yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
 
     def _matches(self, message: Message, facts: "Facts") -> Iterator[Match]:
@@ -273,11 +283,13 @@ class Facts:
             return "builtin" if number else "unclear"
         return "custom"
 
-    def evidence(self, entry: dict[str, Any], message: Message, values: dict[str, list[str]]) -> float:
-        """What the conditions of an entry add to its score."""
+    def evidence(
+        self, entry: dict[str, Any], message: Message, values: dict[str, list[str]], *, needed: bool = True
+    ) -> float:
+        """What the conditions of an entry add to its score; those that it needs are about its message."""
         rules = self.rules["score"]
         held = lambda name: [each for each in entry.get(name, ()) if self.holds(each, message, values)]  # noqa: E731
-        absent = [each for each in entry.get("needs", ()) if not self.holds(each, message, values)]
+        absent = [each for each in entry.get("needs", ()) if needed and not self.holds(each, message, values)]
         missing = sum(rules["lacking" if AROUND.match(each) else "unlike"] for each in absent)
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))

@@ -1,0 +1,120 @@
+"""What a text without a known message is about: the entries are searched for its words.
+
+The words of the message, of what the reader tells, and of the last lines of code are looked for in the texts of all
+entries. Words that few entries have count more, and so does a name that an entry has as a whole.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autograd_cookbook.errors.paste import PROSE, Message, Paste, compiled
+
+FRAMES = 2  # places whose code is a part of the question, the last ones
+SAID = 600  # characters of a message that are
+PARTS = 3  # paragraphs of the reader's that are
+WORDS = 80  # words that are compared
+EXACT = 10_000  # parts of a score that count
+CANDIDATES = 40  # entries of which each text is searched
+
+
+@dataclass(frozen=True)
+class Topic:
+    """An entry that speaks of what a text is about.
+
+    Args:
+        entry: which, by its place in the index.
+        score: how much it has of them; comparable between entries for one text.
+        share: the part of the text's words that it has, by their weight.
+        telling: how many of them few other entries have.
+    """
+
+    entry: int
+    score: float
+    share: float
+    telling: int
+
+
+class Topics:
+    """The texts of the entries, to be searched."""
+
+    def __init__(self, entries: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> None:
+        self.entries = entries
+        self.rules = rules
+        self.texts = [plain(" ".join(fields(entry))) for entry in entries]
+        mean = sum(map(len, self.texts)) / max(len(self.texts), 1)
+        self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
+
+    def words(self, paste: Paste, message: Message | None) -> list[str]:
+        """The words of a text that are looked for."""
+        return list(words(question(paste, message), self.rules))[:WORDS]
+
+    def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
+        """The entries that have the most of a text's words, the best first."""
+        count, total = len(self.texts), 0.0
+        shares, telling = [0.0] * count, [0] * count
+        weights: list[tuple[str, float]] = []
+        for word in self.words(paste, message):
+            having = [i for i, text in enumerate(self.texts) if word in text]
+            weight = math.log((count + 1) / (len(having) + 0.5)) if having else self.rules["unknown"]
+            total += weight
+            weights.append((word, weight))
+            for i in having:
+                shares[i] += weight
+                telling[i] += weight > self.rules["rare"]
+        found = []
+        for i in sorted(range(count), key=lambda i: (-int(EXACT * shares[i] / self.lengths[i]), i))[:CANDIDATES]:
+            rows = [plain(field) for field in fields(self.entries[i])]
+            again = sum(weight * sum(word in row for row in rows) for word, weight in weights)
+            score = (shares[i] + self.rules["again"] * again) / self.lengths[i]
+            found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i]))
+        # The browser's logarithm may differ in the last digit.
+        return sorted(found, key=lambda topic: (-int(topic.score * EXACT), topic.entry))[: self.rules["most"]]
+
+
+def plain(text: str) -> str:
+    """The words of a text in small letters, with a blank around each."""
+    return f" {' '.join(re.findall(r'[a-z0-9]+', text.lower()))} "
+
+
+def said(entry: Mapping[str, Any]) -> str:
+    """The messages of an entry."""
+    return " ".join([str(entry["message"]), *(str(each["message"]) for each in entry.get("former", ()))])
+
+
+def fields(entry: Mapping[str, Any]) -> list[str]:
+    """The texts of an entry: what happened, what is said, what to do, and why."""
+    told = lambda *names: " ".join(str(entry[name]) for name in names if name in entry)  # noqa: E731
+    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
+
+
+def question(paste: Paste, message: Message | None) -> str:
+    """What a text asks about."""
+    parts = [str(message)[:SAID]] if message else []
+    parts += [each.text for each in paste.messages if each.part == PROSE][:PARTS]
+    parts += [f"{frame.function} {frame.code}" for frame in paste.frames[-FRAMES:]]
+    return "\n".join(parts)
+
+
+def words(text: str, rules: Mapping[str, Any]) -> Iterator[str]:
+    """The stems of a text's words, as they stand in ``plain`` texts; names of several words as a whole, too."""
+    common = frozenset(rules["common"])
+    seen: set[str] = set()
+    for match in compiled(rules["word"]).finditer(compiled(rules["skip"]).sub(" ", text)):
+        parts = [part for part in match[0].lower().split("_") if part]
+        rows = [f" {' '.join(parts)} "] if len(parts) > 1 else []
+        rows += [f" {stem(part, rules['endings'])}" for part in parts if len(part) > 2 and part not in common]
+        for row in rows:
+            if row not in seen:
+                seen.add(row)
+                yield row
+
+
+def stem(word: str, endings: Sequence[str]) -> str:
+    """A word without its ending, if enough is left."""
+    for ending in endings:
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            return word[: -len(ending)]
+    return word
