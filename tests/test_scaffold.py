@@ -38,7 +38,8 @@ def add(root: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 
 def files(root: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    """Everything below `root` but what Python compiles for itself."""
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
 
 
 @pytest.mark.parametrize("command", WANTED.values(), ids=WANTED)
