@@ -6,10 +6,12 @@ what they assert, and measures the corpus of the audit. It writes a row of ``ver
 which pytest has written of its run behind that, it adds the tests, and exits with status 1 if one of them failed.
 """
 
+import multiprocessing
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,10 +29,11 @@ from nbclient.exceptions import CellExecutionError
 from packaging.version import Version
 
 from autograd_cookbook.auditing import AuditError
-from autograd_cookbook.catalog import RECIPES
+from autograd_cookbook.catalog import BY_NAME, RECIPES
 from autograd_cookbook.errors import entries
 from tests import junit
 from tests.auditing import corpus, measure
+from tests.auditing.measure import WORKERS
 
 # Of a row of the corpus, what depends on when and where it was measured.
 PLACE = {"digest", "seconds", "on"}
@@ -47,10 +50,10 @@ def main(report: Path | None = None) -> int:
         row = {
             "on": results.place(),
             "tests": before.get("tests", {}),
-            "recipes": dict(recipes()),
-            "messages": dict(messages(release)),
+            "recipes": otherwise(recipe, [recipe.name for recipe in RECIPES if recipe.calls]),
+            "messages": otherwise(message, programs.load()),
             "corpus": dict(functions()),
-            "statements": dict(statements()),
+            "statements": otherwise(statement, with_code()),
         }
         found = list(results.changes(before, row))
     print(f"\ntorch {release}:", *found or ["tests pass" if report else "as before"], sep="\n  ", flush=True)
@@ -60,37 +63,36 @@ def main(report: Path | None = None) -> int:
     return 1 if found else 0
 
 
-def recipes() -> Iterator[tuple[str, Row]]:
-    """What audits say otherwise: capabilities, the bytes that are kept, and which checks ran or found something."""
-    for recipe in RECIPES:
-        if not recipe.calls:
-            continue
-        pinned = results.measured(recipe, "verified")
-        try:
-            now = results.verify(recipe)
-        except AuditError as error:
-            yield recipe.name, {"wrong": str(error)}
-            continue
-        other = {key: now[key] for key in ("saved_bytes", "checks") if now[key] != pinned[key]}
-        if [check for check, _ in now["findings"]] != [check for check, _ in pinned["findings"]]:
-            other["findings"] = now["findings"]
-        can = {
-            name: verdict for name, verdict in now["capabilities"].items() if verdict != pinned["capabilities"][name]
-        }
-        if can:
-            other["capabilities"] = can
-        if other:
-            yield recipe.name, other
+def otherwise(measure: Callable[[str], Row], names: Iterable[str]) -> Row:
+    """What some of these names make otherwise here, measured side by side."""
+    with ProcessPoolExecutor(WORKERS, multiprocessing.get_context("fork")) as pool:
+        return {name: now for found in pool.map(measure, names) for name, now in found.items()}
 
 
-def messages(release: str) -> Iterator[tuple[str, list[str] | None]]:
-    """What the programs raise that the index does not have for this release: kind and message, or None for nothing."""
-    stored = {entry.name: entry for entry in entries()}
-    for name, program in programs.load().items():
-        raised = raised_by(program)
-        now = raised and (raised["kind"], raised["message"])
-        if now is None or not wordings.known(stored[name], release, now):
-            yield name, now and list(now)
+def recipe(name: str) -> Row:
+    """What an audit says otherwise: capabilities, the bytes that are kept, and which checks ran or found something."""
+    pinned = results.measured(BY_NAME[name], "verified")
+    try:
+        now = results.verify(BY_NAME[name])
+    except AuditError as error:
+        return {name: {"wrong": str(error)}}
+    other = {key: now[key] for key in ("saved_bytes", "checks") if now[key] != pinned[key]}
+    if [check for check, _ in now["findings"]] != [check for check, _ in pinned["findings"]]:
+        other["findings"] = now["findings"]
+    can = {key: verdict for key, verdict in now["capabilities"].items() if verdict != pinned["capabilities"][key]}
+    if can:
+        other["capabilities"] = can
+    return {name: other} if other else {}
+
+
+def message(name: str) -> Row:
+    """What a program raises that the index does not have for this release: kind and message, or None for nothing."""
+    stored = next(entry for entry in entries() if entry.name == name)
+    raised = raised_by(programs.load()[name])
+    now = raised and (raised["kind"], raised["message"])
+    if now and wordings.known(stored, versions.running(), now):
+        return {}
+    return {name: now and list(now)}
 
 
 def functions() -> Iterator[tuple[str, Any]]:
@@ -104,23 +106,31 @@ def functions() -> Iterator[tuple[str, Any]]:
             yield name, dict(sorted(other.items()))
 
 
-def statements() -> Iterator[tuple[str, str]]:
-    """Pages and examples whose code raises here, an assertion among others, with what it raises."""
+def with_code() -> Iterator[str]:
+    """Pages that run cells, and examples."""
     for page in one_page.documents():
         path = one_page.DOCS / f"{page}.md"
-        notebook = read_myst_markdown_notebook(path.read_text(encoding="utf-8")) if path.exists() else None
-        if notebook and any(cell.cell_type == "code" for cell in notebook.cells):
-            try:
-                NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
-            except CellExecutionError as error:
-                yield page, anywhere(f"{error.ename}: {error.evalue}")
+        if path.exists() and "{code-cell}" in path.read_text(encoding="utf-8"):
+            yield page
     for script in sorted(EXAMPLES.rglob("*.py")):
+        yield f"examples/{script.relative_to(EXAMPLES)}"
+
+
+def statement(name: str) -> Row:
+    """What the code of a page or example raises here, an assertion among others."""
+    script = EXAMPLES.parent / name
+    if script.suffix == ".py":
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run(
-                [sys.executable, "-W", "ignore", str(script)], cwd=folder, capture_output=True, text=True, check=False
-            )
-        if done.returncode:
-            yield f"examples/{script.relative_to(EXAMPLES)}", anywhere(done.stderr.strip().rpartition("\n")[2])
+            command = [sys.executable, "-W", "ignore", str(script)]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        return {name: anywhere(done.stderr.strip().rpartition("\n")[2])} if done.returncode else {}
+    path = one_page.DOCS / f"{name}.md"
+    notebook = read_myst_markdown_notebook(path.read_text(encoding="utf-8"))
+    try:
+        NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
+    except CellExecutionError as error:
+        return {name: anywhere(f"{error.ename}: {error.evalue}")}
+    return {}
 
 
 def anywhere(text: str) -> str:
