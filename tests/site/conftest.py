@@ -4,14 +4,18 @@ import re
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from bs4 import BeautifulSoup
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.support import HANG
 
 SITE = Path(__file__).parents[2] / "build" / "site"
 INDEX = SITE / "index.html"
@@ -23,7 +27,7 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 
-expect.set_options(timeout=120_000)  # milliseconds: a busy machine is no failure
+expect.set_options(timeout=1000 * HANG)  # milliseconds
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -59,22 +63,30 @@ def browser() -> Iterator[Browser]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     assert chromium, "these tests need Chromium on the PATH"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS, timeout=1000 * HANG)
         yield browser
         browser.close()
+
+
+@contextmanager
+def opened(browser: Browser, **options: Any) -> Iterator[Page]:
+    """A page with these options, that nothing shares."""
+    with browser.new_context(**options) as context:
+        context.set_default_timeout(1000 * HANG)
+        yield context.new_page()
 
 
 @pytest.fixture(scope="session")
 def reader(browser: Browser) -> Iterator[Page]:
     """Goes from page to page, and so fetches what they share once."""
-    with browser.new_context() as context:
-        yield context.new_page()
+    with opened(browser) as page:
+        yield page
 
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    with browser.new_context(viewport={"width": 1440, "height": 900}) as context:
-        yield context.new_page()
+    with opened(browser, viewport={"width": 1440, "height": 900}) as page:
+        yield page
 
 
 @cache

@@ -6,7 +6,7 @@ from playwright.sync_api import Browser
 
 from autograd_cookbook.catalog import RECIPES, Recipe
 
-from .conftest import SITE, parsed
+from .conftest import SITE, opened, parsed
 
 pytestmark = pytest.mark.site
 
@@ -28,8 +28,7 @@ def test_what_the_page_shows_and_offers_is_the_source(recipe: Recipe) -> None:
 def test_copy_buttons(page_name: str, browser: Browser, base: str) -> None:
     """That of the source and that of the card, clicked for each recipe of a page."""
     recipes = [recipe for recipe in RECIPES if recipe.page == page_name]
-    with browser.new_context(permissions=["clipboard-read", "clipboard-write"]) as context:
-        page = context.new_page()
+    with opened(browser, permissions=["clipboard-read", "clipboard-write"]) as page:
         for recipe in recipes:
             # The source is folded, and the link to it opens it.
             page.goto(f"{base}cookbook/{PLACES[page_name]}.html#recipe-{recipe.name}")

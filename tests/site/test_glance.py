@@ -6,6 +6,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook.catalog import RECIPES
 
+from .conftest import opened
+
 pytestmark = pytest.mark.site
 
 
@@ -23,8 +25,7 @@ def test_a_card_names_the_recipes_of_its_page_with_exceptions_first(page: Page, 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_link_to_a_folded_section_opens_it(scripts: bool, browser: Browser, base: str) -> None:
-    with browser.new_context(java_script_enabled=scripts) as context:
-        page = context.new_page()
+    with opened(browser, java_script_enabled=scripts) as page:
         page.goto(f"{base}cookbook/{PLACES['masks']}.html")
         source = page.locator("#recipe-linear_relu pre")
         expect(source).to_be_hidden()

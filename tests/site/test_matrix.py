@@ -3,6 +3,8 @@
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from .conftest import opened
+
 pytestmark = pytest.mark.site
 
 
@@ -45,8 +47,7 @@ def test_the_filter_follows_the_release(page: Page, base: str) -> None:
 
 
 def test_without_scripts_the_whole_table_fits_a_phone(browser: Browser, base: str) -> None:
-    with browser.new_context(java_script_enabled=False, viewport={"width": 390, "height": 844}) as context:
-        page = context.new_page()
+    with opened(browser, java_script_enabled=False, viewport={"width": 390, "height": 844}) as page:
         page.goto(f"{base}capabilities.html")
         expect(page.locator(".needs")).to_be_hidden()
         expect(page.locator(".capability-matrix tbody tr").last).to_be_visible()

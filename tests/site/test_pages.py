@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook.catalog import RECIPES
 
-from .conftest import PUBLISHED, SITE, pages, parsed
+from .conftest import PUBLISHED, SITE, opened, pages, parsed
 
 pytestmark = pytest.mark.site
 
@@ -110,8 +110,7 @@ SHORTEN = """
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("path", TEMPLATES.values(), ids=list(TEMPLATES))
 def test_accessibility(path: str, theme: str, browser: Browser, base: str) -> None:
-    with browser.new_context(color_scheme=theme) as context:
-        page = context.new_page()
+    with opened(browser, color_scheme=theme) as page:
         page.goto(base + path, wait_until="networkidle")
         expect(page.locator("html")).to_have_attribute("data-theme", theme)
         page.evaluate(SHORTEN, 20)
@@ -205,8 +204,7 @@ def test_llms_txt_and_the_sitemap_list_every_page() -> None:
 
 def test_links_inside_the_site_lead_somewhere(browser: Browser) -> None:
     """Files and anchors, read from the files; nothing is fetched."""
-    with browser.new_context(offline=True) as context:
-        page = context.new_page()
+    with opened(browser, offline=True) as page:
         links, anchors = {}, {}
         for file in SITE.rglob("*.html"):
             if file.name == "404.html":

@@ -17,6 +17,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook._site import SETTING
 
+from .conftest import opened
+
 pytestmark = [pytest.mark.site, pytest.mark.xdist_group("versions")]
 
 ROOT = Path(__file__).parents[2]
@@ -90,8 +92,7 @@ def test_canonical_links_have_the_address_of_the_setting(name: str, canonical: s
 def test_the_switcher_and_the_banner(
     name: str, shown: str, banner: str | None, width: int, theme: str, browser: Browser, address: str
 ) -> None:
-    with browser.new_context(viewport={"width": width, "height": 800}, color_scheme=theme) as context:
-        page = context.new_page()
+    with opened(browser, viewport={"width": width, "height": 800}, color_scheme=theme) as page:
         elsewhere = []
         page.on("request", lambda r: None if r.url.startswith((address, "data:")) else elsewhere.append(r.url))
         page.goto(f"{address}{name}/glossary.html", wait_until="networkidle")
