@@ -15,7 +15,7 @@ from sphinx.errors import ExtensionError
 
 from autograd_cookbook.catalog import BY_NAME
 
-SECONDS_UNTIL_HUNG = 120
+SECONDS_UNTIL_HUNG = 3600  # however busy the machine
 
 
 class PageOrder:
