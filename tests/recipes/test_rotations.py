@@ -1,6 +1,7 @@
 """Rotations: against mpmath at every angle, against differences, and at the points where formulas fail."""
 
 import math
+from functools import partial
 
 import mpmath
 import pytest
@@ -22,6 +23,11 @@ from autograd_cookbook.recipes.rotations import (
 AXIS = torch.tensor([0.48, -0.6, 0.64], dtype=torch.float64)
 ANGLES = [0, 1e-300, 1e-30, 1e-12, 1e-6, 1e-3, 0.5, 1, 2.99, 3.01, math.pi - 1e-3, math.pi - 1e-7, math.pi, 4, 10]
 each_angle = pytest.mark.parametrize("angle", ANGLES)
+each_derivative = pytest.mark.parametrize(
+    "check",
+    [partial(gradcheck, check_forward_ad=True), partial(gradgradcheck, check_fwd_over_rev=True)],
+    ids=["first", "second"],
+)
 up_to_half_a_turn = pytest.mark.parametrize("angle", [a for a in ANGLES if a <= math.pi])
 
 
@@ -52,7 +58,7 @@ def test_exp_is_exact_to_float64(angle: float) -> None:
 
 
 @each_angle
-@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@each_derivative
 def test_exp_has_first_and_second_derivatives_at_every_angle(angle: float, check) -> None:
     vector = (angle * AXIS).requires_grad_()
     assert check(rotation_exp, (vector,))
@@ -77,13 +83,33 @@ def test_log_of_a_rounded_rotation_is_off_by_its_rounding(angle: float, dtype: t
 
 
 @pytest.mark.parametrize("angle", [0, 1e-12, 1e-3, 1.0, 3.0])
-@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+@each_derivative
 @pytest.mark.parametrize("function", [rotation_log, nearest_rotation])
 def test_derivatives_are_finite_and_right_at_rotations_and_beside_them(function, check, angle: float) -> None:
     rotation = exact(angle * AXIS)
     noise = 0.05 * torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     for matrix in (rotation, rotation + noise):
         assert check(function, (matrix.requires_grad_(),), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "function", [rotation_exp, RotationLogFunction.apply, nearest_rotation], ids=["exp", "log", "nearest"]
+)
+def test_derivatives_are_rounded_once(function, dtype: torch.dtype) -> None:
+    """They are those in float64 at the same point, in the dtype of the input."""
+    point = 2.5 * AXIS.to(dtype)
+    point = point if function is rotation_exp else rotation_exp(point)
+    chance = torch.Generator().manual_seed(0)
+    tangent = torch.randn(point.shape, generator=chance).to(dtype)
+    output, moved = torch.func.jvp(function, (point,), (tangent,))
+    torch.testing.assert_close(
+        moved, torch.func.jvp(function, (point.double(),), (tangent.double(),))[1].to(dtype), rtol=0, atol=0
+    )
+    grad_output = torch.randn(output.shape, generator=chance).to(dtype)
+    (grad,) = torch.func.vjp(function, point)[1](grad_output)
+    (exact_grad,) = torch.func.vjp(function, point.double())[1](grad_output.double())
+    torch.testing.assert_close(grad, exact_grad.to(dtype), rtol=0, atol=0)
 
 
 def test_log_near_half_a_turn_has_the_gradient_along_rotations() -> None:
