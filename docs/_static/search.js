@@ -1,7 +1,7 @@
 // The order of the search's hits, in place of that of Sphinx, with its index. Sphinx asks for all words, scores a page by
 // one of them, and sorts equals by name. Here a page counts the words that it has, rare ones more: those of its titles,
-// its error messages and those that words.toml gives it more than those of its text. There is one hit a page, at its
-// best section.
+// its error messages and those that words.toml gives it more than those of its text. A long text has almost every word, so
+// its words say less, and so do words that any question has. There is one hit a page, at its best section.
 "use strict";
 
 {
@@ -11,6 +11,7 @@
   const TEXT = 1;
   const SAME = 0.7; // a synonym, compared with the word itself
   const PART = 0.5; // the beginning or the end of a word
+  const FILLER = 0.3; // a word that any question has, compared with others
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
   const COMMON = 4; // pages that may share a section's title
   // Tables and what is generated come after pages that explain.
@@ -25,6 +26,7 @@
     const parts = whole.filter((word) => word.includes("_")).flatMap((word) => word.split("_").filter((part) => part));
     return [...new Set([...whole, ...parts].filter((word) => !stopwords.has(word)).map((word) => stemmer.stemWord(word)))];
   };
+  const fillers = new Set(WORDS.fillers.map((word) => stemmer.stemWord(word)));
   const add = (map, key, value) => map.get(key)?.add(value) ?? map.set(key, new Set([value]));
 
   const kindOf = (name) => {
@@ -67,6 +69,10 @@
         const home = pages.find((one) => one.name.startsWith("cookbook/") && one.name.endsWith(`/${recipe}`));
         home?.called.push(stems(name));
       }
+    const lengths = pages.map(() => 0);
+    for (const found of text.values()) for (const page of found) lengths[page] += 1;
+    const mean = lengths.reduce((sum, length) => sum + length, 0) / pages.length;
+    pages.forEach((page, number) => (page.text = TEXT * Math.min(1, Math.sqrt(mean / Math.max(1, lengths[number])))));
     return { text, pages };
   };
 
@@ -101,7 +107,8 @@
     if (!alternatives.length) return [];
     const phrase = query.toLowerCase().trim();
     const all = alternatives.map(([[[word]]]) => word);
-    const weights = all.map((word) => Math.log(1 + pages.length / (1 + (text.get(word)?.size ?? 0))));
+    const rarity = (word) => Math.log(1 + pages.length / (1 + (text.get(word)?.size ?? 0)));
+    const weights = all.map((word) => rarity(word) * (fillers.has(word) ? FILLER : 1));
     const total = weights.reduce((sum, weight) => sum + weight, 0);
     const sumOf = (points) => alternatives.reduce((sum, names, at) => sum + weights[at] * best(names, points), 0);
     const same = (title) => (title.toLowerCase().includes(phrase) ? phrase.length / title.length : 0);
@@ -115,7 +122,7 @@
         Math.max(
           TITLE * overlap(word, page.words),
           called.has(word) ? SECTION : 0,
-          text.get(word)?.has(number) ? TEXT : 0,
+          text.get(word)?.has(number) ? page.text : 0,
         );
       let [section, gain, covered] = [null, 0, 0];
       for (const one of page.sections) {
