@@ -139,7 +139,9 @@ def page(entry: Entry, label: str) -> Iterator[str]:
 
 
 def programs(entry: Entry) -> Iterator[str]:
-    """The program that raises it, and the fixed one."""
+    """The program that raises it, and the fixed one; a case of the entry has another fix than they show."""
+    if entry.special:
+        return
     broken, fixed = json.loads(PROGRAMS.read_text(encoding="utf-8")).get(entry.name, ("", ""))
     for title, source in (("A program that raises it:", broken), ("The same program, fixed:", fixed)):
         if source:
