@@ -436,7 +436,7 @@ class Facts {
   }
 
   origin(node) {
-    const at = node.indexOf("Backward");
+    const at = node.indexOf("Backward") || node.lastIndexOf("Backward");
     const name = at < 0 ? node : node.slice(0, at);
     if (!this.nodes.has(name)) return this.rules.functions.names.includes(name) ? "own" : "custom";
     return at >= 0 && node.slice(at + 8) ? "builtin" : "unclear";

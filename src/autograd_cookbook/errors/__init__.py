@@ -138,9 +138,7 @@ def entries() -> tuple[Entry, ...]:
     return tuple(entry_of(stored) for stored in matcher().entries)
 
 
-def entry_of(
-    stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | None = None, case: int = -1
-) -> Entry:
+def entry_of(stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | None = None, case: int = -1) -> Entry:
     """An entry of the index, in one of its cases; its texts name what the reader's message names."""
     stored = in_case(stored, case)
     nested = ("former", "cases")

@@ -285,7 +285,7 @@ class Facts:
 
         "own" is that of a Function which PyTorch has written in Python, as a reader does.
         """
-        name, _, number = node.partition("Backward")
+        name, _, number = node.partition("Backward") if node.find("Backward") else node.rpartition("Backward")
         if name in self.nodes:
             return "builtin" if number else "unclear"
         return "own" if name in self.rules["functions"]["names"] else "custom"
