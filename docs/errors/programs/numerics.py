@@ -639,11 +639,11 @@ def logits_in_loss():
 
 @raises(
     "log_prob got a value that the distribution cannot have",
-    cause="The value is out of the support of the distribution, and ``log_prob`` checks that: an action that was clipped "
-    "or scaled, a class that is too large, or nan from a network whose gradients became nan before.",
+    cause="The value is out of the support of the distribution, and ``log_prob`` checks that: an action that was "
+    "clipped or scaled, a class that is too large, or nan from a network whose gradients became nan before.",
     fix="Evaluate the value that was sampled, not the one that was clipped for the environment, and bring it into the "
-    "support: ``x.clamp(eps, 1 - eps)`` for ``Beta``. If the message shows nan, look for the first nan in the loss of an "
-    "earlier step. ``validate_args=False`` only moves the nan into the loss.",
+    "support: ``x.clamp(eps, 1 - eps)`` for ``Beta``. If the message shows nan, look for the first nan in the loss "
+    "of an earlier step. ``validate_args=False`` only moves the nan into the loss.",
     see=("guide/nonfinite",),
 )
 def value_out_of_support():

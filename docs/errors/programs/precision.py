@@ -994,7 +994,7 @@ def new_scaler():
 
 @raises(
     "Under autocast, an operation got both float16 and bfloat16",
-    cause="Operations with several tensors, such as ``cat``, ``stack`` and ``index_put``, are run by autocast in the widest "
+    cause="Autocast runs operations with several tensors, such as ``cat``, ``stack`` and ``index_put``, in the widest "
     "dtype of their arguments. It knows its own dtype and ``float32``: a tensor of the other half precision, from "
     "weights or data that were converted by hand, has no place in that order.",
     fix="Convert such tensors to the dtype of autocast or to ``float32``: ``x.float()``. Load the model in the dtype "

@@ -78,7 +78,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
     if not sure and best.message.part == PROSE and last is None:  # the reader's own words
         told, ahead = topics(matcher, paste, unknown, ranked)
         if ahead and told[0].entry not in {match.entry for match in near}:
-            # Words in common are less than a few words of a message, unless they are most of the text; and less than signs.
+            # Words in common are less than signs, and than a few words of a message unless they are most of the text.
             first = best.wording != TOLD and told[0].share >= matcher.rules["topics"]["most_of_it"]
             near.insert(0 if first else 1, told[0])
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
