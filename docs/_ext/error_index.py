@@ -69,11 +69,9 @@ class ErrorsDirective(SphinxDirective):
         for text in (entry.cause, entry.fix):
             section += parsed(self, text)
         for case in entry.cases:
-            texts = [
-                case.tell,
-                *(text for text in (case.change, case.cause, case.fix) if text not in vars(entry).values()),
-            ]
-            section += parsed(self, f"**If this is so:** {' '.join(text for text in texts if text)}")
+            known = ("", entry.change, entry.cause, entry.fix)
+            own = [text for text in (case.change, case.cause, case.fix) if text not in known]
+            section += parsed(self, " ".join(["**If this is so:**", case.tell, *own]))
         if program is not None:
             section += self.programs(program, entry)
         elif entry.source:
