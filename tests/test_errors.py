@@ -948,6 +948,20 @@ def test_a_function_that_pytorch_has_written_in_python_is_no_librarys() -> None:
     assert set(matcher().rules["functions"]["names"]) <= written
 
 
+def test_a_traceback_that_was_cut_within_the_engine_is_about_nothing_yet() -> None:
+    """Its places are those of every backward, and the heading of a notebook is not the message."""
+    text = (
+        "y = f(x)\ny.backward()\n\nRuntimeError                       Traceback (most recent call last)\n"
+        "File /env/site-packages/torch/_tensor.py:487, in Tensor.backward(self, gradient, retain_graph, create_graph)\n"
+        "--> 487 torch.autograd.backward(\n"
+        "File /env/site-packages/torch/autograd/__init__.py:200, in backward(tensors, grad_tensors, retain_graph)\n"
+        "--> 200 Variable._execution_engine.run_backward(  # Calls into the C++ engine to run the backward pass\n"
+    )
+    found = explain(text)
+    assert (found.known, names(found)) == ("no", [])
+    assert "no error message" in found.general
+
+
 def test_signs_come_before_words_in_common() -> None:
     """What an entry names as its signs is more than an entry that has most of the words."""
     text = (

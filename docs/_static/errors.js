@@ -165,7 +165,7 @@ class Topics {
   }
 
   words(paste, message) {
-    return [...words(question(paste, message), this.rules)].slice(0, WORDS);
+    return [...words(question(paste, message, this.rules), this.rules)].slice(0, WORDS);
   }
 
   rank(paste, message) {
@@ -205,14 +205,14 @@ const fields = (entry) => {
 
 const plain = (text) => ` ${(text.toLowerCase().match(/[a-z0-9]+/g) ?? []).join(" ")} `;
 
-const question = (paste, message) =>
+const question = (paste, message, rules) =>
   [
     ...(message ? [[...shownMessage(message).slice(0, 2 * SAID)].slice(0, SAID).join("")] : []),
     ...paste.messages
       .filter(({ part }) => part === "prose")
       .slice(0, PARTS)
       .map(({ text }) => text),
-    ...paste.frames.slice(-FRAMES).map((frame) => `${frame.function} ${frame.code}`),
+    ...paste.frames.filter((frame) => !compiled(rules.engine).test(frame.file)).slice(-FRAMES).map((frame) => `${frame.function} ${frame.code}`),
   ].join("\n");
 
 // The stems of a text's words; names of several words as a whole, too.
