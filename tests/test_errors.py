@@ -923,6 +923,7 @@ def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFix
     out = capsys.readouterr().out
     assert "Let every output of `forward` take part in the loss" in squeezed(out)
     assert "A program that raises it" not in out
+    assert "not run here" in out
 
 
 def test_cases_read_well_and_ask_about_what_there_is() -> None:

@@ -71,7 +71,7 @@ class ErrorsDirective(SphinxDirective):
         for case in entry.cases:
             known = ("", entry.change, entry.cause, entry.fix)
             own = [text for text in (case.change, case.cause, case.fix) if text not in known]
-            section += parsed(self, " ".join(["**If this is so:**", case.tell, *own]))
+            section += parsed(self, " ".join(["**If this is so:**", case.tell, *own, "(Not run here.)"]))
         if program is not None:
             section += self.programs(program, entry)
         elif entry.source:

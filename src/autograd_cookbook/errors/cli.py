@@ -129,6 +129,8 @@ def explained(entry: Entry) -> Iterator[str]:
         yield from wrapped(rest, "More:   ")
     if entry.source:
         yield f"Seen in {entry.source}; not run here."
+    elif entry.special:
+        yield "What is said of this case was not run here."
     yield from page(entry, "Page:   ")
 
 
