@@ -19,8 +19,8 @@ from autograd_cookbook.errors.matching import wordings
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
-# One table for each entry: what is known of one without a program, or what a program's entry has besides. Its `cases` are
-# other texts for it, each with the signs `when` it is shown instead: another cause, or that the usual fix was tried.
+# One table for each entry: what is known of one without a program, or what a program's entry has besides. Its `cases`
+# are other texts for it, each with the signs `when` it is shown: another cause, or that the usual fix was tried.
 ENTRIES = HERE / "entries"
 # What other releases said: {"name": [{"torch": "1.13 to 2.3", "kind": …, "message": …}, …], …}.
 WORDINGS = HERE / "wordings.json"
