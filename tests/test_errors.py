@@ -1,5 +1,6 @@
 """The error index: each message is one that torch says, and is found as a reader pastes it."""
 
+import importlib
 import json
 import random
 import re
@@ -837,6 +838,139 @@ def test_every_cause_leads_to_its_entry_by_its_words() -> None:
 
 def test_what_is_told_in_words_can_be_asked_about() -> None:
     assert not [stored["name"] for stored in matcher().entries if stored.get("signs") and not stored.get("tell")]
+
+
+# --- what a text shows besides its message: the cases of an entry ---
+
+UNFINISHED = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (f"{UNFINISHED} find_unused_parameters=True is set.", "ddp_unfinished", "every output of ``forward``"),
+        (f"mmdet 2.1: {UNFINISHED}", "ddp_unfinished", "in the configuration file"),
+        (
+            "UserWarning: pool_backward_cuda does not have a deterministic implementation, but you set "
+            "'torch.use_deterministic_algorithms(True, warn_only=True)'",
+            "not_deterministic",
+            "Nothing has to be changed",
+        ),
+        (
+            "RuntimeError: Output 3 of BroadcastBackward is a view and its base or another view of its base has been "
+            "modified inplace. This view is the output of a function that returns multiple views.",
+            "split_then_changed",
+            "``DistributedDataParallel``",
+        ),
+        (
+            '  File "env/site-packages/torch/optim/sparse_adam.py", line 8, in step\n    a.sparse_mask(grad)\n'
+            "RuntimeError: Cannot access data pointer of Tensor that doesn't have storage",
+            "numpy_inside",
+            "dense parameter",
+        ),
+        (
+            "RuntimeError: Function AddBackward0 returned an invalid gradient at index 1 - expected device cuda:1 but "
+            "got cuda:0",
+            "gradient_on_other_device",
+            "``a.to(b.device)``",
+        ),
+        (
+            "RuntimeError: Trying to backward through the graph a second time. I have set retain_graph=True.",
+            "backward_again",
+            "Detach what is kept",
+        ),
+        (
+            "RuntimeError: One of the differentiated Tensors appears to not have been used in the graph. With "
+            "allow_unused=True it returns None.",
+            "input_not_used",
+            "the very tensor",
+        ),
+        (
+            "In validation_step: element 0 of tensors does not require grad and does not have a grad_fn",
+            "nothing_requires_grad",
+            "``with torch.enable_grad():``",
+        ),
+        ("My loss uses torch.where around the logarithm and becomes NaN", "told_nan", "Mask the argument"),
+    ],
+)
+def test_what_a_text_shows_besides_its_message_refines_the_advice(text: str, name: str, advice: str) -> None:
+    first = explain(text).entries[0]
+    assert (first.name, first.special) == (name, True)
+    assert advice in " ".join(first.advice)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        UNFINISHED,
+        f"{UNFINISHED} You can enable unused parameter detection by passing the keyword argument "
+        "`find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`.",
+        f"{UNFINISHED} Would find_unused_parameters=True help?",
+    ],
+)
+def test_what_is_advised_or_asked_about_was_not_tried(text: str) -> None:
+    assert not explain(text).entries[0].special
+
+
+def test_a_case_that_the_text_shows_speaks_for_its_entry() -> None:
+    text = "Trying to backward through the graph a second time"
+    assert names(explain(text)) == ["backward_again", "state_kept"]
+    assert names(explain(f"With spiking layers: {text}"))[0] == "state_kept"
+
+
+def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{UNFINISHED} find_unused_parameters=True is set."]) == 0
+    out = capsys.readouterr().out
+    assert "Let every output of `forward` take part in the loss" in squeezed(out)
+    assert "A program that raises it" not in out
+    assert "not run here" in out
+
+
+def test_cases_read_well_and_ask_about_what_there_is() -> None:
+    facts = "text|frames|end|place|raiser|raised|told|tried|message|said|shapes|node|type|op|shape|device"
+    for stored, entry in zip(matcher().entries, entries(), strict=True):
+        assert len(entry.cases) == len(stored.get("cases", ()))
+        for case, special in zip(stored.get("cases", ()), entry.cases, strict=True):
+            assert {"tell", "when"} < set(case), f"{entry.name}: {case}"
+            assert all(re.match(f"(?:not )?(?:{facts}): ", sign) for sign in case["when"]), f"{entry.name}: {case}"
+            for text in (special.tell, special.cause, special.fix, special.change):
+                assert not text or text.endswith((".", ":")), f"{entry.name}: {text}"
+                assert text.count("``") % 2 == 0, f"{entry.name}: {text}"
+
+
+def test_a_function_that_pytorch_has_written_in_python_is_no_librarys() -> None:
+    text = "Output 0 of BackwardHookFunctionBackward is a view and is being modified inplace. This view was created "
+    found = explain(f"RuntimeError: {text}inside a custom Function (or because an input was returned as-is)")
+    assert (names(found)[0], found.note) == ("hooked_module_then_in_place", "")
+    places = "_lobpcg nn.modules._functions nn.parallel._functions nn.parallel.distributed utils.checkpoint"
+    places += " distributed.nn.functional distributed.tensor._api distributed.tensor._redistribute"
+    modules = [importlib.import_module(f"torch.{place}") for place in places.split()]
+    written = {name for module in modules for name in vars(module)}
+    assert set(matcher().rules["functions"]["names"]) <= written
+
+
+def test_a_traceback_that_was_cut_within_the_engine_is_about_nothing_yet() -> None:
+    """Its places are those of every backward, and the heading of a notebook is not the message."""
+    text = (
+        "y = f(x)\ny.backward()\n\nRuntimeError                       Traceback (most recent call last)\n"
+        "File /env/site-packages/torch/_tensor.py:487, in Tensor.backward(self, gradient, retain_graph, create_graph)\n"
+        "--> 487 torch.autograd.backward(\n"
+        "File /env/site-packages/torch/autograd/__init__.py:200, in backward(tensors, grad_tensors, retain_graph)\n"
+        "--> 200 Variable._execution_engine.run_backward(  # Calls into the C++ engine to run the backward pass\n"
+    )
+    found = explain(text)
+    assert (found.known, names(found)) == ("no", [])
+    assert "no error message" in found.general
+
+
+def test_signs_come_before_words_in_common() -> None:
+    """What an entry names as its signs is more than an entry that has most of the words."""
+    text = (
+        "/env/torch/distributed/tensor/_dispatch.py:439: UserWarning: found a tensor, creating a replicated DTensor\n"
+        'Traceback (most recent call last):\n  File "gpt.py", line 7, in train\n'
+        "    clip_grad_norm_(optimizer.param_groups[0]['params'], 0.1)\n"
+    )
+    assert names(explain(text))[0] == "clipped_with_dtensors"
 
 
 # --- what is said besides ---

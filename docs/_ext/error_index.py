@@ -6,7 +6,9 @@ The programs run while the page is read, and what they raise must be what the in
 import hashlib
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from docs._ext.pitfalls import box, changed_lines, parsed
 from docs._ext.recipe import link, to_check
@@ -17,7 +19,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import autograd_cookbook.errors
-from autograd_cookbook.errors import ISSUES, Entry, advice, entries, matcher
+from autograd_cookbook.errors import ISSUES, Entry, advice, entries, in_case, matcher
 from autograd_cookbook.errors.topics import said as said_by
 
 ROOT = Path(__file__).parents[2]
@@ -66,6 +68,10 @@ class ErrorsDirective(SphinxDirective):
                 section += parsed(self, f"**{label}** {text}")
         for text in (entry.cause, entry.fix):
             section += parsed(self, text)
+        for case in entry.cases:
+            known = ("", entry.change, entry.cause, entry.fix)
+            own = [text for text in (case.change, case.cause, case.fix) if text not in known]
+            section += parsed(self, " ".join(["**If this is so:**", case.tell, *own, "(Not run here.)"]))
         if program is not None:
             section += self.programs(program, entry)
         elif entry.source:
@@ -155,10 +161,17 @@ def for_browser() -> dict[str, object]:
     )
     found = []
     for stored, entry in zip(reader.entries, entries(), strict=True):
-        change, more = advice(stored.get("change", ""), stored["fix"])
-        shown = {"url": f"{entry.group}.html#{entry.anchor}", "change": change, "more": more, "said": said_by(stored)}
+        shown = {"url": f"{entry.group}.html#{entry.anchor}", "said": said_by(stored), **advised(stored)}
+        if cases := [advised(in_case(stored, i)) | case for i, case in enumerate(stored.get("cases", ()))]:
+            shown["cases"] = [{name: told for name, told in case.items() if name != "fix"} for case in cases]
         found.append({name: stored[name] for name in kept if name in stored} | shown)
     return {"rules": reader.rules, "nodes": sorted(reader.nodes), "entries": found, "issues": ISSUES}
+
+
+def advised(stored: Mapping[str, Any]) -> dict[str, str]:
+    """What an entry has changed first, and what else."""
+    change, more = advice(stored.get("change", ""), stored["fix"])
+    return {"change": change, "more": more}
 
 
 def script() -> str:

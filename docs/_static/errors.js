@@ -20,7 +20,7 @@ const WORDS = 80;
 const SEARCHED = 40;
 const EXACT = 10000;
 const EXACT_SCORE = 1000000;
-const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told): /;
+const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told|tried): /;
 
 const patterns = new Map();
 const compiled = (pattern, flags = "") => {
@@ -165,7 +165,7 @@ class Topics {
   }
 
   words(paste, message) {
-    return [...words(question(paste, message), this.rules)].slice(0, WORDS);
+    return [...words(question(paste, message, this.rules), this.rules)].slice(0, WORDS);
   }
 
   rank(paste, message) {
@@ -205,14 +205,14 @@ const fields = (entry) => {
 
 const plain = (text) => ` ${(text.toLowerCase().match(/[a-z0-9]+/g) ?? []).join(" ")} `;
 
-const question = (paste, message) =>
+const question = (paste, message, rules) =>
   [
     ...(message ? [[...shownMessage(message).slice(0, 2 * SAID)].slice(0, SAID).join("")] : []),
     ...paste.messages
       .filter(({ part }) => part === "prose")
       .slice(0, PARTS)
       .map(({ text }) => text),
-    ...paste.frames.slice(-FRAMES).map((frame) => `${frame.function} ${frame.code}`),
+    ...paste.frames.filter((frame) => !compiled(rules.engine).test(frame.file)).slice(-FRAMES).map((frame) => `${frame.function} ${frame.code}`),
   ].join("\n");
 
 // The stems of a text's words; names of several words as a whole, too.
@@ -406,6 +406,7 @@ class Facts {
     const said = (...parts) => paste.messages.filter(({ part }) => parts.includes(part)).map(shownMessage).join("\n");
     this.raised = said("last", "earlier", "cause");
     this.told = said("prose");
+    this.tried = this.text.replace(compiled(rules.tried.advice, "g"), () => " ");
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
   }
@@ -416,7 +417,7 @@ class Facts {
     const negated = condition.startsWith("not ");
     const where = condition.slice(negated ? 4 : 0, colon);
     const held = compiled(condition.slice(colon + 2)).test(this.fact(where, message, values)) !== negated;
-    if (["text", "frames", "end", "place", "raiser", "raised", "told"].includes(where)) this.known.set(condition, held);
+    if (["text", "frames", "end", "place", "raiser", "raised", "told", "tried"].includes(where)) this.known.set(condition, held);
     return held;
   }
 
@@ -428,17 +429,21 @@ class Facts {
     if (where === "raiser") return this.raiser ? shownFrame(this.raiser) : "";
     if (where === "message") return shownMessage(message);
     if (where === "said") return [...shownMessage(message).split("\n\n")[0].slice(0, 2 * SAID)].slice(0, SAID).join("");
-    if (where === "raised" || where === "told") return this[where];
+    if (["raised", "told", "tried"].includes(where)) return this[where];
     if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
     return (values[where] ?? []).join(" ");
   }
 
   origin(node) {
-    const at = node.indexOf("Backward");
+    const at = node.indexOf("Backward") || node.lastIndexOf("Backward");
     const name = at < 0 ? node : node.slice(0, at);
-    if (!this.nodes.has(name)) return "custom";
+    if (!this.nodes.has(name)) return this.rules.functions.names.includes(name) ? "own" : "custom";
     return at >= 0 && node.slice(at + 8) ? "builtin" : "unclear";
+  }
+
+  case(entry, message, values) {
+    return (entry.cases ?? []).findIndex(({ when }) => when.every((sign) => this.holds(sign, message, values)));
   }
 
   evidence(entry, message, values, needed = true) {
@@ -446,7 +451,8 @@ class Facts {
     const held = (name) => (entry[name] ?? []).filter((each) => this.holds(each, message, values));
     const absent = (entry.needs ?? []).filter((each) => needed && !this.holds(each, message, values));
     const missing = sum(absent.map((each) => rules[AROUND.test(each) ? "lacking" : "unlike"]));
-    const favors = sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
+    const shown = this.case(entry, message, values) >= 0 ? rules.hint : 0;
+    const favors = shown + sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
     const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
     return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - missing;
   }
@@ -546,6 +552,12 @@ const captured = (text, first, last) => {
 const answer = (matcher, text) => {
   const paste = split(text, matcher.rules.paste);
   const facts = new Facts(paste, matcher.nodes, matcher.rules);
+  const found = judged(matcher, paste, facts);
+  const inCase = (match) => ({ ...match, case: facts.case(matcher.entries[match.entry], match.message, match.values) });
+  return { ...found, matches: found.matches.map(inCase) };
+};
+
+const judged = (matcher, paste, facts) => {
   const ranked = matcher.rank(paste, facts);
   const last = raised(paste, matcher.rules);
   const message = last ?? quoted(paste, matcher.rules);
@@ -580,7 +592,8 @@ const answer = (matcher, text) => {
   if (!sure && best.message.part === "prose" && !last) {
     const { found, ahead } = topicsOf(matcher, paste, message, ranked);
     if (ahead && near.every((match) => match.entry !== found[0].entry)) {
-      near.splice(found[0].share >= matcher.rules.topics.most_of_it ? 0 : 1, 0, found[0]);
+      const first = best.wording !== null && found[0].share >= matcher.rules.topics.most_of_it;
+      near.splice(first ? 0 : 1, 0, found[0]);
     }
   }
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
@@ -624,6 +637,7 @@ const heading = (message) => [...shownMessage(message).split("\n")[0]].slice(0, 
 
 const owner = (facts, best, matcher) => {
   const entry = matcher.entries[best.entry];
+  if (facts.case(entry, best.message, best.values) >= 0) return { note: "", settled: true };
   const holds = (signs) => signs.some((sign) => facts.holds(sign, best.message, best.values));
   const found = matcher.rules.owners.find(
     (each) => each.groups.includes(entry.group) && holds(each.when) && !holds(each.unless ?? []),
@@ -748,8 +762,8 @@ const marked = (text, values) =>
     .split(/``?/)
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
-const explained = ({ entry, values }, full, several) => {
-  const { title, url, tell, harmless, change, cause, more } = index.entries[entry];
+const explained = ({ entry, values, case: shown }, full, several) => {
+  const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...index.entries[entry].cases?.[shown] };
   const item = element("li", element("a", title, { href: url }));
   if (!full) return item;
   const paragraph = (label, text) =>

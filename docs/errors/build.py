@@ -19,7 +19,8 @@ from autograd_cookbook.errors.matching import wordings
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
-# One table for each entry: what is known of one without a program, or what a program's entry has besides.
+# One table for each entry: what is known of one without a program, or what a program's entry has besides. Its `cases`
+# are other texts for it, each with the signs `when` it is shown: another cause, or that the usual fix was tried.
 ENTRIES = HERE / "entries"
 # What other releases said: {"name": [{"torch": "1.13 to 2.3", "kind": …, "message": …}, …], …}.
 WORDINGS = HERE / "wordings.json"
@@ -81,6 +82,10 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
             entry["signs"] = [signs]  # one way of telling it
     named = {entry["name"]: entry for entry in entries}
     for entry in entries:
+        # The same signs speak for the same case of another entry with this message.
+        shared_cases = [case for name in entry.pop("cases_of", ()) for case in named[name]["cases"]]
+        if shared_cases:
+            entry["cases"] = [*entry.get("cases", ()), *shared_cases]
         shared = [row for name in entry.pop("wordings_of", ()) for row in named[name]["wordings"]]
         entry["wordings"] += [row for row in shared if row not in entry["wordings"]]
     return {"rules": rules, "nodes": nodes(), "entries": entries}
@@ -93,8 +98,15 @@ def written() -> dict[str, dict[str, Any]]:
         for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
             if name in tables:
                 raise ValueError(f"{path.name}: {name} is in another file, too")
-            tables[name] = {key: " ".join(text.split()) if key in PROSE else text for key, text in table.items()}
+            tables[name] = in_lines(table)
+            if "cases" in table:
+                tables[name]["cases"] = [in_lines(case) for case in table["cases"]]
     return tables
+
+
+def in_lines(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table whose sentences are one line each, however the file breaks them."""
+    return {key: " ".join(text.split()) if key in PROSE else text for key, text in table.items()}
 
 
 def nodes() -> list[str]:

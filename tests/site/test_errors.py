@@ -23,11 +23,13 @@ def test_the_browser_answers_as_the_command_does(page: Page, base: str) -> None:
         texts += [entry.message, f"{entry.kind}: {entry.message.strip().splitlines()[0]}"]
         texts += [former.message for former in entry.former]
     texts += [text.replace("<ESC>", "\x1b") for text in PASTES.values()]
-    read = "async t => (a => [a.known, a.matches.map(m => m.entry), a.general, a.note])(await explainError(t))"
+    read = (
+        "async t => (a => [a.known, a.matches.map(m => [m.entry, m.case]), a.general, a.note])(await explainError(t))"
+    )
     differing = []
     for text, there in zip(texts, page.evaluate(f"texts => Promise.all(texts.map({read}))", texts), strict=True):
         here = answer(matcher(), text)
-        if there != [here.known, [match.entry for match in here.matches], here.general, here.note]:
+        if there != [here.known, [[match.entry, match.case] for match in here.matches], here.general, here.note]:
             differing.append(text[:200])
     assert not differing, f"{len(differing)} of {len(texts)}, the first: {differing[:3]}"
 

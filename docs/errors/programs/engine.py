@@ -2473,3 +2473,27 @@ def slope_negative():
     x = torch.randn(4, requires_grad=True)
     y = F.leaky_relu(x * 1, negative_slope=-0.1)
     y.sum().backward()
+
+
+@raises(
+    "An index is a tensor of floats",
+    cause="An index chooses elements, so it is a tensor of integers or booleans, and it has no gradient. The result of "
+    "a network, of ``round``, ``floor`` or a division is of floats.",
+    fix="If the index need not be trained, convert it: ``x[index.long()]``. If it is to be trained, make the choice "
+    "smooth: interpolate between the neighbors, ``(1 - w) * x[i] + w * x[i + 1]``, use ``grid_sample``, or weights "
+    "from ``softmax``.",
+    see=("guide/graph",),
+)
+def index_of_floats():
+    x = torch.randn(5, requires_grad=True)
+    index = 4 * torch.rand(3)
+    x[index].sum().backward()
+
+
+@fixes(index_of_floats)
+def index_interpolated():
+    x = torch.randn(5, requires_grad=True)
+    index = 4 * torch.rand(3)
+    i = index.long().clamp(max=3)
+    w = index - i
+    ((1 - w) * x[i] + w * x[i + 1]).sum().backward()

@@ -635,3 +635,27 @@ def probabilities_out_of_range():
 def logits_in_loss():
     logits = nn.Linear(3, 1)(torch.randn(4, 3)) + 5
     F.binary_cross_entropy_with_logits(logits, torch.ones(4, 1)).backward()
+
+
+@raises(
+    "log_prob got a value that the distribution cannot have",
+    cause="The value is out of the support of the distribution, and ``log_prob`` checks that: an action that was "
+    "clipped or scaled, a class that is too large, or nan from a network whose gradients became nan before.",
+    fix="Evaluate the value that was sampled, not the one that was clipped for the environment, and bring it into the "
+    "support: ``x.clamp(eps, 1 - eps)`` for ``Beta``. If the message shows nan, look for the first nan in the loss "
+    "of an earlier step. ``validate_args=False`` only moves the nan into the loss.",
+    see=("guide/nonfinite",),
+)
+def value_out_of_support():
+    one = torch.tensor(1.0, requires_grad=True)
+    action = torch.tensor(1.5)
+    loss = -torch.distributions.Beta(one, one).log_prob(action)
+    loss.backward()
+
+
+@fixes(value_out_of_support)
+def value_in_support():
+    one = torch.tensor(1.0, requires_grad=True)
+    action = torch.tensor(1.5).clamp(1e-6, 1 - 1e-6)
+    loss = -torch.distributions.Beta(one, one).log_prob(action)
+    loss.backward()

@@ -990,3 +990,27 @@ def former_scaler():
 @fixes(former_scaler)
 def new_scaler():
     GradScaler("cuda", enabled=False)
+
+
+@raises(
+    "Under autocast, an operation got both float16 and bfloat16",
+    cause="Autocast runs operations with several tensors, such as ``cat``, ``stack`` and ``index_put``, in the widest "
+    "dtype of their arguments. It knows its own dtype and ``float32``: a tensor of the other half precision, from "
+    "weights or data that were converted by hand, has no place in that order.",
+    fix="Convert such tensors to the dtype of autocast or to ``float32``: ``x.float()``. Load the model in the dtype "
+    "that autocast has, or keep its parameters in ``float32``.",
+    see=("cookbook/07_compile/mixed_precision",),
+)
+def two_halves_under_autocast():
+    x = torch.randn(3, 4, dtype=torch.float16, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = torch.cat([x, torch.randn(3, 4)])
+    y.sum().backward()
+
+
+@fixes(two_halves_under_autocast)
+def one_half_under_autocast():
+    x = torch.randn(3, 4, dtype=torch.float16, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = torch.cat([x.float(), torch.randn(3, 4)])
+    y.sum().backward()

@@ -1126,3 +1126,27 @@ def detached_list():
 def detached_tuple():
     x = torch.randn(3, requires_grad=True)
     torch.utils.checkpoint.detach_variable((x,))
+
+
+@raises(
+    "An attribute of a tensor is gone within a checkpoint",
+    cause="The recomputation of a reentrant checkpoint gets detached copies of the inputs: new tensors with the same "
+    "memory, without the attributes that your code has set on the old ones. Tensors from ``ctx.saved_tensors`` may be "
+    "new ones as well.",
+    fix="Pass what the attribute holds as an argument of its own: ``checkpoint(f, x, x.scale, use_reentrant=False)``. "
+    "In a Function, store it on ``ctx``.",
+    see=("cookbook/04_memory/checkpointing",),
+)
+def attribute_lost_in_checkpoint():
+    x = torch.randn(3, requires_grad=True)
+    x.scale = 2.0
+    y = checkpoint(lambda t: t * t.scale, x, use_reentrant=True)
+    y.sum().backward()
+
+
+@fixes(attribute_lost_in_checkpoint)
+def attribute_passed_to_checkpoint():
+    x = torch.randn(3, requires_grad=True)
+    x.scale = 2.0
+    y = checkpoint(lambda t, scale: t * scale, x, x.scale, use_reentrant=True)
+    y.sum().backward()

@@ -1862,3 +1862,27 @@ def random_state_on_the_cpu():
 
     saved = torch.load(file, map_location="cpu")
     torch.set_rng_state(saved["rng"])
+
+
+@raises(
+    "An optimizer with capturable=True has parameters or step counts on the CPU",
+    cause="``capturable=True`` makes the step part of a CUDA graph, so parameters and step counts must be on the GPU. "
+    "The option is in the parameter groups, and so ``load_state_dict`` takes it over from a checkpoint.",
+    fix="Set ``capturable=False`` in each group: ``for g in optimizer.param_groups: g['capturable'] = False``. If the "
+    "step is captured, move the model to the GPU before you make the optimizer, and the step counts as well: "
+    "``for s in optimizer.state.values(): s['step'] = s['step'].cuda()``.",
+    see=("guide/training",),
+)
+def capturable_on_cpu():
+    weight = nn.Parameter(torch.randn(3))
+    optimizer = torch.optim.Adam([weight], capturable=True)
+    weight.sum().backward()
+    optimizer.step()
+
+
+@fixes(capturable_on_cpu)
+def not_capturable_on_cpu():
+    weight = nn.Parameter(torch.randn(3))
+    optimizer = torch.optim.Adam([weight])
+    weight.sum().backward()
+    optimizer.step()

@@ -166,8 +166,12 @@ def backward_alone():
 @raises(
     "An instance of a Function was called",
     cause="A Function is not instantiated: its methods are static, and ``apply`` is a method of the class. Calling an "
-    "instance always raises this, with static methods too.",
-    fix="Call ``ScaledTanh.apply(x)``. To make a layer of it, call ``apply`` in the ``forward`` of an ``nn.Module``.",
+    "instance always raises this, with static methods too. Code for torch before 1.5 keeps arguments in ``__init__`` "
+    "and calls the instance.",
+    fix="Call ``ScaledTanh.apply(x)`` on the class, and write ``forward(ctx, x)`` and ``backward(ctx, grad_output)`` "
+    "as static methods. What ``__init__`` took goes to ``apply`` too, is stored on ``ctx``, and gets ``None`` as its "
+    "gradient; replace ``self`` by ``ctx``. To make a layer of it, call ``apply`` in the ``forward`` of an "
+    "``nn.Module``. If the class is a library's, install a release of the library for your torch.",
     see=("cookbook/01_first_steps/template", "cookbook/01_first_steps/module"),
 )
 def instance_called():

@@ -62,6 +62,8 @@ class Entry:
         source: where it was seen, if no program raises it here.
         see: pages that explain more, if no program has them.
         former: what other releases said.
+        cases: the entry as it is where a text shows more than its message: another cause, or that the fix was tried.
+        special: whether this is one of them, so that the program of the entry does not show its fix.
     """
 
     name: str
@@ -80,6 +82,8 @@ class Entry:
     source: str = ""
     see: tuple[str, ...] = ()
     former: tuple[Former, ...] = ()
+    cases: tuple["Entry", ...] = ()
+    special: bool = False
 
     @property
     def url(self) -> str:
@@ -134,15 +138,27 @@ def entries() -> tuple[Entry, ...]:
     return tuple(entry_of(stored) for stored in matcher().entries)
 
 
-def entry_of(stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | None = None) -> Entry:
-    """An entry of the index; its texts name what the reader's message names."""
-    fields = {name: stored[name] for name in Entry.__dataclass_fields__ if name in stored and name != "former"}
+def entry_of(stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | None = None, case: int = -1) -> Entry:
+    """An entry of the index, in one of its cases; its texts name what the reader's message names."""
+    stored = in_case(stored, case)
+    nested = ("former", "cases")
+    fields = {name: stored[name] for name in Entry.__dataclass_fields__ if name in stored and name not in nested}
     for name in ("change", "harmless", "cause", "fix", "tell"):
         if name in fields:
             fields[name] = filled(fields[name], values or {})
     if "see" in fields:
         fields["see"] = tuple(fields["see"])
-    return Entry(**fields, former=tuple(Former(**each) for each in stored.get("former", ())))
+    former = tuple(Former(**each) for each in stored.get("former", ()))
+    cases = tuple(entry_of(stored, values, i) for i, _ in enumerate(stored.get("cases", ())))
+    return Entry(**fields, former=former, cases=cases)
+
+
+def in_case(stored: Mapping[str, Any], case: int) -> Mapping[str, Any]:
+    """An entry with the texts of one of its cases in the place of its own; of a fix, the beginning is the change."""
+    if case < 0:
+        return stored
+    told = {name: text for name, text in stored["cases"][case].items() if name != "when"}
+    return {**stored, **({"change": ""} if "fix" in told else {}), **told, "cases": (), "special": True}
 
 
 def advice(change: str, fix: str) -> tuple[str, str]:
@@ -178,7 +194,7 @@ def explain(text: str) -> Explanation:
     message = found.message
     return Explanation(
         known=found.known,
-        entries=tuple(entry_of(reader.entries[match.entry], match.values) for match in found.matches),
+        entries=tuple(entry_of(reader.entries[match.entry], match.values, match.case) for match in found.matches),
         general=found.general,
         message="" if message is None else str(message),
         values=found.matches[0].values if found.matches else {},

@@ -1,7 +1,7 @@
 """What is said of a paste: "this is it", "one of these", or "not in the index", each with what helps."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from autograd_cookbook.errors.matching import TOLD, Facts, Match, Matcher
@@ -37,6 +37,13 @@ def answer(matcher: Matcher, text: str) -> Answer:
     """Read a paste and find what it means."""
     paste = split(text, matcher.rules["paste"])
     facts = Facts(paste, matcher.nodes, matcher.rules)
+    found = judged(matcher, paste, facts)
+    case = lambda m: facts.case(matcher.entries[m.entry], m.message, m.values)  # noqa: E731
+    return replace(found, matches=tuple(replace(match, case=case(match)) for match in found.matches))
+
+
+def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
+    """Which entries a paste is taken for, and how surely."""
     ranked = matcher.rank(paste, facts)
     last = raised(paste, matcher.rules)
     unknown = last or quoted(paste, matcher.rules)
@@ -71,7 +78,9 @@ def answer(matcher: Matcher, text: str) -> Answer:
     if not sure and best.message.part == PROSE and last is None:  # the reader's own words
         told, ahead = topics(matcher, paste, unknown, ranked)
         if ahead and told[0].entry not in {match.entry for match in near}:
-            near.insert(0 if told[0].share >= matcher.rules["topics"]["most_of_it"] else 1, told[0])
+            # Words in common are less than signs, and than a few words of a message unless they are most of the text.
+            first = best.wording != TOLD and told[0].share >= matcher.rules["topics"]["most_of_it"]
+            near.insert(0 if first else 1, told[0])
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
 
 
@@ -130,6 +139,8 @@ def owner(facts: Facts, best: Match, matcher: Matcher) -> tuple[str, bool]:
     Empty if the text shows that it is the reader's.
     """
     entry = matcher.entries[best.entry]
+    if facts.case(entry, best.message, best.values) >= 0:  # it speaks of this very text
+        return "", True
     holds = lambda signs: any(facts.holds(sign, best.message, best.values) for sign in signs)  # noqa: E731
     for each in matcher.rules["owners"]:
         if entry["group"] in each["groups"] and holds(each["when"]) and not holds(each.get("unless", ())):

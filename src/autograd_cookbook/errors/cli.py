@@ -129,6 +129,8 @@ def explained(entry: Entry) -> Iterator[str]:
         yield from wrapped(rest, "More:   ")
     if entry.source:
         yield f"Seen in {entry.source}; not run here."
+    elif entry.special:
+        yield "What is said of this case was not run here."
     yield from page(entry, "Page:   ")
 
 
@@ -139,7 +141,9 @@ def page(entry: Entry, label: str) -> Iterator[str]:
 
 
 def programs(entry: Entry) -> Iterator[str]:
-    """The program that raises it, and the fixed one."""
+    """The program that raises it, and the fixed one; a case of the entry has another fix than they show."""
+    if entry.special:
+        return
     broken, fixed = json.loads(PROGRAMS.read_text(encoding="utf-8")).get(entry.name, ("", ""))
     for title, source in (("A program that raises it:", broken), ("The same program, fixed:", fixed)):
         if source:

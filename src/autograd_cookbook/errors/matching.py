@@ -19,7 +19,7 @@ from autograd_cookbook.errors.topics import Topics
 TOKENS = 240  # of one message that are compared
 CANDIDATES = 16  # wordings that are compared word by word, for each message
 # What a condition may ask about besides the message itself.
-AROUND = re.compile("(?:not )?(?:text|frames|end|place|raiser|raised|told): ")
+AROUND = re.compile("(?:not )?(?:text|frames|end|place|raiser|raised|told|tried): ")
 SAID = 600  # characters of a message that say what it is
 EXACT = 1_000_000  # parts of a score that count
 TOLD = -1  # in the place of a wording: the reader tells a symptom in words
@@ -49,6 +49,7 @@ class Match:
         values: what the variables are in the message, by kind: ``{"node": ["MulBackward0"]}``.
         proven: whether it is about gradients, not said by another library in a text without a sign of them.
         certain: whether the place that raised it shows that as well.
+        case: which of the entry's cases the text shows, -1 if none.
     """
 
     entry: int
@@ -60,6 +61,7 @@ class Match:
     values: dict[str, list[str]] = field(compare=False)
     proven: bool
     certain: bool
+    case: int = -1
 
 
 class Matcher:
@@ -238,6 +240,8 @@ class Facts:
         said = lambda *parts: "\n".join(str(each) for each in paste.messages if each.part in parts)  # noqa: E731
         self.raised = said(LAST, EARLIER, CAUSE)
         self.told = said(PROSE)
+        # What PyTorch advises is not what the reader has done, nor is what the reader asks about.
+        self.tried = compiled(rules["tried"]["advice"]).sub(" ", paste.text)
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # what holds whatever the message
 
@@ -249,7 +253,7 @@ class Facts:
         negated = where.startswith("not ")
         where = where.removeprefix("not ")
         held = (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
-        if where in ("text", "frames", "end", "place", "raiser", "raised", "told"):
+        if where in ("text", "frames", "end", "place", "raiser", "raised", "told", "tried"):
             self.known[condition] = held
         return held
 
@@ -268,8 +272,8 @@ class Facts:
             return str(message)
         if where == "said":
             return str(message).split("\n\n")[0][:SAID]
-        if where in ("raised", "told"):
-            return self.raised if where == "raised" else self.told
+        if where in ("raised", "told", "tried"):
+            return {"raised": self.raised, "told": self.told, "tried": self.tried}[where]
         if where == "shapes":
             return related(*values.get("shape", ())[:2])
         if where == "node":
@@ -277,11 +281,19 @@ class Facts:
         return " ".join(values.get(where, ()))
 
     def origin(self, node: str) -> str:
-        """Whose backward this is: "builtin", "custom", or "unclear" where old releases gave no number to theirs."""
-        name, _, number = node.partition("Backward")
+        """Whose backward this is: "builtin", "custom", or "unclear" where old releases gave no number to theirs.
+
+        "own" is that of a Function which PyTorch has written in Python, as a reader does.
+        """
+        name, _, number = node.partition("Backward") if node.find("Backward") else node.rpartition("Backward")
         if name in self.nodes:
             return "builtin" if number else "unclear"
-        return "custom"
+        return "own" if name in self.rules["functions"]["names"] else "custom"
+
+    def case(self, entry: dict[str, Any], message: Message, values: dict[str, list[str]]) -> int:
+        """The first case of an entry of which the text shows every sign, -1 if it shows none."""
+        cases = enumerate(entry.get("cases", ()))
+        return next((i for i, each in cases if all(self.holds(sign, message, values) for sign in each["when"])), -1)
 
     def evidence(
         self, entry: dict[str, Any], message: Message, values: dict[str, list[str]], *, needed: bool = True
@@ -292,6 +304,7 @@ class Facts:
         absent = [each for each in entry.get("needs", ()) if needed and not self.holds(each, message, values)]
         missing = sum(rules["lacking" if AROUND.match(each) else "unlike"] for each in absent)
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
+        favors += rules["hint"] * (self.case(entry, message, values) >= 0)
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
 

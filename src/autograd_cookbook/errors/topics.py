@@ -49,7 +49,7 @@ class Topics:
 
     def words(self, paste: Paste, message: Message | None) -> list[str]:
         """The words of a text that are looked for."""
-        return list(words(question(paste, message), self.rules))[:WORDS]
+        return list(words(question(paste, message, self.rules), self.rules))[:WORDS]
 
     def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
         """The entries that have the most of a text's words, the best first."""
@@ -90,11 +90,13 @@ def fields(entry: Mapping[str, Any]) -> list[str]:
     return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
 
 
-def question(paste: Paste, message: Message | None) -> str:
-    """What a text asks about."""
+def question(paste: Paste, message: Message | None, rules: Mapping[str, Any]) -> str:
+    """What a text asks about; the engine's own places are in every traceback."""
+    engine = compiled(rules["engine"])
     parts = [str(message)[:SAID]] if message else []
     parts += [each.text for each in paste.messages if each.part == PROSE][:PARTS]
-    parts += [f"{frame.function} {frame.code}" for frame in paste.frames[-FRAMES:]]
+    places = [frame for frame in paste.frames if not engine.search(frame.file)]
+    parts += [f"{frame.function} {frame.code}" for frame in places[-FRAMES:]]
     return "\n".join(parts)
 
 
