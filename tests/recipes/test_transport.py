@@ -10,6 +10,38 @@ from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes.transport import assignment_cost, sinkhorn_cost, sinkhorn_plan
 
 
+# They compute the same.
+SURVIVORS = {
+    "PotentialsFunction.backward: 6 -> 7": "a None too many is dropped",
+    "PotentialsFunction.vmap: :{3 -> -3}": "of six arguments",
+    "PotentialsFunction.vmap: {3 -> -3}:": "of six arguments",
+    "_scaled: cost.double() -> cost": "the potentials are in float64, and so the difference is",
+    **dict.fromkeys(
+        [
+            "_system: 1 + 1e-13 -> 1 - 1e-13",
+            "_system: 1e-13 -> -1e-13",
+        ],
+        "on either side of 1 the system of a plan in blocks is no longer singular",
+    ),
+    **dict.fromkeys(
+        [
+            "_system: (1 + 1e-13) * identity - rows.mT @ columns + target.unsqueeze(-1)"
+            " -> (1 + 1e-13) * identity - rows.mT @ columns",
+            "_system: (1 + 1e-13) * identity - rows.mT @ columns + target.unsqueeze(-1)"
+            " -> (1 + 1e-13) * identity - rows.mT @ columns - target.unsqueeze(-1)",
+            "_system: target.unsqueeze(-{1 -> 2})",
+        ],
+        "any matrix of rank one, or the 1e-13 alone, fixes the constant in the potentials, which cancels",
+    ),
+    "CostFunction.backward: grad_output.double() -> grad_output": "it meets potentials in float64",
+    "PlanFunction.backward: grad_output.double() -> grad_output": "it meets potentials in float64",
+    "CostFunction.backward: grad.unsqueeze(-{1 -> 2})": "its last dim has size 1 already",
+    "CostFunction.backward: needs[{2 -> 3}]": "the potentials need a gradient wherever the target does",
+    "PlanFunction.backward: needs[{2 -> 3}]": "the potentials need a gradient wherever the target does",
+    "PlanFunction.backward: 3 -> 4": "both potentials need a gradient or neither does",
+}
+
+
 def problem(*batch, n=4, m=3, dtype=torch.float64, scale=1.0):
     generator = torch.Generator().manual_seed(n + 10 * m)
     draw = lambda *s: torch.randn(*batch, *s, generator=generator, dtype=torch.float64)  # noqa: E731
@@ -79,6 +111,26 @@ def test_a_problem_does_not_depend_on_its_batch() -> None:
     for i in range(5):
         torch.testing.assert_close(together[i], sinkhorn_plan(*(t[i] for t in tensors)), rtol=0, atol=1e-15)
     torch.testing.assert_close(torch.func.vmap(sinkhorn_plan)(*tensors), together, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("function", [sinkhorn_cost, sinkhorn_plan])
+def test_a_batch_has_any_number_of_dims(function) -> None:
+    tensors = problem(2, 3)
+    grads = torch.autograd.grad(function(*tensors).square().sum(), tensors)
+    flat = [t.detach().flatten(0, 1).requires_grad_() for t in tensors]
+    expected = torch.autograd.grad(function(*flat).square().sum(), flat)
+    for grad, one in zip(grads, expected, strict=True):
+        torch.testing.assert_close(grad.flatten(0, 1), one)
+
+
+def test_a_plan_in_blocks_is_differentiated() -> None:
+    """Each block has a constant in its potentials of its own, so that the plain conditions are exactly singular."""
+    cost = torch.tensor([[0.0, torch.inf], [torch.inf, 0.0]], dtype=torch.float64, requires_grad=True)
+    half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    plan = sinkhorn_plan(cost, half, half)
+    (grad,) = torch.autograd.grad(plan.square().sum(), cost)
+    torch.testing.assert_close(plan, torch.eye(2, dtype=torch.float64) / 2)
+    torch.testing.assert_close(grad, torch.zeros_like(grad))
 
 
 def test_too_few_iterations_are_an_error_that_counts_the_problems() -> None:
