@@ -98,7 +98,7 @@ def test_derivatives_are_finite_and_right_at_rotations_and_beside_them(function,
 )
 def test_derivatives_are_rounded_once(function, dtype: torch.dtype) -> None:
     """They are those in float64 at the same point, in the dtype of the input."""
-    point = 2.5 * AXIS.to(dtype)
+    point = torch.stack([2.5 * AXIS, 0.5 * AXIS]).to(dtype)
     point = point if function is rotation_exp else rotation_exp(point)
     chance = torch.Generator().manual_seed(0)
     tangent = torch.randn(point.shape, generator=chance).to(dtype)
