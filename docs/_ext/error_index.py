@@ -51,6 +51,7 @@ class ErrorsDirective(SphinxDirective):
         wanted = [p.name for p in known.values() if p.group == group and p.name in (only or [p.name])]
         if missing := set(wanted) - {entry.name for entry in found}:
             raise self.error(f"not in the index: {', '.join(sorted(missing))}; run nox -s refresh")
+        self.told: set[str] = set()  # of cases: entries with one message share them
         return [self.section(entry, known.get(entry.name)) for entry in found]
 
     def section(self, entry: Entry, program: Program | None) -> nodes.section:
@@ -69,6 +70,9 @@ class ErrorsDirective(SphinxDirective):
         for text in (entry.cause, entry.fix):
             section += parsed(self, text)
         for case in entry.cases:
+            if case.tell in self.told:
+                continue
+            self.told.add(case.tell)
             known = ("", entry.change, entry.cause, entry.fix)
             own = [text for text in (case.change, case.cause, case.fix) if text not in known]
             section += parsed(self, " ".join(["**If this is so:**", case.tell, *own, "(Not run here.)"]))

@@ -9,7 +9,6 @@ from torch.autograd import gradcheck, gradgradcheck
 from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes.transport import assignment_cost, sinkhorn_cost, sinkhorn_plan
 
-
 # They compute the same.
 SURVIVORS = {
     "PotentialsFunction.backward: 6 -> 7": "a None too many is dropped",

@@ -13,8 +13,8 @@ from sphinx.errors import ExtensionError
 pytestmark = pytest.mark.site
 
 MOST_BYTES = {"css": 40_000, "js": 60_000}  # compressed, as servers send them
-# The page on the engine has more than a hundred programs, each broken and fixed.
-MOST_ELEMENTS = {"errors/engine.html": 12000}
+# The page on the engine has more than a hundred programs, each broken and fixed, and cases of their messages.
+MOST_ELEMENTS = {"errors/engine.html": 12500}
 USUALLY = 9000
 PAGES = {
     "landing page": "index.html",

@@ -196,16 +196,20 @@ def _constant(tensor: Tensor) -> bool:
 def _observed(saw: Callable[..., None]) -> Iterator[None]:
     """Have every call of ``apply`` told to ``saw`` first.
 
-    ``Function.apply`` looks up ``apply`` in its base each time that it runs, so what stands there is seen also by those
-    who took ``X.apply`` long ago. Inside of transforms of torch.func it calls another function.
+    Before torch 2.15, ``Function.apply`` looks up ``apply`` in its base each time that it runs, so what stands there is
+    seen also by those who took ``X.apply`` long ago. In torch 2.15 it is in C and looks up nothing, so what takes its
+    place is seen by those who take ``X.apply`` from now on. Inside of transforms of torch.func both call another one.
     """
     module: Any = function
-    base = module._SingleLevelFunction
+    in_c = not isinstance(vars(Function)["apply"], classmethod)
+    base: Any = Function if in_c else module._SingleLevelFunction
+    before = vars(base).get("apply")
     transform = module.custom_function_call
 
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
-        try:  # noqa: SIM105 (contextlib.suppress takes longer than everything else)
-            saw(cls, args)
+        try:
+            if not in_c or not torch._C._are_functorch_transforms_active():
+                saw(cls, args)
         except Exception:
             pass
         return super(base, cls).apply(*args, **kwargs)
@@ -220,5 +224,8 @@ def _observed(saw: Callable[..., None]) -> Iterator[None]:
     try:
         yield
     finally:
-        del base.apply
+        if before is None:
+            del base.apply
+        else:
+            base.apply = before
         module.custom_function_call = transform
