@@ -196,10 +196,10 @@ def _constant(tensor: Tensor) -> bool:
 def _observed(saw: Callable[..., None]) -> Iterator[None]:
     """Have every call of ``apply`` told to ``saw`` first.
 
-    Where ``Function.apply`` is in Python (torch 2.13), it looks up ``apply`` in its base each time that it runs, so what
-    stands there is seen also by those who took ``X.apply`` long ago. Where it is in C (torch 2.15), it looks up nothing,
-    and what takes its place is seen by those who take ``X.apply`` from now on. Inside of transforms of torch.func both
-    call another function.
+    Where ``Function.apply`` is in Python (torch 2.13), it looks up ``apply`` in its base each time that it runs, so
+    what stands there is seen also by those who took ``X.apply`` long ago. Where it is in C (torch 2.15), it looks up
+    nothing, and what takes its place is seen by those who take ``X.apply`` from now on. Inside of transforms of
+    torch.func both call another function.
     """
     module: Any = function
     in_c = not isinstance(vars(Function)["apply"], classmethod)
