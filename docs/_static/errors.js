@@ -417,7 +417,7 @@ class Facts {
     const negated = condition.startsWith("not ");
     const where = condition.slice(negated ? 4 : 0, colon);
     const held = compiled(condition.slice(colon + 2)).test(this.fact(where, message, values)) !== negated;
-    if (["text", "frames", "end", "place", "raiser", "raised", "told", "tried"].includes(where)) this.known.set(condition, held);
+    if (AROUND.test(condition)) this.known.set(condition, held);
     return held;
   }
 

@@ -253,7 +253,7 @@ class Facts:
         negated = where.startswith("not ")
         where = where.removeprefix("not ")
         held = (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
-        if where in ("text", "frames", "end", "place", "raiser", "raised", "told", "tried"):
+        if AROUND.match(condition):
             self.known[condition] = held
         return held
 
@@ -273,7 +273,7 @@ class Facts:
         if where == "said":
             return str(message).split("\n\n")[0][:SAID]
         if where in ("raised", "told", "tried"):
-            return {"raised": self.raised, "told": self.told, "tried": self.tried}[where]
+            return str(getattr(self, where))
         if where == "shapes":
             return related(*values.get("shape", ())[:2])
         if where == "node":
