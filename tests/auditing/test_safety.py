@@ -18,7 +18,7 @@ import torch
 import torch._dynamo  # the first audit imports it, which test_the_first_audit_of_a_process looks at
 from torch import Tensor, nn
 
-from autograd_cookbook.auditing import Report, audit, checks, clock, runner
+from autograd_cookbook.auditing import Report, audit, checks, clock, forking, runner
 from autograd_cookbook.auditing.checks import Check, all_checks
 from autograd_cookbook.auditing.subject import Subject
 from autograd_cookbook.auditing.variation import Outcome, deviation
@@ -682,10 +682,47 @@ def test_no_process_is_left_over_where_progress_is_interrupted() -> None:
 
 
 def test_isolation_where_nothing_can_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "CAN_FORK", False)
+    monkeypatch.setattr(forking, "CAN_FORK", False)
     assert audit(torch.sin, (leaf(2),), only=["runs"]).ok
     with pytest.raises(ValueError, match="isolate=True needs a system that can fork"):
         audit(torch.sin, (leaf(2),), isolate=True)
+
+
+def test_isolation_where_a_fork_cannot_run_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    home, backward = os.getpid(), torch.Tensor.backward
+
+    def refuses_in_a_fork(*args: Any, **kwargs: Any) -> None:
+        if os.getpid() != home:
+            raise RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing.")
+        backward(*args, **kwargs)
+
+    assert forking.can_fork()
+    monkeypatch.setattr(torch.Tensor, "backward", refuses_in_a_fork)
+    assert not forking.can_fork()
+    assert audit(torch.sin, (leaf(2),), only=["runs"]).ok
+    with pytest.raises(ValueError, match="isolate=True needs a process whose forks can run backward"):
+        audit(torch.sin, (leaf(2),), isolate=True)
+
+
+def test_an_audit_after_compiled_code_finds_nothing_that_is_not_there() -> None:
+    """Of CUDA builds on a machine without a GPU, the engine starts threads in a first backward that is compiled."""
+    program = """\
+import torch
+from autograd_cookbook import audit
+x = torch.ones(3, requires_grad=True)
+torch.compile(lambda x: x.sin().sum(), backend="aot_eager")(x).backward()
+assert audit(torch.sin, (x,), only=["runs", "first_order"]).ok
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_forked_process_that_does_not_come_back_is_ended() -> None:
+    assert forking.status_of(lambda: 3, patience=60.0) == 3
+    assert forking.status_of(lambda: 1 // 0, patience=60.0) == 1
+    before = children()
+    assert forking.status_of(lambda: time.sleep(3600) or 0, patience=0.1) is None
+    assert children() == before
 
 
 def test_what_an_exception_has_gone_through_is_left() -> None:

@@ -93,6 +93,18 @@ class InPlace(Function):
         return 3 * grad_output
 
 
+class Flagged(Function):
+    """Takes a flag, in one method with its context."""
+
+    @staticmethod
+    def forward(ctx, x, flag=None):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output, None
+
+
 class WithModule(Function):
     """Takes a module, its weight and a view of that."""
 
@@ -135,15 +147,17 @@ scale.register_autograd(
 )
 
 
-@torch.library.custom_op("harvest::join", mutates_args=())
-def join(tensors: list[Tensor]) -> Tensor:
-    return torch.cat(tensors)
+def define_join() -> None:
+    """Define an operator that takes a list."""
 
+    @torch.library.custom_op("harvest::join", mutates_args=())
+    def join(tensors: list[Tensor]) -> Tensor:
+        return torch.cat(tensors)
 
-join.register_autograd(
-    lambda ctx, grad_output: list(grad_output.split(ctx.sizes)),
-    setup_context=lambda ctx, inputs, output: setattr(ctx, "sizes", [len(t) for t in inputs[0]]),
-)
+    join.register_autograd(
+        lambda ctx, grad_output: list(grad_output.split(ctx.sizes)),
+        setup_context=lambda ctx, inputs, output: setattr(ctx, "sizes", [len(t) for t in inputs[0]]),
+    )
 
 
 def leaf(*shape, dtype=torch.float32):

@@ -3,10 +3,7 @@
 import dis
 import inspect
 import math
-import os
-import signal
 import sys
-import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_unflatten
 
-from autograd_cookbook.auditing.clock import waited_for_a_processor
+from autograd_cookbook.auditing.forking import status_of
 
 LINES = 20  # without code of the reader's that cannot be imported
 FAILED = 17  # exit status
@@ -126,25 +123,15 @@ def program_for(
 
 def _fails(program: str) -> bool:
     """Whether a program fails by an assertion, in a process of its own."""
-    if (process := os.fork()) == 0:
-        status = 0
+
+    def run() -> int:
         try:
             exec(compile(program, "<program>", "exec"), {"__name__": "program"})
         except AssertionError:
-            status = FAILED
-        except BaseException:
-            status = 0
-        finally:
-            os._exit(status)
-    start = time.monotonic()
-    while time.monotonic() - start - (waited_for_a_processor(process) or 0.0) < PATIENCE:
-        done, status = os.waitpid(process, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status) == FAILED
-        time.sleep(0.002)
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    return False
+            return FAILED
+        return 0
+
+    return status_of(run, PATIENCE) == FAILED
 
 
 def _written_for(

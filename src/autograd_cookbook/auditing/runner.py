@@ -22,6 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from autograd_cookbook.auditing import forking
 from autograd_cookbook.auditing.arguments import FIRST, arguments, required, selected, subject_options
 from autograd_cookbook.auditing.checks import Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
@@ -39,8 +40,6 @@ AS_GIVEN = ("execution", "memory", "modules", "transforms")
 UNTIMED = (FIRST, "compile")  # without the one there is nothing to say; the time of the other is the compiler's
 LOOK = 0.25  # seconds between two looks at the clock
 HANGS = 3  # after so many cut-offs the remaining checks are not waited for
-# Where fork is safe; elsewhere the checks run in the process of the caller.
-CAN_FORK = sys.platform == "linux"
 ORDER = {"error": 0, "warning": 1, "info": 2}
 
 Progress = Callable[[str, int, int], None]
@@ -116,8 +115,9 @@ def audit(
         budget: seconds for all checks together, except for ``compile``; None for no limit. The checks run in the
             order of danger. A check that did not fit is listed in the notes as not measured.
         isolate: run the checks in a process of their own (forked), where they can neither crash nor change this one.
-            The default is yes on Linux with everything on the CPU. Without it a check that hangs is interrupted only
-            where Python gets to run, in the main thread, and a crash is a crash.
+            The default is yes on Linux with everything on the CPU, as long as a forked process can run backward: it
+            cannot after the first backward of a process that sees a GPU. Without it a check that hangs is interrupted
+            only where Python gets to run, in the main thread, and a crash is a crash.
         progress: called with the name of the check that starts, its number, and how many there are.
 
     Returns:
@@ -145,9 +145,9 @@ def audit(
         raise ValueError(f"budget must be a positive number of seconds or None, got {budget!r}")
     on_cpu = all(t.device.type == "cpu" for t in args if isinstance(t, Tensor)) and device in (None, "cpu")
     if isolate is None:
-        isolate = CAN_FORK and on_cpu and not torch.cuda.is_initialized()
-    elif isolate and not CAN_FORK:
-        raise ValueError(f"isolate=True needs a system that can fork, got {sys.platform}")
+        isolate = on_cpu and forking.can_fork()
+    elif isolate and not forking.can_fork():
+        raise ValueError(_why_not())
     with preserved():  # the import changes the filters of warnings
         importlib.import_module("torch._dynamo")  # most checks come to need it: once here, and not again in each child
     outcome = _Outcome()
@@ -163,6 +163,15 @@ def audit(
         late = ", ".join(c.name for c in checks if c.name in outcome.late)
         outcome.notes.append(f"not measured within the budget of {budget:g} s: {late}")
     return _report(fn, outcome, checks, require)
+
+
+def _why_not() -> str:
+    if not forking.CAN_FORK:
+        return f"isolate=True needs a system that can fork, got {sys.platform}"
+    return (
+        "isolate=True needs a process whose forks can run backward, and those of this one cannot: CUDA is in use, or "
+        "the autograd engine has started its threads for devices; audit before the first backward, in a new process"
+    )
 
 
 # --- running checks: a stream of events, from this process or from another ---

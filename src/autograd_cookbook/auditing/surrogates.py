@@ -1,14 +1,17 @@
 """Gradients that are those of another function on purpose: the value does not move, and backward returns one."""
 
+import functools
 from collections.abc import Sequence
 
 from torch import Tensor
 
-from autograd_cookbook.auditing.numeric import rounding
+from autograd_cookbook.auditing.diagnose import difference
+from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Subject
+from autograd_cookbook.auditing.subject import Subject, real
 
 STEPS = 1e-6, -1e-6
+AT_A_KINK = 1e-3  # slopes of two sides differ by more, relative to the gradient
 SUMMARY = (
     "looks like a surrogate: declare it. The value does not move when the input does, but backward returns a gradient"
 )
@@ -38,6 +41,23 @@ def looks_like_surrogate(subject: Subject) -> bool:
         and is_still(subject, s, subject.copies())
         for s in subject.leaves
     )
+
+
+def unlike_declared(
+    subject: Subject, slot: int, values: Sequence[Tensor], ours: Tensor, theirs: Tensor, weights: Tensor, rtol: float
+) -> str | None:
+    """Where a gradient is not that of the declared surrogate, in words; None if it is.
+
+    At a kink of the surrogate anything between the slopes of its two sides will do, since which of them its own
+    gradient is, is a convention: that of ``torch.clamp`` at its bounds is 1 up to torch 2.13 and 0 since 2.14.
+    """
+    what = difference(ours, theirs, rtol)
+    if what is None or difference(ours, theirs, AT_A_KINK) is None or not ours.isfinite().all():
+        return what
+    surrogate = Derivative(functools.partial(subject.value, function=subject.surrogate), values, [slot], subject.dtype)
+    if not surrogate.center.isfinite().all():
+        return what
+    return what if surrogate.compare(real([ours]), weights, AT_A_KINK) else None
 
 
 def take_as_custom(subject: Subject) -> Finding:

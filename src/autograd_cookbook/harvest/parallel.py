@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from autograd_cookbook.auditing.runner import CAN_FORK
+from autograd_cookbook.auditing.forking import can_fork
 from autograd_cookbook.harvest.judging import Task, Verdict, judge
 from autograd_cookbook.harvest.settings import BUDGET
 
@@ -39,7 +39,7 @@ def judged(tasks: Sequence[Task], jobs: int, budget: float = BUDGET, progress: P
     What the budget does not suffice for, and what Ctrl-C cuts off, is listed so.
     """
     verdicts: list[Verdict | None] = [None] * len(tasks)
-    stream = _forked if CAN_FORK and not torch.cuda.is_initialized() else _here
+    stream = _forked if can_fork() else _here
     late = f"the budget of {budget:g} s was spent before its turn"
     done = 0
     try:
@@ -55,7 +55,7 @@ def judged(tasks: Sequence[Task], jobs: int, budget: float = BUDGET, progress: P
 
 
 def _here(tasks: Sequence[Task], _: int, end: float) -> Generator[tuple[int, Verdict]]:
-    """One after the other in this process, where no other can be had or the tensors are on a device."""
+    """One after the other in this process, where no other can be had or could run backward."""
     for number, task in enumerate(tasks):
         if time.monotonic() > end:
             return

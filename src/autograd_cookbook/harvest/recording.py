@@ -2,6 +2,7 @@
 
 import contextlib
 import fnmatch
+import inspect
 import math
 import threading
 import time
@@ -29,10 +30,15 @@ ELEMENTS = 16  # in each tensor: the audit compares derivatives element by eleme
 class Call:
     """One recorded call: its arguments, and how well it suits an audit (the lower the better)."""
 
-    target: Callable[..., Any]
+    function: type[Function] | Callable[..., Any]
     args: tuple[Any, ...]
     size: int
     rank: tuple[bool, float]
+
+    @property
+    def target(self) -> Callable[..., Any]:
+        """What to call; of a class it is ``apply`` as it is now, which during the recording is observed."""
+        return self.function.apply if isinstance(self.function, type) else self.function
 
 
 @dataclass
@@ -123,9 +129,9 @@ class Recorder:
         return self.functions.setdefault(place, Recorded(place, operator)) if self.wants(place.name) else None
 
     def _look(self, entry: Recorded, cls: type[Function], args: tuple[Any, ...]) -> None:
-        target: Callable[..., Any] = cls.apply
+        called: type[Function] | Callable[..., Any] = cls
         if entry.operator:
-            target, args = entry.operator.call(args)
+            called, args = entry.operator.call(args)
         key = tuple([_key(a) for a in args])
         if key in entry.seen or len(entry.seen) >= SHAPES or entry.seconds > SECONDS:
             return
@@ -154,7 +160,7 @@ class Recorder:
             freed = old.size if old else 0
             if self.bytes + size - freed <= MEMORY:
                 self.bytes += size - freed
-                entry.kept[kind] = Call(target, copy, size, rank)
+                entry.kept[kind] = Call(called, copy, size, rank)
             else:
                 entry.reason = f"the copies of other calls take {MEMORY // 2**20} MiB, and more are not made"
         entry.seconds += time.perf_counter() - start
@@ -192,6 +198,14 @@ def _constant(tensor: Tensor) -> bool:
     return bool((flat == flat[0]).all())
 
 
+def _positional(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a call with keywords as forward gets them, without a context."""
+    context = (None,) if cls.setup_context is function._SingleLevelFunction.setup_context else ()
+    bound = inspect.signature(cls.forward).bind(*context, *args, **kwargs)
+    bound.apply_defaults()
+    return bound.args[len(context) :]
+
+
 @contextlib.contextmanager
 def _observed(saw: Callable[..., None]) -> Iterator[None]:
     """Have every call of ``apply`` told to ``saw`` first.
@@ -210,7 +224,7 @@ def _observed(saw: Callable[..., None]) -> Iterator[None]:
     def apply(cls: type[Function], *args: Any, **kwargs: Any) -> Any:
         try:
             if not in_c or not torch._C._are_functorch_transforms_active():
-                saw(cls, args)
+                saw(cls, _positional(cls, args, kwargs) if kwargs else args)
         except Exception:
             pass
         return super(base, cls).apply(*args, **kwargs)

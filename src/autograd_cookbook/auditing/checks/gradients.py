@@ -30,7 +30,7 @@ from autograd_cookbook.auditing.subject import (
     tensors_in,
     weights_of,
 )
-from autograd_cookbook.auditing.surrogates import looks_like_surrogate, take_as_custom
+from autograd_cookbook.auditing.surrogates import looks_like_surrogate, take_as_custom, unlike_declared
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -203,11 +203,12 @@ def _draws_in_backward(subject: Subject) -> bool:
 
 
 def _as_declared(subject: Subject, outputs: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Iterator[Finding]:
-    declared, expected = subject.vjp(function=subject.surrogate)
-    del declared
+    _, expected = subject.vjp(function=subject.surrogate)
+    weights = output_weights(outputs, subject.active)
+    rtol = max(1e-7, 50 * torch.finfo(subject.dtype).eps)
     for slot in subject.leaves:
         ours, theirs = (zeros_for_none(subject, g, [slot])[0] for g in (grads, expected))
-        if what := difference(ours, theirs, max(1e-7, 50 * torch.finfo(subject.dtype).eps)):
+        if what := unlike_declared(subject, slot, subject.base, ours, theirs, weights, rtol):
             recognized = pattern(subject, slot, ours, theirs, outputs)
             yield finding(
                 "error",

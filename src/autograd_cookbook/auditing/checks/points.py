@@ -17,7 +17,7 @@ from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
-from autograd_cookbook.auditing.surrogates import is_still, take_as_custom
+from autograd_cookbook.auditing.surrogates import is_still, take_as_custom, unlike_declared
 
 Change = Callable[[Tensor], Tensor]
 
@@ -252,7 +252,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
         if subject.gradient == "surrogate":
             theirs = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()[slot]
             theirs = torch.zeros_like(grad) if theirs is None else theirs
-            what = difference(grad, theirs, 1e-6) if theirs.isfinite().all() else None
+            finite = bool(theirs.isfinite().all())
+            what = unlike_declared(subject, slot, values, grad, theirs, weights, 1e-6) if finite else None
             detail = f"{what}, which the declared surrogate has" if what else ""
         else:
             if not odd and is_still(subject, slot, values) and is_still(subject, slot, subject.copies()):
