@@ -17,12 +17,6 @@ SURVIVORS = {
     "SvdFunction.backward: {s.unsqueeze(-2) - s.unsqueeze(-1) -> s.unsqueeze(-1) - s.unsqueeze(-2)}.abs()": (
         "only the size of the difference counts"
     ),
-    "SvdFunction.backward: u.shape[-2] > s.shape[-1] -> u.shape[-2] >= s.shape[-1]": (
-        "of a square matrix nothing is outside of the range of its vectors"
-    ),
-    "SvdFunction.backward: vh.shape[-1] > s.shape[-1] -> vh.shape[-1] >= s.shape[-1]": (
-        "of a square matrix nothing is outside of the range of its vectors"
-    ),
     "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-1)": ALIKE,
     "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-2)": ALIKE,
     "divided_differences: rounding.unsqueeze({-1 -> 1})": ALIKE,

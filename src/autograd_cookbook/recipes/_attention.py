@@ -30,7 +30,7 @@ def visible(rows: slice, keys: int, causal: bool, size: int) -> Iterator[slice]:
 def scores_of(query: Tensor, key: Tensor, rows: slice, columns: slice, causal: bool) -> Tensor:
     """A tile of scores. ``query`` holds the rows and is scaled; a key behind its query in causal order is -inf."""
     scores = query @ key[:, columns].to(query.dtype).mT
-    if causal and columns.stop > rows.start + 1:
+    if causal and columns.stop > rows.start:
         place = torch.arange(rows.start, rows.stop, device=query.device).unsqueeze(1)
         scores.masked_fill_(torch.arange(columns.start, columns.stop, device=query.device) > place, -torch.inf)
     return scores

@@ -155,9 +155,9 @@ class SvdFunction(Function):
         inner = (left + right) / 2 * reciprocal(difference, limit) + (left - right) / 2 * reciprocal(total, limit)
         grad_input = u @ (inner + torch.diag_embed(grad_s)) @ vh
         inverse = reciprocal(s, limit[..., 0])
-        if u.shape[-2] > s.shape[-1]:
+        if u.shape[-2] != s.shape[-1]:
             grad_input = grad_input + (grad_u - u @ (u.mH @ grad_u)) * inverse.unsqueeze(-2) @ vh
-        if vh.shape[-1] > s.shape[-1]:
+        if vh.shape[-1] != s.shape[-1]:
             grad_input = grad_input + u * inverse.unsqueeze(-2) @ (grad_vh - (grad_vh @ vh.mH) @ vh)
         return grad_input, None
 

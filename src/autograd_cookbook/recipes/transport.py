@@ -10,8 +10,8 @@ from autograd_cookbook.recipes._context import Context
 
 
 def _scaled(cost: Tensor, f: Tensor, g: Tensor, regularization: float | Tensor) -> Tensor:
-    """The plan divided by both histograms, in double precision: exp((f + g - C) / eps) cancels in float32."""
-    return ((f.unsqueeze(-1) + g.unsqueeze(-2) - cost.double()) / regularization).exp()
+    """The plan divided by both histograms. As the potentials, it is in float64: the difference cancels in float32."""
+    return ((f.unsqueeze(-1) + g.unsqueeze(-2) - cost) / regularization).exp()
 
 
 def _system(rows: Tensor, columns: Tensor, target: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class PotentialsFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_f: Tensor | None, grad_g: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad_f is None and grad_g is None:  # the envelope theorem: sinkhorn_cost sends nothing here
-            return (None,) * 6
+            return None, None, None, None, None, None
         cost, source, target, f, g = ctx.saved_tensors
         grad_f = torch.zeros_like(f) if grad_f is None else grad_f
         grad_g = torch.zeros_like(g) if grad_g is None else grad_g
@@ -60,12 +60,14 @@ class PotentialsFunction(Function):
         )  # fmt: skip
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        tensors = (
+    def vmap(
+        info: Any, in_dims: tuple[int | None, ...], cost: Tensor, source: Tensor, target: Tensor, *options: Any
+    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        problem = (
             t.movedim(d, 0) if d is not None else t.expand(info.batch_size, *t.shape)
-            for t, d in zip(args[:3], in_dims, strict=False)
+            for t, d in zip((cost, source, target), in_dims, strict=False)
         )
-        return PotentialsFunction.apply(*tensors, *args[3:]), (0, 0)
+        return PotentialsFunction.apply(*problem, *options), (0, 0)
 
 
 class CostFunction(Function):
@@ -88,15 +90,16 @@ class CostFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         cost, source, target, f, g = ctx.saved_tensors
-        grad, needs = grad_output.double().unsqueeze(-1), ctx.needs_input_grad
+        needs_cost, needs_source, needs_target, *_ = ctx.needs_input_grad
         grad_cost = None
-        if needs[0]:
+        if needs_cost:
             weights = source.unsqueeze(-1) * target.unsqueeze(-2)
-            grad_cost = (grad.unsqueeze(-1) * weights * _scaled(cost, f, g, ctx.regularization)).to(cost.dtype)
+            ratio = _scaled(cost, f, g, ctx.regularization)
+            grad_cost = (grad_output[..., None, None] * weights * ratio).to(cost.dtype)
         return (
             grad_cost,
-            grad * f if needs[1] else None,
-            grad * g if needs[2] else None,
+            grad_output[..., None] * f if needs_source else None,
+            grad_output[..., None] * g if needs_target else None,
             None, None, None,
         )  # fmt: skip
 
@@ -120,14 +123,15 @@ class PlanFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         cost, source, target, f, g = ctx.saved_tensors
         a, b = source.unsqueeze(-1), target.unsqueeze(-2)
-        ratio = grad_output.double() * _scaled(cost, f, g, ctx.regularization)
-        grad, needs = a * b * ratio / ctx.regularization, ctx.needs_input_grad
+        ratio = grad_output * _scaled(cost, f, g, ctx.regularization)
+        grad = a * b * ratio / ctx.regularization
+        needs_cost, needs_source, needs_target, needs_potentials, *_ = ctx.needs_input_grad
         return (
-            -grad.to(cost.dtype) if needs[0] else None,
-            (ratio * b).sum(-1) if needs[1] else None,
-            (ratio * a).sum(-2) if needs[2] else None,
-            grad.sum(-1) if needs[3] else None,
-            grad.sum(-2) if needs[4] else None,
+            -grad.to(cost.dtype) if needs_cost else None,
+            (ratio * b).sum(-1) if needs_source else None,
+            (ratio * a).sum(-2) if needs_target else None,
+            grad.sum(-1) if needs_potentials else None,
+            grad.sum(-2) if needs_potentials else None,
             None,
         )  # fmt: skip
 
