@@ -116,8 +116,8 @@ assert saved_bytes(between_two_layers(relu), table, weight) == 4 * table.numel()
 assert saved_bytes(between_two_layers(gelu), table, weight) == 8 * table.numel()
 
 # %%
-# At the ends of an interval, ``clamp`` has two slopes, and either will do. :func:`torch.clamp` chose 1 up to torch 2.13,
-# and has chosen 0 since 2.14. The recipe's is 1 with all of them:
+# At the ends of an interval, ``clamp`` has two slopes, and either will do. :func:`torch.clamp` chose 1 up to torch
+# 2.13, and has chosen 0 since 2.14. The recipe's is 1 with all of them:
 
 for label, function in (("ours ", clamp), ("torch", torch.clamp)):
     x = torch.tensor([0.0, 1.0], requires_grad=True)
