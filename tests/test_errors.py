@@ -162,6 +162,7 @@ CHANGED = (
         ("derivative for aten::grid_sampler_2d_backward is not implemented", "grid_sample_twice"),
         ("derivative for aten::_scaled_dot_product_efficient_attention_backward is not implemented", "attention_twice"),
         ("derivative for aten::frobnicate is not implemented", "derivative_missing"),
+        ("Batching rule not implemented for aten::frobnicate; the fallback path doesn't work", "no_batching_rule"),
         ("Function 'MulBackward0' returned nan values in its 0th output.", "nan_in_product"),
         ("Function 'DivBackward0' returned nan values in its 1th output.", "nan_in_division"),
         ("AttributeError: 'tuple' object has no attribute 'backward'", "loss_is_tuple"),
@@ -479,10 +480,6 @@ def test_bad_input_is_refused(text: str) -> None:
             "inside PyTorch",
         ),
         ("torch_xla/csrc/device.cpp:41 : Check failed: it != map.end()", "XLA"),
-        (
-            "Batching rule not implemented for aten::frobnicate; the fallback path doesn't work on out= or view ops.",
-            "vmap",
-        ),
         ("Unsupported: something that the compiler does not know", "torch.compile"),
         ('left == right INTERNAL ASSERT FAILED at "../c10d/reducer.cpp":9, please report a bug to PyTorch.', "ranks"),
     ],
