@@ -896,6 +896,61 @@ def test_what_a_text_shows_besides_its_message_refines_the_advice(text: str, nam
     assert advice in " ".join(first.advice)
 
 
+def test_what_a_library_does_is_not_what_the_reader_does() -> None:
+    said = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
+    frame = '  File "{}", line 3, in step\n    loss = torch.tensor(losses.detach().numpy())\n'
+    own, library = (explain(frame.format(file) + said) for file in ("train.py", "/x/site-packages/lib/train.py"))
+    assert own.entries[0].special
+    assert not library.entries[0].special
+
+
+def test_a_warning_that_is_not_in_the_index_is_the_message() -> None:
+    found = explain("/x/torch/sprocket.py:12: UserWarning: The sprocket of the frobnicator is not oiled")
+    assert (found.known, found.message) == ("no", "UserWarning: The sprocket of the frobnicator is not oiled")
+    assert "This is a warning" in found.general
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("/x/site-packages/opacus/optimizers/optimizer.py", "ModuleValidator.fix"),
+        ("/x/envs/opacus/lib/python3.11/site-packages/frobnicator/core.py", "installed library"),
+        ("/x/site-packages/torchdiffeq/_impl/adjoint.py", "odeint_adjoint by odeint"),
+        ("/x/site-packages/wandb/sdk/watch.py", "wandb.watch"),
+    ],
+)
+def test_a_library_that_raises_is_named_and_has_a_first_step(file: str, said: str) -> None:
+    found = explain(f'  File "{file}", line 3, in step\n    check(x)\nFrobnicationError: the sprocket is not oiled')
+    assert (found.known, said in found.general) == ("no", True), found.general
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            "[torch.cuda.LongTensor [8]] is at version 3; expected version 2 instead.",
+            "index_changed",
+            "ids.clone()",
+        ),
+        ("NAdam does not support sparse gradients", "sparse_for_adam", "sparse=True"),
+        ("dim() called on undefined Tensor", "undefined_gradient", "Update torch"),
+        (
+            "torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than during "
+            "the forward pass.\ntensor at position 3:\nsaved metadata: {'shape': torch.Size([128])}\n"
+            "recomputed metadata: {'shape': torch.Size([0])}",
+            "zero3_recomputed_partitioned",
+            "use_reentrant",
+        ),
+        ("derivative for batch_norm_backward_elemt is not implemented", "second_derivative_missing", "GroupNorm"),
+    ],
+)
+def test_what_the_message_names_decides_the_advice(text: str, name: str, advice: str) -> None:
+    found = explain(f"RuntimeError: {text}")
+    assert found.entries[0].name == name
+    assert advice in " ".join((*found.entries[0].advice, found.entries[0].fix))
+
+
 @pytest.mark.parametrize(
     "text",
     [
