@@ -7,10 +7,12 @@ import re
 import string
 import subprocess
 import sys
+import textwrap
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from docs._ext import digests, results, versions
 from docs._ext.pages import PLACES
 from docs.errors import programs as errors
@@ -894,6 +896,185 @@ def test_what_a_text_shows_besides_its_message_refines_the_advice(text: str, nam
     first = explain(text).entries[0]
     assert (first.name, first.special) == (name, True)
     assert advice in " ".join(first.advice)
+
+
+# --- advice of cases, shown by a run: what a reader pastes is the program and what it raised ---
+
+BACKED = [
+    (
+        "loss_not_scalar",
+        """
+        x = torch.ones(3, requires_grad=True)
+        loss = F.mse_loss(2 * x, torch.zeros(3), reduction="none")
+        loss.backward()
+        """,
+        """
+        x = torch.ones(3, requires_grad=True)
+        loss = F.mse_loss(2 * x, torch.zeros(3), reduction="none")
+        loss.mean().backward()
+        """,
+        "mean()",
+    ),
+    (
+        "nothing_requires_grad",
+        """
+        x = torch.ones(3, requires_grad=True)
+        (g,) = torch.autograd.grad((2 * x).sum(), x, create_graph=True)
+        torch.autograd.grad(g.sum(), x)
+        """,
+        """
+        x = torch.ones(3, requires_grad=True)
+        (g,) = torch.autograd.grad((2 * x).sum(), x, create_graph=True)
+        g2 = torch.autograd.grad(g.sum(), x)[0] if g.requires_grad else torch.zeros_like(x)
+        """,
+        "zeros_like",
+    ),
+    (
+        "nothing_requires_grad",
+        """
+        w = torch.ones(3, requires_grad=True)
+        losses = [(w * i).sum() for i in range(2)]
+        torch.tensor([loss.item() for loss in losses]).mean().backward()
+        """,
+        """
+        w = torch.ones(3, requires_grad=True)
+        losses = [(w * i).sum() for i in range(2)]
+        torch.stack(losses).mean().backward()
+        """,
+        "torch.stack",
+    ),
+    (
+        "nothing_requires_grad",
+        """
+        # Lightning runs training_step as the closure of my own optimizer, instead of Adam
+        w = torch.ones(3, requires_grad=True)
+
+        @torch.no_grad()
+        def step(closure):
+            closure()
+
+        step(lambda: (w * 2).sum().backward())
+        """,
+        """
+        w = torch.ones(3, requires_grad=True)
+
+        @torch.no_grad()
+        def step(closure):
+            with torch.enable_grad():
+                closure()
+
+        step(lambda: (w * 2).sum().backward())
+        """,
+        "torch.enable_grad()",
+    ),
+    (
+        "input_not_used",
+        """
+        x = torch.ones(4, 2, requires_grad=True)
+        torch.autograd.grad(x.square().sum(), x[:, 0])
+        """,
+        """
+        x = torch.ones(4, 2, requires_grad=True)
+        torch.autograd.grad(x.square().sum(), x)[0][:, 0]
+        """,
+        "[:, 0]",
+    ),
+    (
+        "integers_require_grad_later",
+        """
+        scores = torch.randn(4, 3, requires_grad=True)
+        predicted = scores.argmax(1)
+        predicted.requires_grad_()
+        """,
+        """
+        scores = torch.randn(4, 3, requires_grad=True)
+        F.cross_entropy(scores, torch.tensor([0, 1, 2, 0])).backward()
+        """,
+        "cross_entropy",
+    ),
+    (
+        "retain_grad_of_constant",
+        """
+        xys = torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            xys = xys * 2
+        xys.retain_grad()
+        """,
+        """
+        xys = torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            xys = xys * 2
+        if xys.requires_grad:
+            xys.retain_grad()
+        """,
+        "if xys.requires_grad",
+    ),
+    (
+        "result_optimized",
+        """
+        weight = torch.ones(3, requires_grad=True).double()
+        torch.optim.SGD([weight], lr=0.1)
+        """,
+        """
+        weight = torch.ones(3).double().requires_grad_()
+        torch.optim.SGD([weight], lr=0.1)
+        """,
+        "requires_grad",
+    ),
+    (
+        "weight_replaced",
+        """
+        model = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+        model[0](torch.ones(1, 2)).sum().backward()
+        for p in model.parameters():
+            p.data -= 0.1 * p.grad
+        """,
+        """
+        model = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+        model[0](torch.ones(1, 2)).sum().backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                p.data -= 0.1 * p.grad
+        """,
+        "if p.grad is not None",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "fixed", "advice"),
+    [pytest.param(*case, id=f"{case[0]}-{case[3]}") for case in BACKED],
+)
+def test_the_advice_of_a_case_makes_its_program_run(name: str, broken: str, fixed: str, advice: str) -> None:
+    names = {"torch": torch, "F": torch.nn.functional}
+    with pytest.raises((RuntimeError, TypeError, ValueError)) as raised:
+        exec(textwrap.dedent(broken), dict(names))
+    exec(textwrap.dedent(fixed), dict(names))
+    found = explain(f"{textwrap.dedent(broken)}\n{raised.type.__name__}: {raised.value}").entries[0]
+    assert (found.name, found.special) == (name, True)
+    assert advice in " ".join((*found.advice, found.fix))
+
+
+def test_what_cases_say_of_programs_that_raise_nothing_is_so() -> None:
+    moved = torch.ones(3, requires_grad=True).double()
+    made = torch.ones(3).double().requires_grad_()
+    for x in (moved, made):
+        x.square().sum().backward()
+    with pytest.warns(UserWarning, match="not a leaf"):
+        assert moved.grad is None
+    assert made.grad is not None
+
+    class Returns(torch.nn.Module):
+        def forward(self, x, structure):
+            return structure(2 * x)
+
+    x = torch.ones(3, requires_grad=True)
+    seen = []
+    for name, structure in {"list": lambda y: [y], "dict": lambda y: {0: y}, "tuple": lambda y: (y,)}.items():
+        module = Returns()
+        module.register_full_backward_hook(lambda *_, name=name: seen.append(name))
+        module(x, structure)[0].sum().backward()
+    assert seen == ["tuple"]
 
 
 def test_what_a_library_does_is_not_what_the_reader_does() -> None:
