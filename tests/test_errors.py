@@ -1,5 +1,6 @@
 """The error index: each message is one that torch says, and is found as a reader pastes it."""
 
+import contextlib
 import importlib
 import json
 import random
@@ -1073,7 +1074,8 @@ def test_what_cases_say_of_programs_that_raise_nothing_is_so() -> None:
     for name, structure in {"list": lambda y: [y], "dict": lambda y: {0: y}, "tuple": lambda y: (y,)}.items():
         module = Returns()
         module.register_full_backward_hook(lambda *_, name=name: seen.append(name))
-        module(x, structure)[0].sum().backward()
+        with contextlib.nullcontext() if name == "tuple" else pytest.warns(UserWarning, match="For backward hooks"):
+            module(x, structure)[0].sum().backward()
     assert seen == ["tuple"]
 
 
