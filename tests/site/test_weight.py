@@ -118,6 +118,8 @@ def test_words_of_code_have_elements_where_a_browser_would_break_them() -> None:
         assert weight.unworded(word(said)) == f"<code>{said}</code>"
     for said in ("--update", "dim=-1", "a/b", "f(x)[0]", "x-y", "a|b", "d!=e"):
         assert weight.unworded(word(said)) == word(said)
+    listed = '<dl class="check-index"><dt>{}</dt></dl>'.format
+    assert weight.unworded(listed(word("dim=-1"))) == listed("<code>dim=-1</code>")
 
 
 def test_a_stylesheet_that_is_not_there_fails_the_build(tmp_path: Path) -> None:
