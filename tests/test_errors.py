@@ -1,5 +1,6 @@
 """The error index: each message is one that torch says, and is found as a reader pastes it."""
 
+import contextlib
 import importlib
 import json
 import random
@@ -7,10 +8,12 @@ import re
 import string
 import subprocess
 import sys
+import textwrap
 from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from docs._ext import digests, results, versions
 from docs._ext.pages import PLACES
 from docs.errors import programs as errors
@@ -162,6 +165,7 @@ CHANGED = (
         ("derivative for aten::grid_sampler_2d_backward is not implemented", "grid_sample_twice"),
         ("derivative for aten::_scaled_dot_product_efficient_attention_backward is not implemented", "attention_twice"),
         ("derivative for aten::frobnicate is not implemented", "derivative_missing"),
+        ("Batching rule not implemented for aten::frobnicate; the fallback path doesn't work", "no_batching_rule"),
         ("Function 'MulBackward0' returned nan values in its 0th output.", "nan_in_product"),
         ("Function 'DivBackward0' returned nan values in its 1th output.", "nan_in_division"),
         ("AttributeError: 'tuple' object has no attribute 'backward'", "loss_is_tuple"),
@@ -479,10 +483,6 @@ def test_bad_input_is_refused(text: str) -> None:
             "inside PyTorch",
         ),
         ("torch_xla/csrc/device.cpp:41 : Check failed: it != map.end()", "XLA"),
-        (
-            "Batching rule not implemented for aten::frobnicate; the fallback path doesn't work on out= or view ops.",
-            "vmap",
-        ),
         ("Unsupported: something that the compiler does not know", "torch.compile"),
         ('left == right INTERNAL ASSERT FAILED at "../c10d/reducer.cpp":9, please report a bug to PyTorch.', "ranks"),
     ],
@@ -899,6 +899,241 @@ def test_what_a_text_shows_besides_its_message_refines_the_advice(text: str, nam
     assert advice in " ".join(first.advice)
 
 
+# --- advice of cases, shown by a run: what a reader pastes is the program and what it raised ---
+
+BACKED = [
+    (
+        "loss_not_scalar",
+        """
+        x = torch.ones(3, requires_grad=True)
+        loss = F.mse_loss(2 * x, torch.zeros(3), reduction="none")
+        loss.backward()
+        """,
+        """
+        x = torch.ones(3, requires_grad=True)
+        loss = F.mse_loss(2 * x, torch.zeros(3), reduction="none")
+        loss.mean().backward()
+        """,
+        "mean()",
+    ),
+    (
+        "nothing_requires_grad",
+        """
+        x = torch.ones(3, requires_grad=True)
+        (g,) = torch.autograd.grad((2 * x).sum(), x, create_graph=True)
+        torch.autograd.grad(g.sum(), x)
+        """,
+        """
+        x = torch.ones(3, requires_grad=True)
+        (g,) = torch.autograd.grad((2 * x).sum(), x, create_graph=True)
+        g2 = torch.autograd.grad(g.sum(), x)[0] if g.requires_grad else torch.zeros_like(x)
+        """,
+        "zeros_like",
+    ),
+    (
+        "nothing_requires_grad",
+        """
+        w = torch.ones(3, requires_grad=True)
+        losses = [(w * i).sum() for i in range(2)]
+        torch.tensor([loss.item() for loss in losses]).mean().backward()
+        """,
+        """
+        w = torch.ones(3, requires_grad=True)
+        losses = [(w * i).sum() for i in range(2)]
+        torch.stack(losses).mean().backward()
+        """,
+        "torch.stack",
+    ),
+    (
+        "nothing_requires_grad",
+        """
+        # Lightning runs training_step as the closure of my own optimizer, instead of Adam
+        w = torch.ones(3, requires_grad=True)
+
+        @torch.no_grad()
+        def step(closure):
+            closure()
+
+        step(lambda: (w * 2).sum().backward())
+        """,
+        """
+        w = torch.ones(3, requires_grad=True)
+
+        @torch.no_grad()
+        def step(closure):
+            with torch.enable_grad():
+                closure()
+
+        step(lambda: (w * 2).sum().backward())
+        """,
+        "torch.enable_grad()",
+    ),
+    (
+        "input_not_used",
+        """
+        x = torch.ones(4, 2, requires_grad=True)
+        torch.autograd.grad(x.square().sum(), x[:, 0])
+        """,
+        """
+        x = torch.ones(4, 2, requires_grad=True)
+        torch.autograd.grad(x.square().sum(), x)[0][:, 0]
+        """,
+        "[:, 0]",
+    ),
+    (
+        "integers_require_grad_later",
+        """
+        scores = torch.randn(4, 3, requires_grad=True)
+        predicted = scores.argmax(1)
+        predicted.requires_grad_()
+        """,
+        """
+        scores = torch.randn(4, 3, requires_grad=True)
+        F.cross_entropy(scores, torch.tensor([0, 1, 2, 0])).backward()
+        """,
+        "cross_entropy",
+    ),
+    (
+        "retain_grad_of_constant",
+        """
+        xys = torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            xys = xys * 2
+        xys.retain_grad()
+        """,
+        """
+        xys = torch.ones(3, requires_grad=True)
+        with torch.no_grad():
+            xys = xys * 2
+        if xys.requires_grad:
+            xys.retain_grad()
+        """,
+        "if xys.requires_grad",
+    ),
+    (
+        "result_optimized",
+        """
+        weight = torch.ones(3, requires_grad=True).double()
+        torch.optim.SGD([weight], lr=0.1)
+        """,
+        """
+        weight = torch.ones(3).double().requires_grad_()
+        torch.optim.SGD([weight], lr=0.1)
+        """,
+        "requires_grad",
+    ),
+    (
+        "weight_replaced",
+        """
+        model = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+        model[0](torch.ones(1, 2)).sum().backward()
+        for p in model.parameters():
+            p.data -= 0.1 * p.grad
+        """,
+        """
+        model = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+        model[0](torch.ones(1, 2)).sum().backward()
+        for p in model.parameters():
+            if p.grad is not None:
+                p.data -= 0.1 * p.grad
+        """,
+        "if p.grad is not None",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "broken", "fixed", "advice"),
+    [pytest.param(*case, id=f"{case[0]}-{case[3]}") for case in BACKED],
+)
+def test_the_advice_of_a_case_makes_its_program_run(name: str, broken: str, fixed: str, advice: str) -> None:
+    names = {"torch": torch, "F": torch.nn.functional}
+    with pytest.raises((RuntimeError, TypeError, ValueError)) as raised:
+        exec(textwrap.dedent(broken), dict(names))
+    exec(textwrap.dedent(fixed), dict(names))
+    found = explain(f"{textwrap.dedent(broken)}\n{raised.type.__name__}: {raised.value}").entries[0]
+    assert (found.name, found.special) == (name, True)
+    assert advice in " ".join((*found.advice, found.fix))
+
+
+def test_what_cases_say_of_programs_that_raise_nothing_is_so() -> None:
+    moved = torch.ones(3, requires_grad=True).double()
+    made = torch.ones(3).double().requires_grad_()
+    for x in (moved, made):
+        x.square().sum().backward()
+    with pytest.warns(UserWarning, match="not a leaf"):
+        assert moved.grad is None
+    assert made.grad is not None
+
+    class Returns(torch.nn.Module):
+        def forward(self, x, structure):
+            return structure(2 * x)
+
+    x = torch.ones(3, requires_grad=True)
+    seen = []
+    for name, structure in {"list": lambda y: [y], "dict": lambda y: {0: y}, "tuple": lambda y: (y,)}.items():
+        module = Returns()
+        module.register_full_backward_hook(lambda *_, name=name: seen.append(name))
+        with contextlib.nullcontext() if name == "tuple" else pytest.warns(UserWarning, match="For backward hooks"):
+            module(x, structure)[0].sum().backward()
+    assert seen == ["tuple"]
+
+
+def test_what_a_library_does_is_not_what_the_reader_does() -> None:
+    said = "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn"
+    frame = '  File "{}", line 3, in step\n    loss = torch.tensor(losses.detach().numpy())\n'
+    own, library = (explain(frame.format(file) + said) for file in ("train.py", "/x/site-packages/lib/train.py"))
+    assert own.entries[0].special
+    assert not library.entries[0].special
+
+
+def test_a_warning_that_is_not_in_the_index_is_the_message() -> None:
+    found = explain("/x/torch/sprocket.py:12: UserWarning: The sprocket of the frobnicator is not oiled")
+    assert (found.known, found.message) == ("no", "UserWarning: The sprocket of the frobnicator is not oiled")
+    assert "This is a warning" in found.general
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("/x/site-packages/opacus/optimizers/optimizer.py", "ModuleValidator.fix"),
+        ("/x/envs/opacus/lib/python3.11/site-packages/frobnicator/core.py", "installed library"),
+        ("/x/site-packages/torchdiffeq/_impl/adjoint.py", "odeint_adjoint by odeint"),
+        ("/x/site-packages/wandb/sdk/watch.py", "wandb.watch"),
+    ],
+)
+def test_a_library_that_raises_is_named_and_has_a_first_step(file: str, said: str) -> None:
+    found = explain(f'  File "{file}", line 3, in step\n    check(x)\nFrobnicationError: the sprocket is not oiled')
+    assert (found.known, said in found.general) == ("no", True), found.general
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            "[torch.cuda.LongTensor [8]] is at version 3; expected version 2 instead.",
+            "index_changed",
+            "ids.clone()",
+        ),
+        ("NAdam does not support sparse gradients", "sparse_for_adam", "sparse=True"),
+        ("dim() called on undefined Tensor", "undefined_gradient", "Update torch"),
+        (
+            "torch.utils.checkpoint: Recomputed values for the following tensors have different metadata than during "
+            "the forward pass.\ntensor at position 3:\nsaved metadata: {'shape': torch.Size([128])}\n"
+            "recomputed metadata: {'shape': torch.Size([0])}",
+            "zero3_recomputed_partitioned",
+            "use_reentrant",
+        ),
+        ("derivative for batch_norm_backward_elemt is not implemented", "second_derivative_missing", "GroupNorm"),
+    ],
+)
+def test_what_the_message_names_decides_the_advice(text: str, name: str, advice: str) -> None:
+    found = explain(f"RuntimeError: {text}")
+    assert found.entries[0].name == name
+    assert advice in " ".join((*found.entries[0].advice, found.entries[0].fix))
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -927,7 +1162,7 @@ def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFix
 
 
 def test_cases_read_well_and_ask_about_what_there_is() -> None:
-    facts = "text|frames|end|place|raiser|raised|told|tried|message|said|shapes|node|type|op|shape|device"
+    facts = "text|own|frames|end|place|raiser|raised|told|tried|message|said|shapes|node|type|op|shape|device"
     for stored, entry in zip(matcher().entries, entries(), strict=True):
         assert len(entry.cases) == len(stored.get("cases", ()))
         for case, special in zip(stored.get("cases", ()), entry.cases, strict=True):

@@ -1,13 +1,15 @@
 """Code with fewer elements: a token that looks like the text around it needs no element of its own.
 
 Most names and all punctuation of a program have one color. Where all that a block shows is tokens, the block itself
-gets that color, and the tokens that have it are unwrapped. A block that has text of another color keeps its elements.
+gets that color, and the tokens that have it are unwrapped, and so are the dots between names. A block that has text of
+another color keeps its elements.
 """
 
 import re
 from dataclasses import dataclass
 
 PLAIN = "n"  # a name: what the color of the text is
+OPERATOR = "o"  # a dot between names is one, too, and nobody sees its color
 MARK = "plain-tokens"
 BLOCK = re.compile(r'(<div class="highlight">\s*<pre)(>)(.*?)(</pre>)', re.DOTALL)
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -65,7 +67,8 @@ def bare(code: str, known: Looks) -> str | None:
     """The code without those elements, or None where it has text of another color."""
     kept: list[str] = []
     around: list[str] = []  # what is open: the class of a token, "a" for a link, "" for what is dropped
-    for piece in TAG.split(code):
+    pieces = TAG.split(code)
+    for i, piece in enumerate(pieces):
         if piece.startswith("</"):
             if around.pop():
                 kept.append(piece)
@@ -75,7 +78,8 @@ def bare(code: str, known: Looks) -> str | None:
             if not (piece.startswith("<a ") if span is None else name in known.colored | {"", "hll"}):
                 return None
             # What is in a link has another color around it.
-            if name in known.plain and not set(around) - {"", "hll"}:
+            joins = name == OPERATOR and pieces[i + 1] == "."
+            if (name in known.plain or joins) and not set(around) - {"", "hll"}:
                 name = ""
             around.append(name)
             if name:

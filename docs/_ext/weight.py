@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,9 +24,11 @@ NO_PAGES = {"_static", "_images", "_sources", "_downloads"}
 LINK = re.compile(r"<link\b[^>]*>\s*")
 SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 ATTRIBUTE = re.compile(r"""\b([\w-]+)\s*=\s*["']([^"']*)["']""")
-# Sphinx gives each word of code an element, so that it is not broken: 13,000 in the list of all messages.
+# Sphinx gives each word of code an element, so that it is not broken: 13,000 in the list of all messages, which keeps
+# none. Elsewhere few words have a place where a browser would break them.
 LISTED = re.compile(r'<dl class="[^"]*\bcheck-index\b[^"]*">.*?</dl>', re.DOTALL)
 WORD = re.compile(r'<span class="pre">([^<]*)</span>')
+BREAKABLE = re.compile(r"""-.|.[?!/|}].|.[)\]][^\w\s.,;:!?)\]}'"].|[^\x00-\x7f]""")
 AT_ONCE = "data-cfasync"  # by this the theme marks the script that sets the colors before anything is painted
 # It replaces icons by pictures, for those who add icons of their own. We do not, and it weighs 90 kB.
 UNUSED_SCRIPT = "scripts/fontawesome.js"
@@ -171,8 +174,9 @@ def deferred(html: str) -> str:
 
 
 def unworded(html: str) -> str:
-    """The page with the messages that it lists as plain text."""
-    return LISTED.sub(lambda match: WORD.sub(r"\1", match[0]), html)
+    """The page without the elements of words of code that no browser breaks, and with none in lists of messages."""
+    html = LISTED.sub(lambda match: WORD.sub(r"\1", match[0]), html)
+    return WORD.sub(lambda match: match[0] if BREAKABLE.search(unescape(match[1])) else match[1], html)
 
 
 def lighten(site: Path) -> None:

@@ -20,7 +20,7 @@ const WORDS = 80;
 const SEARCHED = 40;
 const EXACT = 10000;
 const EXACT_SCORE = 1000000;
-const AROUND = /^(?:not )?(?:text|frames|end|place|raiser|raised|told|tried): /;
+const AROUND = /^(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried): /;
 
 const patterns = new Map();
 const compiled = (pattern, flags = "") => {
@@ -130,6 +130,7 @@ const blocksOf = (lines, rules) => {
       line: Number(line ?? 0),
       function: (name ?? "").trim(),
       code: marked.length ? marked[0].replace(arrow, "").trim() : "",
+      around: shown.join("\n"),
     });
     blocks.push({ lines: [], chained: false, framed: true });
   }
@@ -406,7 +407,9 @@ class Facts {
     const said = (...parts) => paste.messages.filter(({ part }) => parts.includes(part)).map(shownMessage).join("\n");
     this.raised = said("last", "earlier", "cause");
     this.told = said("prose");
-    this.tried = this.text.replace(compiled(rules.tried.advice, "g"), () => " ");
+    const advice = compiled(rules.tried.advice, "g");
+    this.tried = this.text.replace(advice, () => " ");
+    this.own = [...ownCode(paste, rules), ...paste.messages.map(shownMessage)].join("\n").replace(advice, () => " ");
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
   }
@@ -429,7 +432,7 @@ class Facts {
     if (where === "raiser") return this.raiser ? shownFrame(this.raiser) : "";
     if (where === "message") return shownMessage(message);
     if (where === "said") return [...shownMessage(message).split("\n\n")[0].slice(0, 2 * SAID)].slice(0, SAID).join("");
-    if (["raised", "told", "tried"].includes(where)) return this[where];
+    if (["own", "raised", "told", "tried"].includes(where)) return this[where];
     if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
     return (values[where] ?? []).join(" ");
@@ -477,6 +480,11 @@ const related = (got = "", expected = "") => {
 
 const ownPlace = (paste, rules) =>
   paste.frames.findLast((frame) => frame.file && !compiled(rules.paste.library).test(frame.file)) ?? null;
+
+const ownCode = (paste, rules) =>
+  paste.frames
+    .filter((frame) => frame.file && !compiled(rules.paste.library).test(frame.file))
+    .map((frame) => `${shownFrame(frame)}\n${frame.around}`);
 
 const outerPlace = (paste, rules) =>
   paste.frames.findLast((frame) => frame.file && !compiled(rules.paste.torch).test(frame.file)) ?? null;
@@ -560,7 +568,7 @@ const answer = (matcher, text) => {
 const judged = (matcher, paste, facts) => {
   const ranked = matcher.rank(paste, facts);
   const last = raised(paste, matcher.rules);
-  const message = last ?? quoted(paste, matcher.rules);
+  const message = last ?? quoted(paste, matcher.rules) ?? warned(paste);
   const general = inGeneral(paste, facts, message, matcher);
   const rules = matcher.rules.score;
   const about = facts.holds(rules.proof, message ?? NOTHING, {});
@@ -632,6 +640,8 @@ const quoted = (paste, rules) => {
   if (!found && new Set(lines).size === 1 && !paste.frames.length && !source.test(lines[0])) found = lines[0];
   return found ? { kind: "", text: found, part: "prose" } : null;
 };
+
+const warned = (paste) => paste.messages.find(({ part }) => part === "warning") ?? null;
 
 const heading = (message) => [...shownMessage(message).split("\n")[0]].slice(0, LINE).join("");
 

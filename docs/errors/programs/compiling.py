@@ -2217,3 +2217,29 @@ def compiled_copy_changed():
 
     x = torch.randn(3, requires_grad=True) * 1
     f(x, x.detach().clone())
+
+
+@raises(
+    "Compiled code makes a tensor with requires_grad=True",
+    cause="A tensor that is made inside with ``requires_grad=True`` is a new leaf. The compiler takes the leaves of "
+    "the gradient from the arguments and refuses to make one.",
+    fix="Make the tensor outside of the compiled function, and pass it in. If it needs no gradient, leave out "
+    "``requires_grad=True``. Without ``fullgraph=True`` this line runs in eager mode.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_leaf_made():
+    @torch.compile(backend="eager", fullgraph=True)
+    def shifted(x):
+        offset = torch.zeros(3, requires_grad=True)
+        return (x + offset).square().sum()
+
+    shifted(torch.randn(3))
+
+
+@fixes(compiled_leaf_made)
+def compiled_leaf_passed():
+    @torch.compile(backend="eager", fullgraph=True)
+    def shifted(x, offset):
+        return (x + offset).square().sum()
+
+    shifted(torch.randn(3), torch.zeros(3, requires_grad=True))

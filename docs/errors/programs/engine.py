@@ -2497,3 +2497,34 @@ def index_interpolated():
     i = index.long().clamp(max=3)
     w = index - i
     ((1 - w) * x[i] + w * x[i + 1]).sum().backward()
+
+
+@raises(
+    "An index or a mask that backward needs was changed in place",
+    cause="The message names a tensor of integers or booleans: the index of an embedding or of ``gather``, labels, a "
+    "mask, positions. Backward reads it a second time, and it was written in between. Under DistributedDataParallel it "
+    "can be a buffer, which DDP overwrites before each forward.",
+    fix="Make a new tensor instead of changing this one: ``ids = ids + 1``, ``mask = mask & other``, or give the "
+    "operation a copy, ``ids.clone()``. Under DDP with two forwards before one backward, pass "
+    "``broadcast_buffers=False``.",
+    see=("guide/graph", "check:later_writes"),
+)
+def index_changed():
+    table = torch.randn(5, 3, requires_grad=True)
+    position = torch.tensor([0, 1])
+    loss = 0.0
+    for _ in range(2):
+        loss = loss + F.embedding(position, table).sum()
+        position += 1
+    loss.backward()
+
+
+@fixes(index_changed)
+def index_made_anew():
+    table = torch.randn(5, 3, requires_grad=True)
+    position = torch.tensor([0, 1])
+    loss = 0.0
+    for _ in range(2):
+        loss = loss + F.embedding(position, table).sum()
+        position = position + 1
+    loss.backward()

@@ -1886,3 +1886,53 @@ def not_capturable_on_cpu():
     optimizer = torch.optim.Adam([weight])
     weight.sum().backward()
     optimizer.step()
+
+
+@raises(
+    "A differentiable optimizer was asked for a fused or foreach step",
+    cause="``differentiable=True`` records the step, so that it can be differentiated. The fused and the foreach "
+    "variants of a step have no derivative.",
+    fix="Leave out ``fused=True`` and ``foreach=True``; with ``differentiable=True`` the optimizer then takes the "
+    "plain loop. If you do not differentiate through the step, leave out ``differentiable=True``.",
+    see=("guide/training", "cookbook/05_higher_order/double_backward"),
+)
+def differentiable_fused():
+    weight = nn.Parameter(torch.randn(3))
+    torch.optim.Adam([weight], fused=True, differentiable=True)
+
+
+@fixes(differentiable_fused)
+def differentiable_alone():
+    weight = nn.Parameter(torch.randn(3))
+    torch.optim.Adam([weight], differentiable=True)
+
+
+@raises(
+    "A module was moved or converted between forward and backward, and its tensors were swapped",
+    cause="With ``torch.__future__.set_swap_module_params_on_conversion(True)``, ``model.to()``, ``.half()`` and "
+    "``.cpu()`` exchange the parameters for new ones in place. The graph of the forward still leads to the old ones.",
+    fix="Convert or move the module before the forward, or after ``backward()``. An offloading library must move a "
+    "layer only after its backward.",
+    see=("guide/training",),
+)
+def swapped_before_backward():
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model = nn.Linear(2, 1)
+        loss = model(torch.randn(4, 2)).sum()
+        model.double()
+        loss.backward()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@fixes(swapped_before_backward)
+def swapped_after_backward():
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model = nn.Linear(2, 1)
+        loss = model(torch.randn(4, 2)).sum()
+        loss.backward()
+        model.double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)

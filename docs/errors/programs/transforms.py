@@ -2485,3 +2485,22 @@ def jacobian_strict_vectorized():
 def jacobian_vectorized():
     x = torch.randn(3)
     torch.autograd.functional.jacobian(torch.sin, x, vectorize=True)
+
+
+@raises(
+    "A compressed sparse tensor met an operation that reads strides, mostly under torch.func",
+    cause="The transforms wrap each tensor and ask it for its strides, which the layouts CSR, CSC and BSR do not have. "
+    "Old releases asked for them in the backward of complex sparse tensors as well.",
+    fix="Use the COO layout, ``matrix.to_sparse_coo()``, or a dense matrix inside of the transform. Or take the "
+    "gradient with ``torch.autograd.grad``, which handles CSR.",
+    see=("guide/func",),
+)
+def csr_under_transform():
+    matrix = torch.eye(3).to_sparse_csr()
+    grad(lambda x: (matrix @ x).sum())(torch.randn(3))
+
+
+@fixes(csr_under_transform)
+def coo_under_transform():
+    matrix = torch.eye(3).to_sparse_coo()
+    grad(lambda x: (matrix @ x).sum())(torch.randn(3))

@@ -46,7 +46,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
     """Which entries a paste is taken for, and how surely."""
     ranked = matcher.rank(paste, facts)
     last = raised(paste, matcher.rules)
-    unknown = last or quoted(paste, matcher.rules)
+    unknown = last or quoted(paste, matcher.rules) or warned(paste)
     general = in_general(paste, facts, unknown, matcher)
     rules = matcher.rules["score"]
     about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
@@ -126,6 +126,11 @@ def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:
     if not found and len(set(lines)) == 1 and not paste.frames and not source.search(lines[0]):
         found = lines[0]  # all that the reader has
     return Message("", found, PROSE) if found else None
+
+
+def warned(paste: Paste) -> Message | None:
+    """The last warning, where nothing else is said."""
+    return next((message for message in paste.messages if message.part == WARNING), None)
 
 
 def heading(message: Message) -> str:

@@ -19,7 +19,7 @@ from autograd_cookbook.errors.topics import Topics
 TOKENS = 240  # of one message that are compared
 CANDIDATES = 16  # wordings that are compared word by word, for each message
 # What a condition may ask about besides the message itself.
-AROUND = re.compile("(?:not )?(?:text|frames|end|place|raiser|raised|told|tried): ")
+AROUND = re.compile("(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried): ")
 SAID = 600  # characters of a message that say what it is
 EXACT = 1_000_000  # parts of a score that count
 TOLD = -1  # in the place of a wording: the reader tells a symptom in words
@@ -241,7 +241,10 @@ class Facts:
         self.raised = said(LAST, EARLIER, CAUSE)
         self.told = said(PROSE)
         # What PyTorch advises is not what the reader has done, nor is what the reader asks about.
-        self.tried = compiled(rules["tried"]["advice"]).sub(" ", paste.text)
+        advice = compiled(rules["tried"]["advice"])
+        self.tried = advice.sub(" ", paste.text)
+        # What a library does, and what it says, is not what the reader does.
+        self.own = advice.sub(" ", "\n".join([*own_code(paste, rules), *map(str, paste.messages)]))
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # what holds whatever the message
 
@@ -272,7 +275,7 @@ class Facts:
             return str(message)
         if where == "said":
             return str(message).split("\n\n")[0][:SAID]
-        if where in ("raised", "told", "tried"):
+        if where in ("own", "raised", "told", "tried"):
             return str(getattr(self, where))
         if where == "shapes":
             return related(*values.get("shape", ())[:2])
@@ -327,6 +330,14 @@ def own_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
     """The last line of the reader's own code in the traceback."""
     library = compiled(rules["paste"]["library"])
     return next((f for f in reversed(paste.frames) if f.file and not library.search(f.file)), None)
+
+
+def own_code(paste: Paste, rules: Mapping[str, Any]) -> Iterator[str]:
+    """All lines of the reader's own code in the traceback."""
+    library = compiled(rules["paste"]["library"])
+    for frame in paste.frames:
+        if frame.file and not library.search(frame.file):
+            yield f"{frame}\n{frame.around}"
 
 
 def outer_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:

@@ -22,12 +22,13 @@ BREAK = "-" * 8  # one of the lines behind which no message goes on
 
 @dataclass(frozen=True)
 class Frame:
-    """A place in a program, with the code that the traceback shows there."""
+    """A place in a program, with the code that the traceback shows there, and the lines around that."""
 
     file: str
     line: int
     function: str
     code: str
+    around: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} in {self.function}: {self.code}"
@@ -164,6 +165,7 @@ def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[
                 int(groups.get("line") or 0),
                 (groups.get("function") or "").strip(),
                 arrow.sub("", marked[0]).strip() if marked else "",
+                "\n".join(shown),
             )
         )
         blocks.append(([], False, True))
