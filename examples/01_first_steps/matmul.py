@@ -138,6 +138,22 @@ for name, layer in (("zeroed once", F.linear), ("masked_linear", lambda x, w: ma
     assert (revived == 0) == (name == "masked_linear")
 
 # %%
+# One tensor used twice
+# ---------------------
+#
+# For :math:`Y = X X` there is no new rule. The differential is :math:`dY = dX\, X + X\, dX`, and each use gives a term:
+# :math:`\bar{X} = \bar{Y} X^{\mathsf H} + X^{\mathsf H} \bar{Y}`. A ``Function`` of two arguments may get the same
+# tensor for both. It returns one gradient for each, and the engine adds them:
+
+square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+incoming = torch.randn(3, 3, dtype=torch.float64)
+(twice,) = torch.autograd.grad(matmul(square, square), square, incoming)
+by_hand = (incoming @ square.mT + square.mT @ incoming).detach()
+print("X @ X: the sum of both terms:", torch.allclose(twice, by_hand))
+assert torch.allclose(twice, by_hand)
+assert gradcheck(lambda X: matmul(X, X), square)
+
+# %%
 # The wrong version
 # -----------------
 #

@@ -334,4 +334,5 @@ for name, sample in samplers.items():
 # * :doc:`/cookbook/03_stability/sparsemax`: a soft choice of one with exact zeros and an exact gradient.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the isotonic regression that ranks are made of.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: gradients of what can only be evaluated.
+# * :doc:`/guide/questions_choices`: VQ-VAE codebooks, masks, thresholds, samples and alignments, in short questions.
 # * In torch's documentation: :func:`torch.topk`, :func:`torch.nn.functional.gumbel_softmax`.

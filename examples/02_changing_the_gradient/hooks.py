@@ -45,6 +45,9 @@ import warnings
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
+from torch.autograd import Function
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from autograd_cookbook.auditing import peak_bytes
 from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as, step_in_backward
@@ -206,6 +209,73 @@ assert not x.grad.any()
 assert layer.weight.grad.all()
 
 # %%
+# Functional calls have no hook
+# -----------------------------
+#
+# A module's hook runs when the module is *called*. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` call no
+# module, so a rule for all activations (guided backpropagation, relevance propagation) misses them. Give the rule to
+# a ``Function``, and let a ``TorchFunctionMode`` call it instead of the named functions, wherever the model calls
+# them:
+
+
+class Ruled(Function):
+    """Any function of one tensor, with a rule from ``grad_output`` to ``grad_input``."""
+
+    @staticmethod
+    def forward(ctx, input, function, rule):
+        output = function(input)
+        ctx.rule = rule
+        ctx.save_for_backward(input, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.rule(grad_output, *ctx.saved_tensors), None, None
+
+
+class UseRule(TorchFunctionMode):
+    """Inside of ``with``, calls of these functions have the rule in backward."""
+
+    def __init__(self, functions, forward, rule):
+        super().__init__()
+        self.functions, self.forward, self.rule = functions, forward, rule
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in self.functions:
+            return Ruled.apply(args[0], self.forward, self.rule)
+        return function(*args, **(kwargs or {}))
+
+
+def guided(grad_output, input, output):
+    return grad_output.clamp(min=0) * (output > 0)
+
+
+class WithFunctionalRelu(nn.Module):
+    def forward(self, x):
+        return F.relu(x) - 2 * x.relu() + nn.ReLU()(x)
+
+
+x = torch.tensor([-1.0, 2.0], requires_grad=True)
+plain = torch.autograd.grad(WithFunctionalRelu()(x).sum(), x)[0]
+with UseRule({F.relu, torch.relu, torch.Tensor.relu}, torch.relu, guided):
+    score = WithFunctionalRelu()(x).sum()
+ruled = torch.autograd.grad(score, x)[0]
+print("plain:", plain.tolist(), " with the rule, which drops the negative summand:", ruled.tolist())
+assert plain.tolist() == [0, 0]
+assert ruled.tolist() == [0, 2]
+
+calls = []
+linear = nn.Linear(2, 2)
+linear.register_full_backward_hook(lambda module, grads, grad_outputs: calls.append(grads))
+point = torch.ones(1, 2, requires_grad=True)
+linear.forward(point).sum().backward()
+F.linear(point, linear.weight).sum().backward()
+print("hook of the module, after linear.forward(x) and F.linear(x, linear.weight):", len(calls), "calls")
+assert not calls
+
+# %%
+# The rule replaces the derivative, so it is the derivative of nothing: tell the audit with ``gradient="custom"``.
+#
 # The wrong version
 # -----------------
 #
@@ -300,5 +370,6 @@ assert peaks[1] >= peaks[0] + 3
 # * :doc:`/cookbook/04_memory/saved_tensor_hooks`: more to do with saved tensors.
 # * :doc:`/cookbook/04_memory/checkpointing`: saved-tensor hooks that store nothing at all.
 # * :doc:`/cookbook/01_first_steps/template`: when the formula itself should change.
+# * :doc:`/guide/questions_parameters`: freeze rows, weigh losses, Grad-CAM, train one network through another.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`,
 #   :meth:`torch.Tensor.register_post_accumulate_grad_hook`, :class:`torch.autograd.graph.saved_tensors_hooks`.

@@ -222,4 +222,5 @@ assert round_ste(infinity) == torch.inf
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: the value is right, and the gradient is turned around.
 # * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
 #   line keeps it.
+# * :doc:`/guide/questions_choices`: VQ-VAE, clamps that let the gradient pass, learned masks.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.where`.

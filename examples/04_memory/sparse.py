@@ -306,6 +306,45 @@ print("next to a dense gradient:", table.weight.grad.layout)
 assert table.weight.grad.layout == torch.strided
 
 # %%
+# Gradients through ``sparse_coo_tensor``
+# ---------------------------------------
+#
+# If your code needs torch's sparse tensor, build it *in forward* from the values that you train: the gradient of
+# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The incoming gradient is sparse or
+# dense, whatever the operation behind it returns, and both are read correctly. An index that occurs twice is added in
+# forward, so each of its values gets the whole gradient of that place:
+
+places = torch.tensor([[0, 0, 1], [1, 1, 2]])  # (0, 1) twice
+trained = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+factor = torch.randn(3, 4)
+consumers = {
+    "torch.sparse.mm(A, X)": lambda A: torch.sparse.mm(A, factor).square().sum(),
+    "A @ X": lambda A: (A @ factor).square().sum(),
+    "torch.sparse.sum(A, 1)": lambda A: torch.sparse.sum(A, 1).to_dense().square().sum(),
+    "A.to_dense()": lambda A: A.to_dense().square().sum(),
+    "A.coalesce().values()": lambda A: A.coalesce().values().square().sum(),
+}
+composed = torch.zeros(2, 3).index_put(tuple(places), trained, accumulate=True)
+dense = {
+    **dict.fromkeys(("torch.sparse.mm(A, X)", "A @ X"), (composed @ factor).square().sum()),
+    "torch.sparse.sum(A, 1)": composed.sum(1).square().sum(),
+    **dict.fromkeys(("A.to_dense()", "A.coalesce().values()"), composed.square().sum()),
+}
+for name, consumer in consumers.items():
+    layouts = []
+    A = torch.sparse_coo_tensor(places, trained, (2, 3))
+    A.register_hook(lambda grad, layouts=layouts: layouts.append(grad.layout))
+    (gradient,) = torch.autograd.grad(consumer(A), trained)
+    (expected,) = torch.autograd.grad(dense[name], trained, retain_graph=True)
+    print(f"{name:24} gradient of A: {layouts[0]!s:17} of the values: {[round(g, 2) for g in gradient.tolist()]}")
+    assert torch.allclose(gradient, expected, rtol=1e-4)
+    assert gradient[0] == gradient[1]
+
+# %%
+# In a ``Function`` of your own the same rule is one line: ``grad_dense[tuple(indices)]`` for the values. If
+# ``grad_output`` may be sparse, call ``to_dense()`` on it first. Autograd does not see a sparse tensor that you made
+# once, outside of forward, from ``values.detach()``.
+#
 # The audit
 # ---------
 

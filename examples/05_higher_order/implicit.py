@@ -161,6 +161,84 @@ assert math.isclose(one_step["newton"], slope, rel_tol=1e-14)
 assert abs(one_step["contraction"] / slope - 1) > 0.1
 
 # %%
+# A deep equilibrium layer with a hook
+# ------------------------------------
+#
+# Implementations of DEQ often use a hook instead of a ``Function``, because a module's parameters then need not be
+# arguments. Solve without recording, make *one* step with recording, which attaches the result to its parameters, and
+# let a hook on the result replace the gradient :math:`\bar{z}` by the solution :math:`u` of the adjoint equation:
+
+
+def deq(step, z, tolerance, iterations=2000):
+    """``step(z)`` may use any parameters. First derivatives only."""
+    with torch.no_grad():
+        z = iterate(step, z, tolerance, iterations)
+    attached = step(z)
+    if not attached.requires_grad:
+        return attached
+    at = z.clone().requires_grad_()  # a second evaluation, for products with J
+    with torch.enable_grad():
+        moved = step(at)
+
+    def adjoint(grad):
+        if grad is None:  # nothing arrived
+            return None
+
+        def pulled(u):
+            return grad + torch.autograd.grad(moved, at, u, retain_graph=True)[0]
+
+        return iterate(pulled, grad, tolerance, iterations)
+
+    attached.register_hook(adjoint)
+    return attached
+
+
+def iterate(function, z, tolerance, iterations):
+    for _ in range(iterations):
+        new = function(z)
+        if (new - z).abs().max() <= tolerance * new.abs().max():
+            return new
+        z = new
+    raise RuntimeError(f"no fixed point after {iterations} iterations")
+
+
+def by_hook(x, weight, tolerance=1e-13):
+    return deq(lambda z: layer(z, x, weight), torch.zeros_like(x), tolerance)
+
+
+small = (0.3 * torch.randn(2, 3, dtype=torch.float64)).requires_grad_()
+matrix = torch.randn(3, 3, dtype=torch.float64)
+matrix = (0.8 * matrix / torch.linalg.matrix_norm(matrix, 2)).requires_grad_()
+print("gradcheck of the hook, both solves to 1e-13:", gradcheck(by_hook, (small, matrix)))
+loose = gradcheck(lambda x, w: by_hook(x, w, 1e-3), (small, matrix), raise_exception=False)
+print("to 1e-3:", loose)
+assert not loose
+for found, expected in zip(
+    torch.autograd.grad(by_hook(small, matrix).square().sum(), (small, matrix)),
+    torch.autograd.grad(fixed_point(layer, torch.zeros_like(small), small, matrix).square().sum(), (small, matrix)),
+    strict=True,
+):
+    assert torch.allclose(found, expected, rtol=1e-8)
+
+# %%
+# Four things go wrong with it. Without the step that attaches, nothing requires a gradient. If the hook pulls back
+# through ``attached`` itself instead of a second evaluation, the hook calls itself. ``gradcheck`` needs *both* solves
+# far below its own tolerance. And a second derivative is silently wrong, because the adjoint's products are constants
+# for autograd; ``fixed_point`` has all orders.
+
+by_recipe = fixed_point(layer, torch.zeros_like(small), small, matrix)
+seconds = {}
+for name, z in {"hook": by_hook(small, matrix), "fixed_point": by_recipe}.items():
+    (once,) = torch.autograd.grad(z.square().sum(), small, create_graph=True)
+    (seconds[name],) = torch.autograd.grad(once.square().sum(), small)
+error = float((seconds["hook"] - seconds["fixed_point"]).norm() / seconds["fixed_point"].norm())
+print(f"second derivative by the hook: relative error {error:.2f}, and no message")
+assert error > 0.05
+
+# %%
+# Back to the recipe
+# ------------------
+#
 # It is a gradient like any other: differentiable again, and mapped by ``vmap``, though the solver looks at its
 # numbers. The parameters of a module are made arguments by ``explicit``:
 

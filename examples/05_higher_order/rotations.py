@@ -177,6 +177,85 @@ print("found:", [round(number, 6) for number in found.tolist()])
 assert torch.allclose(found, truth, atol=1e-12)
 
 # %%
+# Quaternions
+# -----------
+#
+# A quaternion of any length gives a rotation, if you divide by its squared norm: then there is no constraint to keep,
+# and the four numbers can be parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and
+# ``torch.asarray`` make new tensors from the *numbers*, and the gradient is gone, with no message:
+
+
+def matrix_of(quaternion):  # w, x, y, z in the last dimension
+    w, x, y, z = quaternion.unbind(-1)
+    s = 2 / quaternion.square().sum(-1)
+    rows = [
+        *(1 - s * (y * y + z * z), s * (x * y - z * w), s * (x * z + y * w)),
+        *(s * (x * y + z * w), 1 - s * (x * x + z * z), s * (y * z - x * w)),
+        *(s * (x * z - y * w), s * (y * z + x * w), 1 - s * (x * x + y * y)),
+    ]
+    return torch.stack(rows, -1).unflatten(-1, (3, 3))
+
+
+quaternion = torch.tensor([1.0, 0.2, -0.3, 0.1], dtype=torch.float64, requires_grad=True)
+print("gradcheck of matrix_of:", gradcheck(matrix_of, quaternion))
+print("torch.asarray of parts keeps a graph:", torch.asarray([q * 2 for q in quaternion]).requires_grad)
+assert not torch.asarray([q * 2 for q in quaternion]).requires_grad
+assert torch.stack([q * 2 for q in quaternion]).requires_grad
+
+# %%
+# To the rotation vector, the usual formula is ``2 * acos(w)`` times the axis. At no turn, ``acos`` has an infinite
+# slope and the axis is 0 divided by 0: the gradient is NaN, and ``clamp`` or ``torch.where`` around the result do not
+# help. With ``atan2``, and a series where the sine is small, every gradient is finite:
+
+
+def vector_of(quaternion):
+    quaternion = torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)  # both mean the same rotation
+    w, axis = quaternion[..., :1], quaternion[..., 1:]
+    squared = axis.square().sum(-1, keepdim=True)
+    small = squared < 1e-8 * w.square()
+    sine = torch.where(small, 1.0, squared).sqrt()
+    ratio = torch.where(small, 2 / w * (1 - squared / (3 * w.square())), 2 * torch.atan2(sine, w) / sine)
+    return ratio * axis
+
+
+def by_acos(quaternion):
+    unit = quaternion / quaternion.norm()
+    angle = 2 * unit[0].clamp(-1, 1).acos()
+    return angle * unit[1:] / unit[1:].norm()
+
+
+identity = torch.tensor([1.0, 0, 0, 0], dtype=torch.float64, requires_grad=True)
+for function in (by_acos, vector_of):
+    print(
+        f"{function.__name__:9} gradient at no turn:",
+        torch.autograd.grad(function(identity).sum(), identity)[0].tolist(),
+    )
+assert torch.autograd.grad(by_acos(identity).sum(), identity)[0].isnan().any()
+assert gradcheck(vector_of, identity)
+assert gradcheck(vector_of, quaternion)
+assert torch.allclose(rotation_exp(vector_of(quaternion)), matrix_of(quaternion))
+for sign in (1, -1):
+    assert torch.allclose(vector_of(sign * quaternion), rotation_log(matrix_of(quaternion)))
+
+# %%
+# From a matrix to a quaternion, go through the vector: its half angle gives ``cos`` and ``sin``. ``sinc`` is smooth
+# at zero:
+
+
+def quaternion_of(matrix):
+    vector = rotation_log(matrix)
+    half = vector.square().sum(-1, keepdim=True).clamp(min=1e-300).sqrt() / 2
+    return torch.cat([half.cos(), vector / 2 * torch.sinc(half / torch.pi)], -1)
+
+
+turned = rotation_exp(torch.tensor([0.4, -1.0, 0.3], dtype=torch.float64)).requires_grad_()
+assert torch.allclose(matrix_of(quaternion_of(turned)), turned)
+assert gradcheck(quaternion_of, turned)
+assert torch.autograd.grad(
+    quaternion_of(torch.eye(3, dtype=torch.float64).requires_grad_()).sum(), quaternion, allow_unused=True
+) == (None,)
+
+# %%
 # The wrong version
 # -----------------
 #

@@ -277,4 +277,5 @@ for side in (8, 16, 28):
 # * :doc:`/cookbook/05_higher_order/implicit`: the adjoint of any equation, and of dense systems.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: what a ``vmap`` rule must do.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: when there is no formula.
+# * :doc:`/guide/questions_systems`: a simulator with a gradient of its own, in NumPy, Fortran, Warp, Taichi or JAX.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.linalg.solve`.

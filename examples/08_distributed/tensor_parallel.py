@@ -236,6 +236,68 @@ assert curves["with copy"][1][-1] == 0 < curves["without"][1][-1]
 assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
 
 # %%
+# Which all-reduce: who has the loss, and who averages
+# ----------------------------------------------------
+#
+# ``torch.distributed.all_reduce`` has no backward at all. For a sum over ranks inside of a *loss*, two backwards are
+# in use: the identity (``reduce_from_ranks``), and another sum (``torch.distributed.nn.functional.all_reduce``, or
+# ``copy_to_ranks(reduce_from_ranks(x))``). Which one is right depends on two questions. Do all ranks compute the
+# *same* loss from the sum, or has each rank a loss of its own, whose total is meant? And are the gradients of
+# parameters *averaged* afterward, as DDP does? The ratio of each result to the gradient of one process:
+
+
+def four_cases():
+    import torch
+    import torch.distributed as dist
+
+    from autograd_cookbook.recipes.tensor_parallel import copy_to_ranks, reduce_from_ranks
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    x, targets = torch.randn(size, 3).double(), torch.randn(size).double()
+    weight = torch.ones(3, dtype=torch.float64, requires_grad=True)
+
+    def summary(reduce):
+        return reduce((x[rank] @ weight).square())
+
+    whole = (x @ weight).square().sum()
+    meant = {
+        "the same loss on all ranks": (whole.sin(), lambda s: s.sin()),
+        "a loss on each rank, their mean": ((whole * targets).sin().mean(), lambda s: (s * targets[rank]).sin()),
+    }
+    backwards = {"identity": reduce_from_ranks, "sum": lambda y: copy_to_ranks(reduce_from_ranks(y))}
+    found = {}
+    for loss, (one_process, of_rank) in meant.items():
+        (expected,) = torch.autograd.grad(one_process, weight, retain_graph=True)
+        for name, reduce in backwards.items():
+            (grad,) = torch.autograd.grad(of_rank(summary(reduce)), weight)
+            for how, factor in {"added": 1, "averaged": 1 / size}.items():
+                total = grad.clone()
+                dist.all_reduce(total)
+                ratios = total * factor / expected
+                same = bool((ratios - ratios[0]).abs().max() < 1e-9)
+                found[loss, name, how] = round(ratios[0].item(), 6) if same else "another direction"
+    return found
+
+
+ratios = run_ranks(four_cases, 2)[0]
+for (loss, name, how), ratio in ratios.items():
+    print(f"{loss:32} backward: {name:9} gradients {how:9} ratio to the right one: {ratio}")
+assert ratios["the same loss on all ranks", "identity", "added"] == 1
+assert ratios["the same loss on all ranks", "sum", "averaged"] == 1
+assert ratios["the same loss on all ranks", "identity", "averaged"] == 0.5
+assert ratios["a loss on each rank, their mean", "sum", "averaged"] == 1
+assert ratios["a loss on each rank, their mean", "identity", "averaged"] == "another direction"
+
+# %%
+# So under DDP, take the backward that sums; it is right for both losses. With the identity, the same loss on all
+# ranks trains with a gradient that is too small by the number of ranks, and nothing raises. Inside of a
+# tensor-parallel layer, where each rank computes the same loss and nothing averages, take the identity. And in a
+# ``Function`` of your own, reduce a clone, because ``all_reduce`` writes into its argument.
+#
+# Back to the wrong version
+# -------------------------
+#
 # No number in the log looks wrong. Two ranks that no longer have the same weights compute something that one process
 # cannot, and a checkpoint with the replicated weights of rank 0 is another model. So compare replicas now and then, or
 # the gradients with those of one process once.
