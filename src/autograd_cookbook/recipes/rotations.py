@@ -244,7 +244,8 @@ class RotationLogFunction(Function):
         real, vector = quaternion[..., :1], quaternion[..., 1:]
         sine = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
         angle = 2 * torch.atan2(sine, real)
-        return torch.where(sine > 0, angle * vector / sine.clamp(min=1e-300), 2 * vector).to(rotation.dtype)
+        # Of a smaller sine the squares vanish, and it is half the angle to all digits.
+        return torch.where(sine > 1e-100, angle * vector / sine.clamp(min=1e-100), 2 * vector).to(rotation.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
