@@ -167,8 +167,9 @@ class NearestRotationFunction(Function):
     @staticmethod
     def _derivative(matrix: Tensor, change: Tensor) -> Tensor:
         """Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P: symmetric, and so its own transpose."""
-        rotation = NearestRotationFunction.apply(matrix.double())
-        stretch = rotation.mT @ matrix.double()
+        m = matrix.double()  # once: of two gradients in a lower dtype, each may overflow and their sum not
+        rotation = NearestRotationFunction.apply(m)
+        stretch = rotation.mT @ m
         stretch = (stretch + stretch.mT) / 2
         trace = stretch.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
         system = trace * torch.eye(3, dtype=stretch.dtype, device=stretch.device) - stretch
