@@ -293,3 +293,9 @@ def test_a_start_from_which_the_first_step_is_small_is_not_taken_for_the_end() -
     x = torch.tensor([0.3, 0.4])
     with pytest.warns(UserWarning, match="contracts by a factor"):
         BY_NAME["fixed_point"].function(lambda z, x: (1 - 2e-6) * z + 2e-6 * x, torch.full_like(x, 0.2), x, history=0)
+
+
+def test_what_drops_out_is_zero_however_large_it_was() -> None:
+    x = torch.full((1000,), 60_000.0, dtype=torch.float16)
+    for what, found in computed(lambda x: call("seeded_dropout", x, 0.5, True, 0), [x], [True], torch.float16).items():
+        assert not found.isnan().any(), what

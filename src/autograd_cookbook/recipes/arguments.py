@@ -42,7 +42,7 @@ class ScaledTanhFunction(Function):
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
     r"""Hyperbolic tangent with a range and a slope; as given, it is 1 at 1.
 
-    .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,\overline{a b\,(1 - y / a)(1 + y / a)}
+    .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,\overline{b\,(a - y^2 / a)}
 
     Args:
         input: any shape, floating or complex dtype.

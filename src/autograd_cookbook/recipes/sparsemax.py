@@ -142,7 +142,8 @@ def entmax15(input: Tensor, dim: int = -1) -> Tensor:
         \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big), \quad s_i = \sqrt{p_i}
 
     The threshold :math:`\tau` is exact, from a sort. An entry :math:`-\infty` has probability 0, and a row of them is
-    0 throughout, gradient included. Entries :math:`+\infty` share their row.
+    0 throughout, gradient included. Entries :math:`+\infty` share their row. The second derivative comes from the
+    rounded output: take it in float32 at least, since in bfloat16 it may have no correct digit.
 
     Args:
         input: any shape, floating dtype. Sums are computed in float32 at least.
