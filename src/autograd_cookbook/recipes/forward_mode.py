@@ -126,7 +126,8 @@ class ShareFunction(Function):
 
     @staticmethod
     def jvp(ctx: Context, tangent: Tensor, other_tangent: Tensor, _: None) -> Tensor:
-        return ShareFunction._moved(tangent - other_tangent, *ctx.saved_tensors, ctx.temperature)
+        input, other = ctx.saved_tensors
+        return ShareFunction._moved(tangent - other_tangent, input, other, ctx.temperature)
 
     @staticmethod
     def _moved(change: Tensor, input: Tensor, other: Tensor, temperature: float) -> Tensor:
