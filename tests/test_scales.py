@@ -1,6 +1,8 @@
 """At sizes far from those of the samples, a recipe is as right as what it replaces, in the same dtype.
 
-The truth is what it replaces in float64, which neither overflows nor vanishes there.
+The truth is what it replaces in float64, which neither overflows nor vanishes there. Second derivatives are compared
+too, where a recipe promises them. The last tests are of what the samples do not scale: numbers that are no tensors,
+the length of a row, and float64.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -8,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils import _pytree as tree
 
-from autograd_cookbook.catalog import RECIPES, Recipe
+from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 
 # Powers of two, so that scaling a sample is exact.
 SCALES = {
@@ -29,6 +32,14 @@ NO_MEASURE = {
     "reversible_sequence": "the page says how much of a small state is lost under a large one",
     "rotation_exp": "of a million turns, float64 keeps few digits, by this formula and by the matrix exponential",
     "hessian": "in float16, derivatives of a polynomial overflow sooner in one order than in another",
+}
+# Second derivatives that are not compared.
+ONCE = {
+    "recursive_filter": "with coefficients of any size, states on the way overflow, and the page says what follows",
+    "linear_scan": "so do the products of decays over the whole length, as the docstring says",
+    "cosine_similarity": "torch's own differentiates where a vector is shorter than eps",
+    "rms_norm": "that of a row of one element is nothing but rounding",
+    "entmax15": "it comes from the rounded output, which is all that is kept",
 }
 # What raises, which is no wrong number.
 RAISES = {
@@ -52,20 +63,24 @@ def test_as_right_as_what_it_replaces(recipe: Recipe) -> None:
 
 
 def test_what_is_not_checked_is_there() -> None:
-    assert set(NO_MEASURE | RAISES) <= {recipe.name for recipe in RECIPES}
+    assert set(NO_MEASURE | RAISES | ONCE) <= {recipe.name for recipe in RECIPES}
 
 
 def wrongs(recipe: Recipe, sample: Any, dtype: torch.dtype, scale: float) -> Iterator[tuple[str, str]]:
     assert recipe.reference is not None
     given = tree.tree_map(lambda leaf: leaf.detach().mul(scale).to(dtype) if is_real(leaf) else leaf, list(sample.args))
     wanted = [is_real(leaf) and leaf.requires_grad for leaf in tree.tree_leaves(list(sample.args))]
-    try:
-        theirs = computed(recipe.reference, given, wanted, dtype)
-        truth = computed(recipe.reference, given, wanted, torch.float64)
-    except (RuntimeError, NotImplementedError):  # what is replaced does not take the dtype, or finds no solution
+    for twice in (True, False) if "second_order" in recipe.promises and recipe.name not in ONCE else (False,):
+        try:
+            theirs = computed(recipe.reference, given, wanted, dtype, twice)
+            truth = computed(recipe.reference, given, wanted, torch.float64, twice)
+            break
+        except (RuntimeError, NotImplementedError):  # what is replaced does not take the dtype, or finds no solution
+            continue
+    else:
         return
     try:
-        ours = computed(recipe.function, given, wanted, dtype)
+        ours = computed(recipe.function, given, wanted, dtype, twice)
     except (RuntimeError, TypeError) as error:
         if not f"{type(error).__name__}: {error}".startswith(RAISES.get(recipe.name, "not expected")):
             yield "the call", f"{type(error).__name__}: {error}"
@@ -88,8 +103,10 @@ def is_real(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
-def computed(function: Callable[..., Any], given: Any, wanted: Sequence[bool], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Outputs and gradients, as float64; of complex ones, both parts."""
+def computed(
+    function: Callable[..., Any], given: Any, wanted: Sequence[bool], dtype: torch.dtype, twice: bool = False
+) -> dict[str, Tensor]:
+    """Outputs, gradients and second derivatives, as float64; of complex ones, both parts."""
     leaves, structure = tree.tree_flatten(given)
     leaves = [leaf.to(dtype) if is_real(leaf) else leaf for leaf in leaves]
     inputs = [leaf.requires_grad_() for leaf, want in zip(leaves, wanted, strict=True) if want]
@@ -98,14 +115,194 @@ def computed(function: Callable[..., Any], given: Any, wanted: Sequence[bool], d
         returned = function(*tree.tree_unflatten(leaves, structure))
     outputs = [output for output in tree.tree_leaves(returned) if is_real(output)]
     differentiable = [output for output in outputs if output.requires_grad]
-    weights = [torch.linspace(0.75, 1.25, max(output.numel(), 1))[: output.numel()] for output in differentiable]
     grads = torch.autograd.grad(
-        differentiable,
-        inputs,
-        [weight.to(dtype).reshape(output.shape) for weight, output in zip(weights, differentiable, strict=True)],
-        materialize_grads=True,
+        differentiable, inputs, weights(differentiable, dtype), materialize_grads=True, create_graph=twice
     )
     found = {f"output {i}": output for i, output in enumerate(outputs)}
     found |= {f"gradient {i}": grad for i, grad in enumerate(grads)}
+    if twice:  # zero where a gradient has none
+        curved = [
+            (grad, weight) for grad, weight in zip(grads, weights(grads, dtype), strict=True) if grad.requires_grad
+        ]
+        seconds = (
+            torch.autograd.grad([g for g, _ in curved], inputs, [w for _, w in curved], materialize_grads=True)
+            if curved
+            else [torch.zeros_like(leaf) for leaf in inputs]
+        )
+        found |= {f"second derivative {i}": grad for i, grad in enumerate(seconds)}
     real = {name: torch.view_as_real(t) if t.is_complex() else t for name, t in found.items()}
     return {name: tensor.detach().double() for name, tensor in real.items()}
+
+
+def weights(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """What tensors are weighted with, each with other numbers: of what adds up to a constant, the sum has no slope."""
+    return [
+        (torch.linspace(0.75, 1.25, max(tensor.numel(), 1))[: tensor.numel()] + i / 2).to(dtype).reshape(tensor.shape)
+        for i, tensor in enumerate(tensors)
+    ]
+
+
+# Numbers that are no tensors, far from those of the samples: the recipe, what it replaces, the dtype, the input.
+NUMBERS = {
+    "scaled_tanh, small": (lambda x: call("scaled_tanh", x, 1e-30, 1.0), lambda x: 1e-30 * x.tanh(), "float32", 1.0),
+    "scaled_tanh, large": (
+        lambda x: call("scaled_tanh", x, 1e3, 1e-3),
+        lambda x: 1e3 * (1e-3 * x).tanh(),
+        "float16",
+        1.0,
+    ),
+    "huber, wide": (
+        lambda x: call("huber", x, 1000.0),
+        lambda x: F.huber_loss(x, 0 * x, delta=1000.0, reduction="none"),
+        "float16",
+        170.0,
+    ),
+    "smooth_l1, wide": (
+        lambda x: call("smooth_l1", x, torch.zeros_like(x), 1000.0),
+        lambda x: F.smooth_l1_loss(x, torch.zeros_like(x), beta=1000.0),
+        "float16",
+        170.0,
+    ),
+    "pinball_loss, far quantile": (
+        lambda x: call("pinball_loss", x, torch.zeros_like(x), 0.001, "none"),
+        lambda x: torch.maximum(-0.001 * x, 0.999 * x),
+        "bfloat16",
+        1.0,
+    ),
+    "distillation_loss, hot": (
+        lambda x: call("distillation_loss", x, x.detach().flip(-1) / 2, 30.0),
+        lambda x: 900 * F.kl_div((x / 30).log_softmax(-1), (x.detach().flip(-1) / 60).softmax(-1), reduction="sum"),
+        "float16",
+        8.0,
+    ),
+    "spike, steep": (
+        lambda x: call("spike", x, 2.0, "arctan") + 0 * x,
+        lambda x: (2 * x).atan() / 2 - ((2 * x).atan() / 2).detach() + (x > 0),
+        "float16",
+        200.0,
+    ),
+    "smooth_maximum, cold": (
+        lambda x: call("smooth_maximum", x, torch.zeros_like(x), 1e-3),
+        lambda x: 1e-3 * torch.logaddexp(1e3 * x, torch.zeros_like(x)),
+        "float32",
+        1e-2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_numbers_far_from_those_of_the_samples(case: str) -> None:
+    ours, theirs, name, size = NUMBERS[case]
+    dtype = getattr(torch, name)
+    x = (size * torch.linspace(-1.7, 2.0, 6, dtype=torch.float64)).to(dtype)
+    truth = computed(theirs, [x], [True], torch.float64)
+    for what, found in computed(ours, [x], [True], dtype).items():
+        assert found.isfinite().all(), (what, found)
+        error = (found - truth[what]).abs() / truth[what].abs().clamp(min=torch.finfo(dtype).smallest_normal)
+        assert error.max() < 64 * torch.finfo(dtype).eps, (what, found, truth[what])
+
+
+def call(name: str, *args: Any) -> Tensor:
+    output: Tensor = BY_NAME[name].function(*args)
+    return output
+
+
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15", "softmax"])
+def test_a_long_row_in_float16_has_a_gradient(name: str) -> None:
+    """A sum of its hundred thousand entries is more than float16 has; their mean is not."""
+    x = torch.zeros(100_000, dtype=torch.float16)
+    for what, found in computed(BY_NAME[name].function, [x], [True], torch.float16).items():
+        assert found.isfinite().all(), what
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+@pytest.mark.parametrize("values", [[1.0, 2.0, 4.0], [1.0, 1.0, 4.0]], ids=["apart", "close"])
+def test_spectral_gradients_have_no_scale_in_float64(values: list[float], scale: float) -> None:
+    """The squares of such values overflow or vanish, and so does what is divided by their differences."""
+    basis = torch.linalg.qr(torch.tensor([[2.0, 1.0, 0.0], [-1.0, 3.0, 1.0], [0.5, 0.0, 1.0]], dtype=torch.float64))[0]
+    matrix = basis @ torch.diag(torch.tensor(values, dtype=torch.float64)) @ basis.mT
+
+    def projector(a: Tensor) -> Tensor:
+        vectors: Tensor = BY_NAME["eigh"].function(a)[1][:, 2:]
+        return vectors @ vectors.mT
+
+    def polar(a: Tensor) -> Tensor:
+        u, _, vh = BY_NAME["svd"].function(a)
+        return u @ vh
+
+    def total(a: Tensor) -> Tensor:
+        return BY_NAME["eigh"].function(a)[0].sum() + BY_NAME["svd"].function(a)[1].sum()
+
+    for function, power in ((projector, 1), (polar, 1), (total, 0)):
+        expected, found = (
+            computed(lambda a, f=function: f(a) * torch.arange(1.0, 10).reshape(3, 3), [a], [True], torch.float64)
+            for a in (matrix, matrix * scale)
+        )
+        gradient = found["gradient 0"] * scale if power else found["gradient 0"]
+        torch.testing.assert_close(gradient, expected["gradient 0"], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e-120, 1e-20, 1.0])
+def test_the_logarithm_of_a_small_rotation(scale: float) -> None:
+    vector = scale * torch.tensor([0.3, -0.5, 0.7], dtype=torch.float64)
+    found = call("rotation_log", call("rotation_exp", vector))
+    torch.testing.assert_close(found, vector, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("max_norm", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e37])
+@pytest.mark.parametrize("name", ["clip_gradient", "clip_gradient_norm"])
+def test_a_bound_and_a_gradient_of_any_two_sizes(name: str, size: float, max_norm: float) -> None:
+    """Their quotient may be less than any number of float32."""
+    x, grad = torch.zeros(2, requires_grad=True), torch.tensor([3.0, 4.0]) * size
+    (found,) = torch.autograd.grad(BY_NAME[name].function(x, max_norm), x, grad)
+    factor = min(1.0, max_norm / float(grad.double().norm()))
+    torch.testing.assert_close(found.double(), grad.double() * factor, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e30])
+def test_a_log_of_gradients_of_any_size(size: float) -> None:
+    x = torch.ones(100, requires_grad=True)
+    with BY_NAME["GradientLog"].function() as log:
+        (log.watch("x", 1 * x) * size).sum().backward()
+    assert log.norms["x"] == [pytest.approx(10 * size, rel=1e-6)]
+
+
+def test_weights_of_attention_do_not_come_from_a_rounded_sum() -> None:
+    """A constant added to all scores of a query changes nothing, but the digits that their log-sum-exp has left."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(8, 3), torch.randn(16, 3), torch.randn(16, 4)
+    args = torch.cat([query, torch.ones(8, 1)], 1), torch.cat([key, torch.full((16, 1), 1000.0)], 1), value
+
+    def composed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return (query @ key.mT).softmax(-1) @ value
+
+    def attention(*args: Tensor) -> Tensor:
+        return call("attention", *args, False, 1.0)
+
+    wanted = [True] * 3
+    truth = computed(composed, list(args), wanted, torch.float64)
+    ours, theirs = (computed(f, list(args), wanted, torch.float32) for f in (attention, composed))
+    for what, exact in truth.items():
+        off, built_in = (float((found[what] - exact).abs().max()) for found in (ours, theirs))
+        assert off < WORSE * built_in, (what, off, built_in)
+
+
+def test_a_start_from_which_the_first_step_is_small_is_not_taken_for_the_end() -> None:
+    """One step has no ratio: near a start, a map that hardly contracts looks as if it had arrived."""
+    x = torch.tensor([0.3, 0.4])
+    with pytest.warns(UserWarning, match="contracts by a factor"):
+        BY_NAME["fixed_point"].function(lambda z, x: (1 - 2e-6) * z + 2e-6 * x, torch.full_like(x, 0.2), x, history=0)
+
+
+def test_what_drops_out_is_zero_however_large_it_was() -> None:
+    x = torch.full((1000,), 60_000.0, dtype=torch.float16)
+    for what, found in computed(lambda x: call("seeded_dropout", x, 0.5, True, 0), [x], [True], torch.float16).items():
+        assert not found.isnan().any(), what
+
+
+def test_squares_that_overflow_give_zero_where_the_docstrings_say_so() -> None:
+    x, weight = torch.tensor([3e20, 4e20]), torch.ones(2)
+    assert call("rms_norm", x, weight).tolist() == F.rms_norm(x, (2,), weight, 1e-6).tolist() == [0, 0]
+    assert float(call("cosine_similarity", x, x)) == float(F.cosine_similarity(x, x, 0)) == 0
+    torch.testing.assert_close(call("fused_rms_norm", x, weight), x / x.double().norm().float() * 2**0.5)

@@ -28,13 +28,13 @@ def store(tensor, values, batch, rows, length, lanes, width):
 
 
 @jit
-def probabilities(q, k, base, rows, columns, keys, scale, CAUSAL: constexpr):
-    """A tile of exp(scores - base); 0 where there is no key, and where it may not be seen."""
+def probabilities(q, k, top, excess, rows, columns, keys, scale, CAUSAL: constexpr):
+    """A tile of exp(scores - top - excess); 0 where there is no key, and where it may not be seen."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     seen = columns[None, :] < keys
     if CAUSAL:
         seen = seen & (columns[None, :] <= rows[:, None])
-    return tl.where(seen, tl.exp(scores - base[:, None]), 0.0)
+    return tl.where(seen, tl.exp(scores - top[:, None] - excess[:, None]), 0.0)
 
 
 @jit
@@ -43,7 +43,7 @@ def attention_kernel(
     key,
     value,
     output,
-    logsumexp,
+    statistics,
     queries,
     keys,
     width,
@@ -55,7 +55,7 @@ def attention_kernel(
     FEATURES: constexpr,
 ):
     """A program for each block of queries: over the keys with a running maximum."""
-    wide = logsumexp.dtype.element_ty
+    wide = statistics.dtype.element_ty
     count = tl.cdiv(queries, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
     first = tl.program_id(0) % count * SIZE
@@ -83,7 +83,9 @@ def attention_kernel(
         weighted = weighted * shrink[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         largest = larger
     store(output, weighted / tl.maximum(total, 1.0)[:, None], batch, rows, queries, of_features, features)
-    tl.store(logsumexp + batch * queries + rows, largest + tl.log(total), mask=rows < queries)
+    place = statistics + 2 * (batch * queries + rows)
+    tl.store(place, largest, mask=rows < queries)
+    tl.store(place + 1, tl.log(total), mask=rows < queries)
 
 
 @jit
@@ -93,7 +95,7 @@ def query_kernel(
     key,
     value,
     output,
-    logsumexp,
+    statistics,
     delta,
     grad_query,
     queries,
@@ -107,7 +109,7 @@ def query_kernel(
     FEATURES: constexpr,
 ):
     """A program for each block of queries: the gradient of these, and delta for the other kernel."""
-    wide = logsumexp.dtype.element_ty
+    wide = statistics.dtype.element_ty
     count = tl.cdiv(queries, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
     first = tl.program_id(0) % count * SIZE
@@ -116,7 +118,9 @@ def query_kernel(
     q = load(query, batch, rows, queries, of_width, width)
     g = load(grad_output, batch, rows, queries, of_features, features)
     o = load(output, batch, rows, queries, of_features, features)
-    base = tl.load(logsumexp + batch * queries + rows, mask=rows < queries, other=0.0)
+    place = statistics + 2 * (batch * queries + rows)
+    top = tl.load(place, mask=rows < queries, other=0.0)
+    excess = tl.load(place + 1, mask=rows < queries, other=0.0)
     mean = tl.sum(g.to(wide) * o.to(wide), 1)
     tl.store(delta + batch * queries + rows, mean, mask=rows < queries)
     total = tl.zeros((SIZE, WIDTH), wide)
@@ -125,7 +129,7 @@ def query_kernel(
         columns = start + tl.arange(0, SIZE)
         k = load(key, batch, columns, keys, of_width, width)
         v = load(value, batch, columns, keys, of_features, features)
-        p = probabilities(q, k, base, rows, columns, keys, scale, CAUSAL)
+        p = probabilities(q, k, top, excess, rows, columns, keys, scale, CAUSAL)
         grad_scores = p * (tl.dot(g, tl.trans(v), input_precision="ieee") - mean[:, None])
         total += tl.dot(grad_scores.to(k.dtype), k, input_precision="ieee")
     store(grad_query, total * scale, batch, rows, queries, of_width, width)
@@ -137,7 +141,7 @@ def key_kernel(
     query,
     key,
     value,
-    logsumexp,
+    statistics,
     delta,
     grad_key,
     grad_value,
@@ -152,7 +156,7 @@ def key_kernel(
     FEATURES: constexpr,
 ):
     """A program for each block of keys: its gradients are written once, and no program waits for another."""
-    wide = logsumexp.dtype.element_ty
+    wide = statistics.dtype.element_ty
     count = tl.cdiv(keys, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
     first = tl.program_id(0) % count * SIZE
@@ -166,9 +170,11 @@ def key_kernel(
         rows = start + tl.arange(0, SIZE)
         q = load(query, batch, rows, queries, of_width, width)
         g = load(grad_output, batch, rows, queries, of_features, features)
-        base = tl.load(logsumexp + batch * queries + rows, mask=rows < queries, other=0.0)
+        place = statistics + 2 * (batch * queries + rows)
+        top = tl.load(place, mask=rows < queries, other=0.0)
+        excess = tl.load(place + 1, mask=rows < queries, other=0.0)
         mean = tl.load(delta + batch * queries + rows, mask=rows < queries, other=0.0)
-        p = probabilities(q, k, base, rows, columns, keys, scale, CAUSAL)
+        p = probabilities(q, k, top, excess, rows, columns, keys, scale, CAUSAL)
         of_value += tl.dot(tl.trans(p).to(g.dtype), g, input_precision="ieee")
         grad_scores = p * (tl.dot(g, tl.trans(v), input_precision="ieee") - mean[:, None])
         of_key += tl.dot(tl.trans(grad_scores).to(q.dtype), q, input_precision="ieee")
@@ -184,9 +190,9 @@ def constants(query: Tensor, value: Tensor) -> tuple[int, int, int]:
 
 
 def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """Places for the output and the log-sum-exp."""
+    """Places for the output and for two numbers a query."""
     exact = torch.promote_types(query.dtype, torch.float32)
-    return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(query.shape[:2], dtype=exact)
+    return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(*query.shape[:2], 2, dtype=exact)
 
 
 def empty_gradients(
@@ -203,14 +209,14 @@ def empty_gradients(
 def triton_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The output, and the log-sum-exp of each row of scores."""
+    """The output; and of each row of scores the largest, and the logarithm of what all exponentials add up to."""
     query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
-    output, logsumexp = empty_results(query, key, value)
+    output, statistics = empty_results(query, key, value)
     size, *widths = constants(query, value)
     shapes = (query.shape[1], key.shape[1], query.shape[2], value.shape[2])
     programs = len(query) * triton.cdiv(query.shape[1], size)
-    launch(attention_kernel, programs, query, key, value, output, logsumexp, *shapes, scale, causal, size, *widths)
-    return output, logsumexp
+    launch(attention_kernel, programs, query, key, value, output, statistics, *shapes, scale, causal, size, *widths)
+    return output, statistics
 
 
 @operator(empty_gradients)
@@ -220,23 +226,23 @@ def triton_attention_backward(
     key: Tensor,
     value: Tensor,
     output: Tensor,
-    logsumexp: Tensor,
+    statistics: Tensor,
     causal: bool,
     scale: float,
     for_keys: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of query, key and value, the last two only ``for_keys``."""
-    grad_output, query, key, value, output, logsumexp = (
-        t.contiguous() for t in (grad_output, query, key, value, output, logsumexp)
+    grad_output, query, key, value, output, statistics = (
+        t.contiguous() for t in (grad_output, query, key, value, output, statistics)
     )
     grads = empty_gradients(grad_output, query, key, value, for_keys)
-    delta = torch.empty_like(logsumexp)
+    delta = statistics.new_empty(query.shape[:2])
     size, *widths = constants(query, value)
     options = (query.shape[1], key.shape[1], query.shape[2], value.shape[2], scale, causal, size, *widths)
     rows, columns = (len(query) * triton.cdiv(t.shape[1], size) for t in (query, key))
-    launch(query_kernel, rows, grad_output, query, key, value, output, logsumexp, delta, grads[0], *options)
+    launch(query_kernel, rows, grad_output, query, key, value, output, statistics, delta, grads[0], *options)
     if for_keys:
-        launch(key_kernel, columns, grad_output, query, key, value, logsumexp, delta, *grads[1:], *options)
+        launch(key_kernel, columns, grad_output, query, key, value, statistics, delta, *grads[1:], *options)
     return grads
 
 

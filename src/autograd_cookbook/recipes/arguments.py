@@ -33,15 +33,16 @@ class ScaledTanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (output,) = ctx.saved_tensors
-        # The product keeps its digits where the output is close to the scale, and a difference of squares loses them.
-        derivative = (ctx.scale - output) * (ctx.scale + output)
-        return grad_output * (derivative * (ctx.slope / ctx.scale)).conj(), None, None
+        # The quotient first, since a square of the scale may overflow or vanish; and not (a - y)(a + y), whose own
+        # derivative near 0 is the difference of two numbers close to a, and has no digits.
+        derivative = ctx.scale - output * (output / ctx.scale)
+        return grad_output * (derivative * ctx.slope).conj(), None, None
 
 
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
     r"""Hyperbolic tangent with a range and a slope; as given, it is 1 at 1.
 
-    .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,\overline{a b\,(1 - y / a)(1 + y / a)}
+    .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,\overline{b\,(a - y^2 / a)}
 
     Args:
         input: any shape, floating or complex dtype.
@@ -172,7 +173,12 @@ class PinballLossFunction(Function):
             grad_output = grad_output / error.numel()
         grad_input = grad_target = grad_weight = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            slope = (error.sgn() + (2 * ctx.quantile - 1)) / 2
+            # Between q - 1 and q, and at either end exactly that; a sum with 1 would round a small quantile away.
+            below, above = (
+                torch.full((), slope, dtype=error.dtype, device=error.device)
+                for slope in (ctx.quantile - 1, ctx.quantile)
+            )
+            slope = torch.lerp(below, above, (error.sgn() + 1).div_(2))
             grad_target = grad_output * (slope if weight is None else slope * weight)
             grad_input = -grad_target
         if ctx.needs_input_grad[2]:

@@ -5,8 +5,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes.reductions import Dim, as_dims
+from autograd_cookbook.recipes.reductions import Dim, as_dims, power_of_two
 from autograd_cookbook.recipes.template import rows
+
+SMALL = 2.0**-10  # A larger bound is not far enough below the gradients that float32 has for their ratio to vanish.
 
 
 def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -35,11 +37,21 @@ def shrunk(grad: Tensor, max_norm: float, norm: Tensor, *scales: Tensor) -> Tens
         product = product * scale
     # Not "larger than", which NaN is not either: it would pass as if it were small.
     fits = product <= max_norm
-    first, *others = scales
-    grad = grad * torch.where(fits, 1, max_norm / torch.where(norm == 0, 1, norm) / first)
-    for scale in others:  # one after the other: the product of two may overflow
-        grad = grad / torch.where(fits, 1, scale)
-    return grad
+    factor = max_norm / torch.where(norm == 0, 1, norm)
+    if len(scales) > 1 or max_norm < SMALL:
+        # The factor may be less than any number of the dtype, although the product with it is not. So it comes in two
+        # parts of about one size. The first is a power of two, which rounds nothing.
+        with torch.no_grad():
+            half = factor.sqrt()
+            for scale in scales:
+                half = half / scale.sqrt()
+            half = power_of_two(half)
+        grad = grad * torch.where(fits, 1, half)
+        # In an order in which nothing on the way overflows, or vanishes.
+        scales = (half, *scales) if max_norm < 1 else (scales[0], half, *scales[1:])
+    for scale in scales:
+        factor = factor / scale
+    return grad * torch.where(fits, 1, factor)
 
 
 def limited(grad: Tensor, max_norm: float, dims: tuple[int, ...]) -> Tensor:

@@ -79,6 +79,8 @@ class PhasorFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
         output = PhasorFunction.apply(input)
+        if not input.is_complex():  # a sign; by the formula, 0 over a number whose square may vanish
+            return 0 * grad_output * output
         # The part along the phasor would change the length of z alone.
         across = grad_output - output * (output.conj() * grad_output).real
         # Where z is 0, a length of 1 keeps 0 / 0 away, from the second derivative as well.

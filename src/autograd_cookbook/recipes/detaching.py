@@ -5,6 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.elementwise import wide
 
 
 class DistillationLossFunction(Function):
@@ -14,11 +15,13 @@ class DistillationLossFunction(Function):
 
     @staticmethod
     def forward(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        log_p = torch.log_softmax(teacher / temperature, -1)
-        log_q = torch.log_softmax(student / temperature, -1)
+        # In float32 at least: nearly equal logarithms are subtracted, and the rest is multiplied by the temperature.
+        log_p = torch.log_softmax(wide(teacher) / temperature, -1)
+        log_q = torch.log_softmax(wide(student) / temperature, -1)
         p = log_p.exp()
         # A class that the teacher rules out counts for nothing, even where the student does, too: inf - inf is NaN.
-        return temperature**2 * (p * (log_p - log_q)).masked_fill(p == 0, 0).sum(-1)
+        losses = temperature**2 * (p * (log_p - log_q)).masked_fill(p == 0, 0).sum(-1)
+        return losses.to(torch.promote_types(student.dtype, teacher.dtype))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
@@ -28,8 +31,8 @@ class DistillationLossFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         student, teacher = ctx.saved_tensors
-        p, q = (torch.softmax(logits / ctx.temperature, -1) for logits in (teacher, student))
-        return grad_output.unsqueeze(-1) * (ctx.temperature * (q - p)), None, None
+        p, q = (torch.softmax(wide(logits) / ctx.temperature, -1) for logits in (teacher, student))
+        return (grad_output.unsqueeze(-1) * (ctx.temperature * (q - p))).to(student.dtype), None, None
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0, reduction: str = "mean") -> Tensor:

@@ -38,6 +38,19 @@ def reciprocal(tensor: Tensor, limit: Tensor) -> Tensor:
     return 1 / tensor.masked_fill(tensor.abs() <= limit, torch.inf)
 
 
+def hermitian(input: Tensor) -> Tensor:
+    """The Hermitian part; halves before the sum, which would overflow."""
+    return input / 2 + input.mH / 2
+
+
+def unit(values: Tensor) -> Tensor:
+    """The size of the largest one, in which squares neither overflow nor vanish; with a dimension of size 1."""
+    if values.shape[-1] == 0:
+        return values.new_ones(*values.shape[:-1], 1)
+    largest = values.detach().abs().amax(-1, keepdim=True)
+    return largest.masked_fill(largest == 0, 1)
+
+
 def noise(values: Tensor, gap: float | None) -> Tensor:
     """The distance at which eigenvalues or singular values count as equal, with two dimensions of size 1."""
     if gap is None:
@@ -57,7 +70,7 @@ class EighFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, gap: float | None) -> tuple[Tensor, Tensor]:
-        return tuple(torch.linalg.eigh((input + input.mH) / 2))
+        return tuple(torch.linalg.eigh(hermitian(input)))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float | None], output: tuple[Tensor, Tensor]) -> None:
@@ -67,6 +80,8 @@ class EighFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_values: Tensor, grad_vectors: Tensor) -> tuple[Tensor, None]:
         values, vectors = ctx.saved_tensors
+        size = unit(values)
+        values = values / size
         limit = noise(values, ctx.gap)
         difference = values.unsqueeze(-2) - values.unsqueeze(-1)
         pairs = (difference.abs() <= limit).sum((-2, -1), keepdim=True) > values.shape[-1]
@@ -75,7 +90,8 @@ class EighFunction(Function):
 
         turn = vectors.mH @ grad_vectors
         difference = values.unsqueeze(-2) - values.unsqueeze(-1)
-        inner = (turn - turn.mH) / 2 * reciprocal(difference, limit) + torch.diag_embed(grad_values)
+        inner = (turn - turn.mH) / 2 * reciprocal(difference, limit) / size.unsqueeze(-1)
+        inner = inner + torch.diag_embed(grad_values)
         return vectors @ inner @ vectors.mH, None
 
 
@@ -140,6 +156,8 @@ class SvdFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_u: Tensor, grad_s: Tensor, grad_vh: Tensor) -> tuple[Tensor, None]:
         u, s, vh = ctx.saved_tensors
+        size = unit(s)
+        s, size = s / size, size.unsqueeze(-1)
         limit = noise(s, ctx.gap)
         close = (s.unsqueeze(-2) - s.unsqueeze(-1)).abs() <= limit
         zero = s.unsqueeze(-1) <= limit
@@ -153,12 +171,12 @@ class SvdFunction(Function):
         # singular values coincide, and it is 0 for every loss that turns both sets of vectors together.
         difference, total = s.unsqueeze(-2) - s.unsqueeze(-1), s.unsqueeze(-2) + s.unsqueeze(-1)
         inner = (left + right) / 2 * reciprocal(difference, limit) + (left - right) / 2 * reciprocal(total, limit)
-        grad_input = u @ (inner + torch.diag_embed(grad_s)) @ vh
+        grad_input = u @ (inner / size + torch.diag_embed(grad_s)) @ vh
         inverse = reciprocal(s, limit[..., 0])
         if u.shape[-2] != s.shape[-1]:
-            grad_input = grad_input + (grad_u - u @ (u.mH @ grad_u)) * inverse.unsqueeze(-2) @ vh
+            grad_input = grad_input + (grad_u - u @ (u.mH @ grad_u)) * inverse.unsqueeze(-2) / size @ vh
         if vh.shape[-1] != s.shape[-1]:
-            grad_input = grad_input + u * inverse.unsqueeze(-2) @ (grad_vh - (grad_vh @ vh.mH) @ vh)
+            grad_input = grad_input + u * inverse.unsqueeze(-2) / size @ (grad_vh - (grad_vh @ vh.mH) @ vh)
         return grad_input, None
 
 
@@ -218,7 +236,7 @@ class MatrixFunction(Function):
     def forward(
         input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        values, vectors = torch.linalg.eigh((input + input.mH) / 2)
+        values, vectors = torch.linalg.eigh(hermitian(input))
         with torch.autocast(input.device.type, enabled=False):  # a product in half precision would lose what eigh found
             return (vectors * function(values).unsqueeze(-2)) @ vectors.mH, values, vectors
 
@@ -233,7 +251,7 @@ class MatrixFunction(Function):
     @once_differentiable
     def backward(ctx: Context, grad_output: Tensor, _values: Tensor, _vectors: Tensor) -> tuple[Tensor, None, None]:
         values, vectors = ctx.saved_tensors
-        inner = vectors.mH @ ((grad_output + grad_output.mH) / 2) @ vectors
+        inner = vectors.mH @ hermitian(grad_output) @ vectors
         inner = inner * divided_differences(values, ctx.function, ctx.derivative)
         return vectors @ inner @ vectors.mH, None, None
 

@@ -327,7 +327,8 @@ class MishFunction(Function):
 
 def powers(input: Tensor) -> tuple[Tensor, Tensor]:
     """``e = exp(x)`` and ``e² + 2e``, by which ``tanh(log(1 + e))`` and its slope are ratios of what is positive."""
-    e = torch.exp(input.clamp(max=30))  # from there on the gate is 1 and its slope nothing, in float64 too
+    # Up to where the square is finite; from there on the gate is 1, and its slope at the end of what is representable.
+    e = torch.exp(input.clamp(max=math.log(torch.finfo(input.dtype).max) // 2.05))
     return e, e * (e + 2)
 
 

@@ -23,7 +23,7 @@ from autograd_cookbook.recipes._triton_attention import has_kernel, triton_atten
 
 
 class AttentionFunction(Function):
-    """Keeps its arguments, its output, and one log-sum-exp a query."""
+    """Keeps its arguments, its output, and two numbers a query."""
 
     @staticmethod
     def forward(
@@ -48,7 +48,7 @@ class AttentionFunction(Function):
 
 
 class AttentionGradient(Function):
-    """The first derivative, of which output and log-sum-exp are no arguments but shortcuts; keeps what it is given."""
+    """The first derivative, of which output and statistics are no arguments but shortcuts; keeps what it is given."""
 
     @staticmethod
     def forward(
@@ -57,13 +57,13 @@ class AttentionGradient(Function):
         key: Tensor,
         value: Tensor,
         output: Tensor,
-        logsumexp: Tensor,
+        statistics: Tensor,
         causal: bool,
         scale: float,
         size: int,
         needed: tuple[bool, ...],
     ) -> tuple[Tensor | None, ...]:
-        return attend_gradients(grad_output, query, key, value, output, logsumexp, causal, scale, size, needed)
+        return attend_gradients(grad_output, query, key, value, output, statistics, causal, scale, size, needed)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor | None, ...]) -> None:
@@ -102,7 +102,7 @@ def attention(
         \bar{K} = s\,\bar{S}^\top Q
 
     Scores and probabilities are computed a tile at a time, in float32 at least, and again in backward. Between the two,
-    the arguments, the output and one number a query are kept. The second derivative runs over tiles, too; a third
+    the arguments, the output and two numbers a query are kept. The second derivative runs over tiles, too; a third
     one raises. There is no dropout and no mask but the causal one.
 
     Args:
@@ -142,7 +142,7 @@ def attention(
 
 
 class TritonAttentionFunction(Function):
-    """Keeps its arguments, its output, and one log-sum-exp a query."""
+    """Keeps its arguments, its output, and two numbers a query."""
 
     @staticmethod
     def forward(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
@@ -176,12 +176,12 @@ class TritonAttentionGradient(Function):
         key: Tensor,
         value: Tensor,
         output: Tensor,
-        logsumexp: Tensor,
+        statistics: Tensor,
         causal: bool,
         scale: float,
         needed: tuple[bool, bool, bool],
     ) -> tuple[Tensor | None, ...]:
-        args = (grad_output, query, key, value, output, logsumexp, causal, scale)
+        args = (grad_output, query, key, value, output, statistics, causal, scale)
         if not has_kernel(query, key, value):
             return attend_gradients(*args, BLOCK, needed)
         # The kernel for the queries always runs: the one for the keys takes delta from it.

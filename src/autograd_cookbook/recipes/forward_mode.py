@@ -101,11 +101,42 @@ class SmoothMaximumFunction(Function):
         return moved
 
 
+class ShareFunction(Function):
+    """The share of ``input``. Its slope is the product of both shares; one less the other would have no digits left."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor, other: Tensor, temperature: float) -> Tensor:
+        # Of two equal infinities each has a half, and their difference would be NaN.
+        difference = torch.where(input.isinf() & (input == other), 0, input - other)
+        return torch.sigmoid(difference / temperature)
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
+        input, other, ctx.temperature = inputs
+        ctx.save_for_backward(input, other)
+        ctx.save_for_forward(input, other)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, Tensor, None]:
+        input, other = ctx.saved_tensors
+        grad = ShareFunction._moved(grad_output, input, other, ctx.temperature)
+        return sum_to_shape(grad, input.shape), sum_to_shape(-grad, other.shape), None
+
+    @staticmethod
+    def jvp(ctx: Context, tangent: Tensor, other_tangent: Tensor, _: None) -> Tensor:
+        input, other = ctx.saved_tensors
+        return ShareFunction._moved(tangent - other_tangent, input, other, ctx.temperature)
+
+    @staticmethod
+    def _moved(change: Tensor, input: Tensor, other: Tensor, temperature: float) -> Tensor:
+        return change * share(input, other, temperature) * share(other, input, temperature) / temperature
+
+
 def share(input: Tensor, other: Tensor, temperature: float) -> Tensor:
     """The derivative of a smooth maximum by ``input``."""
-    # Of two equal infinities each has a half, and their difference would be NaN.
-    difference = torch.where(input.isinf() & (input == other), 0, input - other)
-    return torch.sigmoid(difference / temperature)
+    return ShareFunction.apply(input, other, temperature)
 
 
 def smooth_maximum(input: Tensor, other: Tensor, temperature: float = 1.0) -> Tensor:

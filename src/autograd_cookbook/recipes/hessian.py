@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._logistic import LogisticSlopeFunction
 from autograd_cookbook.recipes.elementwise import wide
 
 Scalar = Callable[[Tensor], Tensor]
@@ -37,7 +38,26 @@ class LogCoshFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        return grad_output * input.tanh()
+        return grad_output * TanhFunction.apply(input)
+
+
+class TanhFunction(Function):
+    """The slope of log cosh. It keeps its input: from the output, 1 - y² has no digits where y is close to 1."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(input: Tensor) -> Tensor:
+        return input.tanh()
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (input,) = ctx.saved_tensors
+        return grad_output * (4 * LogisticSlopeFunction.apply(2 * input))
 
 
 def log_cosh(input: Tensor) -> Tensor:

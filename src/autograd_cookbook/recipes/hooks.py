@@ -9,6 +9,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.hooks import RemovableHandle
 
 from autograd_cookbook.recipes.clipping import limited
+from autograd_cookbook.recipes.elementwise import wide
+from autograd_cookbook.recipes.reductions import norm
 
 
 def clip_gradient(input: Tensor, max_norm: float) -> Tensor:
@@ -121,7 +123,8 @@ class GradientLog:
 
         # It holds the list and neither the log nor the tensor: no reference cycle, nothing kept alive.
         def record(grad: Tensor | None) -> None:
-            norms.append(0.0 if grad is None else float(torch.linalg.vector_norm(grad.detach())))
+            # By the recipe, whose squares neither overflow nor vanish.
+            norms.append(0.0 if grad is None else float(norm(wide(grad.detach()))))
 
         self._handles.append(tensor.register_hook(record))
         return tensor

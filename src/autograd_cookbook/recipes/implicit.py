@@ -178,7 +178,9 @@ def _iterate(
         if not error.isfinite().all():
             break
         errors = [*errors, error][-WINDOW:]
-        if (error <= tolerance * size).all():
+        # One step alone has no ratio that could tell whether the end is near, unless it is no more than rounding.
+        enough = len(errors) > 1 or (error <= ROUNDING * torch.finfo(size.dtype).eps * size).all()
+        if enough and (error <= tolerance * size).all():
             _judge(errors, size, tolerance, strict)
             return image
         if last is not None and history:
@@ -197,6 +199,7 @@ def _iterate(
     )
 
 
+ROUNDING = 4  # times the precision of the dtype
 WINDOW = 4  # of so many steps, the ratio is not an accident
 SLOW = 128  # the step of a map that contracts by 0.992 is so much smaller than what is left to go
 
@@ -208,7 +211,7 @@ def _judge(errors: list[Tensor], size: Tensor, tolerance: float, strict: bool) -
     ratio = (errors[-1].double() / errors[0].double()) ** (1 / (len(errors) - 1))
     left = errors[-1] * ratio / (1 - ratio).clamp(min=torch.finfo(ratio.dtype).eps)
     # Steps of the size of rounding have no ratio.
-    rounding = errors[-1] <= 4 * torch.finfo(size.dtype).eps * size
+    rounding = errors[-1] <= ROUNDING * torch.finfo(size.dtype).eps * size
     slow = (left > SLOW * tolerance * size) & ~rounding
     if slow.any():
         message = (

@@ -165,14 +165,15 @@ class SeededDropoutFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, p: float, seed: Tensor) -> Tensor:
-        output = (input / (1 - p)).contiguous()
+        output = input.clone(memory_format=torch.contiguous_format)
         generator = torch.Generator(input.device)
         # A seed for each index of the leading dimensions: of no dimension in a plain call, of more under vmap.
         samples = output.view(seed.numel(), output.shape[seed.dim() :].numel())
         for sample, number in zip(samples, seed.flatten().tolist(), strict=True):
             generator.manual_seed(number)
             for block in sample.split(BLOCK):
-                block.mul_(torch.rand(block.shape, generator=generator, device=block.device) >= p)
+                # The quotient last: what overflows is not NaN where it drops out.
+                block.mul_(torch.rand(block.shape, generator=generator, device=block.device) >= p).div_(1 - p)
         return output
 
     @staticmethod

@@ -58,7 +58,9 @@ def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 
         c = a^\top b, \quad a = \frac{x}{\max(\|x\|, \varepsilon)}, \quad b = \frac{y}{\max(\|y\|, \varepsilon)},
         \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
 
-    and without the term in :math:`c` where a vector is shorter than :math:`\varepsilon`.
+    and without the term in :math:`c` where a vector is shorter than :math:`\varepsilon`. Where the
+    squares of a vector overflow, from 1e19 on in float32, the result is 0, as that of
+    :func:`torch.nn.functional.cosine_similarity` is.
 
     Args:
         input: real floating dtype, any shape.

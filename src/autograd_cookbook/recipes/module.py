@@ -110,8 +110,9 @@ class SmoothL1Function(Function):
     @staticmethod
     def forward(input: Tensor, target: Tensor, beta: float) -> Tensor:
         size = (input - target).abs()
+        # The quotient first: it is 1/2 at most, and the square may overflow.
         # Divided by nothing smaller than beta: with beta 0 the branch is not taken, but would be NaN.
-        return torch.where(size < beta, size * size / (2 * beta or 1), size - beta / 2)
+        return torch.where(size < beta, size * (size / (2 * beta or 1)), size - beta / 2)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:

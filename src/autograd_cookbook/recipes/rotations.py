@@ -167,8 +167,9 @@ class NearestRotationFunction(Function):
     @staticmethod
     def _derivative(matrix: Tensor, change: Tensor) -> Tensor:
         """Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P: symmetric, and so its own transpose."""
-        rotation = NearestRotationFunction.apply(matrix.double())
-        stretch = rotation.mT @ matrix.double()
+        m = matrix.double()  # once: of two gradients in a lower dtype, each may overflow and their sum not
+        rotation = NearestRotationFunction.apply(m)
+        stretch = rotation.mT @ m
         stretch = (stretch + stretch.mT) / 2
         trace = stretch.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None]
         system = trace * torch.eye(3, dtype=stretch.dtype, device=stretch.device) - stretch
@@ -244,7 +245,8 @@ class RotationLogFunction(Function):
         real, vector = quaternion[..., :1], quaternion[..., 1:]
         sine = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
         angle = 2 * torch.atan2(sine, real)
-        return torch.where(sine > 0, angle * vector / sine.clamp(min=1e-300), 2 * vector).to(rotation.dtype)
+        # Of a smaller sine the squares vanish, and it is half the angle to all digits.
+        return torch.where(sine > 1e-100, angle * vector / sine.clamp(min=1e-100), 2 * vector).to(rotation.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:

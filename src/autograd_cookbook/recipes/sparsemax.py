@@ -57,7 +57,8 @@ class SparsemaxFunction(Function):
         # Not a product: the gradient of an entropy is infinite where the probability is 0.
         inside = torch.where(support, grad_output, 0.0)
         size = support.sum(ctx.dim, keepdim=True).clamp(min=1)
-        mean = inside.sum(ctx.dim, keepdim=True) / size
+        wide = accumulation_dtype(grad_output.dtype)  # in float16 a sum of many overflows, and their mean does not
+        mean = (inside.sum(ctx.dim, keepdim=True, dtype=wide) / size).to(grad_output.dtype)
         return torch.where(support, grad_output - mean, 0.0), None
 
 
@@ -126,8 +127,10 @@ class Entmax15Function(Function):
         support = output > 0
         # Off the support the root has an infinite slope, which a second derivative would multiply by 0.
         root = torch.where(support, torch.where(support, output, 1.0).sqrt(), 0.0)
-        total = root.sum(ctx.dim, keepdim=True)
-        mean = torch.where(support, root * grad_output, 0.0).sum(ctx.dim, keepdim=True) / (total + (total == 0))
+        wide = accumulation_dtype(root.dtype)  # in float16 a sum of many overflows, and their mean does not
+        total = root.sum(ctx.dim, keepdim=True, dtype=wide)
+        along = torch.where(support, root * grad_output, 0.0).sum(ctx.dim, keepdim=True, dtype=wide)
+        mean = (along / (total + (total == 0))).to(root.dtype)
         return torch.where(support, root * (grad_output - mean), 0.0), None
 
 
@@ -139,7 +142,8 @@ def entmax15(input: Tensor, dim: int = -1) -> Tensor:
         \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big), \quad s_i = \sqrt{p_i}
 
     The threshold :math:`\tau` is exact, from a sort. An entry :math:`-\infty` has probability 0, and a row of them is
-    0 throughout, gradient included. Entries :math:`+\infty` share their row.
+    0 throughout, gradient included. Entries :math:`+\infty` share their row. The second derivative comes from the
+    rounded output: take it in float32 at least, since in bfloat16 it may have no correct digit.
 
     Args:
         input: any shape, floating dtype. Sums are computed in float32 at least.

@@ -8,17 +8,20 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.elementwise import wide
 
 Shape = Literal["fast_sigmoid", "arctan", "triangle"]
 
 
 def surrogate_derivative(input: Tensor, slope: float, shape: Shape) -> Tensor:
     """What stands in for the derivative of the step: 1 at the threshold, less on both sides, the faster the steeper."""
-    distance = slope * input.abs()
+    distance = slope * wide(input).abs()  # in float16, the square of 256 is infinite
     if shape == "triangle":
-        return (1 - distance).clamp(min=0)
+        return (1 - distance).clamp(min=0).to(input.dtype)
     # The reciprocal before the square: it falls to 0 where the square of a distance would be infinite.
-    return (1 + distance).reciprocal().square() if shape == "fast_sigmoid" else (1 + distance.square()).reciprocal()
+    if shape == "fast_sigmoid":
+        return (1 + distance).reciprocal().square().to(input.dtype)
+    return (1 + distance.square()).reciprocal().to(input.dtype)
 
 
 class SpikeFunction(Function):

@@ -15,8 +15,9 @@ class HuberFunction(Function):
     @staticmethod
     def forward(input: Tensor, delta: float) -> Tensor:
         size = input.abs()
+        # Half of it first: in float16 the square overflows from 256 on, and half of the square from 362 on.
         # Both branches are computed and none is chosen by Python: an "if" on data would break the graph.
-        return torch.where(size <= delta, input * input / 2, delta * (size - delta / 2))
+        return torch.where(size <= delta, input / 2 * input, delta * (size - delta / 2))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:
