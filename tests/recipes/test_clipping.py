@@ -1,5 +1,6 @@
 """Clipping where it clips: bounds met, directions kept, what is not finite, and derivatives of clipped gradients."""
 
+import itertools
 import math
 
 import pytest
@@ -20,6 +21,9 @@ SURVIVORS = {
     "norm_parts: 1 -> 2": "a scale cancels; this one stands where the largest element is 0 or infinite",
     "shrunk: torch.where(norm == 0, {1 -> 2}, norm)": "a norm of 0 is within the bound, and its quotient not taken",
     "shrunk: product <= max_norm -> product < max_norm": "at the bound itself the factor is 1",
+    "shrunk: max_norm < SMALL -> max_norm <= SMALL": "about there, one factor and two parts of it are the same",
+    "shrunk: max_norm < 1 -> max_norm <= 1": "about there, both orders are safe",
+    "shrunk: max_norm < {1 -> 2}": "about there, both orders are safe",
 }
 
 INF, NAN = float("inf"), float("nan")
@@ -306,3 +310,24 @@ def test_a_bias_has_the_dtype_of_the_weight() -> None:
 def test_shapes_that_do_not_fit_are_refused_by_torch() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         clipped_linear(torch.ones(4, 3), torch.ones(2, 5), None, 1.0)
+
+
+def test_a_bound_far_below_or_above_factors_of_far_sizes() -> None:
+    """Wherever what is scaled, and the result, are numbers of float32: on the way there nothing overflows or vanishes."""
+    torch.manual_seed(0)
+    examples, grads = torch.randn(3, 4), torch.randn(3, 2)
+    sizes = (1e-30, 1e-20, 1e-10, 1.0, 1e10, 1e20, 1e30)
+    tried = 0
+    for of_input, of_grad, bound in itertools.product(sizes, sizes, (1e-20, 1e-10, 0.5, 1.5, 1e10, 1e20, 1e30)):
+        x, g = of_input * examples, of_grad * grads
+        norm = (g.double().norm(dim=1) * x.double().norm(dim=1)).unsqueeze(1)
+        scaled = g.double() * (bound / norm).clamp(max=1)
+        expected = scaled.mT @ x.double()
+        if not all(1e-36 < t.abs().max() < 1e38 for t in (scaled, expected)):
+            continue
+        weight = torch.zeros(2, 4, requires_grad=True)
+        clipped_linear(x, weight, None, bound).backward(g)
+        error = (weight.grad.double() - expected).abs().max() / expected.abs().max()
+        assert error < 1e-5, (of_input, of_grad, bound)
+        tried += 1
+    assert tried > 150

@@ -17,10 +17,10 @@ SURVIVORS = {
     "SvdFunction.backward: {s.unsqueeze(-2) - s.unsqueeze(-1) -> s.unsqueeze(-1) - s.unsqueeze(-2)}.abs()": (
         "only the size of the difference counts"
     ),
-    "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-1)": ALIKE,
-    "divided_differences: rounding.unsqueeze(-1) + rounding.unsqueeze(-2) -> rounding.unsqueeze(-2)": ALIKE,
-    "divided_differences: rounding.unsqueeze({-1 -> 1})": ALIKE,
-    "divided_differences: rounding.unsqueeze(-{1 -> 2})": ALIKE,
+    "unit: values.detach() -> values": "what is divided by it is multiplied by it again",
+    "unit: largest.masked_fill(largest == 0, {1 -> 2})": "of a matrix of zeros nothing is kept",
+    "divided_differences: rounding[..., None] + rounding[..., None, :] -> rounding[..., None]": ALIKE,
+    "divided_differences: rounding[..., None] + rounding[..., None, :] -> rounding[..., None, :]": ALIKE,
     "divided_differences: (simpson - quotient).abs() <= noise -> (simpson - quotient).abs() < noise": "a tie",
     "divided_differences: simpson - quotient -> quotient - simpson": "only the size of the difference counts",
 }
@@ -375,3 +375,19 @@ def test_bad_input(function) -> None:
             function(torch.ones(2, 3))
         with pytest.raises(RuntimeError):
             matrix_function(torch.ones(2, 3), torch.exp, torch.exp)
+
+
+@pytest.mark.parametrize("function", [eigh, svd])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_gradient_of_the_vectors_falls_as_the_matrix_grows(function, sign) -> None:
+    """As well where all eigenvalues are negative: their squares would overflow."""
+    spread = hermitian(4, 4)
+    matrix = sign * (spread @ spread + torch.eye(4))
+
+    def slope(scale):
+        scaled = (scale * matrix).requires_grad_()
+        vectors = function(scaled)[1 if function is eigh else 2]
+        return torch.autograd.grad((vectors * torch.arange(16.0).reshape(4, 4)).sum(), scaled)[0]
+
+    scale = 2.0**600
+    torch.testing.assert_close(slope(scale) * scale, slope(1.0), rtol=1e-9, atol=1e-9)

@@ -38,7 +38,9 @@ class Call:
     @property
     def target(self) -> Callable[..., Any]:
         """What to call; of a class it is ``apply`` as it is now, which during the recording is observed."""
-        return self.function.apply if isinstance(self.function, type) else self.function
+        if isinstance(self.function, type) and issubclass(self.function, Function):
+            return self.function.apply
+        return self.function
 
 
 @dataclass

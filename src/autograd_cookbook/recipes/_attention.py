@@ -191,7 +191,7 @@ def attend_curvature(
                 along @ keys.mT + part @ of_keys.mT,
             )
 
-        mean = torch.zeros_like(statistics[:, rows, :1])
+        mean = torch.zeros_like(statistics[:, rows].sum(-1, keepdim=True))
         moved = torch.zeros_like(out)
         for columns in visible(rows, key.shape[1], causal, size):
             _, _, probability, change = tile(columns)

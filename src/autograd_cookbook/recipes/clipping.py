@@ -27,30 +27,31 @@ def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
 
 
-def shrunk(grad: Tensor, max_norm: float, norm: Tensor, *scales: Tensor) -> Tensor:
+def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor, *others: Tensor) -> Tensor:
     """The gradient with its norm, which is given as a product, brought down to ``max_norm`` where it is larger.
 
     Bit by bit the same where it is not, times 0 where the norm is infinite, NaN where it is NaN.
     """
-    product = norm
-    for scale in scales:
-        product = product * scale
+    product = norm * scale
+    for other in others:
+        product = product * other
     # Not "larger than", which NaN is not either: it would pass as if it were small.
     fits = product <= max_norm
     factor = max_norm / torch.where(norm == 0, 1, norm)
-    if len(scales) > 1 or max_norm < SMALL:
+    scales: tuple[Tensor, ...] = (scale, *others)
+    if others or max_norm < SMALL:
         # The factor may be less than any number of the dtype, although the product with it is not. So it comes in two
         # parts of about one size. The first is a power of two, which rounds nothing.
         with torch.no_grad():
             half = factor.sqrt()
-            for scale in scales:
-                half = half / scale.sqrt()
+            for each in scales:
+                half = half / each.sqrt()
             half = power_of_two(half)
         grad = grad * torch.where(fits, 1, half)
         # In an order in which nothing on the way overflows, or vanishes.
-        scales = (half, *scales) if max_norm < 1 else (scales[0], half, *scales[1:])
-    for scale in scales:
-        factor = factor / scale
+        scales = (half, scale, *others) if max_norm < 1 else (scale, half, *others)
+    for each in scales:
+        factor = factor / each
     return grad * torch.where(fits, 1, factor)
 
 

@@ -80,7 +80,7 @@ class PhasorFunction(Function):
         (input,) = ctx.saved_tensors
         output = PhasorFunction.apply(input)
         if not input.is_complex():  # a sign; by the formula, 0 over a number whose square may vanish
-            return 0 * grad_output * output
+            return 0 * output
         # The part along the phasor would change the length of z alone.
         across = grad_output - output * (output.conj() * grad_output).real
         # Where z is 0, a length of 1 keeps 0 / 0 away, from the second derivative as well.

@@ -46,7 +46,7 @@ def hermitian(input: Tensor) -> Tensor:
 def unit(values: Tensor) -> Tensor:
     """The size of the largest one, in which squares neither overflow nor vanish; with a dimension of size 1."""
     if values.shape[-1] == 0:
-        return values.new_ones(*values.shape[:-1], 1)
+        return torch.ones_like(values.sum(-1, keepdim=True))
     largest = values.detach().abs().amax(-1, keepdim=True)
     return largest.masked_fill(largest == 0, 1)
 
@@ -90,7 +90,7 @@ class EighFunction(Function):
 
         turn = vectors.mH @ grad_vectors
         difference = values.unsqueeze(-2) - values.unsqueeze(-1)
-        inner = (turn - turn.mH) / 2 * reciprocal(difference, limit) / size.unsqueeze(-1)
+        inner = (turn - turn.mH) / 2 * reciprocal(difference, limit) / size[..., None]
         inner = inner + torch.diag_embed(grad_values)
         return vectors @ inner @ vectors.mH, None
 
@@ -157,7 +157,7 @@ class SvdFunction(Function):
     def backward(ctx: Context, grad_u: Tensor, grad_s: Tensor, grad_vh: Tensor) -> tuple[Tensor, None]:
         u, s, vh = ctx.saved_tensors
         size = unit(s)
-        s, size = s / size, size.unsqueeze(-1)
+        s, size = s / size, size[..., None]
         limit = noise(s, ctx.gap)
         close = (s.unsqueeze(-2) - s.unsqueeze(-1)).abs() <= limit
         zero = s.unsqueeze(-1) <= limit
@@ -272,7 +272,7 @@ def divided_differences(
     quotient = (value.unsqueeze(-1) - value.unsqueeze(-2)) / distance.masked_fill(distance == 0, torch.inf)
     # A value is rounded once, and moved by what has been rounded in its argument: by half of this each.
     rounding = torch.finfo(values.dtype).eps * (value.abs() + (values * slope).abs())
-    noise = (rounding.unsqueeze(-1) + rounding.unsqueeze(-2)) / distance.abs()
+    noise = (rounding[..., None] + rounding[..., None, :]) / distance.abs()
     agree = (simpson - quotient).abs() <= noise
     return torch.where(agree | (distance == 0), simpson, quotient)
 

@@ -57,7 +57,7 @@ class TanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        return grad_output * (4 * LogisticSlopeFunction.apply(2 * input))
+        return grad_output * (4 * LogisticSlopeFunction.apply(input + input))
 
 
 def log_cosh(input: Tensor) -> Tensor:
