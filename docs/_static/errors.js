@@ -758,6 +758,7 @@ const VERDICTS = {
   maybe: (count) => (count > 1 ? "Several causes have this message. Which is yours?" : "Probably this:"),
   no: () => "This message is not in the index.",
 };
+const OTHERS = 4; // other causes that the reader is asked about
 const NAMED = { node: "the node", op: "the operator", type: "the type", shape: "the shape", device: "the device" };
 
 const element = (name, children = [], attributes = {}) => {
@@ -773,7 +774,8 @@ const marked = (text, values) =>
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
 const explained = ({ entry, values, case: shown }, full, several) => {
-  const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...index.entries[entry].cases?.[shown] };
+  const { cases = [] } = index.entries[entry];
+  const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...cases[shown] };
   const item = element("li", element("a", title, { href: url }));
   if (!full) return item;
   const paragraph = (label, text) =>
@@ -783,6 +785,9 @@ const explained = ({ entry, values, case: shown }, full, several) => {
   paragraph("Change:", change);
   paragraph("Why:", cause);
   paragraph("More:", more);
+  const others = cases[shown] ? [] : cases.filter((each) => each.asked).slice(0, OTHERS);
+  if (others.length) paragraph("Or is it this?", " ");
+  item.append(...others.map((each) => element("p", marked(`${each.tell} ${each.change}`, values), { className: "error-other" })));
   return item;
 };
 
