@@ -361,7 +361,8 @@ class Matcher {
     const near = rules.certain.some((sign) => facts.holds(sign, message, values));
     const about = near || facts.holds(rules.proof, message, values);
     if (wording.plainly && share < rules.whole) score *= share;
-    else if (matched >= rules.enough) score = Math.max(score, explained * (0.5 + 0.45 * share));
+    else if (matched >= rules.enough && share >= rules.piece) score = Math.max(score, explained * (0.5 + 0.45 * share));
+    if (share < rules.half && explained < rules.among && matched < rules.heavy) score *= rules.strewn;
     let { telling } = wording;
     if (matched >= rules.enough && last === text.tokens.length - 1) {
       const there = new Set(wording.lead.slice(0, wording.lead.lastIndexOf(text.tokens[last]) + 1));
