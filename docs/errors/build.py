@@ -29,7 +29,7 @@ RAISED = ("name", "kind", "message", "torch")
 # The kind of what no program says: readers tell it, and its signs alone are compared.
 IN_WORDS = "In words"
 # What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
-AROUND = ("text: ", "own: ", "told: ", "frames: ", "place: ", "not text: ", "not own: ", "not told: ")
+AROUND = ("text: ", "own: ", "told: ", "frames: ", "place: ", "not ")
 PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (
