@@ -699,6 +699,19 @@ def test_an_empty_file_is_no_message(tmp_path, capsys) -> None:
         ("Training in eager mode is fine, torch.compile gives wrong gradients", "told_compiled_differs"),
         ("With 8 GPUs and DDP it gets stuck in backward", "told_backward_hangs"),
         ("the backward hook is not called", "told_backward_not_called"),
+        ("Training loss is not going down with my Function", "told_weights_unchanged"),
+        ("Gradients are not flowing through torch.round", "told_gradient_none"),
+        ("loss.backward() is ten times slower than the forward", "told_backward_slow"),
+        ("Gradient accumulation gives another loss, which does not match a large batch", "told_accumulation_differs"),
+        ("Activation checkpointing with checkpoint(...) does not save any memory", "told_checkpoint_saves_nothing"),
+        ("The gradients of the model are fine in eager mode; the compiled backward fails", "told_compiled_differs"),
+        ("An LSTM on MPS: error when using MPS in loss.backward()", "told_device_differs"),
+        ("The backward of a jagged nested tensor fails with an invalid gradient", "nested_in_backward"),
+        ("LoRA with load_in_8bit fails in training", "quantized_layer_in_backward"),
+        ("Gradient checkpointing with a PEFT adapter fails", "frozen_under_checkpoint"),
+        ("functorch.jvp: forward-mode AD is not supported for this loss", "no_forward_formula"),
+        ("My GAN raises an error in the generator's backward after an update", "stepped_before_backward"),
+        ("I write x[:, 0] = 1 in place, and backward raises an error", "changed_unnamed"),
     ],
 )
 def test_a_symptom_told_in_words_is_answered_with_what_separates_its_causes(text: str, name: str) -> None:
@@ -714,6 +727,10 @@ def test_a_symptom_told_in_words_is_answered_with_what_separates_its_causes(text
         "Which learning rate fits, if gradients are clipped to 1.0?",
         "In Keras my loss becomes NaN (tensorflow.keras.optimizers.Adam)",
         "my gradients explode, what clipping value should I use?",
+        "Training takes too long, how do I speed up the data loading?",
+        "The discriminator has the wrong image size, error in the generator",
+        "pip fails with an error for 8bit LoRA training",
+        "Accuracy does not improve, what learning rate should I use?",
     ],
 )
 def test_what_only_sounds_like_a_symptom_is_none(text: str) -> None:
@@ -1145,6 +1162,83 @@ def test_what_the_message_names_decides_the_advice(text: str, name: str, advice:
 )
 def test_what_is_advised_or_asked_about_was_not_tried(text: str) -> None:
     assert not explain(text).entries[0].special
+
+
+IN_PLACE = (
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation"
+)
+UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer since the last update()."
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            f"h, c = lstm(x, (h, c))\nloss.backward(retain_graph=True)\n{IN_PLACE}: [torch.FloatTensor [8, 6]] is at "
+            "version 2; expected version 1 instead.",
+            "stepped_before_backward",
+            "h, c = h.detach(), c.detach()",
+        ),
+        (f"The model has spectral_norm layers.\n{IN_PLACE}", "changed_unnamed", "one backward after each forward"),
+        (f"loss_D.backward(); opt_D.step(); loss_G.backward()\n{IN_PLACE}", "changed_unnamed", "D(fake.detach())"),
+        (f"norm too large, skipping optimizer step\n{UNSCALED}", "unscaled_twice", "scaler.update() in each iteration"),
+        (f"We accumulate over 4 batches.\n{UNSCALED}", "unscaled_twice", "in the iterations that step only"),
+        (
+            "RuntimeError: the derivative for 'inplace version of erfinv' is not implemented.",
+            "derivative_of_input_missing",
+            "out of place",
+        ),
+        (
+            "y = torch.ops.mylib.scale(x)\nRuntimeError: element 0 of tensors does not require grad and does not have "
+            "a grad_fn",
+            "nothing_requires_grad",
+            "register_autograd",
+        ),
+        (
+            "RuntimeError: Function 'MulBackward0' returned nan values in its 0th output.\nn = torch.norm(d, dim=1)",
+            "nan_in_product",
+            "under the root",
+        ),
+        (
+            "grad_norm: nan\ngrad_norm: 3.25\ngrad_norm: 3.5\nat the first step grad_norm is nan",
+            "told_nan",
+            "Do nothing if it stops",
+        ),
+        ("Loss nan  Fp16 Grad Scale: 0\nLoss nan  Fp16 Grad Scale: 0", "told_nan_in_half", "not at the scaler"),
+        ("model.forward(x) is called, and my backward hook is never called", "told_backward_not_called", "model(x)"),
+    ],
+)
+def test_the_cause_that_a_text_shows_is_named(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert names(found)[0] == name
+    assert advice in " ".join([*found.entries[0].advice, found.entries[0].cause])
+
+
+def test_causes_that_need_not_show_are_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", IN_PLACE]) == 0
+    out = squeezed(capsys.readouterr().out)
+    assert "Or is it this?" in out
+    assert "Two networks are trained against each other" in out
+    assert "Or is it this?" not in told_of(f"Discriminator and generator.\n{IN_PLACE}", capsys)
+
+
+def told_of(text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    main(["explain", text])
+    return capsys.readouterr().out
+
+
+def test_an_extension_of_another_release_has_nothing_to_do_with_gradients() -> None:
+    found = explain("RuntimeError: scatter_max() expected at most 5 argument(s) but received 6 argument(s)")
+    assert found.known == "no"
+    assert "torch_scatter" in found.general
+
+
+def test_strewn_words_of_a_message_are_none() -> None:
+    text = (
+        "FlexAttention is used before my layer, and the model supports several heads. When I look at the result of the "
+        "whole step, the backward of my own layer computes nothing on the second device, which surprises me."
+    )
+    assert "flex_attention_on_cpu" not in names(explain(text))
 
 
 def test_a_case_that_the_text_shows_speaks_for_its_entry() -> None:

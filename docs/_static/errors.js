@@ -361,7 +361,8 @@ class Matcher {
     const near = rules.certain.some((sign) => facts.holds(sign, message, values));
     const about = near || facts.holds(rules.proof, message, values);
     if (wording.plainly && share < rules.whole) score *= share;
-    else if (matched >= rules.enough) score = Math.max(score, explained * (0.5 + 0.45 * share));
+    else if (matched >= rules.enough && share >= rules.piece) score = Math.max(score, explained * (0.5 + 0.45 * share));
+    if (share < rules.half && explained < rules.among && matched < rules.heavy) score *= rules.strewn;
     let { telling } = wording;
     if (matched >= rules.enough && last === text.tokens.length - 1) {
       const there = new Set(wording.lead.slice(0, wording.lead.lastIndexOf(text.tokens[last]) + 1));
@@ -758,6 +759,7 @@ const VERDICTS = {
   maybe: (count) => (count > 1 ? "Several causes have this message. Which is yours?" : "Probably this:"),
   no: () => "This message is not in the index.",
 };
+const OTHERS = 4; // other causes that the reader is asked about
 const NAMED = { node: "the node", op: "the operator", type: "the type", shape: "the shape", device: "the device" };
 
 const element = (name, children = [], attributes = {}) => {
@@ -773,7 +775,8 @@ const marked = (text, values) =>
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
 const explained = ({ entry, values, case: shown }, full, several) => {
-  const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...index.entries[entry].cases?.[shown] };
+  const { cases = [] } = index.entries[entry];
+  const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...cases[shown] };
   const item = element("li", element("a", title, { href: url }));
   if (!full) return item;
   const paragraph = (label, text) =>
@@ -783,6 +786,9 @@ const explained = ({ entry, values, case: shown }, full, several) => {
   paragraph("Change:", change);
   paragraph("Why:", cause);
   paragraph("More:", more);
+  const others = cases[shown] ? [] : cases.filter((each) => each.asked).slice(0, OTHERS);
+  if (others.length) paragraph("Or is it this?", " ");
+  item.append(...others.map((each) => element("p", marked(`${each.tell} ${each.change}`, values), { className: "error-other" })));
   return item;
 };
 

@@ -28,6 +28,8 @@ WORDINGS = HERE / "wordings.json"
 RAISED = ("name", "kind", "message", "torch")
 # The kind of what no program says: readers tell it, and its signs alone are compared.
 IN_WORDS = "In words"
+# What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
+AROUND = ("text: ", "own: ", "told: ", "frames: ", "place: ", "not ")
 PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (
@@ -86,6 +88,9 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         shared_cases = [case for name in entry.pop("cases_of", ()) for case in named[name]["cases"]]
         if shared_cases:
             entry["cases"] = [*entry.get("cases", ()), *shared_cases]
+        for case in entry.get("cases", ()):
+            if all(sign.startswith(AROUND) for sign in case["when"]):
+                case["asked"] = True
         shared = [row for name in entry.pop("wordings_of", ()) for row in named[name]["wordings"]]
         entry["wordings"] += [row for row in shared if row not in entry["wordings"]]
     return {"rules": rules, "nodes": nodes(), "entries": entries}

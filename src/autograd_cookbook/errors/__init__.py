@@ -28,6 +28,7 @@ __all__ = ["Entry", "Explanation", "Former", "entries", "explain"]
 # Where a message that is not in the index is reported.
 ISSUES = "https://github.com/autograd-cookbook/autograd-cookbook/issues/new"
 INDEX = Path(__file__).with_name("index.json")
+OTHERS = 4  # other causes that the reader is asked about
 # For each entry that has one, the program that raises it and the fixed one.
 PROGRAMS = Path(__file__).with_name("programs.json")
 
@@ -64,6 +65,7 @@ class Entry:
         former: what other releases said.
         cases: the entry as it is where a text shows more than its message: another cause, or that the fix was tried.
         special: whether this is one of them, so that the program of the entry does not show its fix.
+        asked: whether it is one of them that a text need not show, so that the reader is asked.
     """
 
     name: str
@@ -84,6 +86,12 @@ class Entry:
     former: tuple[Former, ...] = ()
     cases: tuple["Entry", ...] = ()
     special: bool = False
+    asked: bool = False
+
+    @property
+    def others(self) -> tuple["Entry", ...]:
+        """Other causes of the same message, of which the text shows no sign: what is so in the program then."""
+        return tuple(case for case in self.cases if case.asked)[:OTHERS]
 
     @property
     def url(self) -> str:

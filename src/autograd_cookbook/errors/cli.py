@@ -106,6 +106,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
             *noted,
             "",
             *explained(found.entries[0]),
+            *others(found.entries[0]),
         ]
         yield from programs(found.entries[0])
     else:
@@ -114,7 +115,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
             yield from ["", f"{number}. {entry.title}"]
             if entry.tell:
                 yield from wrapped(entry.tell, "   It is this one if: ")
-            yield from (f"   {line}".rstrip() for line in explained(entry))
+            yield from (f"   {line}".rstrip() for line in [*explained(entry), *others(entry)])
         yield from programs(found.entries[0])
 
 
@@ -132,6 +133,14 @@ def explained(entry: Entry) -> Iterator[str]:
     elif entry.special:
         yield "What is said of this case was not run here."
     yield from page(entry, "Page:   ")
+
+
+def others(entry: Entry) -> Iterator[str]:
+    """What else the message may come from, if nothing in the text tells."""
+    if entry.others:
+        yield "Or is it this?"
+    for case in entry.others:
+        yield from wrapped(f"{case.tell} {case.advice[0]}", "  - ")
 
 
 def page(entry: Entry, label: str) -> Iterator[str]:

@@ -196,8 +196,11 @@ class Matcher:
         about = near or facts.holds(rules["proof"], message, values)
         if self.plainly[i] and share < rules["whole"]:
             score *= share
-        elif matched >= rules["enough"]:  # a part of a message, with little around it
+        elif matched >= rules["enough"] and share >= rules["piece"]:  # a part of a message, with little around it
             score = max(score, explained * (0.5 + 0.45 * share))
+        # Some words of a message among many others are in common with any text on the subject.
+        if share < rules["half"] and explained < rules["among"] and matched < rules["heavy"]:
+            score *= rules["strewn"]
         telling = self.telling[i]
         if matched >= rules["enough"] and last == len(text.tokens) - 1:  # the message may be cut off here
             lead = self.leads[i]
