@@ -187,7 +187,9 @@ for name, function in nested.items():
 # --------
 #
 # ``fullgraph=True`` refuses the class where an input requires grad. Worse is a ``jvp`` *inside* of what is compiled:
-# your formula is dropped, and forward is differentiated as if it were a composition. For ``symlog`` that shows at 0:
+# your formula is dropped, and forward is differentiated as if it were a composition. For ``symlog`` that shows at 0.
+# Mark a function that calls it with ``torch.compiler.allow_in_graph``; the compiler then keeps your formula, and the
+# graph stays whole:
 
 
 def slope_at_zero(function):
@@ -200,9 +202,17 @@ except RuntimeError as error:
     print(type(error).__name__, "-", str(error).strip().splitlines()[0])
 else:
     raise AssertionError("fullgraph takes a class with a jvp: say so above")
-compiled = torch.compile(slope_at_zero, backend="eager")
-print(f"slope at 0: {slope_at_zero(symlog):g}, compiled {compiled(symlog):g}")
-assert slope_at_zero(symlog) == 1
+
+
+@torch.compiler.allow_in_graph
+def kept(x):
+    return symlog(x)
+
+
+compiled = torch.compile(slope_at_zero, backend="aot_eager", fullgraph=True)
+lost = compiled(symlog)
+print(f"slope at 0: {slope_at_zero(symlog):g}, compiled {lost:g}, with allow_in_graph {compiled(kept):g}")
+assert slope_at_zero(symlog) == compiled(kept) == 1 != lost
 
 # %%
 # What each method may read

@@ -286,7 +286,10 @@ looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=Tru
 print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
 
 # %%
-# All of it compiles, but not with a custom function inside: the compiler loses the rule for ``vmap``.
+# All of it compiles, but not with a custom function inside, where its argument is computed as here: the compiler loses
+# the rule for ``vmap``. Worse is a custom function under ``vmap`` alone: it compiles, and ``loss.backward()`` *outside*
+# of the compiled part then gets the derivative of forward, not yours. ``torch.compiler.allow_in_graph`` prevents it:
+# :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"

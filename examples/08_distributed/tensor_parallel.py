@@ -295,6 +295,78 @@ assert ratios["a loss on each rank, their mean", "identity", "averaged"] == "ano
 # tensor-parallel layer, where each rank computes the same loss and nothing averages, take the identity. And in a
 # ``Function`` of your own, reduce a clone, because ``all_reduce`` writes into its argument.
 #
+# Which gather: a contrastive loss under DDP
+# ------------------------------------------
+#
+# A gather has the same two backwards. A contrastive loss gathers the embeddings of all ranks. Three gathers are in
+# use: :func:`.all_gather`, whose backward sums over ranks, as that of ``torch.distributed.nn.functional.all_gather``;
+# ``gather_from_ranks``, whose backward takes the own part of one rank's gradient; and
+# ``torch.distributed.all_gather``, which has no backward, with the own part put back into the list. Here they run
+# inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over two ranks. Each rank computes
+# either the whole loss, or the rows of its own samples:
+
+
+def contrastive():
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.nn.functional import all_gather as torch_all_gather
+    from torch.nn import functional as F
+    from torch.nn.parallel import DistributedDataParallel
+
+    from autograd_cookbook.recipes.data_parallel import all_gather
+    from autograd_cookbook.recipes.tensor_parallel import gather_from_ranks
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    x, other = torch.randn(4 * size, 5).double(), torch.randn(4 * size, 3).double()
+    network = torch.nn.Linear(5, 3).double()
+    labels = torch.arange(4 * size)
+    own = labels.chunk(size)[rank]
+
+    def put_back(z):
+        parts = [torch.empty_like(z) for _ in range(size)]
+        dist.all_gather(parts, z.detach())
+        parts[rank] = z
+        return torch.cat(parts)
+
+    gathers = {
+        "all_gather": lambda z: all_gather(z, 0),
+        "dist.nn all_gather": lambda z: torch.cat(torch_all_gather(z)),
+        "gather_from_ranks": lambda z: gather_from_ranks(z, 0),
+        "own part put back": put_back,
+    }
+    losses = {  # z: all embeddings; both directions of the comparison, so that each sample is in each term
+        "whole": lambda z: F.cross_entropy(z @ other.mT, labels) + F.cross_entropy(other @ z.mT, labels),
+        "own rows": lambda z: F.cross_entropy((z @ other.mT)[own], own) + F.cross_entropy((other @ z.mT)[own], own),
+    }
+    expected = torch.autograd.grad(losses["whole"](network(x)), network.weight)[0]
+    replica, found = DistributedDataParallel(network), {}
+    for loss, of in losses.items():
+        for name, gather in gathers.items():
+            network.zero_grad()
+            of(gather(replica(x[own]))).backward()
+            ratios = network.weight.grad / expected
+            same = bool((ratios - ratios[0, 0]).abs().max() < 1e-9)
+            found[loss, name] = round(ratios[0, 0].item(), 6) if same else "another direction"
+    return found
+
+
+gathers = run_ranks(contrastive, 2)[0]
+for (loss, name), ratio in gathers.items():
+    print(f"loss: {loss:9} {name:19} ratio to the right gradient: {ratio}")
+for loss in ("whole", "own rows"):
+    assert gathers[loss, "all_gather"] == gathers[loss, "dist.nn all_gather"] == 1
+for name in ("gather_from_ranks", "own part put back"):
+    assert gathers["whole", name] == 0.5
+    assert gathers["own rows", name] == "another direction"
+
+# %%
+# So a gather with a gradient is right under DDP for *both* losses. With the whole loss on each rank, its backward
+# counts everything once per rank, and DDP's mean divides by the same number. The own part put back is then too small
+# by the number of ranks; multiply the loss by it, or use ``all_gather``. With the rows of its own samples on each rank,
+# the gathered parts need a gradient, and putting one back trains in another direction. ``gather_from_ranks`` belongs to
+# ranks that compute the same and do *not* average.
+#
 # Back to the wrong version
 # -------------------------
 #

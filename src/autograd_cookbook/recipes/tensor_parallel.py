@@ -169,6 +169,8 @@ def gather_from_ranks(
 
     Each rank has the whole of :math:`\bar{y}` and takes its part; nothing is sent. If the ranks go on in different
     ways, each has a :math:`\bar{y}` of its own, and that gradient would be too small: then use :func:`.all_gather`.
+    Use that under DDP as well, even if all ranks compute the same loss: DDP averages over the ranks, and this gradient
+    becomes too small by their number.
 
     Args:
         input: at least one dimension, alike on all ranks but for the length of ``dim``.
