@@ -313,7 +313,7 @@ def test_shapes_that_do_not_fit_are_refused_by_torch() -> None:
 
 
 def test_a_bound_far_below_or_above_factors_of_far_sizes() -> None:
-    """Wherever what is scaled, and the result, are numbers of float32: on the way there nothing overflows or vanishes."""
+    """Where what is scaled and the result are numbers of float32: on the way nothing overflows or vanishes."""
     torch.manual_seed(0)
     examples, grads = torch.randn(3, 4), torch.randn(3, 2)
     sizes = (1e-30, 1e-20, 1e-10, 1.0, 1e10, 1e20, 1e30)

@@ -391,3 +391,12 @@ def test_the_gradient_of_the_vectors_falls_as_the_matrix_grows(function, sign) -
 
     scale = 2.0**600
     torch.testing.assert_close(slope(scale) * scale, slope(1.0), rtol=1e-9, atol=1e-9)
+
+
+def test_the_largest_eigenvalue_by_size_sets_the_scale() -> None:
+    def slope(*values):
+        matrix = torch.diag(torch.tensor(values, dtype=torch.float64)).requires_grad_()
+        return torch.autograd.grad((eigh(matrix)[1] * torch.arange(4.0).reshape(2, 2)).sum(), matrix)[0]
+
+    size = 2.0**600
+    torch.testing.assert_close(slope(-size, 1 / size) * size, slope(-1.0, 0.0))
