@@ -54,7 +54,7 @@ def test_the_kernels_of_attention_compile_and_fit_into_the_memory_of_small_gpus(
         types = dict.fromkeys(kernel.arg_names[:8], f"*{TYPES[dtype]}") | {
             "scale": "fp32",
             **dict.fromkeys(("queries", "keys", "width", "features"), "i32"),
-            **dict.fromkeys(("logsumexp", "delta"), f"*{exact}"),
+            **dict.fromkeys(("statistics", "delta"), f"*{exact}"),
         }
         code, shared = machine_code(kernel, types, 80, CAUSAL=True, SIZE=size, WIDTH=widths[0], FEATURES=widths[1])
         assert code
@@ -136,13 +136,13 @@ import torch
 from autograd_cookbook.recipes._triton_attention import triton_attention_backward, triton_attention_forward
 from autograd_cookbook.recipes.triton_kernel import triton_softmax_backward, triton_softmax_forward
 x = torch.randn(2, 5, 3)
-lse = torch.zeros(2, 5)
+statistics = torch.zeros(2, 5, 2)
 for op, args in [
     (triton_softmax_forward, (x,)),
     (triton_softmax_backward, (x, x)),
     (triton_attention_forward, (x, x, x, True, 0.5)),
-    (triton_attention_backward, (x, x, x, x, x, lse, True, 0.5, True)),
-    (triton_attention_backward, (x, x, x, x, x, lse, True, 0.5, False)),
+    (triton_attention_backward, (x, x, x, x, x, statistics, True, 0.5, True)),
+    (triton_attention_backward, (x, x, x, x, x, statistics, True, 0.5, False)),
 ]:
     print(*set(torch.library.opcheck(op, args).values()))
 """

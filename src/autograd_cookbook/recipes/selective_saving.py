@@ -209,7 +209,8 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \bar{w} = \textstyle\sum \bar{y} \odot n
 
     Squares are summed in float32 at least. Where they overflow, for rows of 1e19 and more, the result is 0, as that of
-    :func:`torch.nn.functional.rms_norm` is; :func:`fused_rms_norm` is right there too.
+    :func:`torch.nn.functional.rms_norm` is. :func:`~autograd_cookbook.recipes.row_reduction.fused_rms_norm` is right
+    there, too.
 
     Args:
         input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.
