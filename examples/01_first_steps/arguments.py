@@ -178,8 +178,8 @@ except TypeError as error:
 
 # %%
 # Since torch 2.13, defaults and names are those of ``forward``, and a keyword-only argument does not work, not even if
-# it is left alone. (Before, ``apply`` takes no names, and ``setup_context`` gets no defaults.) An
-# alias with a signature of its own, as every recipe here has, gives you all of them, and a place to check values.
+# it is left alone. (Before, ``apply`` takes no names, and ``setup_context`` gets no defaults.) An alias with a
+# signature of its own, as every recipe here has, gives you all of them, and a place to check values.
 #
 # The one that is not reported is a tensor *inside of* an argument. Autograd looks at arguments, not into them:
 

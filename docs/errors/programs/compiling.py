@@ -1201,8 +1201,9 @@ def compiled_gradient_right():
     "A second derivative was taken through compiled code",
     cause="The backward that ``torch.compile`` makes is compiled code without a backward of its own.",
     fix="""Compute second derivatives in eager mode; or take the first inside of the compiled function, with
-    ``torch.func.grad``.""",
-    see=("cookbook/07_compile/torch_compile", "guide/higher_order", "check:second_order"),
+    ``torch.func.grad``. A Function of your own in there loses its backward without a warning, unless you call it in a
+    function that is decorated with ``torch.compiler.allow_in_graph``.""",
+    see=("cookbook/07_compile/torch_compile", "guide/compiled_rules", "guide/higher_order", "check:second_order"),
 )
 def compiled_double_backward():
     @torch.compile(backend="aot_eager", fullgraph=True)

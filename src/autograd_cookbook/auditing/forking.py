@@ -28,7 +28,7 @@ def can_fork() -> bool:
 
 
 def status_of(work: Callable[[], int], patience: float) -> int | None:
-    """The exit status of a forked process that does some work; None if it does not come back, or is killed.
+    """The exit status of a forked process that does some work; None if it does not come back and has to be ended.
 
     Args:
         work: returns the exit status, which is 1 if it raises an exception.

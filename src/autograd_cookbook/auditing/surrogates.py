@@ -48,8 +48,8 @@ def unlike_declared(
 ) -> str | None:
     """Where a gradient is not that of the declared surrogate, in words; None if it is.
 
-    At a kink of the surrogate anything between the slopes of its two sides will do, since which of them its own
-    gradient is, is a convention: that of ``torch.clamp`` at its bounds is 1 up to torch 2.13 and 0 since 2.14.
+    At a kink of the surrogate, anything between the slopes of its two sides will do. Which of them its own gradient
+    takes is a convention: ``torch.clamp`` takes 1 at its bounds up to torch 2.13, and 0 since 2.14.
     """
     what = difference(ours, theirs, rtol)
     if what is None or difference(ours, theirs, AT_A_KINK) is None or not ours.isfinite().all():
