@@ -90,7 +90,7 @@ class Entry:
 
     @property
     def others(self) -> tuple["Entry", ...]:
-        """Other causes of the same message, of which the text shows no sign: what is so in the program then."""
+        """The cases that a text need not show. They have the same message, so the reader is asked."""
         return tuple(case for case in self.cases if case.asked)[:OTHERS]
 
     @property
