@@ -270,6 +270,22 @@ def test_rounding_is_no_mistake(offset: float) -> None:
     assert compared(lambda x: x.sin() + offset, random(5), change=lambda g: 1.5 * g) is not None
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("gap", [20.0, 40.0, 85.0, 800.0])
+def test_what_is_lost_where_a_loss_cancels_is_no_mistake(gap: float, dtype: torch.dtype) -> None:
+    """The loss of a certain, right answer rounds to zero or to the spacing of the logits; its gradient is softmax."""
+    logits = torch.tensor([[gap, 0.0, -0.3]], dtype=dtype)
+    assert compared(lambda x: x.logsumexp(-1) - x[..., 0], logits) is None
+
+
+@pytest.mark.parametrize("factor", [0.0, 1.01, -1.0])
+@pytest.mark.parametrize("tail", [lambda x: torch.exp(-x), torch.erfc, F.logsigmoid], ids=["exp", "erfc", "logsigmoid"])
+def test_in_a_tail_that_does_not_cancel_it_is(tail: Function, factor: float) -> None:
+    far = torch.tensor([7.1, 12.3], dtype=torch.float64)
+    assert compared(tail, far) is None
+    assert compared(tail, far, change=lambda g: g * factor)
+
+
 def test_values_with_float32_on_the_way_are_no_alarm_of_the_gradient() -> None:
     """That digits are lost is the finding of another check."""
     assert compared(lambda x: x.float().sin().double(), random(5), change=lambda g: 1.5 * g) is not None

@@ -79,6 +79,20 @@ class Derivative:
             self.cost = min(self.cost, time.process_time() - start)
         position = real([self.point[s] for s in self.slots])
         self.unit = torch.where(position.isfinite(), position.abs().clamp(min=1), torch.ones_like(position))
+        self.rounding = self.eps * (self.center.abs() + 1e-300) + self._cancelled()
+
+    def _cancelled(self) -> Tensor:
+        """How far off a value may be that is a difference of numbers of the size of the inputs; 0 where it is none.
+
+        log(exp(40) + 1) - 40 is a whole multiple of the spacing of the numbers near 40, and mostly none of them; a tail
+        such as exp(-40) is not, and has all its digits.
+        """
+        numbers = [t.detach().abs() for t in self.point if t.numel() and (t.is_floating_point() or t.is_complex())]
+        largest = max((float(t.nan_to_num(0, 0, 0).amax()) for t in numbers), default=0.0)
+        if not largest:
+            return torch.zeros_like(self.center)
+        spacing = self.eps * 2.0 ** math.floor(math.log2(largest))
+        return torch.where(self.center.remainder(spacing) == 0, spacing, 0.0).to(self.center)
 
     def at(self, step: Tensor) -> Tensor:
         """The value a step away from the point; NaN where the function refuses to go."""
@@ -97,7 +111,7 @@ class Derivative:
         """Fourth-order central difference along a direction, with an estimate of its error, and the noise in it."""
         one = (self.at(direction * h) - self.at(direction * -h)) / (2 * h)
         half = (self.at(direction * (h / 2)) - self.at(direction * (-h / 2))) / h
-        noise = 8 * self.eps * (self.center.abs() + 1e-300) / h
+        noise = 8 * self.rounding / h
         best = (4 * half - one) / 3
         return best, (best - half).abs(), noise
 
@@ -164,7 +178,7 @@ class Derivative:
         far, near = self.eps**0.3, self.eps**0.5
         sides = {}
         for h in (far, near):
-            noise = 8 * self.eps * (self.center.abs() + 1e-300) / h
+            noise = 8 * self.rounding / h
             sides[h] = (
                 (self.center - self.at(direction * -h)) / h,
                 (self.at(direction * h) - self.center) / h,
@@ -229,7 +243,7 @@ class Derivative:
     def _near(self, claimed: float, direction: Tensor, weights: Tensor, slack: float) -> bool:
         """Whether a slope is one between those at points close by: where sorted numbers tie, each order is right."""
         radius = self.eps**0.32
-        noise = 8 * self.eps * (self.center.abs() + 1e-300) / self.eps**0.45
+        noise = 8 * self.rounding / self.eps**0.45
         if not self.lenient:
             far, close = (list(self._around(direction, r, 12)) for r in (radius, radius / 8))
             if min(len(far), len(close)) < 2:

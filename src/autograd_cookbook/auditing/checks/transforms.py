@@ -417,7 +417,7 @@ def _dropped_rule(subject: Subject) -> Iterator[Finding]:
             "info",
             f"torch.compile around torch.func drops the backward: {what}",
             "There the compiler believes that the input needs no gradient, takes forward as ordinary code, and "
-            "differentiates that. backward() outside of the compiled code uses your rule.",
+            "differentiates that. Where compiled code uses no transform of torch.func, backward() uses your rule.",
             "Call the function inside of one that is decorated with torch.compiler.allow_in_graph, if compiled code "
             "uses torch.func.",
         )
