@@ -863,6 +863,26 @@ def loss_is_tensor():
 
 
 @raises(
+    "The name of a method is misspelled",
+    cause="The method that runs backward is called ``backward``, and the one that updates is ``step``. Python looks a "
+    "name up only when the line runs, so the forward works.",
+    fix="Write ``loss.backward()``, without an ``s`` at its end.",
+    see=("guide/training",),
+)
+def backwards_called():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backwards()
+
+
+@fixes(backwards_called)
+def backward_spelled():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+
+
+@raises(
     "A tuple, a list or a dictionary has no backward",
     cause="The call returns several things, of which the loss is one: a pair of loss and prediction, a dictionary of "
     "losses, or the output object of a library. Often a newer version of the library returns more than the older one "
