@@ -110,8 +110,9 @@ def ddp_parameter_inside():
     "in the loss: layers that are not called, an output that the loss ignores, a branch, or a part that was frozen "
     "after DDP was made.",
     fix="Pass ``find_unused_parameters=True`` to ``DistributedDataParallel``, or, for parameters that no step uses, "
-    "freeze or remove them before you wrap the model: ``parameter.requires_grad_(False)``. The first costs some time in each "
-    "step, so it is for parameters that are used in some steps. ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` prints their names.",
+    "freeze or remove them before you wrap the model: ``parameter.requires_grad_(False)``. The first costs some time "
+    "in each step, so it is for parameters that are used in some steps. ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` prints "
+    "their names.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def ddp_unfinished():
