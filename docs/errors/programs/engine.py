@@ -270,8 +270,8 @@ def state_detached():
     "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
     "message names the last recorded operation that wrote to that input: often the in-place operation itself. "
     "``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
-    fix="Change a copy: ``y = y + 1`` instead of ``y += 1``. An input can also be changed before it is used. Run "
-    "backward before ``optimizer.step()``.",
+    fix="Write it out of place: ``y = y + 1`` instead of ``y += 1``, and no ``inplace=True`` in the layer behind it. "
+    "An input can also be changed before it is used. Run backward before ``optimizer.step()``.",
     see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
 )
 def result_changed():
