@@ -302,10 +302,13 @@ def test_what_drops_out_is_zero_however_large_it_was() -> None:
         assert not found.isnan().any(), what
 
 
-def test_squares_that_overflow_give_zero_where_the_docstrings_say_so() -> None:
+def test_squares_that_overflow_give_zero_where_the_docstrings_and_badges_say_so() -> None:
     x, weight = torch.tensor([3e20, 4e20]), torch.ones(2)
     assert call("rms_norm", x, weight).tolist() == F.rms_norm(x, (2,), weight, 1e-6).tolist() == [0, 0]
     assert float(call("cosine_similarity", x, x)) == float(F.cosine_similarity(x, x, 0)) == 0
+    for name in ("rms_norm", "cosine_similarity"):
+        for capability in ("float32", "bfloat16"):
+            assert "1e19" in BY_NAME[name].limit(capability)
     torch.testing.assert_close(call("fused_rms_norm", x, weight), x / x.double().norm().float() * 2**0.5)
 
 
