@@ -256,6 +256,16 @@ def test_it_has_tests_of_its_own(recipe: Recipe) -> None:
     assert re.search(rf"\b{recipe.name}\b", tests.read_text()), f"{tests.name} does not test {recipe.name}"
 
 
+@each_recipe([recipe for recipe in RECIPES if recipe.limits])
+def test_limits_are_those_of_badges_that_say_yes(recipe: Recipe) -> None:
+    can = results.measured(recipe, "verified")["capabilities"]
+    names = {sample.name for sample in recipe.calls[1:]}
+    for limit in recipe.limits:
+        assert {can[name] for name in limit.capabilities} == {"yes"}
+        assert set(limit.samples) <= names
+        assert limit.samples or recipe.name in Path(__file__).with_name("test_scales.py").read_text()
+
+
 def test_recipe_names_are_unique() -> None:
     assert len(BY_NAME) == len(RECIPES)
 
@@ -263,9 +273,17 @@ def test_recipe_names_are_unique() -> None:
 @slow
 @each_sample(RECIPES)
 def test_audit_finds_nothing(recipe: Recipe, sample: Sample) -> None:
-    """On the edge cases, too; the typical sample is audited below, and compiled."""
+    """On the edge cases, too; the typical sample is audited below, and compiled.
+
+    What it cannot do there although its badge says that it can, the badge has as a limit, and nothing else.
+    """
     # However slow the machine is, every check runs.
-    audit(recipe.function, sample.args, skip=["compile"], budget=None, **recipe.audit_options).raise_for_findings()
+    report = audit(recipe.function, sample.args, skip=["compile"], budget=None, **recipe.audit_options)
+    report.raise_for_findings()
+    if versions.running() == digests.torch():
+        can = results.measured(recipe, "verified")["capabilities"]
+        lost = {name for name, verdict in report.capabilities.items() if verdict == "no" and can[name] == "yes"}
+        assert lost == {name for limit in recipe.limits if sample.name in limit.samples for name in limit.capabilities}
 
 
 @slow

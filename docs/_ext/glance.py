@@ -11,7 +11,7 @@ import torch
 from docs._ext import results, trades
 from docs._ext.freshness import code_is_as_before
 from docs._ext.pages import PLACES
-from docs._ext.recipe import MARKS, MEMORY, PAGE, anchor, memory, note_catalog, purpose, shown, visited
+from docs._ext.recipe import MARKS, MEMORY, PAGE, anchor, limit, memory, note_catalog, purpose, shown, visited
 from docs._ext.results import LABELS
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -90,12 +90,14 @@ def instead(recipe: Recipe) -> str | None:
     return None if said is None else f"Use <code>{name}</code> instead{html.escape(said)}"
 
 
-def chips(names: list[str], verdict: str, page: str) -> str:
-    """A list of capabilities, each a link to what was checked."""
+def chips(recipe: Recipe, names: list[str], verdict: str, page: str) -> str:
+    """A list of capabilities, each with its limit and a link to what was checked."""
     return "".join(
         f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
-        f'<span aria-hidden="true">{MARKS[verdict]}</span> {NAMES[name]}</a></li>'
+        f'<span aria-hidden="true">{MARKS[verdict]}</span> '
+        f"{NAMES[name]}{', ' + html.escape(end) if end else ''}</a></li>"
         for name in names
+        for end in [limit(recipe, name, verdict)]
     )
 
 
@@ -103,7 +105,8 @@ def facts(recipe: Recipe, page: str) -> str:
     """What a recipe is not for, what it is safe with, what it costs, and what to use instead."""
     found = by_verdict(recipe) if recipe.calls else {}
     parts = [
-        f'<div class="glance-{verdict}"><strong>{LEADS[verdict]}</strong><ul>{chips(names, verdict, page)}</ul></div>'
+        f'<div class="glance-{verdict}"><strong>{LEADS[verdict]}</strong>'
+        f"<ul>{chips(recipe, names, verdict, page)}</ul></div>"
         for verdict, names in found.items()
     ]
     if not recipe.calls:

@@ -23,6 +23,7 @@ REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/s
 # A mark and a word for each verdict: nobody has to tell colors apart.
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗", "unknown": "?"}
 PAGE, COSTS = "capabilities", "costs"
+LIMITED_MARK = "*"  # behind that of a capability with a limit, where there is no place to say which
 # What no audit tells, but a measurement of the costs. It stands next to the capability that it limits.
 MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "compiled memory", "compile"
 MEMORY_PURPOSE = "Compiled, it keeps no more bytes between forward and backward than in eager mode."
@@ -52,6 +53,12 @@ for _check in all_checks().values():
     CHECKS.setdefault(_check.capability or "", []).append(_check)
 
 
+def limit(recipe: Recipe, capability: str, verdict: str) -> str:
+    """What a capability that the recipe has does not hold for, as a badge says it; mostly nothing."""
+    where = recipe.limit(capability) if verdict == "yes" else ""
+    return f"not for {where}" if where else ""
+
+
 def anchor(capability: str) -> str:
     return "capability-" + capability.replace("_", "-")
 
@@ -74,9 +81,10 @@ def visit_badges(translator: HTML5Translator, node: Badges) -> None:
         items = "".join(
             f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
             f'<span aria-hidden="true">{MARKS[verdict]}</span> {label}<span class="visually-hidden">: {verdict}</span>'
-            "</a></li>"
+            f"{', ' + html.escape(end) if end else ''}</a></li>"
             for name, label in shown(members).items()
             for verdict in [node["verdicts"][name]]
+            for end in [limit(BY_NAME[node["recipe"]], name, verdict)]
         )
         parts.append(f'<ul aria-label="{group}">{items}</ul>')
     translator.body.append(f'<div class="badges">{"".join(parts)}</div>')
@@ -107,8 +115,12 @@ def visit_verdict(translator: HTML5Translator, node: Verdict) -> None:
     for verdict, releases in node["releases"].items():
         hidden = "" if digests.torch() in releases else " hidden"
         marked = f'class="badge-{verdict}" data-releases="{" ".join(releases)}" data-verdict="{verdict}"{hidden}'
-        said = f'<span aria-hidden="true">{MARKS[verdict]}</span><span class="visually-hidden">{verdict}</span>'
-        translator.body.append(f'<span {marked} data-capability="{node["capability"]}">{said}</span>')
+        end = limit(BY_NAME[node["recipe"]], node["capability"], verdict)
+        star, words = (LIMITED_MARK, f", {html.escape(end)}") if end else ("", "")
+        title = f' title="{html.escape(end)}"' if end else ""
+        said = f'<span aria-hidden="true">{MARKS[verdict]}{star}</span>'
+        said += f'<span class="visually-hidden">{verdict}{words}</span>'
+        translator.body.append(f'<span {marked} data-capability="{node["capability"]}"{title}>{said}</span>')
 
 
 class Releases(nodes.General, nodes.Element):
@@ -186,7 +198,8 @@ class RecipeDirective(SphinxDirective):
                 audit = results.measured(recipe, "verified")
             except results.NotMeasuredError as error:
                 raise self.error(str(error)) from None
-            box += Badges(verdicts=audit["capabilities"] | {MEMORY: memory(recipe, audit["capabilities"])})
+            verdicts = audit["capabilities"] | {MEMORY: memory(recipe, audit["capabilities"])}
+            box += Badges(recipe=name, verdicts=verdicts)
         box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
         labels = [nodes.literal(export, export) for export in recipe.exports]
@@ -240,7 +253,10 @@ class MatrixDirective(SphinxDirective):
                 cells = [nodes.paragraph("", "", to_recipe(recipe, self.env.docname))]
                 found = versions.verdicts(recipe.name, record[recipe.name])
                 found[MEMORY] = {memory(recipe, record[recipe.name]["capabilities"]): releases}  # of the pinned release
-                cells += [nodes.paragraph("", "", Verdict(capability=name, releases=found[name])) for name in labels]
+                cells += [
+                    nodes.paragraph("", "", Verdict(recipe=recipe.name, capability=name, releases=found[name]))
+                    for name in labels
+                ]
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
         table = nodes.table("", group, classes=["capability-matrix"])

@@ -10,9 +10,9 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import Cost, Limit, Recipe, Sample
 
-__all__ = ["BY_NAME", "RECIPES", "Cost", "Recipe", "Sample"]
+__all__ = ["BY_NAME", "RECIPES", "Cost", "Limit", "Recipe", "Sample"]
 
 
 def _recipes() -> Iterator[Recipe]:

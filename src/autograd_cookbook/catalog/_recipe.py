@@ -66,6 +66,26 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """Where capabilities end that the typical sample of a recipe has: its badge says so.
+
+    Args:
+        capabilities: their names, as an audit reports them.
+        where: what they do not hold for, in words that follow "not for".
+        samples: the names of the samples on which an audit says "no" to all of them; a test asks it, and that there
+            are no others. Empty if a size decides, and not a sample: then a test of scales shows it.
+    """
+
+    capabilities: tuple[str, ...]
+    where: str
+    samples: tuple[str, ...] = ("complex",)
+
+
+COMPLEX_HALF = Limit(("float16", "bfloat16"), "complex numbers")  # which torch can hardly compute with
+COMPLEX_BFLOAT16 = Limit(("bfloat16",), "complex numbers")  # which torch does not have
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One entry of the catalog.
 
@@ -81,6 +101,7 @@ class Recipe:
         tolerance: of an approximate gradient, the largest relative error in float64.
         promises: capabilities that must stay "yes", whatever the verified data says.
         cost: what its bytes and its time are compared with; None where there is nothing to compare.
+        limits: where capabilities end that the typical sample has.
     """
 
     name: str
@@ -92,6 +113,7 @@ class Recipe:
     tolerance: float | None = None
     promises: tuple[str, ...] = ("first_order", "second_order", "vmap", "compile")
     cost: Cost | None = None
+    limits: tuple[Limit, ...] = ()
 
     @cached_property
     def calls(self) -> tuple[Sample, ...]:
@@ -99,6 +121,10 @@ class Recipe:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return tuple(self.samples()) if self.samples else ()
+
+    def limit(self, capability: str) -> str:
+        """What a capability does not hold for, although the typical sample has it; empty if there is no such limit."""
+        return " and ".join(limit.where for limit in self.limits if capability in limit.capabilities)
 
     @property
     def module(self) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn, weights
 from autograd_cookbook.recipes import arguments
 
@@ -26,6 +26,7 @@ SCALED_TANH = Recipe(
     samples=_scaled_tanh,
     reference=lambda input, scale=1.7159, slope=2 / 3: scale * torch.tanh(slope * input),
     cost=Cost(million, saved=4, minimum=4, composition=lambda x: 1.7159 * torch.tanh(2 / 3 * x)),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -52,6 +53,7 @@ AFFINE = Recipe(
     samples=_affine,
     reference=_affine_in_torch,
     cost=Cost(lambda: (*million(), weights(1000), weights(1000)), saved=0, minimum=0, composition=_affine_in_torch),
+    limits=(COMPLEX_HALF,),
 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import Cost, Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn, scaled, weights
 from autograd_cookbook.recipes import broadcasting
 
@@ -65,6 +65,7 @@ MULTIPLY = Recipe(
     samples=_multiply,
     reference=torch.mul,
     cost=Cost(lambda: (*million(), weights(1000)), 0, 0, built_in=torch.mul),
+    limits=(Limit(("float16", "bfloat16"), "complex numbers", ("complex", "real and complex")),),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import (
     clip_gradient,
     clip_gradient_and_complex,
@@ -55,6 +55,7 @@ CLIP_GRADIENT_NORM = Recipe(
         built_in=lambda x, max_norm, dim: hooked(x, lambda grad: _limited(grad, max_norm, dim)),
         wins=("range",),
     ),
+    limits=(COMPLEX_BFLOAT16,),
 )
 
 
@@ -93,4 +94,5 @@ CLIPPED_LINEAR = Recipe(
         composition=_one_weight_each,
         wins=("time",),
     ),
+    limits=(COMPLEX_HALF,),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch.nn import functional as F
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn, weights
 from autograd_cookbook.recipes import convolution
 
@@ -30,6 +30,7 @@ CONV2D = Recipe(
     samples=_conv2d,
     reference=F.conv2d,
     cost=Cost(lambda: (torch.randn(16, 16, 64, 64).requires_grad_(), weights(16, 16, 3, 3)), 0, 0, built_in=F.conv2d),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -50,4 +51,5 @@ CONV1D = Recipe(
     samples=_conv1d,
     reference=F.conv1d,
     cost=Cost(lambda: (weights(16, 16, 4096), weights(16, 16, 3)), 0, 0, built_in=F.conv1d),
+    limits=(COMPLEX_HALF,),
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn
 from autograd_cookbook.recipes import custom_operator
 
@@ -55,4 +55,5 @@ RECURSIVE_FILTER = Recipe(
         composition=_triangular,
         wins=("bytes", "time"),
     ),
+    limits=(COMPLEX_HALF,),
 )

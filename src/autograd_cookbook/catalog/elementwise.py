@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch.nn import functional as F
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn, unary, unary_and_complex
 from autograd_cookbook.recipes import elementwise
 
@@ -17,6 +17,7 @@ SQUARE = Recipe(
     samples=unary_and_complex,
     reference=torch.square,
     cost=Cost(million, saved=0, minimum=0, composition=lambda x: x * x, built_in=torch.square, wins=("peak",)),
+    limits=(COMPLEX_BFLOAT16,),
 )
 
 
@@ -37,6 +38,7 @@ POWER = Recipe(
     samples=_power,
     reference=torch.pow,
     cost=Cost(lambda: (*million(), 3), 0, 0, lambda x, n: x * x * x, torch.pow),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -55,6 +57,7 @@ QUADRATIC = Recipe(
     samples=_quadratic,
     reference=lambda input, a, b, c: a * input**2 + b * input + c,
     cost=Cost(lambda: (*million(), 2.0, 3.0, 4.0), 0, 0, lambda x, a, b, c: a * x**2 + b * x + c),
+    limits=(COMPLEX_BFLOAT16,),
 )
 
 

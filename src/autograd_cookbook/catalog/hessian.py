@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import Cost, Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import bowl, million, randn, unary
 from autograd_cookbook.recipes import hessian
 
@@ -33,6 +33,18 @@ HVP = Recipe(
     exports=("hvp",),
     samples=_hvp,
     reference=lambda f, x, v, mode="": torch.autograd.functional.hvp(f, x, v, create_graph=True)[1],
+    limits=(
+        Limit(
+            ("forward_mode",),
+            "forward over reverse and functions without a jvp",
+            (
+                "vector, forward_over_reverse",
+                "matrix, forward_over_reverse",
+                "scalar, forward_over_reverse",
+                "custom function inside",
+            ),
+        ),
+    ),
 )
 
 
@@ -49,6 +61,13 @@ HESSIAN = Recipe(
     exports=("hessian",),
     samples=_hessian,
     reference=lambda f, x, mode: torch.func.hessian(f)(x),
+    limits=(
+        Limit(
+            ("forward_mode",),
+            "forward over reverse",
+            ("vector, forward_over_reverse", "matrix, forward_over_reverse", "scalar, forward_over_reverse"),
+        ),
+    ),
 )
 
 
@@ -65,4 +84,11 @@ JACOBIAN = Recipe(
     exports=("jacobian",),
     samples=_jacobian,
     reference=lambda f, x, mode: torch.func.jacrev(f)(x),
+    limits=(
+        Limit(
+            ("forward_mode",),
+            "forward over reverse",
+            ("vector, forward_over_reverse", "matrix, forward_over_reverse", "scalar output, forward_over_reverse"),
+        ),
+    ),
 )

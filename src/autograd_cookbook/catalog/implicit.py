@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn
 from autograd_cookbook.recipes import implicit
 
@@ -58,6 +58,7 @@ FIXED_POINT = Recipe(
         composition=lambda f, z, *p: functools.reduce(lambda z, _: f(z, *p), range(30), z),
         wins=("bytes", "peak"),
     ),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -181,4 +182,5 @@ LINEAR_SOLVE = Recipe(
         built_in=torch.linalg.solve,
         wins=("bytes", "peak"),
     ),
+    limits=(Limit(("vmap",), "batches that broadcast", ("broadcast",)),),
 )

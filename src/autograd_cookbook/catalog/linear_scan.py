@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn
 from autograd_cookbook.recipes import linear_scan
 
@@ -42,4 +42,5 @@ LINEAR_SCAN = Recipe(
         composition=linear_scan.scan,
         wins=("peak",),
     ),
+    limits=(COMPLEX_BFLOAT16,),
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn
 from autograd_cookbook.recipes import maml
 
@@ -57,4 +57,5 @@ INNER_SGD = Recipe(
         units=1_000_000,
         wins=("bytes", "peak"),
     ),
+    limits=(COMPLEX_BFLOAT16,),
 )

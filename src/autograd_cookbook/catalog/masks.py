@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn, unary, weights
 from autograd_cookbook.recipes import masks
 
@@ -75,4 +75,5 @@ SEEDED_DROPOUT = Recipe(
         built_in=F.dropout,
         wins=("bytes", "peak"),
     ),
+    limits=(COMPLEX_HALF,),
 )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn, weights
 from autograd_cookbook.recipes import matmul
 
@@ -36,6 +36,7 @@ MATMUL = Recipe(
         composition=lambda a, b: torch.bmm(a, b.expand(len(a), -1, -1)),
         built_in=torch.matmul,
     ),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -69,4 +70,5 @@ MASKED_LINEAR = Recipe(
         units=1_000_000,
         wins=("bytes",),
     ),
+    limits=(COMPLEX_HALF,),
 )

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn
 from autograd_cookbook.recipes import neural_ode
 
@@ -62,6 +62,7 @@ ODEINT = Recipe(
     samples=_odeint,
     reference=_unrolled_odeint,
     cost=Cost(_flow, saved=8, minimum=0, composition=_unrolled_odeint, wins=("bytes", "peak")),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -75,4 +76,5 @@ ODEINT_ADJOINT = Recipe(
     tolerance=1e-5,
     promises=("first_order", "vmap", "compile"),
     cost=Cost(_flow, saved=8, minimum=0, composition=_unrolled_odeint, wins=("bytes", "peak")),
+    limits=(COMPLEX_HALF,),
 )

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Recipe, Sample
+from autograd_cookbook.catalog._recipe import Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import randn
 from autograd_cookbook.recipes import double_backward, per_sample_gradients
 
@@ -76,6 +76,7 @@ PER_SAMPLE_GRADIENTS = Recipe(
     exports=("per_sample_gradients",),
     samples=_per_sample_gradients,
     reference=_loop,
+    limits=(Limit(("forward_mode",), "functions without a jvp", ("custom function inside",)),),
 )
 
 

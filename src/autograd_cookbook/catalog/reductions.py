@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn
 from autograd_cookbook.recipes import reductions
 
@@ -41,6 +41,7 @@ SUM = Recipe(
     samples=_reduction_of_nothing,
     reference=torch.sum,
     cost=Cost(lambda: (*million(), 1), 0, 0, built_in=torch.sum),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -51,6 +52,7 @@ MEAN = Recipe(
     samples=_complex_reduction,
     reference=torch.mean,
     cost=Cost(lambda: (*million(), 1), 0, 0, lambda x, dim: x.sum(dim) / x.shape[dim], torch.mean),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -98,6 +100,7 @@ VAR = Recipe(
         composition=lambda x, dim: (x - x.mean(dim, keepdim=True)).square().sum(dim) / (x.shape[dim] - 1),
         built_in=torch.var,
     ),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -127,6 +130,7 @@ NORM = Recipe(
         built_in=torch.linalg.vector_norm,
         wins=("range", "second order"),
     ),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -148,4 +152,5 @@ LOGSUMEXP = Recipe(
         built_in=torch.logsumexp,
         wins=("bytes", "range"),
     ),
+    limits=(COMPLEX_HALF,),
 )

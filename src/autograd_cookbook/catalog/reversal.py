@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, hooked, million, randn
 from autograd_cookbook.recipes import reversal
 
@@ -38,6 +38,7 @@ REVERSE_GRADIENT = Recipe(
         composition=lambda x, strength: (1 + strength) * x.detach() - strength * x,
         built_in=lambda x, strength: hooked(x, lambda grad: grad * -strength),
     ),
+    limits=(COMPLEX_BFLOAT16,),
 )
 
 
@@ -55,6 +56,7 @@ SCALE_GRADIENT = Recipe(
         composition=lambda x, scale: (1 - scale) * x.detach() + scale * x,
         built_in=lambda x, scale: hooked(x, lambda grad: grad * scale),
     ),
+    limits=(COMPLEX_BFLOAT16,),
 )
 
 
@@ -81,4 +83,5 @@ STOP_GRADIENT = Recipe(
         composition=lambda x, mask: torch.where(mask, x.detach(), x),
         built_in=lambda x, mask: hooked(x, lambda grad: grad.masked_fill(mask, 0)),
     ),
+    limits=(COMPLEX_BFLOAT16,),
 )

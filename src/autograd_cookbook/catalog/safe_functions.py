@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn, unary
 from autograd_cookbook.recipes import safe_functions
 
@@ -76,6 +76,7 @@ SAFE_SQRT = Recipe(
     samples=_safe_sqrt,
     reference=_double_where_sqrt,
     cost=Cost(lambda: _parts()[:1], saved=4, minimum=0, composition=_double_where_sqrt, built_in=torch.sqrt),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -100,4 +101,5 @@ SAFE_DIVIDE = Recipe(
     samples=_safe_divide,
     reference=_double_where_divide,
     cost=Cost(_parts, saved=0, minimum=0, composition=_double_where_divide, built_in=torch.div),
+    limits=(Limit(("float16", "bfloat16"), "complex numbers", ("complex", "real and complex")),),
 )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import Cost, Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import million, randn, weights
 from autograd_cookbook.recipes import selective_saving
 
@@ -95,4 +95,5 @@ RMS_NORM = Recipe(
         built_in=lambda x, weight: F.rms_norm(x, weight.shape, weight, 1e-6),
         wins=("bytes",),
     ),
+    limits=(Limit(("float32", "bfloat16"), "rows of 1e19 and more, whose squares overflow", ()),),
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn
 from autograd_cookbook.recipes import sparse
 
@@ -61,6 +61,7 @@ SPARSE_MM = Recipe(
         units=40_000 * 64,
         wins=("bytes",),
     ),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -102,6 +103,7 @@ SAMPLED_PRODUCT = Recipe(
         unit="product",
         units=40_000 * 64,
     ),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -127,6 +129,7 @@ TAKE_ROWS = Recipe(
         built_in=lambda input, index: torch.nn.functional.embedding(index, input),
         wins=("peak", "range"),
     ),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -184,6 +187,7 @@ SEGMENT_SUM = Recipe(
     samples=_complex_segments,
     reference=_summed,
     cost=Cost(_edges, saved=0, minimum=0, built_in=_summed),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -194,6 +198,7 @@ SEGMENT_MEAN = Recipe(
     samples=_complex_segments,
     reference=_averaged,
     cost=Cost(_edges, saved=0, minimum=0, composition=_averaged, built_in=_reduced("mean"), wins=("bytes", "range")),
+    limits=(COMPLEX_HALF,),
 )
 
 

@@ -1,5 +1,7 @@
 """Gradients that are limited inside of backward: by value, by norm, or by what each example contributes."""
 
+import math
+
 import torch
 from torch import Tensor
 from torch.autograd import Function
@@ -27,31 +29,25 @@ def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
 
 
-def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor, *others: Tensor) -> Tensor:
+def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor:
     """The gradient with its norm, which is given as a product, brought down to ``max_norm`` where it is larger.
 
     Bit by bit the same where it is not, times 0 where the norm is infinite, NaN where it is NaN.
     """
-    product = norm * scale
-    for other in others:
-        product = product * other
     # Not "larger than", which NaN is not either: it would pass as if it were small.
-    fits = product <= max_norm
+    fits = norm * scale <= max_norm
     factor = max_norm / torch.where(norm == 0, 1, norm)
-    scales: tuple[Tensor, ...] = (scale, *others)
-    if others or max_norm < SMALL:
+    if max_norm < SMALL:
         # The factor may be less than any number of the dtype, although the product with it is not. So it comes in two
         # parts of about one size. The first is a power of two, which rounds nothing.
         with torch.no_grad():
-            half = factor.sqrt()
-            for each in scales:
-                half = half / each.sqrt()
-            half = power_of_two(half)
+            half = power_of_two(factor.sqrt() / scale.sqrt())
         grad = grad * torch.where(fits, 1, half)
         # In an order in which nothing on the way overflows, or vanishes.
-        scales = (half, scale, *others) if max_norm < 1 else (scale, half, *others)
-    for each in scales:
-        factor = factor / each
+        first, second = (half, scale) if max_norm < 1 else (scale, half)
+        factor = factor / first / second
+    else:
+        factor = factor / scale
     return grad * torch.where(fits, 1, factor)
 
 
@@ -159,6 +155,22 @@ def clip_gradient_norm(input: Tensor, max_norm: float, dim: Dim = None) -> Tenso
     return ClipGradientNormFunction.apply(input, positive("max_norm", max_norm), as_dims(dim, input.dim()))
 
 
+def shares(max_norm: float, dtype: torch.dtype) -> tuple[float, float]:
+    """Two norms of which the product is the bound, and the first a power of two.
+
+    In float16 they are alike. In the others the second is not small, so that its quotient by the norm of an example is
+    normal in float32.
+    """
+    second = math.sqrt(max_norm) if dtype == torch.float16 else 256.0 * max(math.sqrt(max_norm), 1.0)
+    first = 2.0 ** round(math.log2(max_norm / second))
+    return first, max_norm / first
+
+
+def nonzero(norm: Tensor) -> Tensor:
+    """1 in the place of 0, of which no product is to be brought down."""
+    return torch.where(norm == 0, 1, norm)
+
+
 class ClippedLinearFunction(Function):
     """Keeps its arguments: the norm of each example's gradient is a product of two norms, known from them."""
 
@@ -188,11 +200,18 @@ class ClippedLinearFunction(Function):
                 larger = scale_input.clamp(min=1)
                 norm_input = torch.hypot(norm_input * (scale_input / larger), 1 / larger)
                 scale_input = larger
-            grads = shrunk(grads, ctx.max_norm, norm * norm_input, scale, scale_input).to(grads.dtype)
+            # NaN does not fit.
+            fits = norm * norm_input * scale * scale_input <= ctx.max_norm
+            # What is brought down is the product of a gradient and an example. The gradient alone may end below all
+            # numbers of the dtype, so each of the two gets a norm of its own.
+            of_grads, of_examples = shares(ctx.max_norm, grads.dtype)
+            grads = grads / torch.where(fits, 1, scale) * torch.where(fits, 1, of_grads / nonzero(norm))
+            ones = torch.where(fits, 1, of_examples / nonzero(norm_input) / scale_input)
+            grads = grads.to(weight.dtype)
             if ctx.needs_input_grad[1]:
-                grad_weight = grads.mT @ examples.conj()
+                grad_weight = grads.mT @ (examples * ones).to(weight.dtype).conj()
             if ctx.needs_input_grad[2]:
-                grad_bias = grads.sum(0)
+                grad_bias = (grads.mT @ ones.to(weight.dtype)).squeeze(1)
         if ctx.needs_input_grad[0]:  # last: what the norms needed is free again
             grad_input = grad_output @ weight.conj()
         return grad_input, grad_weight, grad_bias, None

@@ -140,10 +140,10 @@ class PolyvalFunction(Function):
         degree = coefficients.shape[0] - 1
         grad_coefficients = grad_input = None
         if ctx.needs_input_grad[0]:
-            power, terms = torch.ones_like(input), []
-            for _ in range(degree + 1):
-                terms.append((grad_output * power.conj()).sum())
-                power = power * input
+            term, terms = grad_output, []
+            for _ in range(degree + 1):  # never a power alone, which may overflow or vanish where the term does not
+                terms.append(term.sum())
+                term = term * input.conj()
             stacked = torch.stack(terms[::-1]) if terms else torch.zeros_like(coefficients)
             grad_coefficients = as_gradient(stacked, coefficients)
         if ctx.needs_input_grad[1]:

@@ -41,7 +41,7 @@ def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tupl
     # 1 - gate would have no digits where the gate is close to 1, and input * input and beta * input may overflow.
     gate, rest = torch.sigmoid(beta * input), torch.sigmoid(-beta * input)
     rest = input * rest
-    return grad_output * (gate + beta * gate * rest), (grad_output * (input * gate * rest)).sum()
+    return grad_output * (gate + beta * gate * rest), (grad_output * input * (gate * rest)).sum()
 
 
 def differentiable_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,7 +50,7 @@ def differentiable_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -
     product = factor * x
     bend = x * LogisticSlopeFunction.apply(product)
     grad_input = grad_output * (LogisticFunction.apply(product) + factor * bend)
-    return grad_input.to(input.dtype), (grad_output * (x * bend)).sum().to(beta.dtype)
+    return grad_input.to(input.dtype), (grad_output * x * bend).sum().to(beta.dtype)
 
 
 class SwishFunction(Function):

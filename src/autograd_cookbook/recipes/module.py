@@ -37,7 +37,7 @@ class ParametricSwishFunction(Function):
         if ctx.needs_input_grad[0]:
             grad_input = (grad_output * (LogisticFunction.apply(product) + beta * bend)).to(grad_output.dtype)
         if ctx.needs_input_grad[1]:
-            grad_beta = sum_to_shape(grad_output * (input * bend), beta.shape).to(grad_output.dtype)
+            grad_beta = sum_to_shape(grad_output * input * bend, beta.shape).to(grad_output.dtype)
         return grad_input, grad_beta
 
 

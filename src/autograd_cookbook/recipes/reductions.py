@@ -200,6 +200,9 @@ def amin(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     return AminFunction.apply(input, as_dims(dim, input.dim()), keepdim)
 
 
+LONG = 2**15  # entries from which on torch's softmax of equal ones in float32 loses digits; its sum does not
+
+
 class LogSumExpFunction(Function):
     """Keeps its input alone: of a rounded output, the weights would not add up to 1."""
 
@@ -233,7 +236,10 @@ def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         limit = torch.finfo(x.dtype).max
         ends = tuple(range(-len(dims), 0))
         last = x.clamp(-limit, limit).movedim(dims, ends)
-        return last.flatten(-len(dims)).softmax(-1).reshape(last.shape).movedim(ends, dims), nothing
+        weights = last.flatten(-len(dims)).softmax(-1)
+        if weights.shape[-1] > LONG:
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights.reshape(last.shape).movedim(ends, dims), nothing
     # In a row with +inf all else is replaced by -inf, and +inf by 0.
     is_inf = x == torch.inf
     x = x.masked_fill(largest == torch.inf, -torch.inf).masked_fill(is_inf, 0)
@@ -293,7 +299,8 @@ class VarFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
         (input,) = ctx.saved_tensors
         share = 2 * grad_output.reshape(kept(input.shape, ctx.dims)) / ctx.freedom
-        return share * (input - input.mean(ctx.dims, keepdim=True)), None, None, None
+        x = wide(input)
+        return (share * (x - x.mean(ctx.dims, keepdim=True))).to(input.dtype), None, None, None
 
 
 def freedom(input: Tensor, output: Tensor, correction: float) -> float:
@@ -373,12 +380,14 @@ class NormFunction(Function):
             weight = input.sgn() * is_max / is_max.sum(ctx.dims, keepdim=True).clamp(min=1)
         else:
             # By infinity, and not by 0: quotient and all of its derivatives are 0.
-            weight = input / output.masked_fill(output == 0, math.inf)
+            output = output.masked_fill(output == 0, math.inf)
+            weight = input / output if ctx.ord == 2 else wide(input) / wide(output)
             if ctx.ord != 2:
+                # In float16 the ratio would have few digits, of which a power below 1 makes large errors.
                 size = weight.abs()
                 # The derivative of a power below 1 is infinite at 0, and infinity times sgn(0) is NaN.
                 weight = weight.sgn() * size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
-        return grad_output.reshape(shape) * weight, None, None, None
+        return (grad_output.reshape(shape) * weight).to(input.dtype), None, None, None
 
 
 def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) -> Tensor:

@@ -11,6 +11,8 @@ from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.template import rows
 
+FLAT = 1000.0  # from here on the slope of GELU is 0 or 1 in every dtype
+
 
 def gelu_products(grad_output: Tensor, input: Tensor, approximate: str) -> Tensor:
     """The gradient of the weight, for which the activation is computed again."""
@@ -47,7 +49,9 @@ class GELULinearFunction(Function):
         if ctx.needs_input_grad[0]:
             # Under autocast grad_output is of another dtype than the arguments.
             grad_hidden = (grad_output @ weight.to(grad_output.dtype)).to(input.dtype)
-            grad_input = torch.ops.aten.gelu_backward(grad_hidden, input, approximate=ctx.approximate)
+            # Of "tanh", torch computes the slope from a cube, and of one that overflows it makes NaN.
+            bounded = input.clamp(-FLAT, FLAT) if ctx.approximate == "tanh" else input
+            grad_input = torch.ops.aten.gelu_backward(grad_hidden, bounded, approximate=ctx.approximate)
         if ctx.needs_input_grad[1]:
             grad_weight = gelu_grad_weight(grad_output, input, ctx.approximate)
         if ctx.needs_input_grad[2]:
@@ -191,7 +195,7 @@ class RMSNormFunction(Function):
         direction, scale = normalized(input, ctx.eps)
         grad_input = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad = grad_output * weight
+            grad = grad_output.to(scale.dtype) * weight  # a product of two halves may overflow
             along = (grad * direction).mean(-1, keepdim=True)
             grad_input = ((grad - direction * along) * scale).to(input.dtype)
         if ctx.needs_input_grad[1]:

@@ -25,24 +25,33 @@ def _system(rows: Tensor, columns: Tensor, target: Tensor) -> Tensor:
 
 
 class PotentialsFunction(Function):
-    """Keeps the problem and its solution. Backward solves the linearized conditions of the optimum, once."""
+    """Keeps the problem and its solution. Backward solves the linearized conditions of the optimum, once.
+
+    The cost comes twice: in float64, which gets the gradient, and as it was given, which is kept.
+    """
 
     @staticmethod
     def forward(
-        cost: Tensor, source: Tensor, target: Tensor, regularization: float, tolerance: float, max_iterations: int
+        exact: Tensor,
+        cost: Tensor,
+        source: Tensor,
+        target: Tensor,
+        regularization: float,
+        tolerance: float,
+        max_iterations: int,
     ) -> tuple[Tensor, Tensor]:
-        return _solve(cost.double(), source, target, regularization, tolerance, max_iterations)
+        return _solve(exact, source, target, regularization, tolerance, max_iterations)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        cost, source, target, ctx.regularization, *_ = inputs
+        _, cost, source, target, ctx.regularization, *_ = inputs
         ctx.save_for_backward(cost, source, target, *output)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Context, grad_f: Tensor | None, grad_g: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad_f is None and grad_g is None:  # the envelope theorem: sinkhorn_cost sends nothing here
-            return None, None, None, None, None, None
+            return None, None, None, None, None, None, None
         cost, source, target, f, g = ctx.saved_tensors
         grad_f = torch.zeros_like(f) if grad_f is None else grad_f
         grad_g = torch.zeros_like(g) if grad_g is None else grad_g
@@ -53,19 +62,19 @@ class PotentialsFunction(Function):
         u = grad_f.unsqueeze(-1) - (columns * v).sum(-1, keepdim=True)
         needs = ctx.needs_input_grad
         return (
-            (u * rows + v * columns).to(cost.dtype) if needs[0] else None,
-            -ctx.regularization * (ratio * v).sum(-1) if needs[1] else None,
-            -ctx.regularization * (ratio * u).sum(-2) if needs[2] else None,
+            u * rows + v * columns if needs[0] else None,
+            None,
+            -ctx.regularization * (ratio * v).sum(-1) if needs[2] else None,
+            -ctx.regularization * (ratio * u).sum(-2) if needs[3] else None,
             None, None, None,
         )  # fmt: skip
 
     @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], cost: Tensor, source: Tensor, target: Tensor, *options: Any
-    ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        problem = (
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        problem, options = inputs[:4], inputs[4:]
+        problem = tuple(
             t.movedim(d, 0) if d is not None else t.expand(info.batch_size, *t.shape)
-            for t, d in zip((cost, source, target), in_dims, strict=False)
+            for t, d in zip(problem, in_dims, strict=False)
         )
         return PotentialsFunction.apply(*problem, *options), (0, 0)
 
@@ -105,18 +114,23 @@ class CostFunction(Function):
 
 
 class PlanFunction(Function):
-    """The plan from the potentials; keeps no matrix but the cost."""
+    """The plan from the potentials; keeps no matrix but the cost, as it was given.
+
+    The gradient is that of the cost in float64: what comes through the potentials takes most of it away.
+    """
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(cost: Tensor, source: Tensor, target: Tensor, f: Tensor, g: Tensor, regularization: float) -> Tensor:
+    def forward(
+        exact: Tensor, cost: Tensor, source: Tensor, target: Tensor, f: Tensor, g: Tensor, regularization: float
+    ) -> Tensor:
         weights = source.unsqueeze(-1) * target.unsqueeze(-2)
-        return (weights * _scaled(cost, f, g, regularization)).to(cost.dtype)
+        return (weights * _scaled(exact, f, g, regularization)).to(cost.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *tensors, ctx.regularization = inputs
+        _, *tensors, ctx.regularization = inputs
         ctx.save_for_backward(*tensors)
 
     @staticmethod
@@ -125,9 +139,10 @@ class PlanFunction(Function):
         a, b = source.unsqueeze(-1), target.unsqueeze(-2)
         ratio = grad_output * _scaled(cost, f, g, ctx.regularization)
         grad = a * b * ratio / ctx.regularization
-        needs_cost, needs_source, needs_target, needs_potentials, *_ = ctx.needs_input_grad
+        needs_cost, _, needs_source, needs_target, needs_potentials, *_ = ctx.needs_input_grad
         return (
-            -grad.to(cost.dtype) if needs_cost else None,
+            -grad if needs_cost else None,
+            None,
             (ratio * b).sum(-1) if needs_source else None,
             (ratio * a).sum(-2) if needs_target else None,
             grad.sum(-1) if needs_potentials else None,
@@ -207,7 +222,8 @@ def _prepared(
         )
     # Weights that add up to 1 only up to the rounding of float32 have no plan. Here they do, up to that of float64.
     # (Without abs, weights that are all negative would pass for positive ones.)
-    source, target = (w.double() / w.double().sum(-1, keepdim=True).abs() for w in (source, target))
+    # In float64 from here on: two gradients that cancel meet before they are rounded.
+    source, target = (w / w.sum(-1, keepdim=True).abs() for w in (source.double(), target.double()))
     batch = torch.broadcast_shapes(cost.shape[:-2], source.shape[:-1], target.shape[:-1])
     return (
         cost.expand(*batch, *cost.shape[-2:]),
@@ -259,7 +275,7 @@ def sinkhorn_cost(
             [0.1345, 0.3655]])
     """
     tensors = _prepared(cost, source, target, regularization, tolerance, max_iterations)
-    potentials = PotentialsFunction.apply(*tensors, regularization, tolerance, max_iterations)
+    potentials = PotentialsFunction.apply(tensors[0].double(), *tensors, regularization, tolerance, max_iterations)
     return CostFunction.apply(*tensors, *potentials, regularization)
 
 
@@ -307,8 +323,9 @@ def sinkhorn_plan(
             [ 0.0492, -0.0492]])
     """
     tensors = _prepared(cost, source, target, regularization, tolerance, max_iterations)
-    potentials = PotentialsFunction.apply(*tensors, regularization, tolerance, max_iterations)
-    return PlanFunction.apply(*tensors, *potentials, regularization)
+    exact = tensors[0].double()
+    potentials = PotentialsFunction.apply(exact, *tensors, regularization, tolerance, max_iterations)
+    return PlanFunction.apply(exact, *tensors, *potentials, regularization)
 
 
 class AssignmentFunction(Function):
