@@ -398,6 +398,25 @@ def _saved_intermediate(subject: Subject) -> str:
     )
 
 
+# Why a second derivative is wrong, and what to do.
+CONSTANT = "The backward uses {}, which forward saved: it depends on the inputs and has no graph back to them."
+SILENT = "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
+DETACHED = (
+    "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate that was "
+    "saved, or a part that is detached."
+)
+COMPUTED = (
+    "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
+    "once_differentiable, so that it refuses."
+)
+NOT_FINITE = (
+    "The derivative of the backward is 0/0 or 0 · ∞ there, as that of a quotient, root or power at zero is, also where a "
+    "mask or torch.where leaves the result out.",
+    "Choose a safe argument before the division, root or power, and not the result behind it; or mark the backward with "
+    "once_differentiable, so that it refuses.",
+)
+
+
 @check(capability="second_order")
 def second_order(subject: Subject) -> Iterator[Finding]:
     """The gradient of the gradient is what differences of the gradient say, through input and grad_output.
@@ -459,19 +478,17 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         if mismatch is None:
             continue
         name = subject.describe(position, mismatch.index) if position < n else f"grad_output {k - len(slots)}"
-        silent = not bool(torch.count_nonzero(actual))
+        if not math.isfinite(mismatch.actual):
+            cause, fix = NOT_FINITE
+        else:
+            kept, silent = _saved_intermediate(subject), not bool(torch.count_nonzero(actual))
+            cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
         yield finding(
             "error",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
             f"{mismatch.expected:.6g}",
-            f"The backward uses {kept}, which forward saved: it depends on the inputs and has no graph back to them."
-            if (kept := _saved_intermediate(subject))
-            else "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
-            if silent
-            else "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate "
-            "that was saved, or a part that is detached.",
-            "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
-            "once_differentiable, so that it refuses.",
+            cause,
+            fix,
         )
         return
     if not subject.accuracy and subject.right:
