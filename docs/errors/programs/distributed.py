@@ -109,9 +109,10 @@ def ddp_parameter_inside():
     cause="DDP waits for a gradient of every parameter that requires one. In the iteration before, some took no part "
     "in the loss: layers that are not called, an output that the loss ignores, a branch, or a part that was frozen "
     "after DDP was made.",
-    fix="Freeze or remove the parameters that the loss does not use, before you wrap the model: "
-    "``parameter.requires_grad_(False)``. If they differ from step to step, pass ``find_unused_parameters=True`` to "
-    "``DistributedDataParallel``. ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` prints their names.",
+    fix="Pass ``find_unused_parameters=True`` to ``DistributedDataParallel``, or, for parameters that no step uses, "
+    "freeze or remove them before you wrap the model: ``parameter.requires_grad_(False)``. The first costs some time "
+    "in each step, so it is for parameters that are used in some steps. ``TORCH_DISTRIBUTED_DEBUG=DETAIL`` prints "
+    "their names.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def ddp_unfinished():

@@ -270,8 +270,8 @@ def state_detached():
     "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
     "message names the last recorded operation that wrote to that input: often the in-place operation itself. "
     "``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
-    fix="Change a copy: ``y = y + 1`` instead of ``y += 1``. An input can also be changed before it is used. Run "
-    "backward before ``optimizer.step()``.",
+    fix="Write it out of place: ``y = y + 1`` instead of ``y += 1``, and no ``inplace=True`` in the layer behind it. "
+    "An input can also be changed before it is used. Run backward before ``optimizer.step()``.",
     see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
 )
 def result_changed():
@@ -857,6 +857,26 @@ def loss_is_float():
 
 @fixes(loss_is_float)
 def loss_is_tensor():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backward()
+
+
+@raises(
+    "The name of a method is misspelled",
+    cause="The method that runs backward is called ``backward``, and the one that updates is ``step``. Python looks a "
+    "name up only when the line runs, so the forward works.",
+    fix="Write ``loss.backward()``, without an ``s`` at its end.",
+    see=("guide/training",),
+)
+def backwards_called():
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).square().mean()
+    loss.backwards()
+
+
+@fixes(backwards_called)
+def backward_spelled():
     model = nn.Linear(3, 1)
     loss = model(torch.randn(4, 3)).square().mean()
     loss.backward()

@@ -1914,9 +1914,9 @@ def differentiable_twice():
     "NumPy was called on a tensor that requires grad",
     cause="An array has no history, so the gradient would be lost. It also comes from inside of ``backward`` under "
     "``create_graph=True``, where what is done with saved tensors and the incoming gradient is recorded.",
-    fix="Put the code into the ``forward`` of a Function, where nothing is recorded, and write its ``backward``. "
-    "Where no gradient is wanted: ``x.detach().numpy()``. In a ``backward``, where no second derivative is wanted: "
-    "``@once_differentiable``.",
+    fix="For a plot, a log or a metric, where no gradient is wanted: ``x.detach().cpu().numpy()``, or ``x.item()`` for "
+    "one number. Where one is wanted, put the code into the ``forward`` of a Function, where nothing is recorded, and "
+    "write its ``backward``. In a ``backward``, where no second derivative is wanted: ``@once_differentiable``.",
     see=("cookbook/06_beyond_autograd/scipy_functions", "guide/decision", "check:second_order"),
 )
 def numpy_on_parameter():
