@@ -200,6 +200,7 @@ class Subject:
         self.random = False
         self.right = True  # until the first derivative turns out to be wrong
         self.accuracy: float | None = None  # of derivatives, where it is that of a solver
+        self.rough = False  # whether the values come in steps, as those of a solver that stops early
         self.notes: list[str] = []  # what could not be measured
         self.measured = ""  # what an approximate gradient is like
 
@@ -268,21 +269,22 @@ class Subject:
         """The tensors brought into the domain of the function, differentiably; the sample stays where it is."""
         result = []
         for given, t, base in zip(tensors, self._projected(tensors), self.base, strict=True):
-            if given.dtype is base.dtype and same(given, base):  # to the last digit
+            if t is not given and given.dtype is base.dtype and same(given, base):  # to the last digit
                 t = given.detach() + (t - t.detach()) if t.requires_grad else given
             result.append(t)
         return result
 
     def _projected(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        if not self.recognized and self.domain is None:
-            return list(tensors)
-        wide = [t.to(torch.promote_types(t.dtype, self.dtype)) if is_differentiable(t) else t for t in tensors]
         if self.domain is None:
-            projected = [self.recognized[s].project(t) if s in self.recognized else t for s, t in enumerate(wide)]
-        else:
-            flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=lambda a: a is None)
-            projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
+            ways = [self.recognized[s].project if s in self.recognized else None for s in range(len(tensors))]
+            return [t if way is None else way(self._wide(t)).to(t.dtype) for t, way in zip(tensors, ways, strict=True)]
+        wide = [self._wide(t) for t in tensors]
+        flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=lambda a: a is None)
+        projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
         return [t.to(given.dtype) for given, t in zip(tensors, projected, strict=True)]
+
+    def _wide(self, tensor: Tensor) -> Tensor:
+        return tensor.to(torch.promote_types(tensor.dtype, self.dtype)) if is_differentiable(tensor) else tensor
 
     def rewind(self, offset: int = 0) -> None:
         """Bring all random generators, and buffers that calls go on from, where they are before the first call."""
