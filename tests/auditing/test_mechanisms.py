@@ -186,3 +186,142 @@ class Cube(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return 3 * x**2 * grad_output
+
+
+class SoftTargets(Function):
+    """A loss whose targets are the rows of a softmax."""
+
+    @staticmethod
+    def forward(ctx, logits, targets):
+        ctx.save_for_backward(logits, targets)
+        return -(targets * logits.log_softmax(-1)).sum()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        logits, targets = ctx.saved_tensors
+        return grad_output * (logits.softmax(-1) * targets.sum(-1, keepdim=True) - targets), None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_argument_that_is_brought_into_its_domain_is_not_said_to_be_changed(dtype):
+    targets = leaf(4, 5).detach().to(dtype).softmax(-1)
+    report = audit(SoftTargets.apply, (leaf(4, 5).to(dtype).detach().requires_grad_(), targets), skip=["compile"])
+    assert report.ok, str(report)
+
+
+def test_where_no_orthonormal_columns_are_near_the_gradient_of_the_way_in_is_not_held_against_a_function():
+    class Spread(Function):
+        @staticmethod
+        def forward(ctx, vectors, values):
+            ctx.save_for_backward(vectors, values)
+            return (vectors * values) @ vectors.mT
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            vectors, values = ctx.saved_tensors
+            inner = vectors.mT @ grad_output @ vectors
+            return (grad_output + grad_output.mT) @ (vectors * values), inner.diagonal()
+
+    vectors = torch.linalg.qr(leaf(5, 5).detach())[0].requires_grad_()
+    report = audit(Spread.apply, (vectors, leaf(5)), only=["first_order", "special_points"])
+    assert report.ok, str(report)
+
+
+class Bisects(Function):
+    """Sigmoids shifted until they add up to 3, by bisection to a ten-thousandth."""
+
+    factor = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        low, high = -x.amax(-1, keepdim=True) - 7, 7 - x.amin(-1, keepdim=True)
+        for _ in range(60):
+            middle = (low + high) / 2
+            missing = 3 - torch.sigmoid(x + middle).sum(-1, keepdim=True)
+            if (missing.abs() < 1e-4).all():
+                break
+            low, high = torch.where(missing > 0, middle, low), torch.where(missing > 0, high, middle)
+        y = torch.sigmoid(x + middle)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        slope = y * (1 - y)
+        shift = (slope * grad_output).sum(-1, keepdim=True) / slope.sum(-1, keepdim=True)
+        return Bisects.factor * slope * (grad_output - shift)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.2, 0.8, -1.0])
+def test_values_that_come_in_steps_are_compared_over_many_of_them(factor, monkeypatch):
+    monkeypatch.setattr(Bisects, "factor", factor)
+    report = audit(Bisects.apply, (leaf(4, 10),), skip=["compile"], isolate=False)
+    assert report.ok is (factor == 1.0), str(report)
+    said = next(f for f in report.findings if f.check == "first_order")
+    assert ("in steps of" in said.summary) is (factor == 1.0)
+
+
+class RootOfSquares(Function):
+    """Gives 0 as the gradient at zero, behind a quotient by zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = (x * x).sqrt()
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        return torch.where(x == 0, 0.0, grad_output * x / y)
+
+
+def test_a_second_derivative_that_is_nan_has_a_cause_of_its_own():
+    x = torch.tensor([0.0, 1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    report = audit(RootOfSquares.apply, (x,), only=["first_order", "second_order"])
+    (found,) = (f for f in report.findings if f.check == "second_order")
+    assert "nan" in found.summary
+    assert found.cause.startswith("The derivative of the backward is 0/0")
+
+
+class Artanh(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clamp(-1 + 1e-5, 1 - 1e-5)
+        ctx.save_for_backward(x)
+        return (torch.log(1 + x) - torch.log(1 - x)) / 2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output / (1 - x * x)
+
+
+def test_a_logarithm_of_zero_is_not_said_to_overflow():
+    x = torch.tensor([0.3, -0.5, 0.9], dtype=torch.float64, requires_grad=True)
+    report = audit(Artanh.apply, (x,), only=["float16"], gradient="custom")
+    (found,) = (f for f in report.findings if f.severity == "error")
+    assert found.cause.startswith("log is infinite at a number")
+
+
+class Vectors(Function):
+    """Eigenvectors, whose signs depend on the dtype here."""
+
+    @staticmethod
+    def forward(ctx, x):
+        vectors = torch.linalg.eigh(x)[1]
+        signs = torch.ones(x.shape[-1], dtype=x.dtype)
+        signs[0] = -1 if x.dtype is torch.float32 else 1
+        ctx.save_for_backward(x)
+        return vectors * signs
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.zeros_like(grad_output)
+
+
+def test_the_sign_of_an_eigenvector_is_free_in_each_dtype():
+    x = leaf(4, 4).detach()
+    report = audit(Vectors.apply, ((x + x.mT).requires_grad_(),), only=["float32"], gradient="custom")
+    assert not [f for f in report.findings if f.severity == "error"], str(report)

@@ -67,6 +67,9 @@ def _orthonormalized(tensor: Tensor) -> Tensor:
     for _ in range(STEPS):
         gram = result.mT @ result
         result = 1.5 * result - 0.5 * result @ gram
+    gram = (result.mT @ result).detach()
+    if not torch.allclose(gram, torch.eye(columns).to(gram).expand_as(gram), atol=1e-6):
+        raise ValueError("the columns are too much alike to be made orthonormal")
     return result
 
 

@@ -192,7 +192,7 @@ class Subject:
         self.recognized = self._recognized() if recognize else {}
         self.along_domain = False  # whether what is made from the arguments goes through the domain, with its gradient
         with torch.no_grad():
-            self.base = self.valid(self.base)
+            self.base = self._projected(self.base)
         self._expected: dict[tuple[bool, bool], tuple[list[Tensor], list[Tensor | None]]] = {}
         self.classes: list[type[Function]] = []
         self.operators: list[Any] = []
@@ -200,6 +200,7 @@ class Subject:
         self.random = False
         self.right = True  # until the first derivative turns out to be wrong
         self.accuracy: float | None = None  # of derivatives, where it is that of a solver
+        self.rough = False  # whether the values come in steps, as those of a solver that stops early
         self.notes: list[str] = []  # what could not be measured
         self.measured = ""  # what an approximate gradient is like
 
@@ -266,21 +267,24 @@ class Subject:
 
     def valid(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The tensors brought into the domain of the function, differentiably; the sample stays where it is."""
-        if not self.recognized and self.domain is None:
-            return list(tensors)
-        wide = [t.to(torch.promote_types(t.dtype, self.dtype)) if is_differentiable(t) else t for t in tensors]
-        if self.domain is None:
-            projected = [self.recognized[s].project(t) if s in self.recognized else t for s, t in enumerate(wide)]
-        else:
-            flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=lambda a: a is None)
-            projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
         result = []
-        for given, t, base in zip(tensors, projected, self.base, strict=True):
-            t = t.to(given.dtype)
-            if t.requires_grad and given.dtype is base.dtype and same(given, base):
-                t = given.detach() + (t - t.detach())  # to the last digit
+        for given, t, base in zip(tensors, self._projected(tensors), self.base, strict=True):
+            if t is not given and given.dtype is base.dtype and same(given, base):  # to the last digit
+                t = given.detach() + (t - t.detach()) if t.requires_grad else given
             result.append(t)
         return result
+
+    def _projected(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        if self.domain is None:
+            ways = [self.recognized[s].project if s in self.recognized else None for s in range(len(tensors))]
+            return [t if way is None else way(self._wide(t)).to(t.dtype) for t, way in zip(tensors, ways, strict=True)]
+        wide = [self._wide(t) for t in tensors]
+        flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=lambda a: a is None)
+        projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
+        return [t.to(given.dtype) for given, t in zip(tensors, projected, strict=True)]
+
+    def _wide(self, tensor: Tensor) -> Tensor:
+        return tensor.to(torch.promote_types(tensor.dtype, self.dtype)) if is_differentiable(tensor) else tensor
 
     def rewind(self, offset: int = 0) -> None:
         """Bring all random generators, and buffers that calls go on from, where they are before the first call."""

@@ -5,6 +5,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
-from autograd_cookbook.auditing.numeric import Derivative, rounding
+from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import random_states
@@ -98,6 +99,16 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             "Nothing, if the accuracy suffices; otherwise tighten the tolerance or the step of the solver in backward.",
         )
         return
+    if wrong and (rough := _along_steps(subject, grads, list(singles), weights)):
+        subject.accuracy, subject.rough = rough.accuracy, True
+        yield finding(
+            "info",
+            f"the values come in steps of {rough.size:.1g}, and over longer ways the gradient agrees with them",
+            f"Forward repeats the same operation {_repetitions(subject)} times and stops early, as bisection and fixed "
+            f"points with a loose tolerance do. The gradient was compared to {100 * rough.accuracy:.0f} % only.",
+            "Nothing, if that accuracy suffices; tighten the tolerance of the solver to have more digits checked.",
+        )
+        return
     for slot, (mismatch, single) in wrong.items():
         subject.right = False
         given = grads[slot]
@@ -159,6 +170,50 @@ def _accuracy_of_a_solver(
     factor = float(actual @ expected) / norm**2
     rest = float((actual - factor * expected).norm())
     return off / norm if rest > 0.1 * off else 0.0
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Values that jump from one step to the next: by how much, and how accurate a slope over many steps is."""
+
+    size: float
+    accuracy: float
+
+
+def _along_steps(
+    subject: Subject, grads: Sequence[Tensor | None], slots: Sequence[int], weights: Tensor
+) -> _Steps | None:
+    """The steps of an iteration's values, if a gradient agrees with them over ways that are long next to the steps.
+
+    None for values that are smooth, for a gradient that is off, and where no way is long enough to tell.
+    """
+    if _repetitions(subject) < ITERATIONS or any(grads[s] is None for s in slots):
+        return None
+    numeric = Derivative(subject.value, subject.base, slots, subject.dtype)
+    gradient = real(zeros_for_none(subject, grads, slots))
+    generator = torch.Generator().manual_seed(6)
+    size = accuracy = 0.0
+    for _ in range(6):
+        direction = torch.randn(numeric.n, generator=generator, dtype=torch.float64) * numeric.unit
+
+        def value(t: float, direction: Tensor = direction) -> float:
+            return float(weights @ numeric.at(t * direction))
+
+        close = numeric.steps()[0] / 8
+        near = torch.tensor([value(k * close) for k in range(-4, 5)], dtype=torch.float64)
+        step = float(near.diff(n=2).abs().max())
+        if not step > 1e-6 * float(weights.abs() @ numeric.center.abs()):
+            return None  # smooth
+        slopes = []
+        for way in (0.01, 0.03, 0.1, 0.3):
+            one, two = (value(k * way) - value(-k * way) for k in (1, 2))
+            fourth = (8 * one - two) / (12 * way)
+            slopes.append((abs(fourth - one / (2 * way)) + 2 * step / way, fourth))
+        error, slope = min(slopes)
+        if not abs(along(gradient, direction) - slope) <= error + 0.02 * abs(slope):
+            return None
+        size, accuracy = max(size, step), max(accuracy, 0.02 + error / abs(slope)) if slope else math.inf
+    return _Steps(size, accuracy) if accuracy < 0.5 else None
 
 
 def _cause_of_wrong_gradient(
@@ -398,6 +453,25 @@ def _saved_intermediate(subject: Subject) -> str:
     )
 
 
+# Why a second derivative is wrong, and what to do.
+CONSTANT = "The backward uses {}, which forward saved: it depends on the inputs and has no graph back to them."
+SILENT = "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
+DETACHED = (
+    "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate that was "
+    "saved, or a part that is detached."
+)
+COMPUTED = (
+    "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
+    "once_differentiable, so that it refuses."
+)
+NOT_FINITE = (
+    "The derivative of the backward is 0/0 or 0 · ∞ there, as that of a quotient, root or power at zero is, even "
+    "where a mask or torch.where leaves the result out.",
+    "Choose a safe argument before the division, root or power, and not the result behind it; or mark the backward "
+    "with once_differentiable, so that it refuses.",
+)
+
+
 @check(capability="second_order")
 def second_order(subject: Subject) -> Iterator[Finding]:
     """The gradient of the gradient is what differences of the gradient say, through input and grad_output.
@@ -423,6 +497,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         raise Refused(first_line(error)) from error
     if not subject.derivative:
         raise Refused("the gradient is not declared to be a derivative")
+    if subject.rough:
+        raise Refused("the values come in steps, so that differences of the gradient say nothing")
 
     n = len(subject.slots)
     outputs, _ = subject.expected
@@ -459,19 +535,17 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         if mismatch is None:
             continue
         name = subject.describe(position, mismatch.index) if position < n else f"grad_output {k - len(slots)}"
-        silent = not bool(torch.count_nonzero(actual))
+        if not math.isfinite(mismatch.actual):
+            cause, fix = NOT_FINITE
+        else:
+            kept, silent = _saved_intermediate(subject), not bool(torch.count_nonzero(actual))
+            cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
         yield finding(
             "error",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
             f"{mismatch.expected:.6g}",
-            f"The backward uses {kept}, which forward saved: it depends on the inputs and has no graph back to them."
-            if (kept := _saved_intermediate(subject))
-            else "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
-            if silent
-            else "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate "
-            "that was saved, or a part that is detached.",
-            "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
-            "once_differentiable, so that it refuses.",
+            cause,
+            fix,
         )
         return
     if not subject.accuracy and subject.right:
@@ -546,6 +620,8 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     """
     if not subject.derivative:
         raise Refused("the gradient is not declared to be a derivative")
+    if subject.rough:
+        raise Refused("the values come in steps, so that their differences say nothing of tangents")
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]
     if not slots:
         raise Refused("there is no input to differentiate")

@@ -473,6 +473,8 @@ def _right_at(subject: Subject, values: list[Tensor], label: str) -> Iterator[Fi
                 "Look for a hard-coded size, a squeeze, or a tile loop that skips the remainder.",
             )
         return
+    if subject.rough:
+        return  # differences of the values say nothing
     numeric = Derivative(subject.value, values, slots, subject.dtype)
     rtol = subject.accuracy or 1e-5
     generator = torch.Generator().manual_seed(3)

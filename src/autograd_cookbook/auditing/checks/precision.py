@@ -151,16 +151,28 @@ def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype
         a, e = found[label], wanted[label]
         tolerance = TOLERANCES[dtype] + 30 * moves[label]
         if what := difference(a.to(e.dtype), e, tolerance, unseen.get(label, 0.0) / tolerance):
-            infinite = any(_overflows(subject, subject.copies(), dtype))
+            if label.startswith("output") and not difference(a.abs().to(e.dtype), e.abs(), tolerance):
+                return  # other signs, as eigenvectors may have: what follows from them is no other than it should be
+            infinite = _overflows(subject, subject.copies(), dtype)
+            pole = next((op for op in infinite if op in POLES), "")
             yield finding(
                 "error" if subject.custom else "info",
                 f"in {name}, {label} is {what}, which float64 gives on the same numbers",
-                f"An intermediate overflows: {name} ends at {torch.finfo(dtype).max:.4g}."
-                if infinite
+                _pole(pole, name)
+                if pole
+                else f"An intermediate overflows: {name} ends at {torch.finfo(dtype).max:.4g}."
+                if any(infinite)
                 else "Digits are lost: a difference of large numbers, a sum in low precision, or a cast on the way.",
                 "Compute that part in float32, or rearrange the formula.",
             )
             return
+
+
+def _pole(operation: str, name: str) -> str:
+    return (
+        f"{operation} is infinite at a number, and {name} has rounded its argument to that number, as 1 - 1e-5 is 1 in "
+        "float16, and 1e-8 is 0."
+    )
 
 
 def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Finding]:
@@ -255,18 +267,25 @@ def _gross(
             what = f"off by {off:.2g} of its norm"
         else:
             continue
-        overflows = any(_overflows(subject, values, dtype))
+        infinite = _overflows(subject, values, dtype)
+        overflows = any(infinite)
+        pole = next((op for op in infinite if op in POLES), "")
         yield finding(
             "error",
             f"in {name}, with {where}, {label} is {what}",
-            f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
+            _pole(pole, name)
+            if pole
+            else f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
             "float16, and exp(89) in float32."
             if overflows
             else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
             if "below" in where or "added" in where
             else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
             "its terms, adding one more changes nothing.",
-            "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
+            f"Compute that part in {'float64' if dtype is torch.float32 else 'float32'}, or use a form that needs no "
+            f"number next to the pole."
+            if pole
+            else "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
             if overflows
             else "Use a form without the difference, such as expm1 and log1p."
             if "below" in where
@@ -305,6 +324,10 @@ def _lost(
             return
 
 
+# Infinite at a number, and not because a result is too large to be held.
+POLES = ("log", "log2", "log10", "log1p", "logit", "atanh", "reciprocal", "rsqrt", "div", "digamma", "special_entr")
+
+
 class _Overflows(TorchDispatchMode):
     """Notes the first operation whose result is infinite."""
 
@@ -316,7 +339,10 @@ class _Overflows(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for t in tree_leaves(result):
             if not self.first and is_differentiable(t) and t.isinf().any():
-                self.first = func.overloadpacket.__name__
+                self.first = func.overloadpacket.__name__.rstrip("_")
+                divisors = [a for a in args[1:] if isinstance(a, Tensor)] if self.first == "div" else []
+                if divisors and not any((d == 0).any() for d in divisors):
+                    self.first = "a quotient"  # of a number that is large, by one that is small
         return result
 
 
