@@ -260,6 +260,8 @@ def test_values_that_come_in_steps_are_compared_over_many_of_them(factor, monkey
     assert report.ok is (factor == 1.0), str(report)
     said = next(f for f in report.findings if f.check == "first_order")
     assert ("in steps of" in said.summary) is (factor == 1.0)
+    unmeasured = {"second_order", "forward_mode"} - report.capabilities.keys()
+    assert unmeasured == ({"second_order", "forward_mode"} if factor == 1.0 else set())
 
 
 class RootOfSquares(Function):
@@ -303,6 +305,26 @@ def test_a_logarithm_of_zero_is_not_said_to_overflow():
     report = audit(Artanh.apply, (x,), only=["float16"], gradient="custom")
     (found,) = (f for f in report.findings if f.severity == "error")
     assert found.cause.startswith("log is infinite at a number")
+
+
+class LargeQuotient(Function):
+    """On the way, a quotient is larger than what float16 holds."""
+
+    @staticmethod
+    def forward(ctx, x, by_hand):
+        small = 1e-5 if by_hand else torch.full_like(x, 1e-5)
+        return x / small * small
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, None
+
+
+@pytest.mark.parametrize("by_hand", [True, False], ids=["number", "tensor"])
+def test_a_quotient_that_is_too_large_is_said_to_overflow(by_hand):
+    report = audit(LargeQuotient.apply, (leaf(4), by_hand), only=["float16"], gradient="custom")
+    (found,) = (f for f in report.findings if f.severity == "error")
+    assert "overflows" in found.cause
 
 
 class Vectors(Function):

@@ -451,8 +451,8 @@ def fsdp_tensor_returned():
     "grad or does not. With ``use_orig_params=False``, a unit that is partly frozen (LoRA, adapters, a frozen backbone "
     "with a new head) does not fit.",
     fix="Pass ``use_orig_params=True`` (``fsdp_use_orig_params: true`` for accelerate): each original parameter then "
-    "keeps its own ``requires_grad``. Otherwise wrap so that each unit is frozen as a whole or trained as a whole, or "
-    "freeze after you wrap. ``fully_shard`` (FSDP2) does not flatten.",
+    "keeps its own ``requires_grad``. Otherwise wrap so that each unit is frozen as a whole or trained as a whole; "
+    "to freeze a layer after you wrap freezes nothing then. ``fully_shard`` (FSDP2) does not flatten.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def fsdp_partly_frozen():

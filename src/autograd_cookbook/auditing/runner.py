@@ -33,7 +33,7 @@ from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import TASTE, Finding, Report
 from autograd_cookbook.auditing.roots import merged
 from autograd_cookbook.auditing.state import preserved
-from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, tensors_of
+from autograd_cookbook.auditing.subject import Refused, Subject, Unmeasured, Wrong, tensors_of
 
 # Families of checks that look at what the function itself does with the sample, or map it where no domain can go.
 AS_GIVEN = ("execution", "memory", "modules", "transforms")
@@ -283,6 +283,9 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
         verdict = "no"
         if check.capability != "module_copies":
             found.append(finding("info", f"no {check.capability}: {refusal}", *_why(refusal)))
+    except Unmeasured as reason:
+        subject.notes.append(f"not measured, because {reason}: {check.name}")
+        return found, None
     except NoTensorError:
         raise
     except (Exception, SystemExit) as error:
@@ -505,7 +508,7 @@ def _collect(events: Iterator[Event], checks: Sequence[Check], outcome: _Outcome
                 case ("done", name, findings, verdict, seconds):
                     outcome.findings += findings
                     outcome.seconds[name] = round(seconds, 4)
-                    if (listed := capability[name]) is not None:
+                    if (listed := capability[name]) is not None and verdict is not None:
                         outcome.verdicts.setdefault(listed, []).append(verdict)
                 case ("late", name):
                     outcome.late.append(name)

@@ -27,6 +27,10 @@ class Refused(Exception):  # noqa: N818 (an answer, not an error)
     """The function, or torch on its behalf, declines with an exception."""
 
 
+class Unmeasured(Exception):  # noqa: N818 (an answer, not an error)
+    """The check cannot tell, for the reason that it gives."""
+
+
 class Wrong(Exception):  # noqa: N818 (an answer, not an error)
     """The capability is there and gives a wrong number, whatever the severity of that."""
 

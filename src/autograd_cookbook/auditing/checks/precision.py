@@ -153,15 +153,14 @@ def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype
         if what := difference(a.to(e.dtype), e, tolerance, unseen.get(label, 0.0) / tolerance):
             if label.startswith("output") and not difference(a.abs().to(e.dtype), e.abs(), tolerance):
                 return  # other signs, as eigenvectors may have: what follows from them is no other than it should be
-            infinite = _overflows(subject, subject.copies(), dtype)
-            pole = next((op for op in infinite if op in POLES), "")
+            infinite = _first_infinite(subject, subject.copies(), dtype)
             yield finding(
                 "error" if subject.custom else "info",
                 f"in {name}, {label} is {what}, which float64 gives on the same numbers",
-                _pole(pole, name)
-                if pole
+                _pole(infinite.first, name)
+                if infinite.pole
                 else f"An intermediate overflows: {name} ends at {torch.finfo(dtype).max:.4g}."
-                if any(infinite)
+                if infinite.first
                 else "Digits are lost: a difference of large numbers, a sum in low precision, or a cast on the way.",
                 "Compute that part in float32, or rearrange the formula.",
             )
@@ -170,8 +169,8 @@ def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype
 
 def _pole(operation: str, name: str) -> str:
     return (
-        f"{operation} is infinite at a number, and {name} has rounded its argument to that number, as 1 - 1e-5 is 1 in "
-        "float16, and 1e-8 is 0."
+        f"{operation} is infinite at a number, and in {name} its argument is that number: as 1 - 1e-5 is 1 in float16, "
+        "and 1e-8 is 0."
     )
 
 
@@ -267,26 +266,24 @@ def _gross(
             what = f"off by {off:.2g} of its norm"
         else:
             continue
-        infinite = _overflows(subject, values, dtype)
-        overflows = any(infinite)
-        pole = next((op for op in infinite if op in POLES), "")
+        infinite = _first_infinite(subject, values, dtype)
         yield finding(
             "error",
             f"in {name}, with {where}, {label} is {what}",
-            _pole(pole, name)
-            if pole
+            _pole(infinite.first, name)
+            if infinite.pole
             else f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
             "float16, and exp(89) in float32."
-            if overflows
+            if infinite.first
             else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
             if "below" in where or "added" in where
             else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
             "its terms, adding one more changes nothing.",
             f"Compute that part in {'float64' if dtype is torch.float32 else 'float32'}, or use a form that needs no "
-            f"number next to the pole."
-            if pole
+            "number next to the pole."
+            if infinite.pole
             else "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
-            if overflows
+            if infinite.first
             else "Use a form without the difference, such as expm1 and log1p."
             if "below" in where
             else "Subtract first, and square or multiply what is left: (x - x.mean()).square().mean()."
@@ -312,48 +309,51 @@ def _lost(
         off = _off(found[label], e)
         if not 1e-3 < largest < LIMIT[dtype] or off < 0.5:
             continue
-        forward, backward = _overflows(subject, values, dtype)
-        if backward and not forward:
+        forward, backward = _infinities(subject, values, dtype)
+        if backward.first and not forward.first:
             yield finding(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                f"In the backward, {backward} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward does.",
+                f"In the backward, {backward.first} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward does.",
                 "Compute that part of the backward in float32, too.",
             )
             return
 
 
-# Infinite at a number, and not because a result is too large to be held.
-POLES = ("log", "log2", "log10", "log1p", "logit", "atanh", "reciprocal", "rsqrt", "div", "digamma", "special_entr")
+LOGARITHMS = ("log", "log2", "log10", "log1p", "logit", "atanh", "digamma")  # of no finite number do they overflow
+QUOTIENTS = {"div": 1, "reciprocal": 0, "rsqrt": 0}  # and which argument they divide by
 
 
-class _Overflows(TorchDispatchMode):
-    """Notes the first operation whose result is infinite."""
+class _Infinities(TorchDispatchMode):
+    """Notes the first operation whose result is infinite, and whether it is so at a pole: log(0), 1/0."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first = ""
+        self.first, self.pole = "", False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        for t in tree_leaves(result):
-            if not self.first and is_differentiable(t) and t.isinf().any():
-                self.first = func.overloadpacket.__name__.rstrip("_")
-                divisors = [a for a in args[1:] if isinstance(a, Tensor)] if self.first == "div" else []
-                if divisors and not any((d == 0).any() for d in divisors):
-                    self.first = "a quotient"  # of a number that is large, by one that is small
+        if not self.first and any(is_differentiable(t) and t.isinf().any() for t in tree_leaves(result)):
+            self.first = func.overloadpacket.__name__.rstrip("_")
+            divisor = args[QUOTIENTS[self.first]] if self.first in QUOTIENTS else None
+            self.pole = self.first in LOGARITHMS or bool(isinstance(divisor, Tensor) and (divisor == 0).any())
         return result
 
 
-def _overflows(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[str, str]:
-    """The first operation that overflows in forward, and in backward; empty where there is none."""
+def _infinities(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[_Infinities, _Infinities]:
+    """What becomes infinite in forward, and in backward."""
     with _in(subject, dtype):
-        with _Overflows() as forward:
+        with _Infinities() as forward:
             run = subject.run(_converted(subject, values, dtype))
-        with _Overflows() as backward:
+        with _Infinities() as backward:
             run.gradients()
-    return forward.first, backward.first
+    return forward, backward
+
+
+def _first_infinite(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> _Infinities:
+    forward, backward = _infinities(subject, values, dtype)
+    return forward if forward.first else backward
 
 
 for _each in TOLERANCES:
