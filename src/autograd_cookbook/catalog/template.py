@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch.nn import functional as F
 
-from autograd_cookbook.catalog._recipe import Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, million, randn, unary, unary_and_complex, weights
 from autograd_cookbook.recipes import template
 
@@ -27,6 +27,7 @@ LINEAR = Recipe(
     samples=_linear,
     reference=F.linear,
     cost=Cost(lambda: (*million(), weights(100, 1000), weights(100)), 0, 0, lambda x, w, b: x @ w.mT + b, F.linear),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -47,6 +48,7 @@ SIGMOID = Recipe(
     samples=unary_and_complex,
     reference=torch.sigmoid,
     cost=Cost(million, saved=4, minimum=4, composition=lambda x: 1 / (1 + (-x).exp()), built_in=torch.sigmoid),
+    limits=(COMPLEX_HALF,),
 )
 
 
@@ -57,4 +59,5 @@ TANH = Recipe(
     samples=unary_and_complex,
     reference=torch.tanh,
     cost=Cost(million, saved=4, minimum=4, composition=lambda x: 2 / (1 + (-2 * x).exp()) - 1, built_in=torch.tanh),
+    limits=(COMPLEX_HALF,),
 )
