@@ -264,7 +264,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                     return
                 continue
             numeric = Derivative(subject.value, values, [slot], subject.dtype, budget=BUDGET, lenient=True)
-            if subject.accuracy and not odd:
+            if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
             floor = 0.0
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
