@@ -119,3 +119,39 @@ def assert_passes_on_the_interpreter(file: str, tests: str = "test") -> None:
     env = os.environ | {"TRITON_INTERPRET": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=HANG)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def is_real(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Normal numbers in float64, the same in each run."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def assert_agrees_with_float64(
+    ours: Callable[..., Tensor],
+    args: Sequence[Any],
+    dtype: torch.dtype,
+    theirs: Callable[..., Tensor],
+    rtol: float,
+    grads: Any = 1.0,
+) -> None:
+    """Outputs and gradients of a function are those of a formula in float64, each row to a share of its largest number.
+
+    The gradient of the output is a number, or a tensor like it.
+    """
+    given = [a.detach().to(dtype).double().requires_grad_(a.requires_grad) if is_real(a) else a for a in args]
+
+    def both(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
+        leaves = [a.detach().to(dtype).requires_grad_(a.requires_grad) if is_real(a) else a for a in given]
+        output = function(*leaves)
+        grad = torch.as_tensor(grads, dtype=dtype).expand(output.shape)
+        inputs = [leaf for leaf in leaves if is_real(leaf) and leaf.requires_grad]
+        return [t.detach().double() for t in (output, *torch.autograd.grad(output, inputs, grad))]
+
+    for mine, exact in zip(both(ours, dtype), both(theirs, torch.float64), strict=True):
+        rows, truth = (t.reshape(-1, t.shape[-1] if t.dim() else 1) for t in (mine, exact))
+        off = (rows - truth).abs().amax(1) / truth.abs().amax(1).clamp(min=torch.finfo(dtype).smallest_normal)
+        assert off.max() <= rtol, f"{dtype}: {off.max():.3g} of its size off"

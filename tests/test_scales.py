@@ -5,7 +5,6 @@ too, where a recipe promises them. The last tests are of what the samples do not
 the length of a row, and float64.
 """
 
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as tree
 
 from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
+from tests.support import is_real
 
 # Powers of two, so that scaling a sample is exact.
 SCALES = {
@@ -98,10 +98,6 @@ def wrongs(recipe: Recipe, sample: Any, dtype: torch.dtype, scale: float) -> Ite
         off, built_in = (float((x - exact)[fits].abs().max()) for x in (mine, other))
         if size > info.smallest_normal / info.eps and off > max(MANY * info.eps * size, WORSE * built_in):
             yield what, f"{off / size:.2g} of its size off, where what it replaces is {built_in / size:.2g} off"
-
-
-def is_real(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
 def computed(
@@ -310,135 +306,3 @@ def test_squares_that_overflow_give_zero_where_the_docstrings_and_badges_say_so(
         for capability in ("float32", "bfloat16"):
             assert "1e19" in BY_NAME[name].limit(capability)
     torch.testing.assert_close(call("fused_rms_norm", x, weight), x / x.double().norm().float() * 2**0.5)
-
-
-def agrees(
-    name: str, args: Sequence[Any], dtype: torch.dtype, theirs: Callable[..., Any], rtol: float, grads: Any = 1.0
-) -> None:
-    """Outputs and gradients of a recipe are those of a formula in float64, each row to a share of its largest number.
-
-    The gradient of the output is a number, or a tensor like it.
-    """
-    given = [a.detach().to(dtype).double().requires_grad_(a.requires_grad) if is_real(a) else a for a in args]
-
-    def both(function: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
-        leaves = [a.detach().to(dtype).requires_grad_(a.requires_grad) if is_real(a) else a for a in given]
-        output = function(*leaves)
-        grad = torch.as_tensor(grads, dtype=dtype).expand(output.shape)
-        inputs = [leaf for leaf in leaves if is_real(leaf) and leaf.requires_grad]
-        return [t.detach().double() for t in (output, *torch.autograd.grad(output, inputs, grad))]
-
-    for mine, exact in zip(both(BY_NAME[name].function, dtype), both(theirs, torch.float64), strict=True):
-        rows, truth = (t.reshape(-1, t.shape[-1] if t.dim() else 1) for t in (mine, exact))
-        off = (rows - truth).abs().amax(1) / truth.abs().amax(1).clamp(min=torch.finfo(dtype).smallest_normal)
-        assert off.max() <= rtol, f"{name}, {dtype}: {off.max():.3g} of its size off"
-
-
-def normal(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def test_a_weight_times_a_gradient_may_be_more_than_float16_has() -> None:
-    weight = torch.full((512,), 50.0, dtype=torch.float64, requires_grad=True)
-    x = (1000 * normal(1, 512)).requires_grad_()
-    for name in ("rms_norm", "fused_rms_norm"):
-        agrees(name, [x, weight, 1e-6], torch.float16, lambda x, w, eps: F.rms_norm(x, (512,), w, eps), 4e-3, 4096.0)
-
-
-# Sizes of examples and of gradients, and bounds.
-CLIPPED = {
-    torch.float16: ([1e-4, 1e-2, 1, 1e2, 3e3], [1e-2, 1, 1e3]),
-    torch.bfloat16: ([1e-36, 1e-20, 1, 1e20, 1e36], [1e-30, 1, 1e30]),
-    torch.float32: ([1e-36, 1e-20, 1, 1e20, 1e36], [1e-30, 1, 1e30]),
-    torch.float64: ([1e-150, 1, 1e150], [1e-100, 1, 1e100]),
-}
-
-
-@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("dtype", CLIPPED, ids=str)
-def test_clipped_parameters_at_any_three_sizes(dtype: torch.dtype, bias: bool) -> None:
-    """A gradient that is brought down may be less than the dtype has, and its product with a large example not."""
-    sizes, bounds = CLIPPED[dtype]
-    info, checked = torch.finfo(dtype), 0
-    for size, of_grad, max_norm in itertools.product(sizes, sizes, bounds):
-        x, grad = (normal(6, 8) * size).to(dtype), (normal(6, 4, seed=1) * of_grad).to(dtype)
-        parameters = [torch.zeros(4, 8, dtype=dtype, requires_grad=True)]
-        parameters += [torch.zeros(4, dtype=dtype, requires_grad=True)] if bias else []
-        output = call("clipped_linear", x, parameters[0], parameters[1] if bias else None, max_norm)
-        found = torch.autograd.grad(output, parameters, grad)
-        examples = torch.cat([x.double(), torch.ones(6, int(bias))], 1)
-        factors = max_norm / grad.double().norm(dim=1) / examples.norm(dim=1)
-        exact = (grad.double() * factors.clamp(max=1).unsqueeze(1)).T @ examples
-        for mine, true in zip(found, exact.split([8, 1][: 1 + bias], 1), strict=True):
-            largest = float(true.abs().max())
-            if info.smallest_normal < largest < info.max / 2:
-                checked += 1
-                off = float((mine.double().reshape(true.shape) - true).abs().max()) / largest
-                assert off < 32 * info.eps, (size, of_grad, max_norm, off)
-    assert checked > len(sizes)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", ["sinkhorn_plan", "sinkhorn_cost"])
-def test_what_cancels_in_a_gradient_of_a_plan_is_not_rounded_before(name: str, dtype: torch.dtype) -> None:
-    """Nearly all mass in one bin: most of what a change of its costs does to the plan, the potentials undo.
-
-    And of costs that are alike, most of what a weight does to the cost, its sum undoes.
-    """
-    generator = torch.Generator().manual_seed(0)
-    cost = torch.rand(4, 3, generator=generator, dtype=torch.float64)
-    cost = (cost if name == "sinkhorn_plan" else 100 + cost).requires_grad_()
-    source = torch.tensor([1.0, 1e-7, 2e-7, 1e-7], dtype=torch.float64, requires_grad=True)
-    target = torch.rand(3, generator=generator, dtype=torch.float64).requires_grad_()
-    reference = BY_NAME[name].reference
-    assert reference is not None
-    grads = torch.rand(4, 3, generator=generator).to(dtype) if name == "sinkhorn_plan" else 1.0
-    agrees(name, [cost, source, target, 1.0], dtype, reference, 8 * torch.finfo(dtype).eps, grads)
-
-
-def test_a_norm_of_many_halves_has_a_gradient() -> None:
-    """The ratio of an entry to the norm is then less than what float16 has with all digits."""
-    x = torch.full((100_000, 1), 1e-4, dtype=torch.float64)
-    x[0] = 100.0
-    agrees("norm", [x.requires_grad_(), 1.5], torch.float16, lambda x, p: torch.linalg.vector_norm(x, p), 2e-3)
-
-
-def test_a_variance_around_a_mean_that_float16_does_not_have() -> None:
-    x = (30_008 + 100 * normal(1000)).requires_grad_()
-    agrees("var", [x], torch.float16, torch.var, 2e-3, 1000.0)
-
-
-@pytest.mark.parametrize("offset", [0.0, 1000.0])
-def test_weights_of_a_million_nearly_equal_logits(offset: float) -> None:
-    x = (offset + 1e-3 * normal(1_000_000)).requires_grad_()
-    agrees("logsumexp", [x, 0], torch.float32, torch.logsumexp, 2e-5)
-    agrees("logsumexp", [x.detach().reshape(1000, 1000).requires_grad_(), (0, 1)], torch.float32, torch.logsumexp, 2e-5)
-
-
-def test_the_slope_of_a_large_activation_is_one() -> None:
-    """torch computes that of the tanh form from a cube, and inf times 0 is NaN."""
-    x, weight = torch.tensor([[1e13, -1e13, 1e30, -1e30, 3.0]]), torch.tensor([[1.0, 2.0, 0.5, 1.0, 1.0]])
-    for dtype in (torch.float32, torch.bfloat16):
-        leaf = x.to(dtype).requires_grad_()
-        (found,) = torch.autograd.grad(call("gelu_linear", leaf, weight.to(dtype), None, "tanh"), leaf)
-        assert found[0, :4].tolist() == [1.0, 0.0, 0.5, 0.0]
-        assert 1 <= float(found[0, 4]) < 1.02
-
-
-@pytest.mark.parametrize(("size", "grad"), [(1e-30, 1e30), (1e20, 1e-20)])
-def test_a_power_that_float32_does_not_have_and_a_gradient_that_brings_it_back(size: float, grad: float) -> None:
-    x, coefficients = torch.tensor([size, 2 * size]), torch.ones(3, requires_grad=True)
-    grads = torch.full((2,), grad)
-    (found,) = torch.autograd.grad(call("polyval", coefficients, x), coefficients, grads)
-    exact = torch.stack([(grads.double() * x.double() ** k).sum() for k in (2, 1, 0)])
-    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("name", ["swish", "parametric_swish"])
-def test_squares_that_float16_does_not_have_and_a_gradient_that_brings_them_back(name: str) -> None:
-    x, grad = torch.tensor([700.0, -600.0]).half(), torch.tensor([1e-3, 2e-3]).half()
-    beta = torch.tensor(1e-3).half().requires_grad_()
-    (found,) = torch.autograd.grad(call(name, x, beta), beta, grad)
-    gate = torch.sigmoid(beta.detach().double() * x.double())
-    exact = (grad.double() * x.double().square() * gate * (1 - gate)).sum()
-    torch.testing.assert_close(found.double(), exact, rtol=5e-3, atol=0)

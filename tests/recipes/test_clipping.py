@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from autograd_cookbook.auditing import peak_bytes, saved_bytes
 from autograd_cookbook.recipes.clipping import clip_gradient_norm, clip_gradient_value, clipped_linear
 from autograd_cookbook.recipes.hooks import clip_gradient
+from tests.support import normal
 
 SURVIVORS = {
     "ClipGradientValueFunction.backward: ctx.clip_value > torch.finfo(grad_output.dtype).max -> ctx.clip_value >= "
@@ -19,8 +20,18 @@ SURVIVORS = {
     "ClippedLinearFunction.backward: {1 -> -1} / larger": "hypot squares it",
     "ClippedLinearFunction.backward: scale_input.clamp(min={1 -> 2})": "a scale cancels: any lower limit does",
     "norm_parts: 1 -> 2": "a scale cancels; this one stands where the largest element is 0 or infinite",
-    "shrunk: torch.where(norm == 0, {1 -> 2}, norm)": "a norm of 0 is within the bound, and its quotient not taken",
-    "shrunk: product <= max_norm -> product < max_norm": "at the bound itself the factor is 1",
+    "nonzero: 1 -> 2": "a norm of 0 is within the bound, and its quotient not taken",
+    **dict.fromkeys(
+        [
+            "shrunk: norm * scale <= max_norm -> norm * scale < max_norm",
+            "ClippedLinearFunction.backward: norm * norm_input * (scale * scale_input) <= ctx.max_norm"
+            " -> norm * norm_input * (scale * scale_input) < ctx.max_norm",
+        ],
+        "at the bound itself the factor is 1",
+    ),
+    "shares: max_norm / second -> max_norm": "subnormal quotients, which a CPU keeps, have digits enough for the tests",
+    "shares: 256.0 -> 257.0": "any number will do that is not small",
+    "shares: 2.0 -> -2.0": "a sign that both shares have, and their product has not",
     "shrunk: max_norm < SMALL -> max_norm <= SMALL": "about there, one factor and two parts of it are the same",
     "shrunk: max_norm < 1 -> max_norm <= 1": "about there, both orders are safe",
     "shrunk: max_norm < {1 -> 2}": "about there, both orders are safe",
@@ -331,3 +342,61 @@ def test_a_bound_far_below_or_above_factors_of_far_sizes() -> None:
         assert error < 1e-5, (of_input, of_grad, bound)
         tried += 1
     assert tried > 150
+
+
+# Sizes of examples and of gradients, and bounds.
+CLIPPED = {
+    torch.float16: ([1e-4, 1e-2, 1, 1e2, 3e3], [1e-2, 1, 1e3]),
+    torch.bfloat16: ([1e-36, 1e-20, 1, 1e20, 1e36], [1e-30, 1, 1e30]),
+    torch.float32: ([1e-36, 1e-20, 1, 1e20, 1e36, 1e38], [1e-30, 1, 1e30]),
+    torch.float64: ([1e-150, 1, 1e150], [1e-100, 1, 1e100]),
+}
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("dtype", CLIPPED, ids=str)
+def test_clipped_parameters_at_any_three_sizes(dtype: torch.dtype, bias: bool) -> None:
+    """A gradient that is brought down may be less than the dtype has, and its product with a large example not."""
+    sizes, bounds = CLIPPED[dtype]
+    info, checked = torch.finfo(dtype), 0
+    for size, of_grad, max_norm in itertools.product(sizes, sizes, bounds):
+        x, grad = (normal(6, 8) * size).to(dtype), (normal(6, 4, seed=1) * of_grad).to(dtype)
+        parameters = [torch.zeros(4, 8, dtype=dtype, requires_grad=True)]
+        parameters += [torch.zeros(4, dtype=dtype, requires_grad=True)] if bias else []
+        output = clipped_linear(x, parameters[0], parameters[1] if bias else None, max_norm)
+        found = torch.autograd.grad(output, parameters, grad)
+        examples = torch.cat([x.double(), torch.ones(6, int(bias))], 1)
+        factors = max_norm / grad.double().norm(dim=1) / examples.norm(dim=1)
+        exact = (grad.double() * factors.clamp(max=1).unsqueeze(1)).T @ examples
+        for mine, true in zip(found, exact.split([8, 1][: 1 + bias], 1), strict=True):
+            largest = float(true.abs().max())
+            if info.smallest_normal < largest < info.max / 2:
+                checked += 1
+                off = float((mine.double().reshape(true.shape) - true).abs().max()) / largest
+                assert off < 32 * info.eps, (size, of_grad, max_norm, off)
+    assert checked > len(sizes)
+
+
+@pytest.mark.parametrize("bound", [1e-44, 1e-38, 1e-30, 1e-12])
+@pytest.mark.parametrize("size", [1e-38, 1e-20, 1.0, 1e20, 1e38])
+def test_a_tiny_bound_is_met_by_gradients_of_any_size(size: float, bound: float) -> None:
+    """The factor alone may be less than any number of float32."""
+    grad = size * torch.tensor([0.6, 0.3, -0.8])
+    exact = grad.double() * min(bound / float(grad.double().norm()), 1.0)
+    clipped = through(clip_gradient_norm, grad, bound)
+    spacing = torch.finfo(torch.float32).smallest_normal * torch.finfo(torch.float32).eps
+    torch.testing.assert_close(clipped.double(), exact, rtol=1e-5, atol=2 * spacing)
+
+
+@pytest.mark.parametrize("zero", ["example", "gradient"])
+def test_an_example_without_a_gradient_has_a_second_derivative(zero: str) -> None:
+    x, grad = normal(3, 4), normal(3, 2, seed=1)
+    (x if zero == "example" else grad)[0] = 0
+    weight = torch.zeros(2, 4, dtype=torch.float64, requires_grad=True)
+
+    def clipped(x: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(clipped_linear(x, weight, None, 0.5), weight, grad, create_graph=True)[0]
+
+    leaves = x.requires_grad_(), grad.requires_grad_()
+    for found in torch.autograd.grad(clipped(*leaves).square().sum(), leaves):
+        assert found.isfinite().all()

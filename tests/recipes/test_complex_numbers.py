@@ -172,3 +172,12 @@ def test_bad_input_is_named() -> None:
             function(torch.ones(3, dtype=torch.int64))
     with pytest.raises(RuntimeError, match=r"vector of coefficients, got shape \(2, 2\)"):
         polyval(torch.ones(2, 2), torch.ones(2))
+
+
+@pytest.mark.parametrize(("size", "grad"), [(1e-30, 1e30), (1e20, 1e-20)])
+def test_a_power_that_float32_does_not_have_and_a_gradient_that_brings_it_back(size: float, grad: float) -> None:
+    x, coefficients = torch.tensor([size, 2 * size]), torch.ones(3, requires_grad=True)
+    grads = torch.full((2,), grad)
+    (found,) = torch.autograd.grad(polyval(coefficients, x), coefficients, grads)
+    exact = torch.stack([(grads.double() * x.double() ** k).sum() for k in (2, 1, 0)])
+    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=0)

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.recipes.cuda_extension import swish
 from autograd_cookbook.recipes.module import SmoothL1Loss, Swish, parametric_swish, smooth_l1
 
 
@@ -81,3 +82,13 @@ def test_it_keeps_nothing_beyond_its_inputs() -> None:
 def test_the_module_is_the_function() -> None:
     x, target = torch.randn(7), torch.randn(7)
     assert torch.equal(SmoothL1Loss(0.5, "sum")(x, target), smooth_l1(x, target, 0.5, "sum"))
+
+
+@pytest.mark.parametrize("function", [swish, parametric_swish])
+def test_squares_that_float16_does_not_have_and_a_gradient_that_brings_them_back(function) -> None:
+    x, grad = torch.tensor([700.0, -600.0]).half(), torch.tensor([1e-3, 2e-3]).half()
+    beta = torch.tensor(1e-3).half().requires_grad_()
+    (found,) = torch.autograd.grad(function(x, beta), beta, grad)
+    gate = torch.sigmoid(beta.detach().double() * x.double())
+    exact = (grad.double() * x.double().square() * gate * (1 - gate)).sum()
+    torch.testing.assert_close(found.double(), exact, rtol=5e-3, atol=0)

@@ -8,6 +8,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes import reductions
+from tests.support import assert_agrees_with_float64, normal
 
 SURVIVORS = {
     "NormFunction.backward: is_max.sum(ctx.dims, keepdim=True).clamp(min={1 -> -1})": (
@@ -20,6 +21,7 @@ SURVIVORS = {
     ),
     "_weights: largest.masked_fill(largest.isinf(), {0 -> 1})": "weights do not depend on what is subtracted",
     "_weights: powers.sum(dims, keepdim=True).masked_fill(nothing, {1 -> 2})": "0 is divided by it",
+    "_weights: weights.shape[-1] > LONG -> weights.shape[-1] >= LONG": "one entry more or less",
     "NormFunction.backward: 2 -> -2": "an order is 1 or more; the branch that 2 leaves out raises to the power 1",
 }
 
@@ -332,3 +334,31 @@ def test_the_weights_of_logsumexp_add_up_to_one(dtype, length, offset) -> None:
     x = torch.full((length,), offset, dtype=dtype).requires_grad_()
     reductions.logsumexp(x).backward()
     assert x.grad.double().sum().item() == pytest.approx(1, rel=4 * torch.finfo(dtype).eps + 1e-3 * (length > 60_000))
+
+
+def test_a_norm_of_many_halves_has_a_gradient() -> None:
+    """The ratio of an entry to the norm is then less than what float16 has with all digits."""
+    x = torch.full((100_000, 1), 1e-4, dtype=torch.float64)
+    x[0] = 100.0
+    assert_agrees_with_float64(
+        reductions.norm, [x.requires_grad_(), 1.5], torch.float16, lambda x, p: torch.linalg.vector_norm(x, p), 2e-3
+    )
+
+
+def test_a_variance_around_a_mean_that_float16_does_not_have() -> None:
+    x = (30_008 + 100 * normal(1000)).requires_grad_()
+    assert_agrees_with_float64(reductions.var, [x], torch.float16, torch.var, 2e-3, 1000.0)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+@pytest.mark.parametrize(("shape", "dim"), [((1_000_000,), 0), ((1000, 1000), (0, 1)), ((3, 300_000), 1)], ids=str)
+def test_weights_of_many_nearly_equal_logits(offset: float, shape: tuple[int, ...], dim: int | tuple[int, ...]) -> None:
+    x = (offset + 1e-3 * normal(*shape)).requires_grad_()
+    assert_agrees_with_float64(reductions.logsumexp, [x, dim], torch.float32, torch.logsumexp, 2e-5)
+
+
+def test_a_power_of_two_is_the_largest_that_is_not_larger() -> None:
+    sizes = torch.tensor([1.0, 1.5, 2.0, 3.99, 0.3, 1e30, 1e-45, INF, math.nan, 0.0])
+    smallest = torch.finfo(torch.float32).smallest_normal
+    found = reductions.power_of_two(sizes).tolist()
+    assert found == [1, 1, 2, 2, 0.25, 2.0**99, smallest, 1, 1, 1]

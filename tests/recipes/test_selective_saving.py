@@ -5,7 +5,9 @@ import torch
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import audit, held_bytes, saved_bytes
+from autograd_cookbook.recipes.row_reduction import fused_rms_norm
 from autograd_cookbook.recipes.selective_saving import gelu_linear, rms_norm, swiglu_linear
+from tests.support import assert_agrees_with_float64, normal
 
 
 def leaf(*shape, dtype=torch.float32):
@@ -155,3 +157,22 @@ def test_a_penalty_on_the_gradient_trains_as_with_the_built_in() -> None:
 def test_the_audit_with_a_frozen_weight() -> None:
     args = (leaf(4, 3, dtype=torch.float64), torch.ones(3, dtype=torch.float64))
     audit(rms_norm, args, skip=["compile"]).raise_for_findings()
+
+
+def test_the_slope_of_a_large_activation_is_one() -> None:
+    """torch computes that of the tanh form from a cube, and inf times 0 is NaN."""
+    x, weight = torch.tensor([[1e13, -1e13, 1e30, -1e30, 3.0]]), torch.tensor([[1.0, 2.0, 0.5, 1.0, 1.0]])
+    for dtype in (torch.float32, torch.bfloat16):
+        leaf = x.to(dtype).requires_grad_()
+        (found,) = torch.autograd.grad(gelu_linear(leaf, weight.to(dtype), None, "tanh"), leaf)
+        assert found[0, :4].tolist() == [1.0, 0.0, 0.5, 0.0]
+        assert 1 <= float(found[0, 4]) < 1.02
+
+
+def test_a_weight_times_a_gradient_may_be_more_than_float16_has() -> None:
+    weight = torch.full((512,), 50.0, dtype=torch.float64, requires_grad=True)
+    x = (1000 * normal(1, 512)).requires_grad_()
+    for ours in (rms_norm, fused_rms_norm):
+        assert_agrees_with_float64(
+            ours, [x, weight, 1e-6], torch.float16, lambda x, w, eps: F.rms_norm(x, (512,), w, eps), 4e-3, 4096.0
+        )

@@ -7,10 +7,13 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 from autograd_cookbook.auditing import saved_bytes
+from autograd_cookbook.catalog import BY_NAME
 from autograd_cookbook.recipes.transport import assignment_cost, sinkhorn_cost, sinkhorn_plan
+from tests.support import assert_agrees_with_float64
 
 # They compute the same.
 SURVIVORS = {
+    "PotentialsFunction.backward: 0 -> 1": "the cost comes twice, and both need a gradient or neither",
     **dict.fromkeys(
         [
             "_system: 1 + 1e-13 -> 1 - 1e-13",
@@ -288,3 +291,23 @@ def test_an_infinite_cost_forbids_a_pair() -> None:
     cost = torch.tensor([[torch.inf, 1.0], [2.0, 0.0]], requires_grad=True)
     total = assignment_cost(cost)
     assert (total.item(), torch.autograd.grad(total, cost)[0].tolist()) == (3, [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["sinkhorn_plan", "sinkhorn_cost"])
+def test_what_cancels_in_a_gradient_of_a_plan_is_not_rounded_before(name: str, dtype: torch.dtype) -> None:
+    """Nearly all mass in one bin: most of what a change of its costs does to the plan, the potentials undo.
+
+    And of costs that are alike, most of what a weight does to the cost, its sum undoes.
+    """
+    generator = torch.Generator().manual_seed(0)
+    cost = torch.rand(4, 3, generator=generator, dtype=torch.float64)
+    cost = (cost if name == "sinkhorn_plan" else 100 + cost).requires_grad_()
+    source = torch.tensor([1.0, 1e-7, 2e-7, 1e-7], dtype=torch.float64, requires_grad=True)
+    target = torch.rand(3, generator=generator, dtype=torch.float64).requires_grad_()
+    reference = BY_NAME[name].reference
+    assert reference is not None
+    grads = torch.rand(4, 3, generator=generator).to(dtype) if name == "sinkhorn_plan" else 1.0
+    assert_agrees_with_float64(
+        BY_NAME[name].function, [cost, source, target, 1.0], dtype, reference, 8 * torch.finfo(dtype).eps, grads
+    )

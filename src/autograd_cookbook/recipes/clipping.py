@@ -29,6 +29,11 @@ def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
 
 
+def nonzero(norm: Tensor) -> Tensor:
+    """1 in the place of 0: no gradient is brought down then, and a quotient by 0 has a second derivative of NaN."""
+    return torch.where(norm == 0, 1, norm)
+
+
 def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor:
     """The gradient with its norm, which is given as a product, brought down to ``max_norm`` where it is larger.
 
@@ -36,7 +41,7 @@ def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor
     """
     # Not "larger than", which NaN is not either: it would pass as if it were small.
     fits = norm * scale <= max_norm
-    factor = max_norm / torch.where(norm == 0, 1, norm)
+    factor = max_norm / nonzero(norm)
     if max_norm < SMALL:
         # The factor may be less than any number of the dtype, although the product with it is not. So it comes in two
         # parts of about one size. The first is a power of two, which rounds nothing.
@@ -161,14 +166,9 @@ def shares(max_norm: float, dtype: torch.dtype) -> tuple[float, float]:
     In float16 they are alike. In the others the second is not small, so that its quotient by the norm of an example is
     normal in float32.
     """
-    second = math.sqrt(max_norm) if dtype == torch.float16 else 256.0 * max(math.sqrt(max_norm), 1.0)
+    second = math.sqrt(max_norm) if dtype == torch.float16 else 256.0
     first = 2.0 ** round(math.log2(max_norm / second))
     return first, max_norm / first
-
-
-def nonzero(norm: Tensor) -> Tensor:
-    """1 in the place of 0, of which no product is to be brought down."""
-    return torch.where(norm == 0, 1, norm)
 
 
 class ClippedLinearFunction(Function):
@@ -200,8 +200,8 @@ class ClippedLinearFunction(Function):
                 larger = scale_input.clamp(min=1)
                 norm_input = torch.hypot(norm_input * (scale_input / larger), 1 / larger)
                 scale_input = larger
-            # NaN does not fit.
-            fits = norm * norm_input * scale * scale_input <= ctx.max_norm
+            # NaN does not fit. Two far scales meet before anything else can make one of them overflow.
+            fits = norm * norm_input * (scale * scale_input) <= ctx.max_norm
             # What is brought down is the product of a gradient and an example. The gradient alone may end below all
             # numbers of the dtype, so each of the two gets a norm of its own.
             of_grads, of_examples = shares(ctx.max_norm, grads.dtype)

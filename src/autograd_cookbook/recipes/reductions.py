@@ -381,9 +381,9 @@ class NormFunction(Function):
         else:
             # By infinity, and not by 0: quotient and all of its derivatives are 0.
             output = output.masked_fill(output == 0, math.inf)
-            weight = input / output if ctx.ord == 2 else wide(input) / wide(output)
+            # In float16 the ratio would have few digits, of which a power below 1 makes large errors.
+            weight = wide(input) / wide(output)
             if ctx.ord != 2:
-                # In float16 the ratio would have few digits, of which a power below 1 makes large errors.
                 size = weight.abs()
                 # The derivative of a power below 1 is infinite at 0, and infinity times sgn(0) is NaN.
                 weight = weight.sgn() * size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
