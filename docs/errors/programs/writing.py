@@ -1944,6 +1944,29 @@ def numpy_in_function():
 
 
 @raises(
+    "An expanded tensor was changed in place",
+    cause="``expand``, ``expand_as`` and ``broadcast_to`` return views that show one number at many places, so PyTorch "
+    "refuses to write to them with ``+=``, ``mul_``, ``copy_`` or ``relu_``. ``fill_``, ``zero_``, ``x[0] = 5`` and "
+    "``x[mask] = 5`` do write, and change every place that shows this number.",
+    fix="Calculate out of place, ``x = x + y``, or give each place a number of its own first: "
+    "``x.expand(4, 3).clone()``.",
+    see=("guide/graph",),
+)
+def expanded_in_place():
+    weight = torch.randn(3, requires_grad=True)
+    rows = (2 * weight).expand(4, 3)
+    rows += torch.randn(4, 3)
+
+
+@fixes(expanded_in_place)
+def expanded_out_of_place():
+    weight = torch.randn(3, requires_grad=True)
+    rows = (2 * weight).expand(4, 3)
+    rows = rows + torch.randn(4, 3)
+    rows.sum().backward()
+
+
+@raises(
     "backward changes in place a gradient that is expanded",
     cause="``sum`` passes an expanded gradient back, in which one number is seen at many places, so ``mul_`` refuses "
     "to write to it. ``fill_``, ``zero_`` and ``grad_output[0] = 5`` do write, and so does ``mul_`` to a gradient that "
