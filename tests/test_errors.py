@@ -1206,6 +1206,64 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
         ),
         ("Loss nan  Fp16 Grad Scale: 0\nLoss nan  Fp16 Grad Scale: 0", "told_nan_in_half", "not at the scaler"),
         ("model.forward(x) is called, and my backward hook is never called", "told_backward_not_called", "model(x)"),
+        (
+            "Fine on a single GPU, but DDP stops:\nParameter at index 7 with name head.bias has been marked "
+            "as ready twice. This means that multiple autograd engine hooks have fired for this particular parameter "
+            "during this iteration.",
+            "ddp_ready_twice",
+            "use_reentrant=False",
+        ),
+        (
+            '  File "/lib/python3.8/site-packages/torch/nn/parallel/replicate.py", line 146, in replicate\n'
+            "    setattr(replica, key, Parameter(param))\n"
+            "RuntimeError: Only Tensors of floating point dtype can require gradients",
+            "integers_require_grad_later",
+            "register_buffer",
+        ),
+        (
+            "Tensors of the same index must be on the same device and the same dtype except `step` tensors that can be "
+            "CPU and float32 notwithstanding",
+            "optimizer_state_on_other_device",
+            "foreach=False",
+        ),
+        (
+            "NotImplementedError: Could not run 'aten::_scaled_dot_product_flash_attention_backward' with arguments "
+            "from the 'NestedTensorCUDA' backend.",
+            "no_backward_for_nested",
+            "torch.jagged",
+        ),
+        (
+            "Expected type: torch.distributed.tensor.DTensor\nRuntime type: torch.Tensor\nshape: torch.Size([4, 8])",
+            "compiled_gradient_of_other_class",
+            "border of the compiled function",
+        ),
+        (
+            "RuntimeError: compiled_args nyi, see [Note: Compiled Autograd] 7MyNode",
+            "compiled_autograd_of_cpp_hook",
+            "Switch compiled autograd off",
+        ),
+        (
+            "Detected at least one parameter gradient is not the expected DDP bucket view",
+            "ddp_gradient_no_view",
+            "gradient_as_bucket_view=False",
+        ),
+        (
+            'INTERNAL ASSERT FAILED at "../torch/csrc/autograd/generated/Functions.cpp":61, inconsistent range for '
+            "TensorList output",
+            "index_with_history",
+            "detach().argmax",
+        ),
+        (
+            "I get a CheckpointError as soon as the block runs in autocast",
+            "recomputation_in_other_dtype",
+            "cache_enabled=False",
+        ),
+        (
+            "self.manual_backward(loss)\nAssertionError: Expected to be in states "
+            "[<HandleTrainingState.BACKWARD_PRE: 3>] but current state is HandleTrainingState.FORWARD",
+            "fsdp_training_state",
+            "outside of the wrapped forward",
+        ),
     ],
 )
 def test_the_cause_that_a_text_shows_is_named(text: str, name: str, advice: str) -> None:
