@@ -221,7 +221,8 @@ def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def total(input: Tensor, index: Tensor, size: int) -> Tensor:
     """Sum of the rows of each segment, in float32 at least."""
-    return torch.zeros_like(wide(input[:1]).sum(0)).expand(size, *input.shape[1:]).index_add(0, index, wide(input))
+    rows = wide(input)
+    return rows.new_zeros(size, *rows.shape[1:]).index_add(0, index, rows)
 
 
 class TakeRowsFunction(Function):
