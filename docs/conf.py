@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from docs._ext import digests, published, results, versions
+from docs._ext.trades import listed
 
 import autograd_cookbook
 from autograd_cookbook._site import folder
@@ -133,7 +134,7 @@ myst_substitutions = {
     "verified": len(results.rows("verified")),
     "checks": len(all_checks()),
     "torch": digests.torch(),
-    "tested": ", ".join(versions.releases()),
+    "also": listed([release for release in versions.releases() if release != digests.torch()]),
 }
 
 katex_prerender = True  # see formulas.py

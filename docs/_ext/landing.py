@@ -85,20 +85,29 @@ def figures() -> list[tuple[str, str, str]]:
     known = autograd_cookbook.errors.entries()
     judged = [each["judgment"] for library in libraries() for each in library.judged.values()]
     sets = findings.first_sight()
-    wrong = [s for s in sets if s["handed_in_as"] == "broken"]
-    seen, shown = (sum(count) for count in zip(*((s["judged_right"], len(s["functions"])) for s in wrong), strict=True))
+
+    def judged_right(handed_in_as: str) -> tuple[int, int]:
+        """Of how many unseen functions the audit said what is so, and how many there were."""
+        chosen = [s for s in sets if s["handed_in_as"] == handed_in_as]
+        return sum(s["judged_right"] for s in chosen), sum(len(s["functions"]) for s in chosen)
+
+    (caught, wrong), (passed, right) = judged_right("broken"), judged_right("right")
     return [
         (
             str(len(RECIPES)),
-            f"recipes and tools; {len(results.rows('verified'))} are functions, all audited",
+            f"recipes and tools; the audit covers the {len(results.rows('verified'))} that are functions",
             "capabilities",
         ),
         (
-            f"{100 * seen / shown:.0f} %",
-            f"of {shown} wrong functions that were new to the audit, found",
+            f"{100 * caught / wrong:.0f} %",
+            f"of {wrong} unseen wrong functions caught, {100 * passed / right:.0f} % of {right} right ones passed",
             "guide/measured",
         ),
-        (f"{judged.count('true')} of {len(judged)}", "findings in public libraries true, judged by hand", "guide/wild"),
+        (
+            str(judged.count("true")),
+            f"defects found in {len(libraries())} public libraries, each confirmed by hand",
+            "guide/wild",
+        ),
         (str(len(known)), "error messages with cause and fix", "errors/index"),
     ]
 

@@ -2,8 +2,7 @@ r"""
 Element-wise functions: keep the input, the output or a mask
 ============================================================
 
-You will choose what an element-wise function saves, and see functions each of which saves the least that its gradient
-needs.
+You will choose what an element-wise function saves: the least that its gradient needs.
 """
 
 # %%
@@ -11,9 +10,10 @@ needs.
 # --------------
 #
 # Not for these functions: torch has nearly all of them, and the table at the end shows whose are faster. Read this
-# page for the choice that every function of your own has to make. Three of the recipes do something that torch does
-# not: ``gelu`` and ``mish`` have their limits at :math:`\pm\infty` where torch returns NaN, and all their digits far
-# below 0 where torch returns 0; ``clamp`` keeps a byte instead of a number.
+# page for the choice that every function of your own has to make. Two of the recipes do something that torch does not:
+# ``gelu`` and ``mish`` have their limits at :math:`\pm\infty` where torch returns NaN, and all their digits far below
+# 0 where torch returns 0. ``clamp`` keeps a mask of one byte per element, and torch's keeps the input: the mask is
+# smaller only if nothing else keeps the input.
 #
 # The gradient
 # ------------
