@@ -13,6 +13,7 @@ from autograd_cookbook.auditing import Report, audit
 from autograd_cookbook.auditing.checks.execution import prepare
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Subject, is_differentiable
+from autograd_cookbook.harvest.callables import uses, with_others
 from autograd_cookbook.harvest.programs import program_for
 
 TIMEOUT = 20.0  # seconds for one check
@@ -74,9 +75,36 @@ def with_modules(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Cal
     return _WithModules(target, methods, parameters), tuple(words)
 
 
+@dataclass(frozen=True)
+class _WithCallables:
+    """A function whose callable arguments use the tensors that it is given, and not those that were recorded."""
+
+    target: Callable[..., Any]
+    recorded: tuple[Any, ...]
+    places: tuple[int, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        words = list(args)
+        pairs = zip(tree_leaves(self.recorded), tree_leaves(args), strict=True)
+        twins = {id(old): new for old, new in pairs if isinstance(old, Tensor)}
+        for place in self.places:
+            words[place] = with_others(self.recorded[place], dict(twins))
+        return self.target(*words)
+
+
+def with_callables(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+    """The same function, if a callable among its arguments uses a tensor that is an argument, too."""
+    tensors = {id(leaf): leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)}
+    places = tuple(
+        i for i, arg in enumerate(args) if callable(arg) and not isinstance(arg, nn.Module) and uses(arg, tensors)
+    )
+    return _WithCallables(target, args, places) if places else target
+
+
 def judge(task: Task) -> Verdict:
     """Audit a call."""
     target, recorded = with_modules(task.target, task.args)
+    target = with_callables(target, recorded)
     args = cut_down(target, recorded)
     try:
         report = audit(target, args, timeout=TIMEOUT, **task.options)
