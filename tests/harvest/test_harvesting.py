@@ -159,6 +159,14 @@ def test_what_a_callable_uses_and_is_an_argument_too_stays_one_tensor(made):
     assert verdict.report["capabilities"]["first_order"] == "yes"
 
 
+FACTOR = torch.tensor([[1.5]], requires_grad=True)
+
+
+def test_a_callable_that_uses_a_global_tensor_is_not_audited():
+    verdict = judge(Task(0, "Calls", Calls.apply, (lambda x: x * FACTOR, leaf(4, 1), FACTOR), QUICK))
+    assert verdict.reason.startswith("a callable among its arguments uses other tensors")
+
+
 def test_what_is_cut_off_is_not_measured_and_not_wrong(monkeypatch):
     monkeypatch.setattr(judging, "TIMEOUT", 0.5)
     verdict = judge(Task(0, "Slow", Slow.apply, (leaf(20),), QUICK))

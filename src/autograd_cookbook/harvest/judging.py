@@ -110,7 +110,7 @@ def judge(task: Task) -> Verdict:
         report = audit(target, args, timeout=TIMEOUT, **task.options)
     except (TypeError, ValueError) as error:
         return Verdict(reason=" ".join(str(error).split()))
-    if reason := _not_audited(report):
+    if reason := _not_audited(report) or _parted(report, recorded):
         return Verdict(reason=reason)
     plain = report.to_dict()
     _forgive_slowness(plain)
@@ -135,6 +135,14 @@ def _not_audited(report: Report) -> str:
             return f"called again, it was not done after {TIMEOUT:g} s"
         if each.check == "repeatable" and "second, identical call" in each.summary:
             return f"it is not deterministic: {each.summary}"
+    return ""
+
+
+def _parted(report: Report, args: tuple[Any, ...]) -> str:
+    """Why the copies of a callable and of the tensors that it uses are not what they were."""
+    unused = any(f.check == "runs" and "not have been used in the graph" in f.summary for f in report.findings)
+    if unused and any(map(callable, args)):
+        return "a callable among its arguments uses other tensors than those that are arguments, too"
     return ""
 
 
