@@ -85,7 +85,7 @@ def instead(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | No
         for column, verb in (("saved", "keeps"), ("peak", "peaks at"))
         if column in losses
     ]
-    return f" if you do not need what the recipe gains, {listed(gains)}. It {listed(said)}."
+    return f" if you do not need what the recipe gains, {listed(gains)}. Torch's function {listed(said)}."
 
 
 def alike(a: float, b: float, limit: float) -> bool:
