@@ -1,8 +1,8 @@
 """The share of the code on the pages that is run when they are built, counted in lines from their sources.
 
-Run are the cells of a page, the code that our directives show and run (``checks``, ``recipe``, ``errors``, ``file``), and the
-code of the gallery's scripts. Only shown is all code else: fenced and indented blocks, and literal blocks in the text
-of a script. Cells that the reader does not see count for nothing, nor do empty lines.
+Run are the cells of a page, the code that our directives show and run (``checks``, ``recipe``, ``errors``, ``file``),
+and the code of the gallery's scripts. Only shown is all code else: fenced and indented blocks, and literal blocks in
+the text of a script. Cells that the reader does not see count for nothing, nor do empty lines.
 """
 
 import ast

@@ -1,6 +1,6 @@
 """``{file} NAME``: a file as the reader would have it, which the page's code finds in a folder.
 
-The block becomes two: its text under its name, and a cell that nobody sees, which writes the text below ``root``. An
+The block becomes two: its text under its name, and a hidden cell, which writes the text below ``root``. An
 earlier cell of the page makes this folder. With ``:append:`` the text goes to the end of the file.
 """
 

@@ -286,11 +286,11 @@ looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=Tru
 print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
 
 # %%
-# Per-sample gradients compile as long as the model has no custom function. With one whose argument is computed from the
-# weights, as below, compiling raises, because the compiler loses the rule for ``vmap``. A custom function under ``vmap``
-# alone is worse, because nothing raises: it compiles, and a ``loss.backward()`` that you call *outside* of the compiled
-# part silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents
-# both: :doc:`/guide/compiled_rules`.
+# Per-sample gradients compile as long as the model has no custom function. With one whose argument is computed from
+# the weights, as below, compiling raises, because the compiler loses the rule for ``vmap``. A custom function under
+# ``vmap`` alone is worse, because nothing raises: it compiles, and a ``loss.backward()`` that you call *outside* of
+# the compiled part silently uses the derivative of your forward instead of your backward.
+# ``torch.compiler.allow_in_graph`` prevents both: :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"
