@@ -36,6 +36,7 @@ extensions = [
     "docs._ext.costs",
     "docs._ext.error_index",
     "docs._ext.executed",
+    "docs._ext.files",
     "docs._ext.formulas",
     "docs._ext.freshness",
     "docs._ext.gallery",

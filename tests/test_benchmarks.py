@@ -313,12 +313,12 @@ def test_the_built_in_is_named_where_a_measurement_is_for_it() -> None:
     said = trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster})  # it wins "peak" alone
     assert said == ": in this measurement it is as good or better in memory and time."
     said = trades.instead(BY_NAME["square"], {"ours": ours | {"saved": 0.0}, "built-in": faster})
-    assert said == " unless you need fewer bytes for backward. torch's function takes 0.5 times as long."
+    assert said == " unless you need fewer bytes for backward. Torch's function takes 0.5 times as long."
     assert trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster | {"time": 2.0}}) is None
     said = trades.instead(BY_NAME["norm"], {"ours": ours, "built-in": faster})  # it wins "range" and "second order"
     assert said == (
         " unless you need a finite, accurate result where torch's is not and a second derivative. "
-        "torch's function takes 0.5 times as long."
+        "Torch's function takes 0.5 times as long."
     )
 
 

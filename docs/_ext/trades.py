@@ -84,7 +84,7 @@ def instead(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | No
         for column, verb in (("saved", "keeps"), ("peak", "peaks at"))
         if column in losses
     ]
-    return f" unless you need {listed(gains)}. torch's function {listed(said)}."
+    return f" unless you need {listed(gains)}. Torch's function {listed(said)}."
 
 
 def alike(a: float, b: float, limit: float) -> bool:
