@@ -16,8 +16,9 @@ learned.
 # direction left to keep.
 #
 # To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page of hooks has the same formula as
-# ``clip_gradient_norm``, which adds one norm for each row, and its name in the graph. ``clip_gradient_value`` is no
-# better than a hook either. ``clipped_linear`` is: a hook on the weight sees the sum over the batch and no example.
+# ``clip_gradient_norm``, which adds one norm for each row, and its name in the graph. ``clip_gradient_value`` has no
+# advantage over a hook either. ``clipped_linear`` has one: it clips the gradient of each example, and a hook on the
+# weight sees only the sum over the batch.
 #
 # The gradient
 # ------------

@@ -198,8 +198,8 @@ for strength in (1.0, 0.5):
     assert torch.isclose(second, strength**2 * -x.sin())
 
 # %%
-# The recipe returns ``input.view_as(input)``: no copy. Torch does not let you write into such a view. It says so, in
-# place of computing a wrong gradient, so let the first layer after a reversal not be ``ReLU(inplace=True)``:
+# The recipe returns ``input.view_as(input)``, which copies nothing. Torch raises if you write into such a view, because
+# the gradient would be wrong. So do not put ``ReLU(inplace=True)`` directly after a reversal:
 
 hidden = torch.ones(3, requires_grad=True) * 2
 try:

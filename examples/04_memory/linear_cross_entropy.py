@@ -200,7 +200,7 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 #
 # These bars compare with torch's function in its default settings, on a small problem. The next table is at the size
 # of a language model, 4096 tokens of width 1024 in float32, one run on one core of an AMD EPYC. There torch's function
-# with 256 tokens a chunk is faster than the recipe, and the recipe peaks at a third to a tenth of the memory. Bytes
+# with 256 tokens a chunk is faster than the recipe, and the recipe peaks at a third to an eleventh of the memory. Bytes
 # are exact; time is that of the processor, as a multiple of the composition's:
 #
 # .. csv-table::
