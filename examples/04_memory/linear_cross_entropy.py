@@ -199,21 +199,21 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 # .. costs::
 #
 # These bars compare with torch's function in its default settings, on a small problem. The next table is at the size
-# of a language model, 4096 tokens of width 1024 in float32, one run on one core of an AMD EPYC. There torch's function
-# with 256 tokens a chunk is faster than the recipe, and the recipe peaks at a third to an eleventh of the memory. Bytes
-# are exact; time is that of the processor, as a multiple of the composition's:
+# of a language model, 4096 tokens of width 1024 in float32, one run on one core of an AMD EPYC, beside other programs.
+# There torch's function with 256 tokens a chunk is faster than the recipe, and the recipe peaks at a third to an
+# eleventh of the memory. Bytes are exact; time is that of the processor, as a multiple of the composition's:
 #
 # .. csv-table::
 #    :header: "classes", "", "MB at the peak, beyond gradients", "MB held until backward", "time"
 #
 #    "32,768", "composed", "1,460", "536.87", "1.00"
-#    "32,768", "torch, its own chunks", "151", "150.99", "0.86"
-#    "32,768", "torch, 256 tokens a chunk", "151", "150.99", "0.75"
-#    "32,768", "ours", "50", "0.03", "0.97"
+#    "32,768", "torch, its own chunks", "151", "150.99", "1.13"
+#    "32,768", "torch, 256 tokens a chunk", "151", "150.99", "0.97"
+#    "32,768", "ours", "50", "0.03", "1.24"
 #    "131,072", "composed", "5,889", "2,147.48", "1.00"
-#    "131,072", "torch, its own chunks", "554", "553.65", "1.85"
-#    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.91"
-#    "131,072", "ours", "50", "0.03", "1.17"
+#    "131,072", "torch, its own chunks", "554", "553.65", "1.46"
+#    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.84"
+#    "131,072", "ours", "50", "0.03", "1.03"
 #
 # Torch's own is in the table with two sizes of chunks. Which size it takes by default depends on the shape of the
 # weight, and so does the time. Here are 512 tokens of width 64 and 16,384 classes, as a multiple of the composition's
