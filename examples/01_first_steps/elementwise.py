@@ -27,9 +27,10 @@ You will choose what an element-wise function saves: the least that its gradient
 #    \text{output: } \operatorname{relu}'(x) = [y > 0], \qquad
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
-# What the neighbors of your function keep anyway costs nothing: the output, if a matrix product follows; the input,
-# if it came out of one that is kept. Never save what is neither: a tensor made inside of ``forward`` is a constant
-# to autograd, and the second derivative is wrong.
+# A tensor that the functions before or after yours keep anyway costs nothing: the output, if a matrix product follows;
+# the input, if the operation before keeps its result. Do not save a floating-point tensor that ``forward`` makes in
+# between: autograd takes it for a constant, so the second derivative is wrong. A mask has no derivative, so it may be
+# saved.
 #
 # The recipe
 # ----------

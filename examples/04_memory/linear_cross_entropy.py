@@ -199,9 +199,9 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 # .. costs::
 #
 # These bars compare with torch's function in its default settings, on a small problem. The next table is at the size
-# of a language model, 4096 tokens of width 1024 in float32, one run on one core of an AMD EPYC, beside other programs.
-# There torch's function with 256 tokens a chunk is faster than the recipe, and the recipe peaks at a third to an
-# eleventh of the memory. Bytes are exact; time is that of the processor, as a multiple of the composition's:
+# of a language model, 4096 tokens of width 1024 in float32, one run on one core of an AMD EPYC with other programs
+# running. There torch's function with 256 tokens a chunk is faster than the recipe, and the recipe peaks at a third to
+# an eleventh of the memory. Bytes are exact; time is that of the processor, as a multiple of the composition's:
 #
 # .. csv-table::
 #    :header: "classes", "", "MB at the peak, beyond gradients", "MB held until backward", "time"

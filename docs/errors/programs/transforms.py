@@ -1702,7 +1702,8 @@ def channels_last_clone_under_vmap():
 @fixes(channels_last_clone_under_vmap)
 def plain_clone_under_vmap():
     images = torch.randn(5, 2, 3, 4, 4)
-    vmap(lambda batch: batch.clone())(images)
+    copies = vmap(lambda batch: batch.clone())(images)
+    copies.flatten(0, 1).contiguous(memory_format=torch.channels_last)
 
 
 @raises(
@@ -1720,7 +1721,8 @@ def channels_last_asked_under_vmap():
 @fixes(channels_last_asked_under_vmap)
 def contiguous_under_vmap():
     images = torch.randn(5, 2, 3, 4, 4)
-    vmap(lambda batch: batch.contiguous())(images)
+    contiguous = vmap(lambda batch: batch.contiguous())(images)
+    contiguous.flatten(0, 1).contiguous(memory_format=torch.channels_last)
 
 
 @raises(
