@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from docs._ext import digests, published, results, versions
+from docs._ext.trades import listed
 
 import autograd_cookbook
 from autograd_cookbook._site import folder
@@ -35,6 +36,7 @@ extensions = [
     "docs._ext.costs",
     "docs._ext.error_index",
     "docs._ext.executed",
+    "docs._ext.files",
     "docs._ext.formulas",
     "docs._ext.freshness",
     "docs._ext.gallery",
@@ -133,7 +135,7 @@ myst_substitutions = {
     "verified": len(results.rows("verified")),
     "checks": len(all_checks()),
     "torch": digests.torch(),
-    "tested": ", ".join(versions.releases()),
+    "also": listed([release for release in versions.releases() if release != digests.torch()]),
 }
 
 katex_prerender = True  # see formulas.py

@@ -58,7 +58,7 @@ def _outside_of_code(text: str) -> Iterator[tuple[int, str]]:
     code = False
     for number, line in enumerate(text.splitlines(), 1):
         if fence := re.match(r"\s*[`~]{3,}(\{[\w-]+\})?", line):
-            code = not code and fence[1] in (None, "{code-cell}", "{code-block}") and line.strip("`~ ") != ""
+            code = not code and fence[1] in (None, "{code-cell}", "{code-block}", "{file}") and line.strip("`~ ") != ""
             continue
         if not code:
             yield number, _unquoted(line)

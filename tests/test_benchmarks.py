@@ -275,7 +275,7 @@ def test_a_recipe_that_takes_long_is_named_with_what_it_gains() -> None:
     said = trades.trade(recipe, {"ours": ours, "composition": theirs})
     assert said == (
         " takes 2 times as long as the composition. In return it keeps 0 bytes per element instead of 4, "
-        "is finite or accurate where that is not and has a second derivative."
+        "is finite and accurate where the composition is not and has a second derivative."
     )
     assert trades.trade(recipe, {"ours": ours, "composition": theirs | {"time": 0.7}}) is None
     assert trades.trade(recipe, {"ours": ours}) is None
@@ -313,12 +313,12 @@ def test_the_built_in_is_named_where_a_measurement_is_for_it() -> None:
     said = trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster})  # it wins "peak" alone
     assert said == ": in this measurement it is as good or better in memory and time."
     said = trades.instead(BY_NAME["square"], {"ours": ours | {"saved": 0.0}, "built-in": faster})
-    assert said == " if you do not need what the recipe gains, fewer bytes for backward. It takes 0.5 times as long."
+    assert said == " unless you need fewer bytes for backward. Torch's function takes 0.5 times as long."
     assert trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster | {"time": 2.0}}) is None
     said = trades.instead(BY_NAME["norm"], {"ours": ours, "built-in": faster})  # it wins "range" and "second order"
     assert said == (
-        " if you do not need what the recipe gains, a finite, accurate result where torch's is not and "
-        "a second derivative. It takes 0.5 times as long."
+        " unless you need a finite, accurate result where torch's is not and a second derivative. "
+        "Torch's function takes 0.5 times as long."
     )
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from docs._ext import landing
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
@@ -23,6 +24,12 @@ def test_a_page_names_its_sources_at_the_end(page: str) -> None:
     sources = (GUIDE / f"{page}.md").read_text().rpartition("\n## ")[2]
     assert sources.startswith("Sources\n"), f"the last section of {page} is not its sources"
     assert re.search(r"https://|{external\+", sources), f"{page} links to no source"
+
+
+def test_the_workflow_installs_as_the_site_says_and_on_the_tested_python() -> None:
+    workflow = (GUIDE / "audit_workflow.yml").read_text()
+    assert f'"autograd-cookbook @ git+{landing.REPOSITORY}"' in workflow
+    assert f'python-version: "{landing.PYPROJECT["project"]["requires-python"].removeprefix(">=")}"' in workflow
 
 
 def test_each_case_ends_at_a_recipe_or_at_what_to_use_instead() -> None:

@@ -131,7 +131,7 @@ class CostsDirective(SphinxDirective):
 
 
 class TradeTransform(SphinxTransform):
-    """Begin a page with what its recipes cost, as measured: time, and bytes that the compiler keeps."""
+    """Tell what recipes cost, as measured: time, and bytes that the compiler keeps. It follows what they are for."""
 
     default_priority = 500
 
@@ -146,7 +146,7 @@ class TradeTransform(SphinxTransform):
             for text in (compiled(recipe, contenders), trade(recipe, contenders)):
                 if text:
                     label = nodes.literal(recipe.name, recipe.name)
-                    sections[0].insert(1, nodes.paragraph("", "", label, nodes.Text(text)))
+                    sections[0].insert(2, nodes.paragraph("", "", label, nodes.Text(text)))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -1,8 +1,8 @@
 """The share of the code on the pages that is run when they are built, counted in lines from their sources.
 
-Run are the cells of a page, the code that our directives show and run (``checks``, ``recipe``, ``errors``), and the
-code of the gallery's scripts. Only shown is all code else: fenced and indented blocks, and literal blocks in the text
-of a script. Cells that the reader does not see count for nothing, nor do empty lines.
+Run are the cells of a page, the code that our directives show and run (``checks``, ``recipe``, ``errors``, ``file``),
+and the code of the gallery's scripts. Only shown is all code else: fenced and indented blocks, and literal blocks in
+the text of a script. Cells that the reader does not see count for nothing, nor do empty lines.
 """
 
 import ast
@@ -80,6 +80,8 @@ def of_fence(info: str, content: str) -> Lines:
     if name == "code-cell":
         options, code = split_options(content)
         return Lines() if any(tag in options for tag in UNSEEN) else Lines(run=size(code))
+    if name == "file":  # see files.py
+        return Lines(run=size(split_options(content)[1]))
     if name in DIRECTIVES:
         return Lines(run=sum(map(size, DIRECTIVES[name](argument))))
     if name in CODE_DIRECTIVES:

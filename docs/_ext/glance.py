@@ -24,21 +24,15 @@ from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 FOLDER = "recipes"  # of the site, where the files are that a reader downloads
 # Readers ask for these first; the others follow in the order of the matrix.
 FIRST = ("compile", MEMORY, "vmap", "autocast", "second_order", "bfloat16", "float16", "float32")
-WORDS = {
-    "compile": "torch.compile",
-    MEMORY: "low memory when compiled",
-    "autocast": "AMP (autocast)",
-    "complex128": "complex numbers",
-    "empty": "empty input",
-}
-NAMES = {name: WORDS.get(name, label) for name, label in shown(LABELS).items()}
+NAMES = shown(LABELS)
 ORDER = [*FIRST, *(name for name in NAMES if name not in FIRST)]
-LEADS = {"wrong": "Wrong with", "no": "Not for", "unknown": "Not measured", "yes": "Safe with"}
+LEADS = {"wrong": "Wrong with", "no": "Does not offer", "unknown": "Not measured", "yes": "Safe with"}
 UNAUDITED = (
     "The audit does not cover it: it returns no derivative of its arguments, or needs several processes. It has tests."
 )
 MANY = 3  # recipes on a page, from which on each has one line until a reader opens it
 FOLDED = ("The gradient", "The recipe", "See it work", "The wrong version")
+LESSON = "template"  # a page to read from the first line to the last: nothing is folded, or better done by torch
 DEMONSTRATION = {
     "Download Jupyter notebook": "Download this demonstration as a notebook",
     "Download Python source code": "Download this demonstration as a script",
@@ -134,7 +128,7 @@ def visit_glance(translator: HTML5Translator, node: Glance) -> None:
     parts = []
     for name in node["recipes"]:
         recipe = BY_NAME[name]
-        warning = instead(recipe)
+        warning = None if recipe.page == LESSON else instead(recipe)
         body = facts(recipe, page)
         if len(node["recipes"]) >= MANY:
             body = f"<details><summary>{summary(recipe)}</summary>{body}</details>"
@@ -190,7 +184,7 @@ class FoldTransform(SphinxPostTransform):
 
     def run(self, **kwargs: object) -> None:
         """Fold the sections of a page that are named so."""
-        if page_of(self.env.docname) is None:
+        if page_of(self.env.docname) in (None, LESSON):
             return
         for section in list(self.document.findall(nodes.section)):
             if section[0].astext() in FOLDED:

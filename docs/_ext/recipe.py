@@ -25,7 +25,7 @@ MARKS = {"yes": "✓", "no": "–", "wrong": "✗", "unknown": "?"}
 PAGE, COSTS = "capabilities", "costs"
 LIMITED_MARK = "*"  # behind that of a capability with a limit, where there is no place to say which
 # What no audit tells, but a measurement of the costs. It stands next to the capability that it limits.
-MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "compiled memory", "compile"
+MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "low memory when compiled", "compile"
 MEMORY_PURPOSE = "Compiled, it keeps no more bytes between forward and backward than in eager mode."
 
 

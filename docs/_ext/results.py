@@ -33,18 +33,18 @@ GROUPS = {
         "func_grad": "torch.func",
         "vmap": "vmap",
         "batched_grad": "batched grad",
-        "compile": "compiles whole",
+        "compile": "torch.compile",
         "checkpoint": "checkpoint",
         "saved_tensor_hooks": "saved-tensor hooks",
     },
     "data": {
         "non_contiguous": "any layout",
-        "empty": "empty",
+        "empty": "empty input",
         "float32": "float32",
         "float16": "float16",
         "bfloat16": "bfloat16",
-        "autocast": "autocast",
-        "complex128": "complex",
+        "autocast": "autocast (AMP)",
+        "complex128": "complex numbers",
     },
 }
 LABELS = {name: label for group in GROUPS.values() for name, label in group.items()}

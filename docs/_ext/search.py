@@ -24,9 +24,7 @@ def for_browser() -> str:
 
 def attach(app: Sphinx, pagename: str, *_: object) -> None:
     if pagename == "search":
-        # Deferred scripts run before the document is ready, for which the search waits.
-        app.add_js_file(None, body=for_browser(), id="search-words", type="application/json")
-        app.add_js_file("search.js", loading_method="defer")
+        app.add_js_file(None, body=for_browser(), id="search-words", type="application/json")  # for search.js
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -16,7 +16,7 @@ GAINS = {
     "gradient": "another gradient",
 }
 REASONS = {
-    "range": "is finite or accurate where that is not",
+    "range": "is finite and accurate where the composition is not",
     "second order": "has a second derivative",
     "forward mode": "has forward mode",
     "gradient": "has another gradient, on purpose",
@@ -29,7 +29,7 @@ def trade(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None
     if theirs is None or theirs["time"] * SLOW >= 1:
         return None
     gains = [
-        f"{verb} {number(ours[column])} bytes per {recipe.cost.unit} instead of {number(theirs[column])}"
+        f"{verb} {of_bytes(ours[column])} per {recipe.cost.unit} instead of {number(theirs[column])}"
         for column, verb in (("saved", "keeps"), ("peak", "peaks at"))
         if ours[column] < 0.95 * theirs[column]
     ]
@@ -43,7 +43,7 @@ def compiled(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | N
     ours, whole = contenders["ours"]["saved"], contenders.get("ours, compiled", {}).get("saved")
     if whole is None or whole < ours + LITTLE:
         return None
-    text = f" keeps {number(whole)} bytes per {recipe.cost.unit} when it is compiled, and {number(ours)} in eager mode."
+    text = f" keeps {of_bytes(whole)} per {recipe.cost.unit} when it is compiled, and {number(ours)} in eager mode."
     theirs = contenders.get("composition, compiled")
     return text + (f" The compiled composition keeps {number(theirs['saved'])}." if theirs else "")
 
@@ -53,15 +53,14 @@ def verdict(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
     rival = next((name for name in ("built-in", "composition") if name in contenders), None)
     ours, unit = contenders["ours"], recipe.cost.unit
     if rival is None:
-        return f"Keeps {number(ours['saved'])} bytes per {unit} for backward, and peaks at {number(ours['peak'])}."
+        return f"Keeps {of_bytes(ours['saved'])} per {unit} for backward, and peaks at {number(ours['peak'])}."
     theirs, parts = contenders[rival], []
     for column, verb, more in (("saved", "keeps", " for backward"), ("peak", "peaks at", "")):
         if alike(ours[column], theirs[column], CLEAR_BYTES):
             if column == "saved":
-                parts.append(f"keeps as much for backward ({number(ours[column])} bytes per {unit})")
+                parts.append(f"keeps as much for backward ({of_bytes(ours[column])} per {unit})")
         else:
-            amounts = f"{number(ours[column])} instead of {number(theirs[column])}"
-            parts.append(f"{verb} {amounts} bytes per {unit}{more}")
+            parts.append(f"{verb} {number(ours[column])} instead of {of_bytes(theirs[column])} per {unit}{more}")
     slower = alike(1, theirs["time"], CLEAR_TIME)
     parts.append("takes about as long" if slower else f"takes {number(1 / theirs['time'])} times as long")
     return f"Compared with the {rival}, it {listed(parts)}."
@@ -81,16 +80,21 @@ def instead(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | No
         return None
     said = [f"takes {number(theirs['time'])} times as long"] if "time" in losses else []
     said += [
-        f"{verb} {number(theirs[column])} instead of {number(ours[column])} bytes per {recipe.cost.unit}"
+        f"{verb} {number(theirs[column])} instead of {of_bytes(ours[column])} per {recipe.cost.unit}"
         for column, verb in (("saved", "keeps"), ("peak", "peaks at"))
         if column in losses
     ]
-    return f" if you do not need what the recipe gains, {listed(gains)}. It {listed(said)}."
+    return f" unless you need {listed(gains)}. Torch's function {listed(said)}."
 
 
 def alike(a: float, b: float, limit: float) -> bool:
     """Whether two measurements differ by no more than a share of the larger."""
     return abs(a - b) <= limit * max(a, b)
+
+
+def of_bytes(value: float) -> str:
+    """An amount with its unit."""
+    return f"{number(value)} byte{'' if number(value) == '1' else 's'}"
 
 
 def listed(parts: list[str]) -> str:

@@ -2,8 +2,7 @@ r"""
 Element-wise functions: keep the input, the output or a mask
 ============================================================
 
-You will choose what an element-wise function saves, and see functions each of which saves the least that its gradient
-needs.
+You will choose what an element-wise function saves: the least that its gradient needs.
 """
 
 # %%
@@ -11,9 +10,10 @@ needs.
 # --------------
 #
 # Not for these functions: torch has nearly all of them, and the table at the end shows whose are faster. Read this
-# page for the choice that every function of your own has to make. Three of the recipes do something that torch does
-# not: ``gelu`` and ``mish`` have their limits at :math:`\pm\infty` where torch returns NaN, and all their digits far
-# below 0 where torch returns 0; ``clamp`` keeps a byte instead of a number.
+# page for the choice that every function of your own has to make. Two of the recipes do something that torch does not:
+# ``gelu`` and ``mish`` have their limits at :math:`\pm\infty` where torch returns NaN, and all their digits far below
+# 0 where torch returns 0. ``clamp`` keeps a mask of one byte per element, and torch's keeps the input: the mask is
+# smaller only if nothing else keeps the input.
 #
 # The gradient
 # ------------
@@ -27,9 +27,10 @@ needs.
 #    \text{output: } \operatorname{relu}'(x) = [y > 0], \qquad
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
-# What the neighbors of your function keep anyway costs nothing: the output, if a matrix product follows; the input,
-# if it came out of one that is kept. Never save what is neither: a tensor made inside of ``forward`` is a constant
-# to autograd, and the second derivative is wrong.
+# A tensor that the functions before or after yours keep anyway costs nothing: the output, if a matrix product follows;
+# the input, if the operation before keeps its result. Do not save a floating-point tensor that ``forward`` makes in
+# between: autograd takes it for a constant, so the second derivative is wrong. A mask has no derivative, so it may be
+# saved.
 #
 # The recipe
 # ----------

@@ -11,12 +11,14 @@ learned.
 # --------------
 #
 # If a step is sometimes too long, you do not need this page: :func:`torch.nn.utils.clip_grad_norm_` after backward
-# shortens it. Clip *inside* when that is too late. A few examples outvote all others, and in the sum over the batch
-# they can no longer be told apart. Or the gradient overflows on its way, and what arrives has no direction to keep.
+# shortens it. Clip *inside* of backward when that is too late: when a few examples outvote all others, because the sum
+# over the batch no longer shows which; or when the gradient overflows on its way, because an infinite gradient has no
+# direction left to keep.
 #
 # To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page of hooks has the same formula as
-# ``clip_gradient_norm``, which adds one norm for each row, and its name in the graph. ``clip_gradient_value`` is no
-# better than a hook either. ``clipped_linear`` is: a hook on the weight sees the sum over the batch and no example.
+# ``clip_gradient_norm``, which adds one norm for each row, and its name in the graph. ``clip_gradient_value`` has no
+# advantage over a hook either. ``clipped_linear`` has one: it clips the gradient of each example, and a hook on the
+# weight sees only the sum over the batch.
 #
 # The gradient
 # ------------

@@ -14,8 +14,15 @@ You will pass a gradient through a hard choice, and see how far it is from the t
 # choose after training, because its gradient is exact.
 #
 # If the choice is *random* and you minimize the expected loss, REINFORCE with a baseline is unbiased, and needs no
-# gradient of the loss. Straight-through estimators give one gradient to everything before the choice in a single
-# backward, but averaging more samples doesn't make them right. The figure below compares them.
+# gradient of the loss. A straight-through estimator needs one backward, which gives everything before the choice a
+# gradient. That gradient is biased, so averaging over more samples does not make it right. To pick one of several
+# branches, add the noise first, and multiply each branch by its entry::
+#
+#     choice = one_hot_ste(logits + gumbel_like(logits))
+#     output = sum(c * branch(x) for c, branch in zip(choice, branches))
+#
+# Without noise the estimate is worse: in "See it work", where a figure and a table compare the estimators, its bias is
+# larger than the gradient itself.
 #
 # The gradient
 # ------------
@@ -162,6 +169,8 @@ for name, estimates in families.items():
 removed = 1 - (noise(families["REINFORCE with a baseline"][0]) / noise(families["REINFORCE"][0])) ** 2
 print(f"The baseline removes {removed:.0%} of the variance.")
 assert removed > 0.9
+(argmax,) = families["straight-through argmax, no noise"]
+assert error_of_means(argmax, len(argmax)) > 1, "the bias without noise is no longer larger than the gradient"
 assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means.items() if "REINFORCE" not in n)
 
 # %%
@@ -204,7 +213,7 @@ assert ends["REINFORCE"] < 0.05
 # ----------------
 #
 # In each of 100 problems, four of 30 random vectors were added up. Find the four from their sum. The mask in forward is
-# hard; the strength says how close to the k-th largest score another one must be to get a gradient:
+# hard. A score gets a gradient only if it is close to the k-th largest; the strength says how close:
 
 torch.manual_seed(0)
 vectors = torch.randn(100, 30, 20) / 20**0.5
@@ -236,8 +245,9 @@ assert found["hard mask, soft gradient of strength 0.1"] < 0.1
 assert found["hard mask, soft gradient of strength 3.0"] > 0.9
 
 # %%
-# With a small strength the scores soon lie further apart than it reaches. Then every gradient is exactly 0, and
-# training stops silently. Choose the strength as large as the spread of the scores, or go straight through.
+# With a small strength, the scores soon lie too far apart for any of them to get a gradient. Every gradient is then
+# exactly 0, and training stops silently. Choose the strength as large as the spread of the scores, or go straight
+# through.
 #
 # The same holds for ranks. One entry moves past four others:
 
@@ -323,9 +333,9 @@ for name, sample in samplers.items():
 #
 # .. costs::
 #
-# A hard choice keeps nothing of its own, one with the gradient of a soft mask one byte, and so does the soft mask.
-# Soft ranks keep four. ``soft_rank`` has no table: PyTorch
-# has nothing to compare it with, and it pools row by row in NumPy, so it suits hundreds of entries and not millions.
+# ``one_hot_ste`` keeps nothing but its input. ``top_k_mask`` with a soft gradient and ``soft_top_k`` keep one byte per
+# entry, and ``soft_rank`` four. ``soft_rank`` has no table, because PyTorch has nothing to compare it with. It pools
+# row by row in NumPy, so it suits hundreds of entries, not millions.
 #
 # Neighbors
 # ---------

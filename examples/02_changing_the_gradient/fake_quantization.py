@@ -13,7 +13,7 @@ distance between the levels along with the weights.
 # When a network is to run on integers of four bits or fewer. At eight bits you rarely need training: round the
 # weights that you have. And torch has :func:`torch.fake_quantize_per_tensor_affine` with the same gradient; take it,
 # unless you want to change the gradient, work in float64, or do without its mask of one byte an element. For the
-# learned step torch has a private function only.
+# learned step, torch has only a private function, which may change in any release.
 #
 # The gradient
 # ------------

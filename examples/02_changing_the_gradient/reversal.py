@@ -15,8 +15,9 @@ no labels.
 # Stop one, element by element, where a part of a tensor is constant.
 #
 # You do not need this page to stop *all* of a gradient: that is ``.detach()``, and for a parameter
-# ``requires_grad_(False)``. And a hook on a view does in two lines what each recipe does, for the same bytes. The
-# functions have a name in the graph, and refuse a factor that makes no sense.
+# ``requires_grad_(False)``. A hook on a view does the same as each recipe, for the same bytes: ``y = x.view_as(x)``,
+# then ``y.register_hook(lambda g: -g)``. The recipes have a name in the graph, and refuse a factor that makes no
+# sense.
 #
 # The gradient
 # ------------
@@ -187,7 +188,7 @@ assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
 # ---------------------------------------
 #
 # A *second* derivative passes the reversal twice: :math:`(-\lambda)^2`. At λ = 1 the Hessian has its usual sign,
-# while the gradient is turned around. A gradient penalty on the domain head will notice:
+# while the gradient is turned around. This matters for a gradient penalty on the domain head:
 
 x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 for strength in (1.0, 0.5):
@@ -197,8 +198,8 @@ for strength in (1.0, 0.5):
     assert torch.isclose(second, strength**2 * -x.sin())
 
 # %%
-# The recipe returns ``input.view_as(input)``: no copy. Torch does not let you write into such a view. It says so, in
-# place of computing a wrong gradient, so let the first layer after a reversal not be ``ReLU(inplace=True)``:
+# The recipe returns ``input.view_as(input)``, which copies nothing. Torch raises if you write into such a view, because
+# the gradient would be wrong. So do not put ``ReLU(inplace=True)`` directly after a reversal:
 
 hidden = torch.ones(3, requires_grad=True) * 2
 try:

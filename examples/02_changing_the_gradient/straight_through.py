@@ -10,9 +10,9 @@ one bit.
 # When to use it
 # --------------
 #
-# When a forward has to round, threshold or pick a sign, and something before it has to learn. The gradient is then an
-# invention: nothing says that following it lowers the loss, only that it often does. If you can live with a smooth
-# function that is rounded after training, do that.
+# Use them when forward has to round, threshold or pick a sign, and something before it has to learn. The gradient is
+# then made up: following it often lowers the loss, but nothing guarantees it. If a smooth function that you round
+# after training is good enough, use that.
 #
 # The composition ``x + (x.round() - x).detach()`` needs no ``Function`` and does the same for finite numbers. The
 # recipes are shorter to read, take a fraction of the time, and keep their values where the composition loses them:
@@ -28,8 +28,8 @@ one bit.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# With the clamp, what is beyond ±1 gets no gradient. To move it further out would change nothing, and it would take
-# longer to come back.
+# With the clamp, an input beyond ±1 gets no gradient. Moving it further out would not change the output, but the input
+# would need more steps to come back.
 #
 # At 0, ``sign_ste`` is 0 as :func:`torch.sign` is. ``binarize`` has two values and no third: 0 counts as positive.
 #
@@ -128,8 +128,8 @@ assert weights["binarize"].abs().max() < 1.3 < weights["sign_ste"].abs().max()
 # How to test one
 # ---------------
 #
-# :func:`torch.autograd.gradcheck` compares with the derivative that there is. It must fail, and it passes the
-# function that cannot learn:
+# :func:`torch.autograd.gradcheck` compares with the true derivative, which is 0. So gradcheck must reject a
+# straight-through estimator, and it accepts plain rounding, which cannot learn:
 
 x = torch.tensor([-1.7, -0.6, 0.3, 1.4], dtype=torch.float64, requires_grad=True)
 try:
@@ -183,8 +183,8 @@ print("where(x >= 0, 1.0, -1.0):", torch.where(half >= 0, 1.0, -1.0).dtype, " bi
 assert torch.where(half >= 0, 1.0, -1.0).dtype is torch.float32
 
 # %%
-# And the composition? One reads that it leaves whole numbers in low precision. There are 65,536 numbers of 16 bits,
-# so that need not be believed. For rounding it holds in one order of the terms and not in the other. For the sign it
+# And the composition? It is said to return fractions in low precision. A 16-bit format has 65,536 numbers, so this can
+# be tried on all of them. For rounding it holds in one order of the terms and not in the other. For the sign it
 # holds in neither: ``-1 - x`` forgets the 1 where :math:`x` is large.
 
 for dtype in (torch.float16, torch.bfloat16):
@@ -210,8 +210,9 @@ assert round_ste(infinity) == torch.inf
 #
 # .. costs::
 #
-# Nothing is kept for backward but, in ``binarize``, the input. The compositions write three or four tensors to make
-# one, and :func:`torch.compile` does not bring them to the time of a single operation.
+# ``binarize`` keeps its input, which is not counted because it is an argument; the other two keep nothing. The
+# compositions write three or four tensors to make one, and :func:`torch.compile` does not bring them to the time of a
+# single operation.
 #
 # Neighbors
 # ---------

@@ -138,7 +138,7 @@ assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 # How to test it
 # --------------
 #
-# ``gradcheck`` compares with the values. It has to fail, and a surrogate that passes it is none:
+# ``gradcheck`` compares the gradient with finite differences of the values, so it must reject a surrogate gradient:
 
 potentials = torch.randn(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
 try:
@@ -149,8 +149,8 @@ else:
     raise AssertionError
 
 # %%
-# Which leaves the gradient untested, unless you write down what it is *meant* to be: a function with the same values
-# whose gradient autograd finds. The difference :math:`g(x) - g(x)` adds 0 to the value, and :math:`g'(x)` to the
+# To test the gradient, write down what it is *meant* to be: a function with the same values whose gradient autograd
+# finds. The difference :math:`g(x) - g(x)` adds 0 to the value, and :math:`g'(x)` to the
 # gradient, if the second :math:`g` is detached. The audit holds a backward against it, values included:
 
 

@@ -2,7 +2,7 @@ r"""
 Cross-entropy: masked classes, padded rows, nothing to keep
 ===========================================================
 
-You will write cross-entropy of logits with all options of torch's, whose backward needs no more than the
+You will write cross-entropy of logits for class indices, with torch's options, whose backward needs no more than the
 arguments, and a softmax that survives a row without a single allowed entry.
 """
 

@@ -13,14 +13,18 @@ grows with the square root of its depth.
 # When activations do not fit and time is cheaper than memory. For production use
 # ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``, which works on the same principle and knows more
 # about :func:`torch.compile` and distributed training, and can keep some results and forget others. Copy this version
-# to understand it, to change what is kept, or for the schedule below.
+# to understand it, to change what is kept, or for the schedule in ``checkpoint_sequence``.
+#
+# Dropout draws the same mask when the function runs again, so the gradient is right: this recipe restores the state of
+# the random generators, and torch's own does so with ``preserve_rng_state=True``, its default. Without that, the
+# gradient is silently wrong, as "The wrong version" shows.
 #
 # The gradient
 # ------------
 #
-# Nothing changes in the formula. Backward asks for saved tensors; here each of them is replaced by a *place*, and
-# the first place that is asked for runs the function again and fills all of them. With :math:`n` equal layers cut
-# into :math:`k` segments, the inputs of the segments and the inside of one segment are alive:
+# The formula does not change. The recipe saves an empty *place* for each tensor that the function would save. When
+# backward asks for the first of them, the function runs again and fills all places. With :math:`n` equal layers cut
+# into :math:`k` segments, memory holds the inputs of the segments and the inside of one segment:
 #
 # .. math:: M(k) = k + \frac{n}{k}, \qquad \min_k M(k) = 2\sqrt{n} \text{ at } k = \sqrt{n} .
 #
@@ -110,9 +114,9 @@ plain, checked = map(min, zip(*rounds, strict=True))
 print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of keeping all (torch {torch.__version__})")
 
 # %%
-# Not everything is worth forgetting. A matrix product is most of the time and a third of the bytes here;
-# normalization and activation are the rest of the bytes and hardly any time. torch's own function takes a list of
-# operations whose results are kept. Products are counted as they run, and bytes as they stay alive after forward:
+# Some results are worth keeping. Here the matrix products take most of the time and a third of the bytes;
+# normalization and activation take hardly any time and the other two thirds. torch's own function takes a list of
+# operations whose results it keeps. Products are counted as they run, and bytes as they stay alive after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
 selective = partial(create_selective_checkpoint_contexts, PRODUCTS)
@@ -205,9 +209,9 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # What it costs
 # -------------
 #
-# One more forward of everything but the last segment. The state of the CPU's random generator,
-# 5,056 bytes a call, which matters for small functions only. And what does not work: ``torch.func`` and
-# ``torch.compile`` refuse hooks on saved tensors, as the badges above say; torch's own function compiles.
+# Time: one more forward of everything but the last segment. Memory: the state of the CPU's random generator, 5,056
+# bytes per call, which matters only for small functions. ``torch.func`` and ``torch.compile`` refuse hooks on saved
+# tensors, so the recipe does not work there, as the badges above say; torch's own function compiles.
 
 assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
 

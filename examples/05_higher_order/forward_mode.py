@@ -122,7 +122,8 @@ assert peaks["jvp"] < peaks["backward"] / 3
 
 # %%
 # The same with dual numbers, a value and a tangent in one tensor. An input without a tangent hands ``jvp`` zeros, or
-# None after ``set_materialize_grads(False)``, as in ``smooth_maximum``; what is no tensor always hands it None.
+# None after ``set_materialize_grads(False)``, as in ``smooth_maximum``. For an argument that is not a tensor, ``jvp``
+# gets None.
 
 x, direction = torch.tensor([-1.0, 0.0, 3.0]), torch.ones(3)
 with forward_ad.dual_level():
@@ -160,8 +161,8 @@ else:
 # Forward over forward
 # --------------------
 #
-# Two levels of forward mode are the natural way to a second derivative. torch takes what the inner ``jvp`` returns
-# for a constant. No error:
+# Two levels of forward mode are the natural way to a second derivative. The outer level treats the result of the inner
+# ``jvp`` as a constant, so the second derivative is 0, without an error:
 
 x = torch.tensor(2.0, dtype=torch.float64)
 exact = -1 / 9  # of log(1 + x), twice differentiated at 2
@@ -186,8 +187,9 @@ for name, function in nested.items():
 # Compiled
 # --------
 #
-# ``fullgraph=True`` refuses the class where an input requires grad. Worse is a ``jvp`` *inside* of what is compiled:
-# your formula is dropped, and forward is differentiated as if it were a composition. For ``symlog`` that shows at 0.
+# With ``fullgraph=True``, the compiler raises if your class has a ``jvp`` and an input requires grad. If you call
+# :func:`torch.func.jvp` *inside* of compiled code, nothing raises: the compiler drops your ``jvp`` and differentiates
+# forward instead. For ``symlog`` the two differ at 0.
 # Mark a function that calls it with ``torch.compiler.allow_in_graph``; the compiler then keeps your formula, and the
 # graph stays whole:
 

@@ -137,8 +137,8 @@ assert len(set(peaks["odeint_adjoint"])) == 1
 assert peaks["odeint"][-1] < 0.1 * peaks["unrolled"][-1]
 
 # %%
-# With ``times`` in between, ``odeint`` keeps the states there, and solves one interval at a time again. A state has
-# 4,000 bytes here; in how many is the inside of one step, which both have?
+# With ``times`` in between, ``odeint`` keeps the states at these times, and solves one interval at a time again. The
+# peak is counted here in states of 4,000 bytes; both runs include the inside of one step:
 
 in_one = peak_bytes(train, odeint, 64)
 in_eight = peak_bytes(train, odeint, 8, torch.linspace(0, 1, 9))

@@ -286,10 +286,11 @@ looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=Tru
 print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
 
 # %%
-# All of it compiles, but not with a custom function inside, where its argument is computed as here: the compiler loses
-# the rule for ``vmap``. Worse is a custom function under ``vmap`` alone: it compiles, and ``loss.backward()`` *outside*
-# of the compiled part then gets the derivative of forward, not yours. ``torch.compiler.allow_in_graph`` prevents it:
-# :doc:`/guide/compiled_rules`.
+# Per-sample gradients compile as long as the model has no custom function. With one whose argument is computed from
+# the weights, as below, compiling raises, because the compiler loses the rule for ``vmap``. A custom function under
+# ``vmap`` alone is worse, because nothing raises: it compiles, and a ``loss.backward()`` that you call *outside* of
+# the compiled part silently uses the derivative of your forward instead of your backward.
+# ``torch.compiler.allow_in_graph`` prevents both: :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"
@@ -316,6 +317,7 @@ for size in (1e25, 1e-30):
 # Neighbors
 # ---------
 #
+# * :ref:`per-sample-ranks`: the same on several processes, with unequal batches, and the noise added once.
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip what flows through a layer, for the batch as a whole.
 # * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that asks for a method of your own.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code without a known formula.

@@ -11,8 +11,8 @@ an operation like any other.
 # --------------
 #
 # When you *have* a kernel, or the compiler cannot make the one you need. For a chain of element-wise operations, as
-# here, :func:`torch.compile` writes as good a kernel as you will; this page takes such a chain because its numbers
-# can be compared. The same frame carries a solver or a lattice code.
+# here, :func:`torch.compile` writes as good a kernel as you will. This page uses such a chain anyway, so that you can
+# compare its numbers with the compiled composition. A solver or a lattice code fits into the same files.
 #
 # The gradient
 # ------------
@@ -31,7 +31,8 @@ an operation like any other.
 #
 # The file below carries its C++ and CUDA sources. It runs as it is, in Python; ``SWISH.build()`` compiles what the
 # machine has compilers for, once, and from then on the kernels are used; ``python -m autograd_cookbook build`` does so
-# for all that this package has. They are registered on torch's *stable ABI*: one binary for torch 2.11 and later.
+# for all that this package has. They are registered on torch's *stable ABI*: one binary for every torch from
+# 2.11 on, which includes each release that this package supports.
 #
 # .. recipe:: swish
 #

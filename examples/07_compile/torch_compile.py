@@ -10,9 +10,9 @@ another one breaks and why.
 # When to use it
 # --------------
 #
-# Before you write a backward for *speed*, compile the composition: the figure below shows what that gives. Write a
-# ``Function`` for what the compiler cannot know: a gradient that is not the derivative, a better formula, fewer
-# bytes. Then it should compile, too.
+# Before you write a backward for *speed*, compile the composition: the figure in "See it work" shows what that gives.
+# Write a ``Function`` for what the compiler cannot know: a gradient that is not the derivative, a better formula,
+# fewer bytes. Then it should compile, too.
 #
 # The gradient
 # ------------

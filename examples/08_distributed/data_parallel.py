@@ -377,6 +377,7 @@ assert found["bytes of the attribute after forward"] == 0
 # Neighbors
 # ---------
 #
+# * :ref:`per-sample-ranks`: DP-SGD on several processes, which DDP cannot do for you.
 # * :doc:`/cookbook/08_distributed/tensor_parallel`: when a layer, and not the batch, is shared.
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: the loss of this model.
 # * :doc:`/cookbook/04_memory/masks`: its first layer.

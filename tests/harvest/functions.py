@@ -134,6 +134,23 @@ class Reruns(Function):
         return None, *grads
 
 
+class Calls(Function):
+    """Calls a function, with the tensors that it uses as further arguments, so that they get a gradient."""
+
+    @staticmethod
+    def forward(ctx, function, x, *parameters):
+        ctx.function = function
+        ctx.save_for_backward(x, *parameters)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, *parameters = ctx.saved_tensors
+        with torch.enable_grad():
+            output = ctx.function(x)
+        return None, *torch.autograd.grad(output, (x, *parameters), grad_output)
+
+
 @torch.library.custom_op("harvest::scale", mutates_args=())
 def scale(x: Tensor, *, factor: float = 2.0) -> Tensor:
     return x * factor

@@ -1,5 +1,6 @@
 """From recorded calls to findings: side by side, in order, and each function for itself."""
 
+import functools
 import json
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from autograd_cookbook.harvest.parallel import judged
 from autograd_cookbook.harvest.programs import program_for
 from autograd_cookbook.harvest.recording import Recorder
 from autograd_cookbook.harvest.results import Harvest, accept_baseline, read_baseline, write_baseline
-from tests.harvest.functions import Clock, Dies, Double, Reruns, Round, Slow, Wrong, leaf
+from tests.harvest.functions import Calls, Clock, Dies, Double, Reruns, Round, Slow, Wrong, leaf
 
 QUICK = {"only": ["first_order"]}
 
@@ -111,6 +112,59 @@ def test_methods_of_a_module_and_its_parameters_stay_what_they_are():
     verdict = judge(Task(0, "Reruns", Reruns.apply, (module.forward, leaf(4, 3), *module.parameters()), QUICK))
     assert not verdict.report["findings"]
     assert verdict.report["capabilities"]["first_order"] == "yes"
+
+
+class Scales:
+    """Something with parameters that is no module."""
+
+    def __init__(self, factor):
+        self.parts = [{"factor": factor}]
+
+    def __call__(self, x):
+        return x.sin() * self.parts[0]["factor"]
+
+
+def as_closure(factor):
+    linear = nn.Linear(1, 1, bias=False)
+    linear.weight = nn.Parameter(factor.detach())
+
+    def inner(x):
+        return x.sin() * linear.weight.squeeze()
+
+    return lambda x: inner(x), linear.weight
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        as_closure,
+        lambda factor: (Scales(factor), factor),
+        lambda factor: (Scales(factor).__call__, factor),
+        lambda factor: (functools.partial(torch.mul, factor), factor),
+    ],
+    ids=["closure", "object", "method", "partial"],
+)
+def test_what_a_callable_uses_and_is_an_argument_too_stays_one_tensor(made):
+    function, factor = made(torch.tensor([[1.5]], requires_grad=True))
+    with Recorder() as recorder:
+        Calls.apply(function, leaf(4, 1), factor)
+    with torch.no_grad():
+        factor.zero_()  # the program goes on, and the copies stay as they are
+    (entry,) = recorder.functions.values()
+    (call,) = entry.best(1)
+    assert torch.equal(call.target(*call.args), call.args[0](call.args[1]))
+    assert call.target(*call.args).abs().max() > 0
+    verdict = judge(Task(0, "Calls", call.target, call.args, QUICK))
+    assert not verdict.report["findings"]
+    assert verdict.report["capabilities"]["first_order"] == "yes"
+
+
+FACTOR = torch.tensor([[1.5]], requires_grad=True)
+
+
+def test_a_callable_that_uses_a_global_tensor_is_not_audited():
+    verdict = judge(Task(0, "Calls", Calls.apply, (lambda x: x * FACTOR, leaf(4, 1), FACTOR), QUICK))
+    assert verdict.reason.startswith("a callable among its arguments uses other tensors")
 
 
 def test_what_is_cut_off_is_not_measured_and_not_wrong(monkeypatch):

@@ -33,8 +33,6 @@ SURVIVORS = {
     "shares: 256.0 -> 257.0": "any number will do that is not small",
     "shares: 2.0 -> -2.0": "a sign that both shares have, and their product has not",
     "shrunk: max_norm < SMALL -> max_norm <= SMALL": "about there, one factor and two parts of it are the same",
-    "shrunk: max_norm < 1 -> max_norm <= 1": "about there, both orders are safe",
-    "shrunk: max_norm < {1 -> 2}": "about there, both orders are safe",
 }
 
 INF, NAN = float("inf"), float("nan")

@@ -18,7 +18,7 @@ def test_a_card_names_the_recipes_of_its_page_with_exceptions_first(page: Page, 
     first = page.locator(".glance-recipe").first
     first.locator("summary").click()
     said = first.inner_text()
-    assert said.index("Not for") < said.index("Safe with") < said.index("Cost"), said
+    assert said.index("Does not offer") < said.index("Safe with") < said.index("Cost"), said
     expect(first.locator(".glance-no")).to_contain_text("forward mode")
     expect(first.locator(".glance-instead")).to_contain_text("Use torch.relu instead")
 

@@ -838,7 +838,8 @@ def schema_with_parentheses():
 @raises(
     "A schema has a type that does not exist",
     cause="""Schemas have types of their own: ``Tensor``, ``SymInt``, ``int``, ``float``, ``bool``, ``str``,
-    ``Scalar``, with ``[]`` for lists and ``?`` for optional ones. The arrow points to the wrong word.""",
+    ``Scalar``, with ``[]`` for lists and ``?`` for optional ones. In the
+    message, ``<--- HERE`` stands next to the word that is no type.""",
     fix="Use such a type: ``int[] dims`` for a Python ``list[int]``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )

@@ -28,8 +28,8 @@ from torch.utils.checkpoint import checkpoint
     filling of ``ctx`` at different levels, so the two must be separate. This Function has the older form, a
     ``forward`` that takes ``ctx``. ``torch.utils.checkpoint`` with ``use_reentrant=True`` is one, too, and so is the
     gradient of an operator of ``torch.library.custom_op``.""",
-    fix="""Take ``ctx`` out of ``forward``, and fill it in ``setup_context(ctx, inputs, output)``. Put a Function of
-    this form around an operator. Leave checkpoints out: those of ``use_reentrant=False`` are refused as well.""",
+    fix="""Take ``ctx`` out of ``forward``, and fill it in ``setup_context(ctx, inputs, output)``. To differentiate an
+    operator, call it in such a Function. Leave out the checkpoint: ``use_reentrant=False`` is refused as well.""",
     see=(
         "cookbook/01_first_steps/template",
         "guide/ctx",
@@ -1702,7 +1702,8 @@ def channels_last_clone_under_vmap():
 @fixes(channels_last_clone_under_vmap)
 def plain_clone_under_vmap():
     images = torch.randn(5, 2, 3, 4, 4)
-    vmap(lambda batch: batch.clone())(images)
+    copies = vmap(lambda batch: batch.clone())(images)
+    copies.flatten(0, 1).contiguous(memory_format=torch.channels_last)
 
 
 @raises(
@@ -1720,7 +1721,8 @@ def channels_last_asked_under_vmap():
 @fixes(channels_last_asked_under_vmap)
 def contiguous_under_vmap():
     images = torch.randn(5, 2, 3, 4, 4)
-    vmap(lambda batch: batch.contiguous())(images)
+    contiguous = vmap(lambda batch: batch.contiguous())(images)
+    contiguous.flatten(0, 1).contiguous(memory_format=torch.channels_last)
 
 
 @raises(

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from autograd_cookbook.harvest.callables import uses, with_others
+
 LIMIT = 2**25  # bytes of one call; more is not copied
 PLAIN = Tensor, nn.Parameter, nn.Buffer
 
@@ -64,6 +66,10 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
                 twin = copy.deepcopy(tensor.detach(), memo)
                 memo[key] = nn.Parameter(twin) if isinstance(tensor, nn.Parameter) else twin
                 memo[key].requires_grad_(tensor.requires_grad)
+            for arg in args:
+                # A closure is no copy for deepcopy; what uses a tensor that is an argument, too, goes on to.
+                if callable(arg) and not isinstance(arg, nn.Module) and uses(arg, tensors):
+                    memo[id(arg)] = with_others(arg, {key: memo[key] for key in tensors})
             return copy.deepcopy(args, memo), size
     except Exception as error:
         reason = " ".join(str(error).split())

@@ -13,6 +13,7 @@ from autograd_cookbook.auditing import Report, audit
 from autograd_cookbook.auditing.checks.execution import prepare
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Subject, is_differentiable
+from autograd_cookbook.harvest.callables import uses, with_others
 from autograd_cookbook.harvest.programs import program_for
 
 TIMEOUT = 20.0  # seconds for one check
@@ -74,15 +75,42 @@ def with_modules(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Cal
     return _WithModules(target, methods, parameters), tuple(words)
 
 
+@dataclass(frozen=True)
+class _WithCallables:
+    """A function whose callable arguments use the tensors that it is given, and not those that were recorded."""
+
+    target: Callable[..., Any]
+    recorded: tuple[Any, ...]
+    places: tuple[int, ...]
+
+    def __call__(self, *args: Any) -> Any:
+        words = list(args)
+        pairs = zip(tree_leaves(self.recorded), tree_leaves(args), strict=True)
+        twins = {id(old): new for old, new in pairs if isinstance(old, Tensor)}
+        for place in self.places:
+            words[place] = with_others(self.recorded[place], dict(twins))
+        return self.target(*words)
+
+
+def with_callables(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+    """The same function, if a callable among its arguments uses a tensor that is an argument, too."""
+    tensors = {id(leaf): leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)}
+    places = tuple(
+        i for i, arg in enumerate(args) if callable(arg) and not isinstance(arg, nn.Module) and uses(arg, tensors)
+    )
+    return _WithCallables(target, args, places) if places else target
+
+
 def judge(task: Task) -> Verdict:
     """Audit a call."""
     target, recorded = with_modules(task.target, task.args)
+    target = with_callables(target, recorded)
     args = cut_down(target, recorded)
     try:
         report = audit(target, args, timeout=TIMEOUT, **task.options)
     except (TypeError, ValueError) as error:
         return Verdict(reason=" ".join(str(error).split()))
-    if reason := _not_audited(report):
+    if reason := _not_audited(report) or _parted(report, recorded):
         return Verdict(reason=reason)
     plain = report.to_dict()
     _forgive_slowness(plain)
@@ -107,6 +135,14 @@ def _not_audited(report: Report) -> str:
             return f"called again, it was not done after {TIMEOUT:g} s"
         if each.check == "repeatable" and "second, identical call" in each.summary:
             return f"it is not deterministic: {each.summary}"
+    return ""
+
+
+def _parted(report: Report, args: tuple[Any, ...]) -> str:
+    """Why the copies of a callable and of the tensors that it uses are not what they were."""
+    unused = any(f.check == "runs" and "not have been used in the graph" in f.summary for f in report.findings)
+    if unused and any(map(callable, args)):
+        return "a callable among its arguments uses other tensors than those that are arguments, too"
     return ""
 
 

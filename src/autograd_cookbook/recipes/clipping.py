@@ -48,9 +48,7 @@ def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor
         with torch.no_grad():
             half = power_of_two(factor.sqrt() / scale.sqrt())
         grad = grad * torch.where(fits, 1, half)
-        # In an order in which nothing on the way overflows, or vanishes.
-        first, second = (half, scale) if max_norm < 1 else (scale, half)
-        factor = factor / first / second
+        factor = factor / half / scale
     else:
         factor = factor / scale
     return grad * torch.where(fits, 1, factor)

@@ -221,6 +221,7 @@ def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def total(input: Tensor, index: Tensor, size: int) -> Tensor:
     """Sum of the rows of each segment, in float32 at least."""
+    # Zeros that are one row, seen many times: index_add makes the only tensor of the full size.
     return torch.zeros_like(wide(input[:1]).sum(0)).expand(size, *input.shape[1:]).index_add(0, index, wide(input))
 
 

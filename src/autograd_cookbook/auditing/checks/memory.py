@@ -410,8 +410,8 @@ class _Operations(TorchDispatchMode):
 def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
     """No gradient that costs more than an element-wise pass is computed for an input that needs none.
 
-    Half of the work in training a linear layer is the gradient of its input: for the first layer, and for all below a
-    frozen one, it is not needed. ``ctx.needs_input_grad`` says so.
+    Half of the work in the backward of a linear layer is the gradient of its input. The first layer of a network does
+    not need it, and neither does a layer that has only frozen layers before it. ``ctx.needs_input_grad`` says so.
     """
     leaves = [s for s in subject.leaves if not subject.slots[s].hidden]
     for frozen in leaves:

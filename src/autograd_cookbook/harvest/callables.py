@@ -1,0 +1,81 @@
+"""Callables that are arguments: whether they use a tensor, and the same callable with other tensors."""
+
+import copy
+import functools
+import types
+from typing import Any
+
+from torch import Tensor
+
+DEPTH = 8  # of what is looked at: a closure over an object with a list of modules has a depth of 6
+
+
+def uses(value: Any, tensors: dict[int, Any], depth: int = DEPTH) -> bool:
+    """Whether a value is one of some tensors, or leads to one: by its closure, its attributes or its items."""
+    return id(value) in tensors or (depth > 0 and any(uses(part, tensors, depth - 1) for part in _parts(value)))
+
+
+def with_others(value: Any, twins: dict[int, Any], depth: int = DEPTH) -> Any:
+    """The same value with other tensors, by the id of those that it uses; what uses none of them is shared."""
+    if id(value) in twins:
+        return twins[id(value)]
+    if not uses(value, twins, depth):
+        return value
+
+    def other(part: Any) -> Any:
+        return with_others(part, twins, depth - 1)
+
+    if isinstance(value, types.FunctionType):
+        cells = tuple(types.CellType() for _ in value.__closure__ or ())
+        twin: Any = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+        twin.__kwdefaults__, twin.__qualname__ = value.__kwdefaults__, value.__qualname__
+        twins[id(value)] = twin  # it may refer to itself
+        for cell, old in zip(cells, value.__closure__ or (), strict=True):
+            if not _is_empty(old):
+                cell.cell_contents = other(old.cell_contents)
+        return twin
+    if isinstance(value, types.MethodType):
+        return types.MethodType(value.__func__, other(value.__self__))
+    if isinstance(value, functools.partial):
+        return functools.partial(other(value.func), *map(other, value.args), **_items(value.keywords, other))
+    twin = twins[id(value)] = copy.copy(value)
+    if isinstance(value, dict):
+        twin.update(_items(value, other))
+    elif isinstance(value, list):
+        twin[:] = map(other, value)
+    elif isinstance(value, tuple):
+        twin = twins[id(value)] = (
+            type(value)._make(map(other, value)) if hasattr(value, "_make") else (type(value)(map(other, value)))
+        )
+    else:
+        vars(twin).update(_items(vars(value), other))
+    return twin
+
+
+def _items(value: dict[Any, Any], other: Any) -> dict[Any, Any]:
+    return {key: other(part) for key, part in value.items()}
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a value is made of, as far as it can be made again with other parts."""
+    if isinstance(value, Tensor | type | types.ModuleType):
+        return []
+    if isinstance(value, types.FunctionType):
+        return [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+    if isinstance(value, types.MethodType):
+        return [value.__self__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple):
+        return list(value)
+    attributes = getattr(value, "__dict__", None)
+    return list(attributes.values()) if isinstance(attributes, dict) else []
+
+
+def _is_empty(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is cell  # only to read it
+    except ValueError:
+        return True
