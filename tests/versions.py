@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from docs._ext import findings, one_page, results, versions
+from docs._ext import files, findings, one_page, results, versions
 from docs._ext.pages import EXAMPLES
 from docs._ext.results import Row
 from docs.errors import programs, wordings
@@ -125,7 +125,7 @@ def statement(name: str) -> Row:
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         return {name: anywhere(done.stderr.strip().rpartition("\n")[2])} if done.returncode else {}
     path = one_page.DOCS / f"{name}.md"
-    notebook = read_myst_markdown_notebook(path.read_text(encoding="utf-8"))
+    notebook = read_myst_markdown_notebook(files.expanded(path.read_text(encoding="utf-8")))
     try:
         NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
     except CellExecutionError as error:
