@@ -188,7 +188,7 @@ for name, function in nested.items():
 # --------
 #
 # With ``fullgraph=True``, the compiler raises if your class has a ``jvp`` and an input requires grad. If you call
-# :func:`torch.func.jvp` *inside* of compiled code, nothing raises: the compiler drops your ``jvp`` and differentiates
+# ``torch.func.jvp`` *inside* of compiled code, nothing raises: the compiler drops your ``jvp`` and differentiates
 # forward instead. For ``symlog`` the two differ at 0.
 # Mark a function that calls it with ``torch.compiler.allow_in_graph``; the compiler then keeps your formula, and the
 # graph stays whole:
