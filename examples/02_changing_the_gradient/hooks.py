@@ -197,8 +197,8 @@ assert counted(Product(), x, y=y) == ([1], [])
 assert counted(Named(), x, y)[0] == "never called"
 
 # %%
-# If the hook returns another gradient, it changes what goes on to earlier layers. If the input of the module requires
-# grad, the hook runs after the module's own parameters have their gradients:
+# If the hook returns another gradient, it changes what goes on to earlier layers, and not the gradients of the module's
+# own parameters:
 
 layer = nn.Linear(2, 2)
 layer.register_full_backward_hook(lambda module, grads, grad_outputs: (torch.zeros_like(grads[0]),))
