@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from autograd_cookbook.harvest import harvesting, judging, parallel
+from autograd_cookbook.harvest import callables, harvesting, judging, parallel
 from autograd_cookbook.harvest.harvesting import add_unreached, audited
 from autograd_cookbook.harvest.judging import Task, cut_down, judge
 from autograd_cookbook.harvest.options import FunctionOptions, Options
@@ -164,7 +164,21 @@ FACTOR = torch.tensor([[1.5]], requires_grad=True)
 
 def test_a_callable_that_uses_a_global_tensor_is_not_audited():
     verdict = judge(Task(0, "Calls", Calls.apply, (lambda x: x * FACTOR, leaf(4, 1), FACTOR), QUICK))
-    assert verdict.reason.startswith("a callable among its arguments uses other tensors")
+    assert verdict.reason.startswith("one of its arguments is a callable that uses the original tensors")
+
+
+def test_objects_that_refer_to_each_other_are_looked_at_once(monkeypatch):
+    looked_at = []
+    parts = callables._parts
+    monkeypatch.setattr(callables, "_parts", lambda value: looked_at.append(value) or parts(value))
+    objects = [Scales(None) for _ in range(30)]
+    for one in objects:
+        one.parts = objects
+    tensor = leaf(1)
+    assert callables.users((objects[0],), {id(tensor)}) == []
+    assert len(looked_at) == len(objects) + 1  # and their list
+    objects[-1].factor = tensor
+    assert callables.users((1, objects[0]), {id(tensor)}) == [1]
 
 
 def test_what_is_cut_off_is_not_measured_and_not_wrong(monkeypatch):

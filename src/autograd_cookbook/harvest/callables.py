@@ -3,16 +3,30 @@
 import copy
 import functools
 import types
+from collections.abc import Container
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 DEPTH = 8  # of what is looked at: a closure over an object with a list of modules has a depth of 6
 
 
-def uses(value: Any, tensors: dict[int, Any], depth: int = DEPTH) -> bool:
+def users(args: tuple[Any, ...], tensors: Container[int]) -> list[int]:
+    """The positions of callable arguments, modules apart, that use a tensor; tensors are given by their ids."""
+    return [i for i, arg in enumerate(args) if callable(arg) and not isinstance(arg, nn.Module) and uses(arg, tensors)]
+
+
+def uses(value: Any, tensors: Container[int], depth: int = DEPTH) -> bool:
     """Whether a value is one of some tensors, or leads to one: by its closure, its attributes or its items."""
-    return id(value) in tensors or (depth > 0 and any(uses(part, tensors, depth - 1) for part in _parts(value)))
+    seen, level = {id(value)}, [value]
+    # In levels, each value once: objects that refer to each other have more paths than can be followed.
+    for _ in range(depth + 1):
+        if any(id(part) in tensors for part in level):
+            return True
+        reached = {id(part): part for whole in level for part in _parts(whole)}
+        level = [part for key, part in reached.items() if key not in seen]
+        seen.update(reached)
+    return False
 
 
 def with_others(value: Any, twins: dict[int, Any], depth: int = DEPTH) -> Any:
@@ -45,7 +59,7 @@ def with_others(value: Any, twins: dict[int, Any], depth: int = DEPTH) -> Any:
         twin[:] = map(other, value)
     elif isinstance(value, tuple):
         twin = twins[id(value)] = (
-            type(value)._make(map(other, value)) if hasattr(value, "_make") else (type(value)(map(other, value)))
+            type(value)._make(map(other, value)) if hasattr(value, "_make") else type(value)(map(other, value))
         )
     else:
         vars(twin).update(_items(vars(value), other))

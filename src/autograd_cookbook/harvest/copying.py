@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from autograd_cookbook.harvest.callables import uses, with_others
+from autograd_cookbook.harvest.callables import users, with_others
 
 LIMIT = 2**25  # bytes of one call; more is not copied
 PLAIN = Tensor, nn.Parameter, nn.Buffer
@@ -66,10 +66,9 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
                 twin = copy.deepcopy(tensor.detach(), memo)
                 memo[key] = nn.Parameter(twin) if isinstance(tensor, nn.Parameter) else twin
                 memo[key].requires_grad_(tensor.requires_grad)
-            for arg in args:
-                # A closure is no copy for deepcopy; what uses a tensor that is an argument, too, goes on to.
-                if callable(arg) and not isinstance(arg, nn.Module) and uses(arg, tensors):
-                    memo[id(arg)] = with_others(arg, {key: memo[key] for key in tensors})
+            # deepcopy does not copy functions, so one that uses a tensor of the arguments would keep the original.
+            for i in users(args, tensors):
+                memo[id(args[i])] = with_others(args[i], {key: memo[key] for key in tensors})
             return copy.deepcopy(args, memo), size
     except Exception as error:
         reason = " ".join(str(error).split())

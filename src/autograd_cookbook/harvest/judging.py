@@ -13,7 +13,7 @@ from autograd_cookbook.auditing import Report, audit
 from autograd_cookbook.auditing.checks.execution import prepare
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Subject, is_differentiable
-from autograd_cookbook.harvest.callables import uses, with_others
+from autograd_cookbook.harvest.callables import users, with_others
 from autograd_cookbook.harvest.programs import program_for
 
 TIMEOUT = 20.0  # seconds for one check
@@ -81,7 +81,7 @@ class _WithCallables:
 
     target: Callable[..., Any]
     recorded: tuple[Any, ...]
-    places: tuple[int, ...]
+    places: list[int]
 
     def __call__(self, *args: Any) -> Any:
         words = list(args)
@@ -93,11 +93,8 @@ class _WithCallables:
 
 
 def with_callables(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
-    """The same function, if a callable among its arguments uses a tensor that is an argument, too."""
-    tensors = {id(leaf): leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)}
-    places = tuple(
-        i for i, arg in enumerate(args) if callable(arg) and not isinstance(arg, nn.Module) and uses(arg, tensors)
-    )
+    """The function; if one of its arguments is a callable that uses the others, one in which it uses those given."""
+    places = users(args, {id(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor)})
     return _WithCallables(target, args, places) if places else target
 
 
@@ -139,10 +136,10 @@ def _not_audited(report: Report) -> str:
 
 
 def _parted(report: Report, args: tuple[Any, ...]) -> str:
-    """Why the copies of a callable and of the tensors that it uses are not what they were."""
+    """Why a function is not audited: a callable argument still uses originals of which the audit has copies."""
     unused = any(f.check == "runs" and "not have been used in the graph" in f.summary for f in report.findings)
     if unused and any(map(callable, args)):
-        return "a callable among its arguments uses other tensors than those that are arguments, too"
+        return "one of its arguments is a callable that uses the original tensors, and the audit has copies of them"
     return ""
 
 
