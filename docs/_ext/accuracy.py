@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import mpmath
 import torch
-from scipy import special
+from scipy.special import lambertw
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -148,7 +148,7 @@ def swish_slope(m: Any, x: Any) -> Any:
 
 
 def lambert_w(m: Any, x: Any) -> Any:
-    return torch.from_numpy(special.lambertw(x.numpy(), tol=1e-10).real) if m is torch else m.lambertw(x).real
+    return torch.from_numpy(lambertw(x.numpy(), tol=1e-10).real) if m is torch else m.lambertw(x).real
 
 
 def lambert_w_slope(m: Any, x: Any) -> Any:
@@ -185,6 +185,10 @@ def quotient(x: Any, z: Any) -> Any:
 
 def nothing_if_both(x: Any, z: Any, else_: Any) -> Any:
     return either((x == 0) & (z == 0) if isinstance(x, Tensor) else x == z == 0, 0 * x, else_)
+
+
+def xlogy(m: Any, x: Any, z: Any) -> Any:
+    return either(x == 0, 0 * x, x * logarithm(m, z))
 
 
 def infinite(x: Any) -> Any:
@@ -234,10 +238,9 @@ CASES = (
          second=EVERY, rest=(0.3, "none")),
     Case("smooth_maximum", smooth_maximum, lambda m, x, z: logistic(m, x - z), torch.logaddexp, second=EVERY),
     Case("multiply", lambda m, x, z: x * z, lambda m, x, z: z, torch.mul, second=EVERY),
-    Case("xlogy", lambda m, x, z: either(x == 0, 0 * x, x * logarithm(m, z)),
-         lambda m, x, z: nothing_if_both(x, z, logarithm(m, z)), torch.xlogy, second=(0.0, math.inf)),
-    Case("xlogy", lambda m, x, z: either(x == 0, 0 * x, x * logarithm(m, z)),
-         lambda m, x, z: either(z == 0, infinite(x), quotient(x, z)), torch.xlogy, second=(0.0, math.inf), by="other"),
+    Case("xlogy", xlogy, lambda m, x, z: nothing_if_both(x, z, logarithm(m, z)), torch.xlogy, second=(0.0, math.inf)),
+    Case("xlogy", xlogy, lambda m, x, z: either(z == 0, infinite(x), quotient(x, z)), torch.xlogy,
+         second=(0.0, math.inf), by="other"),
     Case("safe_divide", lambda m, x, z: quotient(x, z), lambda m, x, z: quotient(0 * x + 1, z),
          BY_NAME["safe_divide"].reference, second=EVERY),
     Case("safe_divide", lambda m, x, z: quotient(x, z), lambda m, x, z: -quotient(quotient(x, z), z),
@@ -268,14 +271,14 @@ def spread(dtype: torch.dtype, count: int) -> Tensor:
 def inside(case: Case, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """The numbers of the dtype that the function is for, or pairs of them."""
 
-    def limited(every: Tensor, low: float, high: float) -> Tensor:
+    def within(every: Tensor, low: float, high: float) -> Tensor:
         # Where nothing is negative, -0 is not either.
         return every[(every.double() >= low) & (every.double() <= high) & ~(every.signbit() & (low >= 0))]
 
     if not isinstance(case.second, tuple):
-        return (limited(numbers(dtype), *case.domain),)
+        return (within(numbers(dtype), *case.domain),)
     some = spread(dtype, 8 if dtype == torch.float64 else 40)
-    return torch.cartesian_prod(limited(some, *case.domain), limited(some, *case.second)).unbind(-1)
+    return torch.cartesian_prod(within(some, *case.domain), within(some, *case.second)).unbind(-1)
 
 
 class Exact(NamedTuple):
