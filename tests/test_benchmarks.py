@@ -275,7 +275,7 @@ def test_a_recipe_that_takes_long_is_named_with_what_it_gains() -> None:
     said = trades.trade(recipe, {"ours": ours, "composition": theirs})
     assert said == (
         " takes 2 times as long as the composition. In return it keeps 0 bytes per element instead of 4, "
-        "is finite and accurate where the composition is not and has a second derivative."
+        "is finite or accurate where the composition is not and has a second derivative."
     )
     assert trades.trade(recipe, {"ours": ours, "composition": theirs | {"time": 0.7}}) is None
     assert trades.trade(recipe, {"ours": ours}) is None

@@ -16,7 +16,7 @@ GAINS = {
     "gradient": "another gradient",
 }
 REASONS = {
-    "range": "is finite and accurate where the composition is not",
+    "range": "is finite or accurate where the composition is not",
     "second order": "has a second derivative",
     "forward mode": "has forward mode",
     "gradient": "has another gradient, on purpose",
