@@ -87,8 +87,8 @@ class CostsDirective(SphinxDirective):
         places = " and ".join(dict.fromkeys(place.format(**row["on"]) for row in record.values()))
         units = " and ".join(sorted({r.cost.unit for r in recipes}))
         said = (
-            f"The bytes are per {units}, in float32, without the arguments. Bytes saved are those kept for backward, and "
-            "bytes at the peak are the most that are alive during forward and backward; both are exact. Time is that of "
+            f"The bytes are per {units}, in float32, without the arguments. Bytes saved are those kept for backward. "
+            "Bytes at the peak are the most that are alive during forward and backward. Both are exact. Time is that of "
             "forward and backward, as a multiple of the recipe's time, so a number below 1 is faster than the recipe. "
             f"Measured on {places}."
         )
@@ -126,7 +126,7 @@ class CostsDirective(SphinxDirective):
             if contenders[best][column] < 0.9 * contenders["ours"][column]:
                 losses.append(f"the {best} in {label} ({number(contenders[best][column])})")
         instead = "torch's function" if recipe.cost.built_in else "the composition"
-        text = f" is ahead of all others in {listed(list(wins))}." if wins else f" has no advantage here: use {instead}."
+        text = f" is ahead of all others in {listed(list(wins))}." if wins else f" gains nothing here: use {instead}."
         text += f" It is behind {listed(losses)}." if losses else ""
         return nodes.paragraph("", "", nodes.literal(recipe.name, recipe.name), nodes.Text(text))
 
