@@ -88,8 +88,8 @@ class CostsDirective(SphinxDirective):
         units = " and ".join(sorted({r.cost.unit for r in recipes}))
         said = (
             f"The bytes are per {units}, in float32, without the arguments. Bytes saved are those kept for backward. "
-            "Bytes at the peak are the most that are alive during forward and backward. Both are exact. Time is that of "
-            "forward and backward, as a multiple of the recipe's time, so a number below 1 is faster than the recipe. "
+            "Bytes at the peak are the most that are alive during forward and backward. Both are exact. Time is "
+            "that of forward and backward, as a multiple of the recipe's; a number below 1 is faster than the recipe. "
             f"Measured on {places}."
         )
         verdicts = nodes.bullet_list(
