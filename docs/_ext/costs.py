@@ -5,7 +5,7 @@ import html
 from docs._ext import results
 from docs._ext.pages import PLACES
 from docs._ext.recipe import note_catalog, row_of, visited
-from docs._ext.trades import FIRST, compiled, number, trade, verdict
+from docs._ext.trades import FIRST, compiled, listed, number, trade, verdict
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
@@ -87,8 +87,9 @@ class CostsDirective(SphinxDirective):
         places = " and ".join(dict.fromkeys(place.format(**row["on"]) for row in record.values()))
         units = " and ".join(sorted({r.cost.unit for r in recipes}))
         said = (
-            f"Bytes per {units}, in float32, beyond the arguments: saved for backward, exactly, and at the worst "
-            "moment of forward and backward. Time of both as a multiple of the recipe's; below 1 is faster. "
+            f"The bytes are per {units}, in float32, without the arguments. Bytes saved are those kept for backward. "
+            "Bytes at the peak are the most that are alive during forward and backward. Both are exact. Time is "
+            "that of forward and backward, as a multiple of the recipe's; a number below 1 is faster than the recipe. "
             f"Measured on {places}."
         )
         verdicts = nodes.bullet_list(
@@ -123,10 +124,10 @@ class CostsDirective(SphinxDirective):
         for column, label in COLUMNS.items():
             best = min(rivals, key=lambda name: contenders[name][column])
             if contenders[best][column] < 0.9 * contenders["ours"][column]:
-                losses.append(f"{label} to the {best} ({number(contenders[best][column])})")
-        instead = "what torch has" if recipe.cost.built_in else "the composition"
-        text = f" wins {' and '.join(wins)}" if wins else f" wins nothing here: use {instead}"
-        text += f"; it loses {' and '.join(losses)}." if losses else "."
+                losses.append(f"the {best} in {label} ({number(contenders[best][column])})")
+        instead = "torch's function" if recipe.cost.built_in else "the composition"
+        text = f" is ahead of all others in {listed(list(wins))}." if wins else f" gains nothing here: use {instead}."
+        text += f" It is behind {listed(losses)}." if losses else ""
         return nodes.paragraph("", "", nodes.literal(recipe.name, recipe.name), nodes.Text(text))
 
 
