@@ -13,8 +13,8 @@ from autograd_cookbook.recipes.elementwise import wide
 def logistic(input: Tensor) -> Tensor:
     """The logistic function, accurate down to the smallest number. torch's is 0 below -89 in float32 and bfloat16."""
     x = wide(input)
-    # Below `floor`, the logistic function equals exp(x): torch.exp is accurate there, and torch.sigmoid is too small. The
-    # maximum picks the accurate result. `torch.where` with a mixed condition takes as long as fifty products on a CPU.
+    # Below `floor`, the logistic function equals exp(x), and torch.sigmoid is too small. The maximum picks the accurate
+    # result. On a CPU, `torch.where` with a mixed condition would take as long as fifty products.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
     return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
 
