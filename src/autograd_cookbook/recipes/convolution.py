@@ -87,7 +87,7 @@ def weight_gradient(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Tensor:
-    """The gradient of the weight: the input convolved with the output's gradient, with stride and dilation exchanged."""
+    """The gradient of the weight: the input convolved with the output's gradient, stride and dilation exchanged."""
     batch, outputs = grad_output.shape[:2]
     # A convolution sums over its channels, so the batch takes their position: (C/G, G·N, ...) and (F, N, ...).
     space, out_space = input.shape[2:], grad_output.shape[2:]
@@ -110,7 +110,7 @@ def convolve(
     dilation: Size,
     groups: int,
 ) -> Tensor:
-    """The common part of conv1d and conv2d: accept all argument forms that torch accepts, and inputs without a batch."""
+    """The common part of conv1d and conv2d: all forms of arguments that torch accepts, and inputs without a batch."""
     if input.dim() not in (rank + 1, rank + 2):
         raise RuntimeError(f"expected an input of {rank + 1} or {rank + 2} dimensions, got {tuple(input.shape)}")
 

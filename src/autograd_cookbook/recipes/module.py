@@ -131,7 +131,7 @@ class SmoothL1Function(Function):
 
 
 def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
-    r"""A loss that is quadratic for small residuals and linear for large ones, so that outliers have a bounded gradient.
+    r"""A loss that is quadratic for small residuals and linear for large ones, so outliers have a bounded gradient.
 
     .. math::
         \ell = \begin{cases} r^2 / 2\beta & |r| < \beta \\ |r| - \beta / 2 & \text{else} \end{cases}, \qquad
