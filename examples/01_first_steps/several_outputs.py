@@ -31,7 +31,7 @@ also mark outputs without a derivative, and see that a float output without this
 # ``ctx.set_materialize_grads(False)``.
 #
 # An output without a derivative, such as an index, adds nothing to this sum. Pass such an output to
-# ``ctx.mark_non_differentiable``, which removes it from the graph.
+# ``ctx.mark_non_differentiable``, which marks it as a constant in the graph.
 #
 # The recipe
 # ----------

@@ -81,7 +81,7 @@ class AffineFunction(Function):
     @staticmethod
     def forward(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         if weight is None:
-            return input.clone() if bias is None else input + bias  # a copy, because forward must not return its input
+            return input.clone() if bias is None else input + bias  # a new tensor, not the input itself
         if bias is None:
             return input * weight
         return torch.addcmul(bias, input, weight)  # one pass, and one rounding if the processor supports it
