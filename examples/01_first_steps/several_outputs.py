@@ -227,7 +227,7 @@ except TypeError as error:
 # .. costs::
 #
 # ``split_sign`` keeps only its input, which the caller usually keeps anyway, but two calls of ``relu`` keep both
-# results. ``split_sign`` is slower than two calls, because PyTorch has a fused backward kernel for ``relu``.
+# results. ``split_sign`` takes a little longer than the two calls.
 #
 # The next cell shows the cost of zeros for an unused output: the peak of forward and backward in exact bytes, for a
 # million float32 numbers. The zeros take 4 bytes per number, and the products that backward computes from the zeros

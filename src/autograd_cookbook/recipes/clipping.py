@@ -91,7 +91,7 @@ def clip_gradient_value(input: Tensor, clip_value: float) -> Tensor:
         clip_value: the bound :math:`c`, positive.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. PyTorch raises an error if you write to this view in place.
 
     Raises:
         TypeError: if ``input`` is complex.
@@ -140,7 +140,7 @@ def clip_gradient_norm(input: Tensor, max_norm: float, dim: Dim = None) -> Tenso
         dim: an int, negative or not, several, or None for all.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. PyTorch raises an error if you write to this view in place.
 
     Raises:
         ValueError: if ``max_norm`` is not positive.
