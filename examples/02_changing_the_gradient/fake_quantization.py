@@ -288,7 +288,7 @@ for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():
 # * :doc:`/cookbook/02_changing_the_gradient/straight_through`: the same declared gradient for round and sign alone.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one that is not constant, and how to test it.
 # * :doc:`/cookbook/04_memory/masks`: a mask of one bit, where the input is not kept.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
+# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
+#   backward of this page. The linked page shows the line of code that prevents this.
 # * In torch's documentation: :func:`torch.fake_quantize_per_tensor_affine`,
 #   :func:`torch.fake_quantize_per_channel_affine`.

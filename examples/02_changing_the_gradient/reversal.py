@@ -268,6 +268,6 @@ for name, stopped in (("None", None), ("zeros", torch.zeros(1))):
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: how to change a gradient without a ``Function``.
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: how to limit a gradient with a bound.
 # * :doc:`/cookbook/04_memory/detaching`: which memory a graph keeps that you no longer need.
-# * :doc:`/guide/compiled_rules`: inside :mod:`torch.func`, :func:`torch.compile` silently ignores the backward of this
-#   page. The linked page shows the line of code that keeps the backward.
+# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
+#   backward of this page. The linked page shows the line of code that prevents this.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`, :class:`torch.autograd.Function`.

@@ -228,6 +228,6 @@ assert kept["spike"] == 0
 # * :doc:`/cookbook/02_changing_the_gradient/straight_through`: the surrogate that is 1.
 # * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: thresholds in many places, with learned distances.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: gradients of what has one, but hides it.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
+# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
+#   backward of this page. The linked page shows the line of code that prevents this.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.autograd.gradcheck`.
