@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction
+from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction, logistic
 from autograd_cookbook.recipes._native import Library
 from autograd_cookbook.recipes.elementwise import wide
 
@@ -32,22 +32,16 @@ SWISH = Library("swish", SOURCES, {"swish_forward": fake_forward, "swish_backwar
 
 
 def composed(input: Tensor, beta: Tensor) -> Tensor:
-    """The value, from torch's operations."""
-    return input * torch.sigmoid(beta * input)
+    """The value, from torch's operations: what runs without a build."""
+    x = wide(input)
+    return (x * logistic(wide(beta) * x)).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Both gradients, from torch's operations: what runs without a build."""
-    # 1 - gate would have no digits where the gate is close to 1, and input * input and beta * input may overflow.
-    gate, rest = torch.sigmoid(beta * input), torch.sigmoid(-beta * input)
-    rest = input * rest
-    return grad_output * (gate + beta * gate * rest), (grad_output * input * (gate * rest)).sum()
-
-
-def differentiable_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """The same gradients, slower: what is differentiated again, where products of the above would overflow."""
+    """Both gradients, from torch's operations, and themselves differentiable."""
     x, factor = wide(input), wide(beta)
     product = factor * x
+    # 1 - gate would have no digits where the gate is close to 1, and x * x may overflow.
     bend = x * LogisticSlopeFunction.apply(product)
     grad_input = grad_output * (LogisticFunction.apply(product) + factor * bend)
     return grad_input.to(input.dtype), (grad_output * x * bend).sum().to(beta.dtype)
@@ -91,13 +85,13 @@ class SwishGradientFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.func.vjp(differentiable_gradients, *ctx.saved_tensors)[1](grad_outputs)
+        return torch.func.vjp(composed_gradients, *ctx.saved_tensors)[1](grad_outputs)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        return torch.func.vmap(differentiable_gradients, in_dims)(*inputs), (0, 0)
+        return torch.func.vmap(composed_gradients, in_dims)(*inputs), (0, 0)
 
 
 def swish(input: Tensor, beta: Tensor) -> Tensor:

@@ -179,14 +179,16 @@ class SafeDivideFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, other = ctx.saved_tensors
+        grad_output, x, y = map(wide, (grad_output, input, other))
         grad_input = grad_other = None
         # Use the same safe division, so that second derivatives are 0 for a denominator of 0, too.
-        share = SafeDivideFunction.apply(grad_output, other.conj())
         if ctx.needs_input_grad[0]:
-            grad_input = as_gradient(share, input)
+            grad_input = as_gradient(SafeDivideFunction.apply(grad_output, y.conj()), input)
         if ctx.needs_input_grad[1]:
-            # Divide twice instead of dividing by the square, which can underflow to 0.
-            grad_other = as_gradient(-share * SafeDivideFunction.apply(input, other).conj(), other)
+            # Divide twice instead of dividing by the square, which can underflow to 0. Divide the input, because 1 / y
+            # can overflow where the input is 0.
+            twice = SafeDivideFunction.apply(SafeDivideFunction.apply(x, y), y)
+            grad_other = as_gradient(-grad_output * twice.conj(), other)
         return grad_input, grad_other
 
 
@@ -196,7 +198,7 @@ def safe_divide(input: Tensor, other: Tensor) -> Tensor:
     .. math::
         z = \frac{x}{y}, \qquad
         \bar{x} = \frac{\bar{z}}{\overline{y}}, \quad
-        \bar{y} = -\frac{\bar{z}}{\overline{y}} \overline{\left(\frac{x}{y}\right)}, \qquad
+        \bar{y} = -\bar{z}\,\overline{\left(\frac{x / y}{y}\right)}, \qquad
         z = \bar{x} = \bar{y} = 0 \text{ where } y = 0
 
     Use it for the mean of a group that may be empty. Only a denominator of exactly 0 is treated differently. For other
