@@ -25,7 +25,7 @@ wrong shape: sometimes it raises an error, and sometimes it silently sums the gr
 #    y_i = x_{j(i)}, \qquad \bar{x}_j = \sum_{i\,:\,j(i) = j} \bar{y}_i .
 #
 # So the gradient of ``expand`` is a sum over the dimensions that were added or stretched. The helper ``sum_to_shape``
-# computes this sum, and the other recipes on this page call it where shapes may differ.
+# computes this sum. ``multiply`` and ``scaled_sigmoid`` call it for each of their inputs.
 #
 # The recipe
 # ----------

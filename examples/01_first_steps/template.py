@@ -22,8 +22,8 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 # In your own code, use torch's ``linear``, ``relu``, ``sigmoid`` and ``tanh``. This page writes these functions again
 # because you know their results, so you can concentrate on the form. Copy ``linear`` as the template for your own
 # function, change the formulas, and check the result with the three lines of "See it work". Next, read
-# :doc:`/guide/one_by_one`: it writes six activations, from the formula to the finished function. Each of them starts
-# with a mistake that one of the checks finds.
+# :doc:`/guide/one_by_one`: it writes six activations, from the formula to the finished function. For each of them, it
+# shows a mistake that one of the checks finds.
 #
 # The gradient
 # ------------

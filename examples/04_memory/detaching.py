@@ -208,7 +208,7 @@ assert torch.autograd.grad(torch.sigmoid(x).sum(), x)[0].tolist() == [0.25] * 3
 # -----------------
 #
 # If teacher and student both mask a class, its probability is 0 in both distributions. The composition computes
-# :math:`-\infty - (-\infty)` or :math:`0 \cdot (-\infty)` for this class, so its loss is NaN. In the recipe, such a
+# :math:`0 \cdot (-\infty)` for this class, so its loss is NaN. In the recipe, such a
 # class adds 0 to the loss:
 
 inf = float("inf")
