@@ -192,7 +192,7 @@ for name, count in kept.items():
 assert kept["bias_add"] == kept["multiply"] == 0
 
 # %%
-# torch's ``+`` and ``*`` keep the same number of bytes, so use them outside of a ``Function``. Copy ``sum_to_shape``
+# PyTorch's ``+`` and ``*`` keep the same number of bytes, so use them outside of a ``Function``. Copy ``sum_to_shape``
 # for the backward of your own functions. It returns its argument if there is nothing to sum:
 
 assert sum_to_shape(image, image.shape) is image

@@ -132,7 +132,7 @@ for label, function in (("ours ", clamp), ("torch", torch.clamp)):
 
 # %%
 # Masked scores can be infinite. The limits of ``gelu`` and ``mish`` at :math:`\pm\infty` exist, and the recipes return
-# them. torch multiplies :math:`\infty` by 0, which gives NaN:
+# them. PyTorch multiplies :math:`\infty` by 0, which gives NaN:
 
 print("torch", torch.__version__)
 for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):

@@ -71,7 +71,7 @@ def sums_afterwards(input, weight):
 
 
 def peak(product, size):
-    """Bytes of forward and backward at the worst moment, in sizes of the weight."""
+    """Return the peak memory of forward and backward, divided by the size of the weight."""
     batch = torch.randn(size, 8, 128)
     count = peak_bytes(lambda: torch.autograd.grad(product(batch, weight).sum(), weight))
     return count / weight.untyped_storage().nbytes()
@@ -119,8 +119,8 @@ for left, right in [
 
 # %%
 # Training does not change a masked weight. In the next example, 64 units see the 64 pixels of a digit, and each unit
-# sees only the 3×3 pixels around its own place. If you set the other weights to zero *once* and then use a plain layer,
-# the first training step makes them nonzero again:
+# sees only the 3×3 pixels around its own place. If you set all other weights to zero only *once* and then use a plain
+# layer, the first training step makes these weights nonzero again:
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data[:500], dtype=torch.float32) / 16, torch.tensor(digits.target[:500])

@@ -139,9 +139,9 @@ for activation in (PlainSwish(16), Swish(16)):
 #
 # .. costs::
 #
-# Both recipes keep only their inputs and compute all other tensors again in backward. They compute only the gradients
-# that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the batch. With a constant target,
-# ``smooth_l1`` returns one gradient instead of two.
+# The two recipes keep only their inputs and compute all other tensors again in backward. Each recipe computes only the
+# gradients that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the batch. With a constant
+# target, ``smooth_l1`` returns one gradient instead of two.
 #
 # In float16, the square in the gradient of the steepness, :math:`x^2\,g (1 - g)`, overflows for :math:`|x| \ge 256`,
 # and the gradient is NaN. Also, :math:`1 - g` is only rounding error where the gate is close to 1. So the recipe

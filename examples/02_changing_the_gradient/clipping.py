@@ -2,8 +2,8 @@ r"""
 Clip a gradient inside of backward
 ==================================
 
-You will limit gradients by value, by norm, and for each example. You will also see that a network learns a different
-result if you clip inside backward instead of afterwards.
+You will limit gradients by value, by norm, and for each example. You will also see that clipping inside backward gives
+another training result than clipping afterwards.
 """
 
 # %%
@@ -215,8 +215,8 @@ assert clamped.tolist() == [0, 100, 0]
 # gradient two more times than a plain norm.
 #
 # For the linear layer, a composition of torch operations makes a copy of the weight for each example. The usual way to
-# get the gradient of each example is :func:`torch.func.vmap` over :func:`torch.func.grad`. This way also stores all of
-# these gradients:
+# get the gradient of each example is :func:`torch.func.vmap` over :func:`torch.func.grad`. But ``vmap`` also stores the
+# gradient of every example:
 
 inputs, weight = torch.randn(512, 128), torch.randn(64, 128)
 

@@ -10,10 +10,10 @@ were no rounding. You will also learn the distance between two levels together w
 # When to use it
 # --------------
 #
-# Use this page if your network shall run with integers of four bits or fewer. With eight bits, you rarely need
+# Use this page if your network must run with integers of four bits or fewer. With eight bits, you rarely need
 # training: round the trained weights.
 #
-# torch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
+# PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
 # function in most cases. Use the recipe if you want to change the gradient, work in float64, or save the mask of one
 # byte per element that torch's function keeps. For a learned step, torch has only a private function, which may change
 # in any release, so use ``learned_step_size``.
@@ -273,8 +273,8 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 #
 # .. costs::
 #
-# Both recipes keep only their arguments. They cannot save the output instead, because an output at the last level does
-# not tell whether the input was inside the range.
+# The two recipes keep only their arguments. A recipe cannot save its output instead, because an output at the last
+# level does not tell whether the input was inside the range.
 #
 # A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before.
 # relu keeps its output, which is the same tensor. A linear layer does not keep its output, so the recipe keeps 4 bytes

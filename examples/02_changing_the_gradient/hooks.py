@@ -10,7 +10,7 @@ also store the saved tensors in half of the memory.
 # When to use it
 # --------------
 #
-# Use a hook if you only want to change, measure or use a gradient, and forward can stay as it is. A hook needs no
+# Use a hook if you only want to change, measure or use a gradient, and forward needs no change. A hook needs no
 # ``Function`` and works on any tensor that requires grad. In these cases, use something else:
 #
 # * To replace a derivative by another formula, write a ``Function``.

@@ -36,7 +36,7 @@ set that has no labels.
 #
 # A typical use has two data sets, called domains. The layers :math:`f_\theta` compute features, and a head :math:`\phi`
 # predicts from the features to which domain the input belongs. The loss of this head is :math:`L_d(\phi(f_\theta(x)))`.
-# Training shall solve :math:`\max_\theta \min_\phi L_d`, so that the features do not show the domain. With a reversal
+# Training must solve :math:`\max_\theta \min_\phi L_d`, so that the features do not show the domain. With a reversal
 # between :math:`f` and :math:`\phi`, one step of gradient descent decreases the loss for the head and increases the
 # loss for the features. You need no second optimizer and no alternating steps.
 #
@@ -170,8 +170,9 @@ target, target_labels = everything
 # The wrong version
 # -----------------
 #
-# Subtracting the domain loss seems to do the same. But then the domain *head* also increases its loss. It learns to be
-# wrong with high confidence, so its gradient does not help the features, and the total loss decreases without limit:
+# Subtracting the domain loss seems to do the same. But then the domain *head* also increases its loss. The head then
+# learns to be wrong with high confidence, so its gradient does not help the features, and the total loss decreases
+# without limit:
 
 *wrong, domain_loss = train(1.0, negate=True)
 *_, reversed_loss = runs[1.0][0]
@@ -216,8 +217,8 @@ except RuntimeError as error:
     print(str(error).partition(".")[0])
 
 # %%
-# If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice. It compiles the
-# first number as a constant, and then compiles once more for all other numbers.
+# If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice. The first
+# compilation treats the number as a constant, and the second one works for all other numbers.
 
 graphs = []
 

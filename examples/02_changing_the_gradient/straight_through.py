@@ -30,8 +30,8 @@ whose weights have one bit each.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# In ``binarize``, an input beyond ±1 gets no gradient. If training moved this input further out, the output would not
-# change, but the input would need more steps to come back.
+# In ``binarize``, an input outside of [-1, 1] gets no gradient. If training moved this input further out, the output
+# would not change, but the input would need more steps to come back.
 #
 # At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
@@ -120,7 +120,7 @@ assert max(curves["torch.sign"]) < 0.2
 # %%
 # On this task, weights of one bit are almost as accurate as weights of 32 bits. ``binarize`` and ``sign_ste`` have
 # about the same accuracy. But their latent weights differ: with ``binarize`` a latent weight stops growing soon after
-# it is beyond ±1, and with ``sign_ste`` it continues to grow:
+# it leaves [-1, 1], and with ``sign_ste`` it continues to grow:
 
 for name in ("binarize", "sign_ste"):
     print(f"{name:8} {curves[name][-1]:.1%}, largest number behind a weight {weights[name].abs().max():.2f}")
@@ -153,8 +153,9 @@ for name, stand_in in (("x", lambda x: x * 1), ("clamp(x)", lambda x: x.clamp(-1
 # The wrong version
 # -----------------
 #
-# This version saves the *output* and tests whether its absolute value is at most 1. A sign is never beyond ±1, so the
-# test is always true, and every input gets a gradient. The network still trains, but with the gradient of ``sign_ste``:
+# This version saves the *output* and tests whether its absolute value is at most 1. The absolute value of a sign is at
+# most 1, so the test is always true, and every input gets a gradient. The network still trains, but with the gradient
+# of ``sign_ste``:
 
 
 class MaskOfOutput(Function):

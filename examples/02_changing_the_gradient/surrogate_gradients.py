@@ -48,7 +48,8 @@ from autograd_cookbook.recipes.surrogate_gradients import spike
 #
 # A leaky integrate-and-fire neuron adds its inputs to a potential and loses a tenth of this potential in each step. If
 # the potential is above 1, the neuron spikes and subtracts 1 from it. In the example, 40 noisy inputs are connected to
-# 30 such neurons, and these are connected to one output neuron. The output neuron shall spike at five given times:
+# 30 such neurons, and these are connected to one output neuron. Training must make the output neuron spike at five
+# given times:
 
 steps, times = 50, [8, 16, 28, 34, 44]
 torch.manual_seed(0)

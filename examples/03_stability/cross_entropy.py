@@ -2,8 +2,9 @@ r"""
 Cross-entropy: masked classes, padded rows, nothing to keep
 ===========================================================
 
-You will write a cross-entropy of logits for class indices. It has torch's options, and it keeps only its arguments for
-backward. You will also write a softmax that returns 0 instead of NaN for a row in which every entry is masked.
+You will write a cross-entropy of logits for class indices. The function has torch's options and keeps only its
+arguments for backward. You will also write a softmax that returns 0 instead of NaN for a row in which every entry is
+masked.
 """
 
 # %%

@@ -10,8 +10,8 @@ will learn for which losses these gradients are also right.
 # When to use it
 # --------------
 #
-# If your loss uses only eigenvalues, you do not need this page. torch's gradient of a symmetric function of them, such
-# as
+# If your loss uses only eigenvalues, you do not need this page. PyTorch's gradient of a symmetric function of them,
+# such as
 # :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
 #
 # If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
@@ -70,8 +70,8 @@ from autograd_cookbook.recipes.eigenvalues import eigh, matrix_function, svd
 #
 # The example is a 6×6 matrix in which two eigenvalues come closer and closer. The figure shows the error of the
 # gradient for two losses: a function of the matrix exponential, and a function of the projector onto the pair of
-# eigenvectors. It compares torch, the recipes and the most common fix, called broadening, which uses :math:`d / (d^2 +
-# \varepsilon^2)` instead of :math:`1/d` for the difference :math:`d` of two eigenvalues.
+# eigenvectors. The figure compares torch, the recipes and the most common fix, which is called broadening. Broadening
+# uses :math:`d / (d^2 + \varepsilon^2)` instead of :math:`1/d` for the difference :math:`d` of two eigenvalues.
 
 
 class BroadenedEigh(Function):
@@ -168,13 +168,13 @@ assert max(errors[exponential, "torch"][:6]) > 1e-4 < max(errors[projector, "tor
 assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential, "eigh"][:2])
 
 # %%
-# Backward divides rounding errors by the distance of the eigenvalues. So torch's gradient becomes inaccurate long
-# before two eigenvalues are equal. The gradient of ``eigh`` does, too, until the distance is below the limit of 10 n ε.
-# Below this limit, ``eigh`` treats the eigenvalues as one cluster, and you can change the limit with the argument
-# ``gap``. ``matrix_function`` is accurate for every distance. Broadening helps with the projector. For the exponential,
-# it loses a part of the gradient if the distance is smaller than the width ε.
+# Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
+# inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
+# cluster, and the gradient is accurate for losses of the projector. The limit is 10 n ε by default, and you can change
+# it with the argument ``gap``. ``matrix_function`` is accurate for every distance. Broadening helps with the projector.
+# For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
 #
-# torch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
+# PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
 # matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell uses the covariance of handwritten
 # digits, in which three pixels are always 0, and the gradient of its inverse root, which is used for whitening:
 

@@ -13,7 +13,7 @@ torch's functions are already right at these points.
 # Use these functions if your loss is finite but a gradient is NaN. Typical reasons are the mean of an empty group, a
 # probability of exactly 0, and a vector of zeros.
 #
-# First check whether a torch function is enough. torch's norms and standard deviations have gradient 0 at 0. In
+# First check whether a torch function is enough. PyTorch's norms and standard deviations have gradient 0 at 0. In
 # float32, value and gradient of :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases:
 # second derivatives of softplus, ``xlogy`` with gradients for both arguments, and roots and quotients outside of norms.
 #
@@ -179,9 +179,10 @@ for dtype, limit in ((torch.float64, 700), (torch.float32, 80)):
 # The wrong version
 # -----------------
 #
-# The usual fix is ``torch.where``, but one ``where`` is not enough. It selects *values*, but backward runs through both
-# branches. The branch that was not selected gets the gradient 0, and multiplies it by an infinite derivative, which
-# gives NaN. Add a second ``where`` inside the branch, so that the branch is never computed at the singular point:
+# The usual fix is ``torch.where``, but one ``where`` is not enough. ``where`` selects *values*, but backward runs
+# through both branches. The branch that was not selected gets the gradient 0, and multiplies it by an infinite
+# derivative, which gives NaN. Add a second ``where`` inside the branch, so that the branch is never computed at the
+# singular point:
 
 
 def single(x):
@@ -208,9 +209,9 @@ small = torch.tensor(1e-8, dtype=torch.float64)
 print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")
 
 # %%
-# The gradient 0 at 0 is a choice. It is right for a norm or a standard deviation, because 0 is their smallest value. It
-# is wrong if you train a parameter :math:`x` through :math:`\sqrt{x}`: once the parameter is 0, it stays 0. Train its
-# logarithm instead, for example.
+# The gradient 0 at 0 is a choice. This choice is right for a norm or a standard deviation, because 0 is their smallest
+# value. It is wrong if you train a parameter :math:`x` through :math:`\sqrt{x}`: once the parameter is 0, it stays 0.
+# Train its logarithm instead, for example.
 #
 # The next cell prints the gradients of torch's functions at 0:
 

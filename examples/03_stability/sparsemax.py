@@ -11,19 +11,19 @@ backward needs only the output.
 # --------------
 #
 # Use these functions if exact zeros help you. For example, attention with zeros is easier to read, and you need not
-# compute the parts of a mixture whose weight is 0. torch has neither function.
+# compute the parts of a mixture whose weight is 0. PyTorch has neither function.
 #
-# If small probabilities are as good as zeros, use :func:`torch.softmax`. It is faster, and every entry gets a gradient
-# unless its probability is rounded to 0. In float32, this includes entries down to about 100 below the largest. In
-# contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below the largest entry. For
-# entmax, this distance is 2. Both functions often give 0 at smaller distances, too.
+# If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
+# gradient unless its probability is rounded to 0. In float32, this includes entries down to about 100 below the
+# largest. In contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below the largest
+# entry. For entmax, this distance is 2. Entries at smaller distances often get probability 0, too.
 #
 # The gradient
 # ------------
 #
 # Sparsemax is the projection onto the simplex, which is the set of all probability vectors. Entmax with
-# :math:`\alpha = 1.5` lies between sparsemax and softmax. Both functions choose the threshold :math:`\tau` such that
-# the probabilities sum to 1:
+# :math:`\alpha = 1.5` lies between sparsemax and softmax. Sparsemax and entmax choose the threshold :math:`\tau` such
+# that the probabilities sum to 1:
 #
 # .. math::
 #

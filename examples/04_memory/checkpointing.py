@@ -11,14 +11,14 @@ sequence of layers whose memory grows only with the square root of its depth.
 # --------------
 #
 # Use checkpointing if the activations do not fit into memory and you can accept a longer training time. In production,
-# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. torch's function works on the same principle. In
-# addition, it supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the
+# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on the same principle.
+# In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the
 # recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
 # ``checkpoint_sequence``.
 #
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
-# generators. torch's function does the same with ``preserve_rng_state=True``, which is the default. Without this step,
-# the gradient is silently wrong, as "The wrong version" shows.
+# generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
+# step, the gradient is silently wrong, as "The wrong version" shows.
 #
 # The gradient
 # ------------
@@ -109,7 +109,7 @@ def seconds(run):
     return time.perf_counter() - start
 
 
-# Both ways take turns, so that other programs disturb both equally.
+# The two ways take turns, so that other programs disturb them equally.
 rounds = [
     [seconds(lambda k=k: checkpoint_sequence(layers, batch, k).sum().backward()) for k in (1, None)] for _ in range(12)
 ]
@@ -119,7 +119,7 @@ print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of kee
 # %%
 # You can also keep some results and compute the others again. In the next example, the matrix products take most of the
 # time and a third of the bytes. Normalization and activation take little time and the other two thirds of the bytes. So
-# it is best to keep the products only. torch's function accepts a list of operations whose results it keeps. The next
+# it is best to keep the products only. PyTorch's function accepts a list of operations whose results it keeps. The next
 # cell counts the matrix products that run, and the bytes that stay in memory after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]

@@ -13,9 +13,9 @@ see why you should not use ``.data`` instead of ``.detach()``.
 # Use this page if the target of your loss comes from a network, for example a teacher, a slow copy of the student, or
 # the value of the next state. Integer labels need no detach.
 #
-# Run the target network inside ``torch.no_grad()``, which saves the most memory. A loss cannot do this for you. A loss
-# that detaches its target, such as the recipe, helps if you forget ``torch.no_grad()``: it frees the graph of the
-# teacher after the call, and it does not train the teacher.
+# Run the target network inside ``torch.no_grad()``, which saves the most memory. A loss cannot do this for you. If you
+# forget ``torch.no_grad()``, a loss that detaches its target, such as the recipe, still helps. It does not train the
+# teacher, and it does not keep the teacher's graph in memory.
 #
 # The gradient
 # ------------

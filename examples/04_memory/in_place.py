@@ -213,8 +213,8 @@ assert all(found[name, "saved_by_another"].startswith("refused") for name in ("u
 # ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
 #
 # If you see this leak, save ``output.detach()`` instead. The detached tensor shares memory and version counter, so
-# autograd still detects later writes. It has no graph, so there is no cycle. The next cell counts the contexts that are
-# still in memory, which shows whether your release has the leak:
+# autograd still detects later writes. It does not refer to the graph, so there is no cycle. The next cell counts the
+# contexts that are still in memory, which shows whether your release has the leak:
 
 contexts = []
 

@@ -128,7 +128,7 @@ assert curves["recipe"][-1] < 1.1 * curves["recipe"][-3]
 
 # %%
 # The second derivative of the recipe, which is also computed in chunks, agrees with the second derivative of the
-# composition. torch's function computes the gradient in forward and keeps it, so there is no second derivative:
+# composition. PyTorch's function computes the gradient in forward and keeps it, so there is no second derivative:
 
 input, weight, target = problem(5_000, tokens=32)
 curvature = {}
@@ -145,7 +145,7 @@ for ours, theirs in zip(curvature["recipe"], curvature["composed"], strict=True)
 assert curvature.keys() == {"composed", "recipe"}
 
 # %%
-# You do not need the recipe to run backward twice. torch's function raises an error by default, but with
+# You do not need the recipe to run backward twice. PyTorch's function raises an error by default, but with
 # ``allow_retain_graph=True`` it works:
 
 for name, loss in losses.items():
@@ -260,7 +260,7 @@ assert max(held["torch, 256 tokens"]) < logits / 10
 
 # %%
 # In float16 and bfloat16, the recipe computes only the matmuls in the input's dtype. It computes exponentials, sums
-# over chunks and the loss in float32. torch's function adds the losses of its chunks in bfloat16, so **its loss is
+# over chunks and the loss in float32. PyTorch's function adds the losses of its chunks in bfloat16, so **its loss is
 # wrong if it uses many chunks**. The next cell compares with float64, for the same rounded inputs:
 
 input, weight, target = problem(16_384)
