@@ -145,8 +145,8 @@ for activation in (PlainSwish(16), Swish(16)):
 #
 # In float16, the square in the gradient of the steepness, :math:`x^2\,g (1 - g)`, overflows for :math:`|x| \ge 256`,
 # and the gradient is NaN. Also, :math:`1 - g` is only rounding error where the gate is close to 1. So the recipe
-# computes
-# :math:`g (1 - g)` in float32 from :math:`e^{-|\beta x|}`, and multiplies by :math:`x` twice instead of by the square:
+# computes :math:`g (1 - g)` in float32 from :math:`e^{-|\beta x|}`, and multiplies by :math:`x` twice instead of by the
+# square:
 
 steep = torch.ones((), dtype=torch.float16, requires_grad=True)
 parametric_swish(torch.tensor([-1000.0, 1.0, 1000.0], dtype=torch.float16), steep).sum().backward()

@@ -212,9 +212,9 @@ for size in (1e20, 1e-25):
 # At infinity
 # -----------
 #
-# A fully masked row contains only :math:`-\infty`. There torch's gradient is NaN, because
-# :math:`-\infty - (-\infty)` is NaN. The softmax has no limit there, so the recipe returns gradient 0, which leaves the
-# masked entries unchanged. If one entry is :math:`+\infty`, the softmax has a limit, and the recipe returns it:
+# A fully masked row contains only :math:`-\infty`. There torch's gradient is NaN, because :math:`-\infty - (-\infty)`
+# is NaN. The softmax has no limit there, so the recipe returns gradient 0, which leaves the masked entries unchanged.
+# If one entry is :math:`+\infty`, the softmax has a limit, and the recipe returns it:
 
 inf = float("inf")
 for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf, 0.0]]:

@@ -168,10 +168,9 @@ print(f"torch {torch.__version__}: {cases} combinations of options agree")
 # -----
 #
 # If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. If a whole row
-# is
-# :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies the NaN of this row by 0.
-# The recipe returns gradient 0. For such a row, the softmax has no mathematical limit. The recipe ``softmax`` returns
-# 0, so that the row has no influence on other results:
+# is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies the NaN of this row by
+# 0. The recipe returns gradient 0. For such a row, the softmax has no mathematical limit. The recipe ``softmax``
+# returns 0, so that the row has no influence on other results:
 
 inf = float("inf")
 for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):
@@ -201,8 +200,8 @@ print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
 # The two functions under "See it work" are the wrong versions. You will notice the first mistake, because
 # ``log_of_softmax`` returns NaN. The second mistake is hard to notice: ``SavesLogSumExp`` passes gradcheck, and with
 # its Hessian, Newton's method still reduces the gradient in each step. But this Hessian is
-# :math:`\operatorname{diag}(p)`. The term
-# :math:`-p p^\top` is missing, because autograd treats the saved log-sum-exp as a constant:
+# :math:`\operatorname{diag}(p)`. The term :math:`-p p^\top` is missing, because autograd treats the saved log-sum-exp
+# as a constant:
 
 row = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
 label = torch.tensor([0])

@@ -11,8 +11,7 @@ will learn for which losses these gradients are also right.
 # --------------
 #
 # If your loss uses only eigenvalues, you do not need this page. PyTorch's gradient of a symmetric function of them,
-# such as
-# :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
+# such as :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
 #
 # If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
 # covariance that starts at the identity, an orthogonal matrix, and pixels that are always 0. Then use one of the

@@ -202,8 +202,7 @@ assert slope(double, x).tolist() == slope(safe_sqrt, x).tolist() == [0.0, 0.25]
 # %%
 # The version with two ``where`` is right for derivatives of every order. The recipe keeps fewer bytes, and you cannot
 # forget one of the two ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}`
-# and
-# :math:`\varepsilon = 10^{-6}`, the result changes by this factor:
+# and :math:`\varepsilon = 10^{-6}`, the result changes by this factor:
 
 small = torch.tensor(1e-8, dtype=torch.float64)
 print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")

@@ -32,8 +32,7 @@ backward needs only the output.
 #
 # Backward need not differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
 # :math:`p_i > 0`, and a small change of :math:`x` does not change it. So :math:`dp_i = s_i\,(dx_i - c)` with some
-# constant
-# :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax, and elsewhere
+# constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax, and elsewhere
 # :math:`s_i = 0`. Because the probabilities still sum to 1, :math:`c` is known, and the gradient is
 #
 # .. math:: \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big) .

@@ -22,9 +22,8 @@ see why you should not use ``.data`` instead of ``.detach()``.
 #
 # In distillation, a student learns the probabilities :math:`p` of a teacher. The loss is a Kullback-Leibler divergence
 # between :math:`p = \operatorname{softmax}(t / T)` of the teacher's logits :math:`t` and :math:`q` of the student's
-# logits
-# :math:`s`, with the temperature :math:`T`. Because :math:`p` is constant, there is only a gradient for :math:`s`, and
-# it is computed from the logits alone:
+# logits :math:`s`, with the temperature :math:`T`. Because :math:`p` is constant, there is only a gradient for
+# :math:`s`, and it is computed from the logits alone:
 #
 # .. math::
 #
@@ -158,9 +157,9 @@ assert learned["recipe"][0][-1] == learned["recipe"][0][0]
 assert learned["attached"][0][-1] < 0.2
 
 # %%
-# Without a detach, training changes the teacher to match the untrained student, and both networks lose their accuracy.
-# Detaching reduces the peak only if you detach before the student runs. As long as a variable refers to the teacher's
-# output, PyTorch keeps the teacher's graph.
+# Without a detach, training changes the teacher to match the untrained student, and both networks end with a low
+# accuracy. Detaching reduces the peak only if you detach before the student runs. As long as a variable refers to the
+# teacher's output, PyTorch keeps the teacher's graph.
 #
 # It is not enough if backward returns None for the target. ``apply`` connects the loss with the teacher's graph, so
 # the tensors that the teacher saved stay in memory as long as the loss:

@@ -244,8 +244,7 @@ print({name: f"{took / best['composed']:.2f}" for name, took in best.items()})
 # Until backward, torch's function keeps the gradients of input and weight, which are as large as input and weight. The
 # recipe keeps eight bytes per token. :func:`torch.compile` decides itself which tensors to keep, and would keep the
 # logits. So the recipe puts its loops over the classes into operators, because the compiler does not look inside
-# operators. See
-# :doc:`/guide/compiled_bytes`:
+# operators. See :doc:`/guide/compiled_bytes`:
 
 args = problem(16_384)
 held = {}
