@@ -283,8 +283,8 @@ plt.show()
 assert soft_rank(row, 0.01)[[0, -1], 0].tolist() == [1, 5]
 
 # %%
-# How to test one
-# ---------------
+# How to test a choice
+# --------------------
 #
 # ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit reports
 # that their gradients look like surrogate gradients. If you pass a function with the intended gradient as

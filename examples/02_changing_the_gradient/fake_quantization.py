@@ -14,7 +14,7 @@ were no rounding. You will also learn the distance between two levels together w
 # training: round the trained weights.
 #
 # PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
-# function in most cases. Use the recipe if you want to change the gradient, work in float64, or save the mask of one
+# function in most cases. Use the recipe if you want to change the gradient, work in float64, or avoid the mask of one
 # byte per element that torch's function keeps. For a learned step, torch has only a private function, which may change
 # in any release, so use ``learned_step_size``.
 #
@@ -188,7 +188,7 @@ print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
 assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 
 # %%
-# The accuracy is about the same. So here, learning the step only saves you the search.
+# The accuracy is about the same. So here, learning the step only replaces the search.
 #
 # The next cell compares ``fake_quantize`` with torch's function. In float32, values and gradients are equal bit by bit,
 # also for ties. In float64, torch's function rounds the step to float32. In both dtypes, torch's function turns NaN

@@ -61,7 +61,7 @@ from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as
 #
 # The example is a recurrent network whose weights increase the norm a little in each step, so the gradient of the state
 # explodes over 60 steps. ``GradientLog`` records the norm at each step. Backward runs from right to left in the figure.
-# With one ``clip_gradient`` per step, the norm stays constant.
+# With one ``clip_gradient`` per step, the norm does not grow.
 
 torch.manual_seed(0)
 steps, width = 60, 32

@@ -193,8 +193,8 @@ assert changed > 0.1
 assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
 
 # %%
-# Twice reversed, in place, on a schedule
-# ---------------------------------------
+# Second derivatives, in-place writes and a changing strength
+# -----------------------------------------------------------
 #
 # A *second* derivative passes the reversal twice, so its factor is :math:`(-\lambda)^2`. For λ = 1, the Hessian has its
 # usual sign although the gradient is reversed. This matters if you use a gradient penalty on the domain head:

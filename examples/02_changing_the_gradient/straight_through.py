@@ -127,8 +127,8 @@ for name in ("binarize", "sign_ste"):
 assert weights["binarize"].abs().max() < 1.3 < weights["sign_ste"].abs().max()
 
 # %%
-# How to test one
-# ---------------
+# How to test a straight-through estimator
+# ----------------------------------------
 #
 # :func:`torch.autograd.gradcheck` compares the gradient with the true derivative, which is 0. So gradcheck rejects a
 # straight-through estimator, and it accepts :func:`torch.round`, through which nothing can learn:

@@ -203,12 +203,11 @@ assert gradient.tolist() == [-2, -2, -2]
 assert torch.autograd.grad(torch.sigmoid(x).sum(), x)[0].tolist() == [0.25] * 3
 
 # %%
-# Where both say no
-# -----------------
+# Classes that both networks mask
+# -------------------------------
 #
 # If teacher and student both mask a class, its probability is 0 in both distributions. The composition computes
-# :math:`0 \cdot (-\infty)` for this class, so its loss is NaN. In the recipe, such a
-# class adds 0 to the loss:
+# :math:`0 \cdot (-\infty)` for this class, so its loss is NaN. In the recipe, such a class adds 0 to the loss:
 
 inf = float("inf")
 target = torch.tensor([[0.0, 1.0, -inf]])

@@ -95,7 +95,7 @@ assert curves["F.relu"] == curves["F.relu_"]
 # %%
 # ``F.relu`` saves its *output*, which the next layer saves as well, so ``F.relu_`` uses the same memory.
 # ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep this
-# input, so it saves one activation per layer.
+# input, so it needs one activation less per layer.
 #
 # You can check functions that write to their argument with the audit, because it passes copies of its leaves:
 
@@ -141,8 +141,8 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# The message proposes to return a view. With this view, the function runs, and the gradient through its *result* is
-# right. But the next cell shows three wrong results:
+# The error message proposes to return a view. With this view, the function runs, and the gradient through its *result*
+# is right. But the next cell shows three wrong results:
 #
 # * The input variable has the new values but still the old gradient.
 # * The function overwrites a leaf that requires grad, without an error.
