@@ -9,7 +9,7 @@ You will put a custom function with a learned parameter into a network, train th
 # When to use it
 # --------------
 #
-# Read this page if your function has a parameter to learn, for example a steepness, a threshold or a scale. Keep the
+# Read this page if your function learns a parameter, for example a steepness or a scale. Keep the
 # ``Function`` without state, and write a :class:`torch.nn.Module` that owns the parameter. Optimizers, ``state_dict``
 # and ``.to`` then find the parameter. A function without parameters needs no module.
 #
@@ -29,8 +29,8 @@ You will put a custom function with a learned parameter into a network, train th
 #    \bar{x} = \bar{y}\,(g + \beta x\, g (1 - g)), \qquad
 #    \bar{\beta}_c = \sum_n \bar{y}_{nc}\, x_{nc}^2\, g_{nc} (1 - g_{nc}) .
 #
-# In ``smooth_l1``, :math:`\beta` is the size of the error from which on the gradient no longer grows. So an outlier has
-# no larger gradient than other points with an error above :math:`\beta`.
+# In ``smooth_l1``, :math:`\beta` is the size of the error from which on the gradient no longer grows. So outliers have
+# no larger gradient than other points.
 #
 # The recipe
 # ----------

@@ -136,8 +136,8 @@ assert torch.equal(wrong_second, torch.zeros_like(x))
 # -----------------
 #
 # The class ``SavesSoftmax`` above is the wrong version. Its first derivative is right, it raises no error, and
-# gradcheck passes. But autograd does not record the operations inside ``forward``. So autograd treats the saved
-# softmax, and a gradient computed from it, as constants:
+# gradcheck passes. But autograd does not record operations inside ``forward``, so it treats the saved softmax, and a
+# gradient computed from it, as constants:
 
 logits = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
 print("torch", torch.__version__)
@@ -152,9 +152,8 @@ print("ours          ", gradcheck(logsumexp, (logits, -1)), gradgradcheck(logsum
 # So save only inputs and outputs, and compute all other tensors again in backward. Autograd can then differentiate the
 # backward.
 #
-# The variance is often written as :math:`E[x^2] - E[x]^2`. If the mean is large, this is a difference of two large
-# numbers, and their rounding errors remain. The next cell shows three float32 numbers with variance 2/3 and growing
-# mean:
+# The variance is often written as :math:`E[x^2] - E[x]^2`. With a large mean, this difference of two large numbers
+# consists of rounding errors. The next cell has three float32 numbers with variance 2/3:
 
 for offset in (0, 100, 10_000):
     shifted = torch.tensor([0.0, 1.0, 2.0]) + offset
@@ -212,9 +211,9 @@ for size in (1e20, 1e-25):
 # At infinity
 # -----------
 #
-# A fully masked row contains only :math:`-\infty`. There torch's gradient is NaN, because :math:`-\infty - (-\infty)`
-# is NaN. The softmax has no limit there, so the recipe returns gradient 0, which leaves the masked entries unchanged.
-# If one entry is :math:`+\infty`, the softmax has a limit, and the recipe returns it:
+# In a fully masked row, torch's gradient is NaN, because :math:`-\infty - (-\infty)` is NaN. The softmax has no limit
+# there, and the recipe returns 0, which leaves masked entries unchanged. With one entry of :math:`+\infty`, the softmax
+# has a limit, and the recipe returns it:
 
 inf = float("inf")
 for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf, 0.0]]:
@@ -258,8 +257,7 @@ for name, function in (("torch", torch.var), ("ours", var)):
 #
 # .. costs::
 #
-# The next cell prints the bytes that are kept for backward in addition to the argument, for 1000 rows of 100 float32
-# numbers:
+# Bytes kept in addition to the argument, for 1000 rows of 100 float32 numbers, are printed here:
 
 table = torch.randn(1000, 100, requires_grad=True)
 for name, function in {
@@ -273,9 +271,9 @@ for name, function in {
 assert saved_bytes(lambda t: logsumexp(t, 1), table) == 0 < saved_bytes(lambda t: torch.logsumexp(t, 1), table)
 
 # %%
-# The recipe ``logsumexp`` keeps nothing, and torch's function keeps one number per row. The composition
-# ``log(sum(exp(t)))`` keeps the whole table of exponentials, and it overflows for large inputs. ``var`` keeps nothing
-# either, but a composition for the variance keeps the table of deviations.
+# ``logsumexp`` keeps nothing, and torch's function one number per row. The composition ``log(sum(exp(t)))`` keeps the
+# whole table of exponentials, and overflows for large inputs. ``var`` keeps nothing either, but its composition keeps
+# the table of deviations.
 #
 # Neighbors
 # ---------

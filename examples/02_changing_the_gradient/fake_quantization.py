@@ -300,7 +300,6 @@ for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: a surrogate gradient that is not constant, and how to
 #   test it.
 # * :doc:`/cookbook/04_memory/masks`: how to keep a mask of one bit instead of the input.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.fake_quantize_per_tensor_affine`,
 #   :func:`torch.fake_quantize_per_channel_affine`.

@@ -269,6 +269,5 @@ for name, stopped in (("None", None), ("zeros", torch.zeros(1))):
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: how to change a gradient without a ``Function``.
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: how to limit a gradient with a bound.
 # * :doc:`/cookbook/04_memory/detaching`: which memory a graph keeps that you no longer need.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`, :class:`torch.autograd.Function`.

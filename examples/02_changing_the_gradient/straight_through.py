@@ -225,7 +225,6 @@ assert round_ste(infinity) == torch.inf
 # * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: rounding with a scale and a range, and a learned scale.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: the gradient of a smooth function for a threshold.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: how to return the input unchanged and reverse its gradient.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * :doc:`/guide/questions_choices`: VQ-VAE, clamps that pass the gradient, and learned masks.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.where`.

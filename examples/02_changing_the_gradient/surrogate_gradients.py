@@ -234,6 +234,5 @@ assert kept["spike"] == 0
 # * :doc:`/cookbook/02_changing_the_gradient/straight_through`: surrogate gradients that are constant 1.
 # * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: rounding to many levels, with a learned distance.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: how to estimate a gradient that autograd cannot compute.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.autograd.gradcheck`.
