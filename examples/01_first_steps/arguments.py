@@ -183,8 +183,8 @@ except TypeError as error:
 # %%
 # Since torch 2.13, ``apply`` accepts the names and default values of ``forward``. In earlier releases, ``apply``
 # accepts no names, and ``setup_context`` gets no default values. A keyword-only argument does not work, even if the
-# caller does not pass it. To support all forms in every release, call ``apply`` in a Python function, as every recipe
-# does, which can also check the values.
+# caller does not pass it. To support all forms in every release, call ``apply`` in a Python function that also checks
+# the values, as every recipe does.
 #
 # PyTorch does not report a tensor *inside* an argument, for example in a list. Autograd looks for tensors among the
 # arguments but does not search lists or tuples:

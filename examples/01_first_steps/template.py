@@ -224,7 +224,7 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# Bytes per float32 element that autograd keeps in addition to the arguments are printed here:
+# This cell prints the bytes that autograd keeps in addition to the arguments, in float32:
 
 vector = torch.randn(10_000, requires_grad=True)
 for ours, builtin in ((relu, torch.relu), (sigmoid, torch.sigmoid), (tanh, torch.tanh)):

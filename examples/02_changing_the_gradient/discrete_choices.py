@@ -28,8 +28,7 @@ expected loss.
 #     choice = one_hot_ste(logits + gumbel_like(logits))
 #     output = sum(c * branch(x) for c, branch in zip(choice, branches))
 #
-# Do not leave out the noise. In the comparison under "See it work", the bias without noise is larger than the gradient
-# itself.
+# Do not leave out the noise: in "See it work", the bias without noise is larger than the gradient itself.
 #
 # The gradient
 # ------------
@@ -90,9 +89,8 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Three random choices among four entries have 64 outcomes, so the next cell can compute the exact gradient of the
-# expected loss from all outcomes. It compares this gradient with 16,384 estimates of each method, each from one random
-# sample:
+# Three random choices among four entries have 64 outcomes, so the exact gradient of the expected loss can be computed.
+# The next cell compares it with 16,384 estimates of each method, each from one random sample:
 
 torch.manual_seed(0)
 logits = torch.randn(3, 4, dtype=torch.float64)
@@ -228,10 +226,9 @@ assert ends["REINFORCE"] < 0.05
 # Choose k of many
 # ----------------
 #
-# In each of 100 problems, you know the sum of four of 30 random vectors, and must find these four vectors. Gradient
-# descent learns a score for each vector, and forward multiplies the vectors by a hard mask of the four largest scores.
-# With a soft gradient, a score gets a gradient only if its distance from the k-th largest score is small compared with
-# the strength:
+# In each of 100 problems, four of 30 random vectors must be found from their sum. Gradient descent learns a score for
+# each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores close to the
+# k-th largest get a gradient, and the strength says how close:
 
 torch.manual_seed(0)
 vectors = torch.randn(100, 30, 20) / 20**0.5
@@ -286,10 +283,9 @@ assert soft_rank(row, 0.01)[[0, -1], 0].tolist() == [1, 5]
 # How to test a choice
 # --------------------
 #
-# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit reports
-# that their gradients look like surrogate gradients. If you pass a function with the intended gradient as
-# ``surrogate``, the audit compares with this gradient. ``soft_top_k`` and ``soft_rank`` have exact gradients and need
-# no surrogate:
+# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit notes that
+# their gradients look like surrogate gradients. Pass a function with the intended gradient as ``surrogate``, and the
+# audit compares with it. ``soft_top_k`` and ``soft_rank`` have exact gradients:
 
 scores = torch.tensor([[0.3, 1.0, -0.4, 0.6], [2.0, -1.0, 0.1, 0.7]], dtype=torch.float64, requires_grad=True)
 quick = {"only": ["first_order", "second_order", "special_points"]}
@@ -334,9 +330,8 @@ assert (large + (mask - large)).tolist() != mask.tolist()
 
 # %%
 # Random samples in low precision do not follow the softmax. In bfloat16, several sums of logit and noise are often
-# equal after rounding, and ``argmax`` always takes the first of them. Each of sixteen equal logits should be chosen in
-# 6.25 % of the samples, so each half of them in 50 %. ``gumbel_like`` returns at least float32, so the sums are rarely
-# equal:
+# equal after rounding, and ``argmax`` always takes the first of them. Each half of sixteen equal logits should get 50 %
+# of the samples. ``gumbel_like`` returns at least float32, so the sums are rarely equal:
 
 torch.manual_seed(0)
 equal = torch.full((50_000, 16), 50.0, dtype=torch.bfloat16)

@@ -14,9 +14,9 @@ were no rounding. You will also learn the distance between two levels together w
 # training: round the trained weights.
 #
 # PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
-# function in most cases. Use the recipe if you want to change the gradient, work in float64, or avoid the mask of one
-# byte per element that torch's function keeps. For a learned step, torch has only a private function, which may change
-# in any release, so use ``learned_step_size``.
+# function in most cases. Use the recipe to change the gradient, to work in float64, or to avoid torch's mask of one
+# byte per element. For a learned step, use ``learned_step_size``, because torch has only a private function, which may
+# change in any release.
 #
 # The gradient
 # ------------
@@ -180,8 +180,8 @@ assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"]
 assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
 
 # %%
-# Does the learned step help because it is learned, or only because it is a better step? The next cell fixes the best
-# step from the search and trains the weights:
+# Does learning the step help, or only the better step? The next cell fixes the best step from the search and trains the
+# weights:
 
 searched, _ = with_scales(best_scale, 2, True)
 print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
@@ -190,9 +190,9 @@ assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 # %%
 # The accuracy is about the same. So here, learning the step only replaces the search.
 #
-# The next cell compares ``fake_quantize`` with torch's function. In float32, values and gradients are equal bit by bit,
-# also for ties. In float64, torch's function rounds the step to float32. In both dtypes, torch's function turns NaN
-# into the lowest level, which hides that the network has diverged, but the recipe returns NaN.
+# In float32, values and gradients are those of torch's function bit by bit, also for ties. In float64, torch's function
+# rounds the step to float32. In both dtypes, it turns NaN into the lowest level, which hides that the network has
+# diverged. The recipe returns NaN.
 
 x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
@@ -243,11 +243,10 @@ print(report.findings[0].summary)
 assert not report.ok
 
 # %%
-# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell prints, for each layer, the
-# relative gradient (gradient divided by parameter) of the step, divided by the relative gradient of the weights. A
-# ratio of about 1 would be balanced. Without the factor, SGD makes the steps jump, and some become negative. With a
-# learning rate that works for the right version, the network does not recover. Adam normalizes each gradient, so the
-# missing factor does no harm there.
+# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell prints, for each layer,
+# gradient over parameter of the step, divided by gradient over parameter of the weights. About 1 would be balanced.
+# Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works for the right
+# version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm there.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):

@@ -2,8 +2,8 @@ r"""
 Straight-through estimators: round, sign, binarize
 ==================================================
 
-You will train through step functions, whose derivative is zero wherever it exists. At the end, you will have a network
-whose weights have one bit each.
+You will train through step functions, whose derivative is zero wherever it exists. You will train a network with
+weights of one bit.
 """
 
 # %%
@@ -11,9 +11,8 @@ whose weights have one bit each.
 # --------------
 #
 # Use a straight-through estimator if forward must round, apply a threshold or take a sign, and layers before this step
-# must learn. The estimator replaces the true gradient, which is zero, by another one. A step along this gradient often
-# lowers the loss, but this is not guaranteed. If you can train with a smooth function and round after training, do
-# that.
+# must learn. It replaces the true gradient, which is zero. Following the new gradient often lowers the loss, without a
+# guarantee. If you can train with a smooth function and round after training, do that.
 #
 # You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
 # way. The recipes are easier to read, take a fraction of the time, and also return the right value for infinity and for
@@ -30,8 +29,8 @@ whose weights have one bit each.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# In ``binarize``, an input outside of [-1, 1] gets no gradient. If training moved this input further out, the output
-# would not change, but the input would need more steps to come back.
+# In ``binarize``, an input outside of [-1, 1] gets no gradient. Moving it further out would not change the output, but
+# the input would need more steps to come back.
 #
 # At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
@@ -118,9 +117,9 @@ assert min(curves["binarize"][-1], curves["sign_ste"][-1]) > 0.93
 assert max(curves["torch.sign"]) < 0.2
 
 # %%
-# On this task, weights of one bit are almost as accurate as weights of 32 bits. ``binarize`` and ``sign_ste`` have
-# about the same accuracy. But their latent weights differ: with ``binarize`` a latent weight stops growing soon after
-# it leaves [-1, 1], and with ``sign_ste`` it continues to grow:
+# On this task, one bit is almost as accurate as 32 bits, with ``binarize`` and with ``sign_ste``. Only the latent
+# weights differ: with ``binarize`` a latent weight stops growing soon after it leaves [-1, 1], and with ``sign_ste`` it
+# continues to grow:
 
 for name in ("binarize", "sign_ste"):
     print(f"{name:8} {curves[name][-1]:.1%}, largest number behind a weight {weights[name].abs().max():.2f}")

@@ -198,7 +198,7 @@ except RuntimeError as error:
 # %%
 # The second wrong version trains with a sigmoid in forward, and replaces it by the threshold after training. The
 # gradient is exact, but it belongs to another network. With a sigmoid, the neurons always output fractions of a spike,
-# and training makes use of these fractions. With the threshold, they are missing:
+# which training uses. With the threshold, these fractions are missing:
 
 
 def soft(x):
