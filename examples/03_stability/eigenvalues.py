@@ -22,7 +22,7 @@ will learn for which losses these gradients are also right.
 # * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
 # * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
 #
-# If several eigenvalues are equal, a single one of their eigenvectors has no derivative. No recipe can compute one.
+# If several eigenvalues are equal, a single one of their eigenvectors has no derivative.
 #
 # The gradient
 # ------------
@@ -67,10 +67,10 @@ from autograd_cookbook.recipes.eigenvalues import eigh, matrix_function, svd
 # See it work
 # -----------
 #
-# The example is a 6×6 matrix in which two eigenvalues come closer and closer. The figure shows the error of the
-# gradient for two losses: a function of the matrix exponential, and a function of the projector onto the pair of
-# eigenvectors. The figure compares torch, the recipes and the most common fix, which is called broadening. Broadening
-# uses :math:`d / (d^2 + \varepsilon^2)` instead of :math:`1/d` for the difference :math:`d` of two eigenvalues.
+# In a 6×6 matrix, two eigenvalues come closer and closer. The figure shows the error of the gradient for a loss of the
+# matrix exponential, and for a loss of the projector onto the pair of eigenvectors. It compares torch, the recipes and
+# the most common fix, which is called broadening. Broadening uses :math:`d / (d^2 + \varepsilon^2)` instead of
+# :math:`1/d` for the difference :math:`d` of two eigenvalues.
 
 
 class BroadenedEigh(Function):
@@ -231,9 +231,8 @@ for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_ma
 # -----------------
 #
 # A finite gradient need not be right. The next cell computes :math:`V e^{\Lambda} V^\top` with ``eigh`` at the
-# identity. The gradient is finite, but its entries outside the diagonal are missing, because ``eigh`` replaces 0/0 by
-# 0. Broadening has the same problem. So has :math:`U f(S) V^\top` with ``svd``. Use ``matrix_function`` for such
-# losses:
+# identity. The gradient is finite, but its entries outside the diagonal are 0, because ``eigh`` replaces 0/0 by 0.
+# Broadening and :math:`U f(S) V^\top` with ``svd`` have the same problem. Use ``matrix_function`` for such losses:
 
 weight = torch.tensor([[1.0, 2.0], [2.0, 3.0]])
 for name, loss in {
@@ -251,10 +250,10 @@ for name, loss in {
 
 # %%
 # For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate. So
-# ``matrix_function`` then uses a mean of the derivative at three points between them. An obvious test for "close" is
-# that the three derivatives are equal, but this test is wrong for periodic functions. For example, :math:`\sin 2 \pi x`
-# at the eigenvalues 0 and 2 has the derivative :math:`2 \pi` at all three points, but the exact quotient is 0. So the
-# recipe uses the mean only if it also agrees with the quotient within the rounding error:
+# ``matrix_function`` then uses a mean of the derivative at three points between them. Eigenvalues are not close just
+# because the three derivatives are equal: :math:`\sin 2 \pi x` at the eigenvalues 0 and 2 has the derivative :math:`2
+# \pi` at all three points, but the quotient is 0. So the recipe uses the mean only if it agrees with the quotient
+# within the rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi
@@ -279,9 +278,8 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 # What it costs
 # -------------
 #
-# Most of the time goes into the decomposition. The backward of the recipes needs about the same few matrix products as
-# torch's backward. All functions keep the factors of the decomposition. ``matrix_function`` raises an error for a
-# second derivative.
+# Most of the time goes into the decomposition. Backward needs about the same few matrix products as torch's. All
+# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative.
 
 matrix = torch.randn(100, 100, requires_grad=True)
 for name, function in {

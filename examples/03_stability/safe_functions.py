@@ -200,9 +200,9 @@ assert slope(single, x).isnan().tolist() == [True, False]
 assert slope(double, x).tolist() == slope(safe_sqrt, x).tolist() == [0.0, 0.25]
 
 # %%
-# The version with two ``where`` is right for derivatives of every order. The recipe keeps fewer bytes, and you cannot
-# forget one of the two ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}`
-# and :math:`\varepsilon = 10^{-6}`, the result changes by this factor:
+# Two ``where`` are right for derivatives of every order. The recipe keeps fewer bytes, and you cannot forget one
+# ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}` and :math:`\varepsilon =
+# 10^{-6}`, the result changes by this factor:
 
 small = torch.tensor(1e-8, dtype=torch.float64)
 print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")
@@ -235,9 +235,9 @@ assert slope(lambda x: xlogy(x, x), zeros).eq(0).all()
 #
 # .. costs::
 #
-# Do not use the four recipes for speed. In these measurements, torch's functions are at least as fast, and compiled
-# compositions are even faster. Use a recipe for finite and accurate results, where the table says so. In eager mode,
-# ``safe_sqrt`` and ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
+# The recipes are not faster: in these measurements, torch's functions are at least as fast, and compiled compositions
+# even faster. Use a recipe for finite and accurate results, where the table says so. In eager mode, ``safe_sqrt`` and
+# ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
 
 x, y = torch.rand(100_000, requires_grad=True), torch.rand(100_000, requires_grad=True)
 

@@ -10,8 +10,8 @@ backward needs only the output.
 # When to use it
 # --------------
 #
-# Use these functions if exact zeros help you. For example, attention with zeros is easier to read, and you need not
-# compute the parts of a mixture whose weight is 0. PyTorch has neither function.
+# Use these functions if exact zeros help you: attention with zeros is easier to read, and parts of a mixture with
+# weight 0 need not be computed. PyTorch has neither function.
 #
 # If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
 # gradient unless its probability is rounded to 0. In float32, this includes entries down to about 100 below the
@@ -124,7 +124,7 @@ figure.colorbar(shown, ax=axes, shrink=0.8)
 plt.show()
 
 # %%
-# The next cell shows masked entries, infinite entries and ties. An entry of :math:`-\infty` has probability 0, and a
+# An entry of :math:`-\infty` has probability 0, and a
 # row that contains only :math:`-\infty` is 0. Large logits are as accurate as small ones, because the recipe first
 # subtracts the largest entry and computes the threshold from numbers between -1 and 0.
 
@@ -166,9 +166,9 @@ for name, function in {"left to autograd": left_to_autograd, "entmax15": entmax1
         assert gradient.isfinite().all() == (function is entmax15 or row[1] < 2 or blocked)
 
 # %%
-# The formula for the gradient contains :math:`\sqrt{p}`. The first derivative is right. But the second derivative of a
-# plain implementation is NaN for each :math:`p = 0`, and one such entry makes the whole row NaN. The recipe avoids this
-# problem: where :math:`p` is 0, it computes the root of 1 and then replaces the result by 0.
+# The gradient contains :math:`\sqrt{p}`. In a plain implementation, the second derivative is NaN for each :math:`p =
+# 0`, and one such entry makes the whole row NaN. So where :math:`p` is 0, the recipe computes the root of 1 and
+# replaces the result by 0.
 
 
 class Unguarded(Function):
@@ -197,8 +197,8 @@ for name, function in {"unguarded": Unguarded.apply, "entmax15": entmax15}.items
     assert second.isfinite().all() == (name == "entmax15")
 
 # %%
-# Another wrong version is a softmax whose small entries are set to 0. Its output jumps where an entry crosses the
-# limit, and the gradient does not include this jump.
+# A softmax whose small entries are set to 0 is wrong, too: its output jumps where an entry crosses the limit, and its
+# gradient does not include this jump.
 #
 # What it costs
 # -------------

@@ -117,10 +117,10 @@ plain, checked = map(min, zip(*rounds, strict=True))
 print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of keeping all (torch {torch.__version__})")
 
 # %%
-# You can also keep some results and compute the others again. In the next example, the matrix products take most of the
-# time and a third of the bytes. Normalization and activation take little time and the other two thirds of the bytes. So
-# it is best to keep the products only. PyTorch's function accepts a list of operations whose results it keeps. The next
-# cell counts the matrix products that run, and the bytes that stay in memory after forward:
+# You can also keep some results and compute the others again. In the next example, matrix products take most of the
+# time and a third of the bytes. Normalization and activation take little time and two thirds of the bytes. So keep only
+# the products: torch's function accepts a list of operations whose results it keeps. The next cell counts the products
+# that run, and the bytes after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
 selective = partial(create_selective_checkpoint_contexts, PRODUCTS)
@@ -153,8 +153,7 @@ assert all(torch.equal(grad, grads[0]) for grad in grads)
 assert counts["torch, products kept"] == counts["keep all"] < counts["checkpoint"]
 
 # %%
-# The next cell checks that gradients of parameters, dropout and second derivatives are the same with and without a
-# checkpoint:
+# Gradients of parameters, dropout and second derivatives are the same as without a checkpoint:
 
 net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 1)).double()
 x = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)
@@ -218,8 +217,8 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # The cost in time is one more forward of all segments except the last one. The cost in memory is the state of the CPU's
 # random generator, 5,056 bytes per call, which matters only for small functions.
 #
-# ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. The
-# badges above show this limitation. You can compile torch's function.
+# ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. You
+# can compile torch's function.
 
 assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
 

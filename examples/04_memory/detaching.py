@@ -21,9 +21,9 @@ see why you should not use ``.data`` instead of ``.detach()``.
 # ------------
 #
 # In distillation, a student learns the probabilities :math:`p` of a teacher. The loss is a Kullback-Leibler divergence
-# between :math:`p = \operatorname{softmax}(t / T)` of the teacher's logits :math:`t` and :math:`q` of the student's
-# logits :math:`s`, with the temperature :math:`T`. Because :math:`p` is constant, there is only a gradient for
-# :math:`s`, and it is computed from the logits alone:
+# between :math:`p` and the student's probabilities :math:`q`. They are computed from the teacher's logits :math:`t` and
+# the student's logits :math:`s` with the temperature :math:`T`. Because :math:`p = \operatorname{softmax}(t / T)` is
+# constant, only :math:`s` has a gradient, which needs only the logits:
 #
 # .. math::
 #
@@ -197,7 +197,7 @@ for name, cut in (("data", lambda t: t.data), ("detach", torch.Tensor.detach)):
 
 # %%
 # The derivative of the sigmoid at 0 is 0.25. With ``.data``, the gradient is silently -2, because backward computes
-# :math:`y (1 - y)` at the changed value :math:`y = 2`. With ``.detach()``, PyTorch raises an error.
+# :math:`y (1 - y)` at :math:`y = 2`. With ``.detach()``, PyTorch raises an error.
 
 assert gradient.tolist() == [-2, -2, -2]
 assert torch.autograd.grad(torch.sigmoid(x).sum(), x)[0].tolist() == [0.25] * 3

@@ -148,8 +148,7 @@ except RuntimeError as error:
 # * The function overwrites a leaf that requires grad, without an error.
 # * If the input is a view, the base of the view has the new values but the old gradient.
 #
-# The last test of the cell changes a tensor that another function has saved. In this case, both versions raise an
-# error:
+# In the last test, another function has saved the changed tensor, and both versions raise an error:
 
 
 def attempt(function):
@@ -214,7 +213,7 @@ assert all(found[name, "saved_by_another"].startswith("refused") for name in ("u
 #
 # If you see this leak, save ``output.detach()`` instead. The detached tensor shares memory and version counter, so
 # autograd still detects later writes. It does not refer to the graph, so there is no cycle. The next cell counts the
-# contexts that are still in memory, which shows whether your release has the leak:
+# contexts in memory, which shows whether your release has the leak:
 
 contexts = []
 
@@ -300,9 +299,9 @@ assert gradient.tolist() == [0.5, 1]
 # Returning an input as it is
 # ---------------------------
 #
-# Some functions return their input unchanged, for example a gradient reversal. If ``forward`` returns its input,
-# PyTorch makes a view of it, because the result needs its own node in the graph. PyTorch raises an error if you write
-# to this view in place. Under ``torch.no_grad()`` it raises no error, and writing to the result also changes the input:
+# If ``forward`` returns its input unchanged, as in a gradient reversal, PyTorch makes a view of it, because the result
+# needs its own node in the graph. PyTorch raises an error if you write to this view in place. Under
+# ``torch.no_grad()``, it raises no error, and the write changes the input:
 
 
 class Triple(Function):
@@ -330,9 +329,8 @@ assert hidden.tolist() == [10, 10]
 # What it costs
 # -------------
 #
-# The recipe keeps only its output. This page has no table of costs, because torch's in-place function keeps the same.
-# The figure above compares both with functions that do not work in place. In return, the old values of the input are
-# lost: if another function needs them in backward, PyTorch raises an error.
+# The recipe keeps only its output, as torch's in-place function does, so there is no table. In return, the old values
+# of the input are lost: if another function needs them in backward, PyTorch raises an error.
 #
 # Neighbors
 # ---------

@@ -127,8 +127,8 @@ assert curves["recipe"][-1] < curves["composed"][-1] / 20
 assert curves["recipe"][-1] < 1.1 * curves["recipe"][-3]
 
 # %%
-# The second derivative of the recipe, which is also computed in chunks, agrees with the second derivative of the
-# composition. PyTorch's function computes the gradient in forward and keeps it, so there is no second derivative:
+# The second derivative of the recipe is also computed in chunks, and agrees with the composition. PyTorch's function
+# computes the gradient in forward and keeps it, so there is no second derivative:
 
 input, weight, target = problem(5_000, tokens=32)
 curvature = {}
@@ -171,9 +171,8 @@ print("gradients of single tokens:", tuple(each.shape))
 # The wrong version
 # -----------------
 #
-# This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. The code never makes a
-# tensor of all logits. But the graph keeps the log-softmax of each chunk until backward, and all chunks together need
-# as many bytes as all logits.
+# This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. The code makes no tensor
+# of all logits. But the graph keeps the log-softmax of each chunk until backward, which together need as many bytes.
 
 
 def chunk_loss(rows, weight, targets):
@@ -224,9 +223,8 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 #    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.84"
 #    "131,072", "ours", "50", "0.03", "1.03"
 #
-# The table has torch's function with its default chunks and with chunks of 256 tokens. The default size of the chunks,
-# and so the time, depends on the shape of the weight. The next cell measures the time for 512 tokens of width 64 and
-# 16,384 classes, as a multiple of the composition's time:
+# The default size of torch's chunks, and so the time, depends on the shape of the weight. The next cell measures the
+# time for 512 tokens of width 64 and 16,384 classes, as a multiple of the composition's time:
 
 
 def seconds(loss, *args):
