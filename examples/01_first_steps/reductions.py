@@ -10,11 +10,11 @@ wrong if you save the wrong tensor.
 # When to use it
 # --------------
 #
-# Read this page if your function ends in a reduction, as losses and norms do, and you write its backward by hand.
+# Read this page if you write the backward of a function that ends in a reduction, as losses and norms do.
 #
 # Copy a recipe in the cases in which torch returns NaN:
 #
-# * ``logsumexp`` for a row that contains only :math:`-\infty`, for example because the whole row is masked,
+# * ``logsumexp`` for a row of :math:`-\infty`, which is masked as a whole,
 # * ``norm`` for the second derivative at 0, or for the gradient of a :math:`p`-norm in half precision.
 #
 # In other cases, use torch's reductions.
@@ -22,9 +22,8 @@ wrong if you save the wrong tensor.
 # The gradient
 # ------------
 #
-# Backward of a sum gives the incoming gradient to every term, unchanged. The other reductions multiply the incoming
-# gradient by a weight per element. In these formulas, :math:`n` is the number of elements and :math:`c` the correction
-# of the variance:
+# Backward of a sum gives every term the incoming gradient. The other reductions multiply it by a weight per element. In
+# these formulas, :math:`n` is the number of elements and :math:`c` the correction of the variance:
 #
 # .. math::
 #
@@ -35,8 +34,7 @@ wrong if you save the wrong tensor.
 #    \text{variance: } \frac{2\,(x_i - m)}{n - c}, \qquad
 #    p\text{-norm: } \operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1} .
 #
-# The mean :math:`m` also depends on every :math:`x_i`. But the deviations from the mean add up to 0, so this term of
-# the gradient is 0.
+# The mean :math:`m` also depends on every :math:`x_i`, but the deviations from it add up to 0, so this term is 0.
 #
 # The remaining difficulty is the shape. The incoming gradient has no reduced dimensions, unless ``keepdim`` was set. So
 # backward must put dimensions of size 1 back at their *old positions* before the gradient can broadcast. One reshape,
@@ -74,8 +72,8 @@ from autograd_cookbook.recipes.reductions import amax, logsumexp, norm, var
 # See it work
 # -----------
 #
-# The first derivative of log-sum-exp is the softmax, and the second derivative is the derivative of the softmax. The
-# figure shows both derivatives of :math:`\log(e^x + 1)`, for the recipe and for a version that saves the softmax:
+# The first derivative of log-sum-exp is the softmax. The figure shows the first and second derivative of
+# :math:`\log(e^x + 1)`, for the recipe and for a version that saves the softmax:
 
 
 class SavesSoftmax(Function):

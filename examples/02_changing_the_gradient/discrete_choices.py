@@ -17,10 +17,10 @@ expected loss.
 #
 # If the choice is *random* and you minimize the expected loss, you have two options:
 #
-# * REINFORCE multiplies the loss of a sample by the gradient of the log-probability. Its estimate is unbiased, and it
-#   needs no gradient of the loss. Use it with a baseline, which is subtracted from the loss to reduce the noise.
-# * A straight-through estimator gives a gradient to all layers before the choice in one backward. Its gradient is
-#   biased, so an average over more samples is still wrong.
+# * REINFORCE multiplies the loss of a sample by the gradient of the log-probability. It is unbiased and needs no
+#   gradient of the loss. Subtract a baseline from the loss to reduce the noise.
+# * A straight-through estimator gives a gradient to all layers before the choice. This gradient is biased, so an
+#   average over more samples is still wrong.
 #
 # To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits. Then multiply
 # each branch by its entry of the choice::
@@ -49,8 +49,8 @@ expected loss.
 # choices. For masks, :math:`P` contains all vectors with entries between 0 and 1 and sum k. For ranks, :math:`P` is the
 # permutahedron, whose corners are all orders of the numbers from 1 to n.
 #
-# In both cases, the entries fall into blocks :math:`B` whose sum is fixed. So the gradient of an entry is reduced by
-# the mean over its block:
+# The entries of :math:`y` fall into blocks :math:`B` whose sum is fixed, so the gradient is reduced by its mean over
+# the block:
 #
 # .. math::
 #
@@ -190,7 +190,7 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 # * A low temperature gives less bias but more noise. No temperature has little bias and little noise.
 # * The straight-through argmax without noise always picks the same outcome, so its gradient is far from the gradient of
 #   the expected loss.
-# * REINFORCE is unbiased. The "bias" in its row of the table is the remaining noise of the mean. With a baseline, its
+# * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. With a baseline, its
 #   samples are about as noisy as the other estimates on this problem of three choices, so its mean is the most
 #   accurate.
 #

@@ -60,8 +60,8 @@ from autograd_cookbook.recipes.fake_quantization import fake_quantize, initial_s
 # See it work
 # -----------
 #
-# The example is a network of three layers for handwritten digits, trained in float32. Its weights are then either only
-# rounded, or trained for 50 more steps, in which forward rounds the weights.
+# A network of three layers for handwritten digits is trained in float32. Its weights are then rounded, or trained for
+# 50 more steps with rounding in forward.
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
@@ -106,8 +106,8 @@ fit(trained, full, lr=2e-2, steps=60)
 in_float = accuracy(trained, full)
 
 # %%
-# For a fair comparison, rounding without training uses the best step for each row of weights, which has the smallest
-# squared error. In training, the step is either learned, or fixed such that the largest weight has the last level.
+# Rounding without training uses the step with the smallest squared error for each row of weights. In training, the step
+# is either learned, or fixed such that the largest weight has the last level.
 
 
 def largest_scale(weight, low, high):
@@ -209,8 +209,8 @@ for value in (0.31, float("nan")):
 # The wrong version
 # -----------------
 #
-# This version computes the mask before it adds the zero point. With a zero point of 0, the result is right. But signed
-# weights often have levels from 0 to 15, with level 8 for the number 0. Then every negative number gets gradient 0:
+# This version computes the mask before it adds the zero point, which is right for a zero point of 0. But with levels
+# from 0 to 15 and zero point 8, which signed weights often have, every negative number gets gradient 0:
 
 
 class EarlyMask(torch.autograd.Function):

@@ -59,9 +59,9 @@ from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as
 # See it work
 # -----------
 #
-# The example is a recurrent network whose weights increase the norm a little in each step, so the gradient of the state
-# explodes over 60 steps. ``GradientLog`` records the norm at each step. Backward runs from right to left in the figure.
-# With one ``clip_gradient`` per step, the norm does not grow.
+# The weights of a recurrent network increase the norm a little in each step, so the gradient of the state explodes over
+# 60 steps. ``GradientLog`` records its norm, and backward runs from right to left in the figure. With one
+# ``clip_gradient`` per step, the norm does not grow.
 
 torch.manual_seed(0)
 steps, width = 60, 32
@@ -304,8 +304,8 @@ print("returned:   a.grad", a.grad.tolist(), " b.grad", b.grad.tolist())
 assert a.grad.tolist() == [1.0] * 3
 
 # %%
-# Another mistake is to register a hook in the training loop and never remove it. After each pass, the parameter has one
-# more hook, and PyTorch runs all of them:
+# If you register a hook in the training loop and never remove it, the parameter has one more hook after each pass, and
+# PyTorch runs all of them:
 
 parameter = torch.ones(1, requires_grad=True)
 seen = []
@@ -329,9 +329,9 @@ print("after a fifth hook came and went:", parameter.grad.item())
 assert parameter.grad.item() == 0.0625
 
 # %%
-# With ``register_full_backward_hook``, the module returns a view of its output, and PyTorch raises an error if the next
-# layer writes to this view in place. So a network with in-place activations no longer runs with such a hook.
-# ``GradientLog.watch_modules`` avoids this problem, because it puts hooks on the output tensors:
+# With ``register_full_backward_hook``, the module returns a view of its output. PyTorch raises an error if the next
+# layer writes to it in place, so a network with in-place activations no longer runs. ``GradientLog.watch_modules``
+# avoids this problem, because it puts hooks on the output tensors:
 
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
 handle = model[0].register_full_backward_hook(lambda module, grads, grad_outputs: None)

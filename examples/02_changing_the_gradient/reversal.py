@@ -168,9 +168,8 @@ target, target_labels = everything
 # The wrong version
 # -----------------
 #
-# Subtracting the domain loss seems to do the same. But then the domain *head* also increases its loss. The head then
-# learns to be wrong with high confidence, so its gradient does not help the features, and the total loss decreases
-# without limit:
+# Subtracting the domain loss seems to do the same. But then the domain *head* also increases its loss. It learns to be
+# wrong with high confidence, its gradient does not help the features, and the total loss has no minimum:
 
 *wrong, domain_loss = train(1.0, negate=True)
 *_, reversed_loss = runs[1.0][0]
@@ -240,9 +239,8 @@ assert len(graphs) == 2
 #
 # Like a hook, the recipes need no memory, and a composition of torch operations writes a new tensor.
 #
-# But it costs memory to stop a gradient with zeros instead of ``.detach()``. With a gradient of zeros, PyTorch keeps
-# the whole graph before the stop until backward. Also, an optimizer with momentum still changes a parameter whose
-# gradient is 0, but it skips a parameter whose gradient is None:
+# But a gradient of zeros costs memory, compared with ``.detach()``: PyTorch keeps the graph before the stop until
+# backward. Also, an optimizer with momentum changes a parameter with gradient 0, but skips one with gradient None:
 
 x = torch.randn(10_000, requires_grad=True)
 everywhere = torch.ones(1, dtype=torch.bool)

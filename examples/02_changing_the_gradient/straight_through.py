@@ -186,10 +186,10 @@ print("where(x >= 0, 1.0, -1.0):", torch.where(half >= 0, 1.0, -1.0).dtype, " bi
 assert torch.where(half >= 0, 1.0, -1.0).dtype is torch.float32
 
 # %%
-# The composition ``x + (q - x)``, in which ``q`` is the rounded number or the sign, can be wrong in low precision. A
-# 16-bit format has 65,536 numbers, so the next cell tries all finite ones. For rounding, ``x + (q - x)`` is right and
-# ``q + x - x`` is wrong for some numbers. For the sign, both orders are wrong for some numbers. For example, ``1 - x``
-# equals ``-x`` after rounding if ``x`` is large, so the sum is 0. At the end, the cell shows NaN at infinity:
+# The composition ``x + (q - x)``, with the rounded number or the sign as ``q``, can be wrong in low precision. The next
+# cell tries all finite numbers of two 16-bit formats. For rounding, ``x + (q - x)`` is right, and ``q + x - x`` is
+# wrong for some numbers. For the sign, both orders are wrong for some numbers, because ``1 - x`` is rounded if ``x`` is
+# large. At infinity, the composition is NaN:
 
 for dtype in (torch.float16, torch.bfloat16):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
@@ -215,8 +215,7 @@ assert round_ste(infinity) == torch.inf
 # .. costs::
 #
 # ``binarize`` keeps its input, which the table does not count because it is an argument. ``round_ste`` and ``sign_ste``
-# keep nothing. A composition of torch operations writes three or four tensors to compute one result. Even compiled, it
-# takes longer than the recipe's single operation.
+# keep nothing. A composition writes three or four tensors to compute one result, and takes longer even when compiled.
 #
 # Neighbors
 # ---------

@@ -3,8 +3,7 @@ Cross-entropy: masked classes, padded rows, nothing to keep
 ===========================================================
 
 You will write a cross-entropy of logits for class indices. The function has torch's options and keeps only its
-arguments for backward. You will also write a softmax that returns 0 instead of NaN for a row in which every entry is
-masked.
+arguments for backward. You will also write a softmax that returns 0 instead of NaN for a fully masked row.
 """
 
 # %%
@@ -16,12 +15,11 @@ masked.
 #
 # * You do not compile, and the logits are your largest tensor. In eager mode, torch's function keeps another tensor of
 #   this size for backward, and the recipe keeps only its arguments.
-# * Some rows have an ignored target, for example padding, and all logits of these rows may be :math:`-\infty`. torch's
-#   gradient is then NaN.
+# * Rows with an ignored target, for example padding, may contain only :math:`-\infty`. torch's gradient is then NaN.
 #
 # The recipe takes class indices as target. For class probabilities, use torch's function.
 #
-# Copy the recipe ``softmax`` for attention in which a mask may exclude all keys of a query. In all other cases, use
+# Copy the recipe ``softmax`` for attention if a mask may exclude all keys of a query. Otherwise use
 # :func:`torch.softmax`, which is faster.
 #
 # The gradient
@@ -64,8 +62,8 @@ from autograd_cookbook.recipes.cross_entropy import cross_entropy, softmax
 # See it work
 # -----------
 #
-# The recipe is compared with two wrong versions. One computes the softmax and then its logarithm. The other saves the
-# log-sum-exp of each row for backward:
+# The recipe is compared with two wrong versions. The first computes the softmax and then its logarithm. The second
+# saves the log-sum-exp of each row for backward:
 
 
 def log_of_softmax(logits, target):
@@ -216,7 +214,7 @@ assert torch.allclose(hessian, torch.diag(p) - p.outer(p), rtol=1e-12)
 #
 # .. costs::
 #
-# The next cell prints the bytes per logit, for 1000 rows of 1000 classes in float32:
+# This cell prints bytes per logit, for 1000 rows of 1000 classes in float32:
 
 logits = torch.randn(1000, 1000, requires_grad=True)
 labels = torch.randint(1000, (1000,))

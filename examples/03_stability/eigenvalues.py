@@ -14,8 +14,8 @@ will learn for which losses these gradients are also right.
 # such as :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
 #
 # If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
-# covariance that starts at the identity, an orthogonal matrix, and pixels that are always 0. Then use one of the
-# recipes:
+# covariance that starts at the identity, orthogonal matrices (a common start for layers), and pixels that are always 0.
+# Then use a recipe:
 #
 # * ``matrix_function`` if the result is a function of the matrix, for example a root, an inverse root, a logarithm or
 #   whitening. Its gradient is right for any distance of the eigenvalues, and you pass the derivative of the function.
@@ -215,8 +215,8 @@ assert not abs(slopes["torch.linalg.eigh"] / expected - 1) < 1e-5
 assert not abs(slopes["eigh"] / expected - 1) < 1e-5
 
 # %%
-# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. Layers that
-# must stay orthogonal often start there. The exact gradient is known: it is the antisymmetric part of the weight.
+# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. The exact
+# gradient is the antisymmetric part of the weight.
 
 weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
 for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_matrices=False), "svd": svd}.items():

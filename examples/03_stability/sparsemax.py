@@ -85,8 +85,8 @@ for name, function in functions.items():
     assert (certain == 0) == (function is torch.softmax)
 
 # %%
-# Softmax also gives gradient 0 if the probability is too small for the dtype. The next cell prints the gradient of the
-# smaller of two float32 logits, for growing distances between them:
+# Softmax also gives gradient 0 if the probability is too small for the dtype. Here is the gradient of the smaller of
+# two float32 logits at growing distances:
 
 for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     slopes = {}
@@ -99,8 +99,8 @@ for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     assert (slopes["1.5-entmax"] == 0) == (distance >= 2)
 
 # %%
-# The next figure shows attention between 60 handwritten digits, sorted by class. Queries and keys are the same digits,
-# and a score is the cosine of their pixels. White means exactly 0.
+# The next figure shows attention between 60 handwritten digits, sorted by class. A score is the cosine of their pixels.
+# White means exactly 0.
 
 digits = load_digits(n_class=6)
 order = torch.tensor(digits.target[:60]).argsort(stable=True)

@@ -2,8 +2,8 @@ r"""
 Constants: targets that have no gradient
 ========================================
 
-You will write a loss with a constant target, and free the graph of the network that computes this target. You will also
-see why you should not use ``.data`` instead of ``.detach()``.
+You will write a loss with a constant target, free the graph of the network behind the target, and see why ``.data``
+cannot replace ``.detach()``.
 """
 
 # %%
@@ -51,8 +51,8 @@ from autograd_cookbook.recipes.detaching import DistillationLossFunction, distil
 # See it work
 # -----------
 #
-# The left figure shows the peak memory of one training step for teachers of different depth. In the right figure, an
-# untrained student learns handwritten digits from a teacher, and one optimizer updates the parameters of both networks.
+# The left figure shows the peak of one training step for teachers of different depth. In the right figure, an untrained
+# student learns handwritten digits from a teacher, and one optimizer has the parameters of both.
 
 
 def composed(student, teacher, temperature):
@@ -206,8 +206,8 @@ assert torch.autograd.grad(torch.sigmoid(x).sum(), x)[0].tolist() == [0.25] * 3
 # Classes that both networks mask
 # -------------------------------
 #
-# If teacher and student both mask a class, its probability is 0 in both distributions. The composition computes
-# :math:`0 \cdot (-\infty)` for this class, so its loss is NaN. In the recipe, such a class adds 0 to the loss:
+# If teacher and student mask the same class, the composition computes :math:`0 \cdot (-\infty)`, so its loss is NaN. In
+# the recipe, this class adds 0 to the loss:
 
 inf = float("inf")
 target = torch.tensor([[0.0, 1.0, -inf]])

@@ -10,10 +10,10 @@ results are silently wrong without this declaration.
 # When to use it
 # --------------
 #
-# Overwrite the input of an activation if backward can compute the gradient from the output, and no other code needs the
-# input. For leaky ReLU, use :func:`torch.nn.functional.leaky_relu_`, which does the same as the recipe. For ReLU, an
-# in-place activation saves no memory in training, as the figure shows. Copy the recipe for your own invertible
-# activation, or as an example of a ``Function`` that writes to its argument.
+# Overwrite the input of an activation if the output determines the gradient and no other code needs the input. For
+# leaky ReLU, use :func:`torch.nn.functional.leaky_relu_`, which does the same as the recipe. For ReLU, an in-place
+# activation saves no memory in training, as the figure shows. Copy the recipe for your own invertible activation, or as
+# an example of a ``Function`` that writes to its argument.
 #
 # The gradient
 # ------------
@@ -206,10 +206,9 @@ assert found["unmarked", "leaf_afterwards"] == [-1, 3]
 assert all(found[name, "saved_by_another"].startswith("refused") for name in ("unmarked", "recipe"))
 
 # %%
-# Some releases have a memory leak if a ``Function`` writes to a view of a larger tensor, marks it as dirty and saves it
-# as an output. Autograd then has a reference cycle that is never freed, `reported for torch 2.8
-# <https://github.com/pytorch/pytorch/issues/160317>`__. The symptom is memory that grows in each step, also after
-# ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
+# If a ``Function`` writes to a view of a larger tensor, marks it as dirty and saves it as an output, some releases leak
+# memory through a reference cycle, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__.
+# Memory then grows in each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
 #
 # If you see this leak, save ``output.detach()`` instead. The detached tensor shares memory and version counter, so
 # autograd still detects later writes. It does not refer to the graph, so there is no cycle. The next cell counts the
@@ -285,8 +284,7 @@ for activation in (Marked.apply, leaky_relu_):
 
 # %%
 # :func:`torch.compile` does not support ``mark_dirty`` for a tensor from outside of the compiled function. The result
-# then silently has the gradient of the identity. The recipe has the right gradient, because it causes a graph break and
-# runs in eager mode:
+# then silently has the gradient of the identity. The recipe causes a graph break, so its gradient is right:
 
 for name, activation in (("marked", Marked.apply), ("recipe", leaky_relu_)):
     leaf = torch.tensor([-2.0, 3.0], requires_grad=True)
