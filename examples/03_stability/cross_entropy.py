@@ -165,9 +165,9 @@ print(f"torch {torch.__version__}: {cases} combinations of options agree")
 # -----
 #
 # If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. If a whole row
-# is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies the NaN of this row by
-# 0. The recipe returns gradient 0. For such a row, the softmax has no limit. The recipe ``softmax`` returns 0, so that
-#    the row does not influence other results:
+# is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies 0 by the NaN of this
+# row. The recipe returns gradient 0. For such a row, the softmax has no limit. The recipe ``softmax`` returns 0, so
+# that the row does not influence other results:
 
 inf = float("inf")
 for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):

@@ -39,7 +39,7 @@ class LogisticFunction(Function):
 
 
 class LogisticSlopeFunction(Function):
-    """The slope of the logistic function: equal for x and -x, so computed from exp(-|x|), which cannot overflow."""
+    """The slope of the logistic function: equal for x and -x, so computed from ``exp(-|x|)``, which cannot overflow."""
 
     generate_vmap_rule = True
 
