@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -323,6 +324,21 @@ def test_the_built_in_is_named_where_a_measurement_is_for_it() -> None:
         " unless you need a result that is finite or accurate where torch's is not and a second derivative. "
         "Torch's function takes 0.5 times as long."
     )
+
+
+@pytest.mark.parametrize("lists", [0, 1])
+def test_costs_follow_what_the_recipes_are_for_with_its_list(lists: int) -> None:
+    nodes = pytest.importorskip("docutils.nodes")
+    utils = pytest.importorskip("docutils.utils")
+    costs = pytest.importorskip("docs._ext.costs")
+    document = utils.new_document("page")
+    document.settings.env = SimpleNamespace(docname="cookbook/01_first_steps/elementwise")
+    body = [nodes.paragraph("", "uses"), *[nodes.bullet_list()] * lists, nodes.paragraph("", "more")]
+    section = nodes.section("", nodes.title("", trades.FIRST), *body)
+    document += section
+    costs.TradeTransform(document).apply()
+    assert section[2 + lists].astext().startswith("gelu takes ")
+    assert section[-1].astext() == "more"
 
 
 @pytest.mark.parametrize("page", sorted({recipe.page for recipe in COSTLY}))

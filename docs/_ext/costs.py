@@ -166,12 +166,14 @@ class TradeTransform(SphinxTransform):
         if not folder.startswith("cookbook/") or page not in PLACES:
             return
         sections = [s for s in self.document.findall(nodes.section) if s[0].astext() == FIRST]
+        first = 2  # after the title and the first paragraph, with the list that it may introduce
+        first += bool(sections) and len(sections[0]) > first and isinstance(sections[0][first], nodes.bullet_list)
         for recipe in reversed([r for r in RECIPES if r.page == page and r.cost] if sections else []):
             contenders = results.measured(recipe, "cost")["contenders"]
             for text in (compiled(recipe, contenders), trade(recipe, contenders)):
                 if text:
                     label = nodes.literal(recipe.name, recipe.name)
-                    sections[0].insert(2, nodes.paragraph("", "", label, nodes.Text(text)))
+                    sections[0].insert(first, nodes.paragraph("", "", label, nodes.Text(text)))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

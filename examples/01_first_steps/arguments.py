@@ -103,8 +103,7 @@ for i, q in enumerate(quantiles):
     assert abs(below - q) < 0.03
 
 # %%
-# The arguments ``weight`` and ``bias`` of a layer norm may be missing. You can pass None to ``save_for_backward``, and
-# ``ctx.saved_tensors`` then contains None:
+# ``weight`` and ``bias`` of a layer norm may be missing. If you save None, ``ctx.saved_tensors`` contains None:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,), (3,)))
@@ -184,8 +183,8 @@ except TypeError as error:
 # %%
 # Since torch 2.13, ``apply`` accepts the names and default values of ``forward``. In earlier releases, ``apply``
 # accepts no names, and ``setup_context`` gets no default values. A keyword-only argument does not work, even if the
-# caller does not pass it. To support all forms in every release, write a Python function that calls ``apply``, as every
-# recipe does. The function can also check the values.
+# caller does not pass it. To support all forms in every release, call ``apply`` in a Python function that also checks
+# the values, as every recipe does.
 #
 # PyTorch does not report a tensor *inside* an argument, for example in a list. Autograd looks for tensors among the
 # arguments but does not search lists or tuples:
@@ -244,10 +243,9 @@ assert not ScaledSum.apply(frozen, [w, b]).requires_grad
 assert gradcheck(WithAStar.apply, (scale, w, b))
 
 # %%
-# If only tensors in the list require grad, the result does not require grad, and the engine never calls backward. If
-# another argument requires grad, the engine calls backward, which must return None for the list. The tensors in the
-# list are then silently treated as constants. So pass each tensor as a separate argument with a star, as in
-# ``WithAStar``, and return one gradient for each of them.
+# If only tensors in the list require grad, the result does not, and the engine never calls backward. If another
+# argument requires grad, backward must return None for the list, and its tensors are silently constants. So pass each
+# tensor as a separate argument with a star, as in ``WithAStar``, and return one gradient for each of them.
 #
 # What it costs
 # -------------

@@ -11,8 +11,7 @@ wrong shape: sometimes it raises an error, and sometimes it silently sums the gr
 # --------------
 #
 # Read this page if an input of your custom function may be smaller than its output, for example a bias, a scale, a
-# learned threshold or a temperature. If your forward consists of torch operations and you write no backward, autograd
-# already computes these sums.
+# learned threshold or a temperature. Without a backward of your own, autograd computes these sums.
 #
 # The gradient
 # ------------
@@ -25,7 +24,7 @@ wrong shape: sometimes it raises an error, and sometimes it silently sums the gr
 #    y_i = x_{j(i)}, \qquad \bar{x}_j = \sum_{i\,:\,j(i) = j} \bar{y}_i .
 #
 # So the gradient of ``expand`` is a sum over the dimensions that were added or stretched. The helper ``sum_to_shape``
-# computes this sum, and the other recipes on this page call it where shapes may differ.
+# computes this sum. ``multiply`` and ``scaled_sigmoid`` call it for each of their inputs.
 #
 # The recipe
 # ----------
@@ -52,9 +51,8 @@ from autograd_cookbook.recipes.broadcasting import bias_add, multiply, sum_to_sh
 # See it work
 # -----------
 #
-# The next cell multiplies a column of 3 numbers by a row of 4 numbers. The result is a grid of 12 products, and
-# backward computes a gradient for each product. The gradient of a column entry is the sum over one row of this grid,
-# and the gradient of a row entry is the sum over one column.
+# The next cell multiplies a column of 3 numbers by a row of 4 numbers. Each of the 12 products has a gradient. The
+# gradient of a column entry is the sum over one row of this grid, and that of a row entry the sum over one column.
 
 torch.manual_seed(0)
 column = torch.tensor([[1.0], [2.0], [3.0]], requires_grad=True)
@@ -85,7 +83,7 @@ assert torch.equal(row.grad, (weights * column).sum(0))
 assert torch.equal(column.grad, (weights * row).sum(1, keepdim=True))
 
 # %%
-# The next cell checks pairs of shapes, also with missing dimensions and empty tensors:
+# Check pairs of shapes, also with missing dimensions and empty tensors:
 
 for left, right in [((2, 3), (3,)), ((4, 1), (3,)), ((2, 1, 3), (4, 1)), ((2, 3), ()), ((0, 3), (1, 3))]:
     pair = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in (left, right)]
@@ -97,8 +95,7 @@ for left, right in [((2, 3), (3,)), ((4, 1), (3,)), ((2, 1, 3), (4, 1)), ((2, 3)
 # The wrong version
 # -----------------
 #
-# The next cell returns gradients whose shape differs from the shape of the input, to show which ones the engine
-# accepts:
+# Which wrong shapes of a gradient does the engine accept?
 
 
 class ReturnsShape(Function):
@@ -192,7 +189,7 @@ for name, count in kept.items():
 assert kept["bias_add"] == kept["multiply"] == 0
 
 # %%
-# torch's ``+`` and ``*`` keep the same number of bytes, so use them outside of a ``Function``. Copy ``sum_to_shape``
+# PyTorch's ``+`` and ``*`` keep the same number of bytes, so use them outside of a ``Function``. Copy ``sum_to_shape``
 # for the backward of your own functions. It returns its argument if there is nothing to sum:
 
 assert sum_to_shape(image, image.shape) is image

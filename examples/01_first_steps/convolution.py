@@ -10,9 +10,8 @@ number of groups. You will see that each of these gradients is a convolution aga
 # When to use it
 # --------------
 #
-# Copy the recipe if you change something *inside* a convolution and so must write its backward. Examples are quantized
-# weights, noise on the gradient, or another multiplication. For a plain convolution, call torch's function, as the
-# recipe itself does.
+# Copy the recipe if you change something *inside* a convolution, for example quantized weights, noise on the gradient,
+# or another multiplication. For a plain convolution, call torch's function, as the recipe does.
 #
 # The gradient
 # ------------
@@ -81,7 +80,7 @@ plt.show()
 # With stride 4, the windows skip some rows and do not reach the last rows. The output does not depend on these pixels,
 # so their gradient is 0.
 #
-# The next cell uses all options at once, and compares with torch and with finite differences:
+# Compare all options at once with torch and with finite differences:
 
 torch.manual_seed(0)
 x = torch.randn(2, 4, 7, 6, dtype=torch.float64, requires_grad=True)
@@ -135,8 +134,8 @@ for name, kernel in (("blur", blur), ("edge", edge)):
 
 # %%
 # So check with random weights. A second common mistake concerns the last rows, which the windows do not reach because
-# of the stride. A transposed convolution does not know how many such rows there are, so without ``output_padding`` its
-# result is too small. PyTorch raises an error in this case:
+# of the stride. Without ``output_padding``, a transposed convolution leaves out these rows, and PyTorch raises an
+# error:
 
 
 class ForgetsLeftOver(ForgetsToFlip):
@@ -165,7 +164,7 @@ for size in (5, 6):
 # .. costs::
 #
 # The recipe keeps nothing in addition to its arguments. The textbook form with ``unfold`` and a matrix product keeps
-# the windows, which have as many elements as the input times the kernel size. torch's function computes the gradients
+# the windows, which have as many elements as the input times the kernel size. PyTorch's function computes the gradients
 # of input and weight in one native routine, which is faster than the recipe's two calls from Python:
 
 

@@ -9,8 +9,8 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # When to use it
 # --------------
 #
-# In most cases, use torch's functions instead of the recipes on this page: torch has nearly all of these functions,
-# and "What it costs" compares the speed. Read this page to learn which tensor your own function should save.
+# In most cases, use torch's functions instead: torch has nearly all of these, and "What it costs" compares the speed.
+# Read this page to learn which tensor your own function should save.
 #
 # Two of the recipes do something that torch's functions do not. ``gelu`` and ``mish`` return their limits at
 # :math:`\pm\infty`, where torch returns NaN, and they stay accurate far below 0, where torch returns 0.
@@ -30,8 +30,8 @@ You will choose which tensor an element-wise function saves for backward, so tha
 #    \text{output: } \operatorname{relu}'(x) = [y > 0], \qquad
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
-# Saving a tensor costs nothing if a function before or after yours keeps this tensor anyway. A matrix product keeps its
-# input, so save your output if a matrix product follows. Save your input if the operation before keeps its result.
+# Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a matrix
+# product follows, which keeps its input. Save your input if the operation before keeps its result.
 #
 # Do not save a floating-point tensor that ``forward`` computes between input and output. Autograd treats this tensor as
 # a constant, so the second derivative would be wrong. You may save a mask, because a mask has no derivative.
@@ -132,7 +132,7 @@ for label, function in (("ours ", clamp), ("torch", torch.clamp)):
 
 # %%
 # Masked scores can be infinite. The limits of ``gelu`` and ``mish`` at :math:`\pm\infty` exist, and the recipes return
-# them. torch multiplies :math:`\infty` by 0, which gives NaN:
+# them. PyTorch multiplies :math:`\infty` by 0, which gives NaN:
 
 print("torch", torch.__version__)
 for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
@@ -182,8 +182,8 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
 #
 # .. costs::
 #
-# A mask takes one byte per element, because torch has no smaller type. The page :doc:`/cookbook/04_memory/masks` shows
-# how to pack eight elements of a mask into one byte.
+# A mask takes one byte per element, because torch has no smaller type. To pack eight elements into one byte, see
+# :doc:`/cookbook/04_memory/masks`.
 #
 # Keep all digits in half precision and in the tails
 # --------------------------------------------------
@@ -192,9 +192,9 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
 # :math:`y + \alpha` in ``elu``, :math:`1 - t^2` in ``mish``. Each of the two numbers is rounded, so their difference
 # consists of rounding errors. The recipes use formulas without these differences and compute half precision in float32.
 #
-# The figure shows the error of the ELU's slope at each negative bfloat16 number. If the slope is computed from the
-# rounded output, the error is up to 256 units in the last place, which means that the computed slope is 0. If the slope
-# is computed from the input, the error is half a unit, which is the least possible.
+# The figure shows the error of the ELU's slope at each negative bfloat16 number. Computed from the rounded output, the
+# slope has an error of up to 256 units in the last place, which means that it is 0. Computed from the input, its error
+# is half a unit, the least possible.
 
 every = torch.arange(-(2**15), 0).to(torch.int16).view(torch.bfloat16)
 every = every[(every >= -80) & (every <= -0.01)].sort().values

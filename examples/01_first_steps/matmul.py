@@ -59,9 +59,8 @@ from autograd_cookbook.recipes.matmul import masked_linear, matmul
 # See it work
 # -----------
 #
-# The next cell multiplies a batch by one shared weight. If backward computes the product for each batch element first
-# and sums afterwards, it holds a weight gradient for *every* element at the same time. The textbook formula does this,
-# and :func:`torch.bmm` with an explicit ``expand`` does it too:
+# The next cell multiplies a batch by one shared weight. If backward first computes a product for each batch element, as
+# :func:`torch.bmm` with ``expand`` does, it holds a weight gradient for *every* element at the same time:
 
 weight = torch.randn(128, 128, requires_grad=True)
 
@@ -71,7 +70,7 @@ def sums_afterwards(input, weight):
 
 
 def peak(product, size):
-    """Bytes of forward and backward at the worst moment, in sizes of the weight."""
+    """Return the peak memory of forward and backward, divided by the size of the weight."""
     batch = torch.randn(size, 8, 128)
     count = peak_bytes(lambda: torch.autograd.grad(product(batch, weight).sum(), weight))
     return count / weight.untyped_storage().nbytes()
@@ -97,7 +96,7 @@ assert all(a <= b for a, b in zip(curves["the recipe"], curves["torch.matmul"], 
 assert curves["multiply, then sum"][-1] > 10 * curves["the recipe"][-1]
 
 # %%
-# The next cell checks many combinations of dimensions against finite differences and against torch:
+# Check combinations of dimensions against finite differences and torch:
 
 torch.manual_seed(0)
 for left, right in [
@@ -119,8 +118,8 @@ for left, right in [
 
 # %%
 # Training does not change a masked weight. In the next example, 64 units see the 64 pixels of a digit, and each unit
-# sees only the 3×3 pixels around its own place. If you set the other weights to zero *once* and then use a plain layer,
-# the first training step makes them nonzero again:
+# sees only the 3×3 pixels around its own place. If you set all other weights to zero only *once* and then use a plain
+# layer, the first training step makes these weights nonzero again:
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data[:500], dtype=torch.float32) / 16, torch.tensor(digits.target[:500])
@@ -146,9 +145,8 @@ for name, layer in (("zeroed once", F.linear), ("masked_linear", lambda x, w: ma
 # ---------------------
 #
 # :math:`Y = X X` needs no new rule. The differential is :math:`dY = dX\, X + X\, dX`, so each use of :math:`X` gives
-# one term of the gradient: :math:`\bar{X} = \bar{Y} X^{\mathsf H} + X^{\mathsf H} \bar{Y}`. You may pass the same
-# tensor for both arguments of a ``Function``. Backward returns one gradient per argument, and the engine adds the two
-# gradients:
+# one term of the gradient: :math:`\bar{X} = \bar{Y} X^{\mathsf H} + X^{\mathsf H} \bar{Y}`. If you pass one tensor for
+# both arguments, backward returns two gradients, and the engine adds them:
 
 square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
 incoming = torch.randn(3, 3, dtype=torch.float64)
@@ -250,7 +248,7 @@ assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 
 # %%
 # The layers adapt to the wrong gradient, as networks with random feedback weights do (Lillicrap and others, Nature
-# Communications 2016). From the loss curve, you would suspect a bad learning rate.
+# Communications 2016). The loss curve looks like a bad learning rate.
 #
 # What it costs
 # -------------
@@ -273,8 +271,8 @@ compiled = torch.compile(masked_linear, fullgraph=True, backend="aot_eager")
 assert saved_bytes(masked_linear, x, weight, mask) == saved_bytes(compiled, x, weight, mask) == 0
 
 # %%
-# ``masked_linear`` keeps nothing in addition to its arguments, also when you compile it. The page
-# :doc:`/guide/compiled_bytes` explains how. The mask is one of the arguments and takes one byte per weight.
+# ``masked_linear`` keeps only its arguments, also when you compile it (see :doc:`/guide/compiled_bytes`). The mask is
+# an argument and takes one byte per weight.
 #
 # Neighbors
 # ---------

@@ -9,7 +9,7 @@ You will put a custom function with a learned parameter into a network, train th
 # When to use it
 # --------------
 #
-# Read this page if your function has a parameter to learn, for example a steepness, a threshold or a scale. Keep the
+# Read this page if your function learns a parameter, for example a steepness or a scale. Keep the
 # ``Function`` without state, and write a :class:`torch.nn.Module` that owns the parameter. Optimizers, ``state_dict``
 # and ``.to`` then find the parameter. A function without parameters needs no module.
 #
@@ -29,8 +29,8 @@ You will put a custom function with a learned parameter into a network, train th
 #    \bar{x} = \bar{y}\,(g + \beta x\, g (1 - g)), \qquad
 #    \bar{\beta}_c = \sum_n \bar{y}_{nc}\, x_{nc}^2\, g_{nc} (1 - g_{nc}) .
 #
-# In ``smooth_l1``, :math:`\beta` is the size of the error from which on the gradient no longer grows. So an outlier has
-# no larger gradient than other points with an error above :math:`\beta`.
+# In ``smooth_l1``, :math:`\beta` is the size of the error from which on the gradient no longer grows. So outliers have
+# no larger gradient than other points.
 #
 # The recipe
 # ----------
@@ -139,14 +139,14 @@ for activation in (PlainSwish(16), Swish(16)):
 #
 # .. costs::
 #
-# Both recipes keep only their inputs and compute all other tensors again in backward. They compute only the gradients
-# that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the batch. With a constant target,
-# ``smooth_l1`` returns one gradient instead of two.
+# The two recipes keep only their inputs and compute all other tensors again in backward. Each recipe computes only the
+# gradients that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the batch. With a constant
+# target, ``smooth_l1`` returns one gradient instead of two.
 #
 # In float16, the square in the gradient of the steepness, :math:`x^2\,g (1 - g)`, overflows for :math:`|x| \ge 256`,
 # and the gradient is NaN. Also, :math:`1 - g` is only rounding error where the gate is close to 1. So the recipe
-# computes
-# :math:`g (1 - g)` in float32 from :math:`e^{-|\beta x|}`, and multiplies by :math:`x` twice instead of by the square:
+# computes :math:`g (1 - g)` in float32 from :math:`e^{-|\beta x|}`, and multiplies by :math:`x` twice instead of by the
+# square:
 
 steep = torch.ones((), dtype=torch.float16, requires_grad=True)
 parametric_swish(torch.tensor([-1000.0, 1.0, 1000.0], dtype=torch.float16), steep).sum().backward()

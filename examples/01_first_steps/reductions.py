@@ -10,11 +10,11 @@ wrong if you save the wrong tensor.
 # When to use it
 # --------------
 #
-# Read this page if your function ends in a reduction, as losses and norms do, and you write its backward by hand.
+# Read this page if you write the backward of a function that ends in a reduction, as losses and norms do.
 #
 # Copy a recipe in the cases in which torch returns NaN:
 #
-# * ``logsumexp`` for a row that contains only :math:`-\infty`, for example because the whole row is masked,
+# * ``logsumexp`` for a row of :math:`-\infty`, which is masked as a whole,
 # * ``norm`` for the second derivative at 0, or for the gradient of a :math:`p`-norm in half precision.
 #
 # In other cases, use torch's reductions.
@@ -22,9 +22,8 @@ wrong if you save the wrong tensor.
 # The gradient
 # ------------
 #
-# Backward of a sum gives the incoming gradient to every term, unchanged. The other reductions multiply the incoming
-# gradient by a weight per element. In these formulas, :math:`n` is the number of elements and :math:`c` the correction
-# of the variance:
+# Backward of a sum gives every term the incoming gradient. The other reductions multiply it by a weight per element. In
+# these formulas, :math:`n` is the number of elements and :math:`c` the correction of the variance:
 #
 # .. math::
 #
@@ -35,8 +34,7 @@ wrong if you save the wrong tensor.
 #    \text{variance: } \frac{2\,(x_i - m)}{n - c}, \qquad
 #    p\text{-norm: } \operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1} .
 #
-# The mean :math:`m` also depends on every :math:`x_i`. But the deviations from the mean add up to 0, so this term of
-# the gradient is 0.
+# The mean :math:`m` also depends on every :math:`x_i`, but the deviations from it add up to 0, so this term is 0.
 #
 # The remaining difficulty is the shape. The incoming gradient has no reduced dimensions, unless ``keepdim`` was set. So
 # backward must put dimensions of size 1 back at their *old positions* before the gradient can broadcast. One reshape,
@@ -74,8 +72,8 @@ from autograd_cookbook.recipes.reductions import amax, logsumexp, norm, var
 # See it work
 # -----------
 #
-# The first derivative of log-sum-exp is the softmax, and the second derivative is the derivative of the softmax. The
-# figure shows both derivatives of :math:`\log(e^x + 1)`, for the recipe and for a version that saves the softmax:
+# The first derivative of log-sum-exp is the softmax. The figure shows the first and second derivative of
+# :math:`\log(e^x + 1)`, for the recipe and for a version that saves the softmax:
 
 
 class SavesSoftmax(Function):
@@ -136,8 +134,8 @@ assert torch.equal(wrong_second, torch.zeros_like(x))
 # -----------------
 #
 # The class ``SavesSoftmax`` above is the wrong version. Its first derivative is right, it raises no error, and
-# gradcheck passes. But autograd does not record the operations inside ``forward``. So autograd treats the saved
-# softmax, and a gradient computed from it, as constants:
+# gradcheck passes. But autograd does not record operations inside ``forward``, so it treats the saved softmax, and a
+# gradient computed from it, as constants:
 
 logits = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
 print("torch", torch.__version__)
@@ -152,9 +150,8 @@ print("ours          ", gradcheck(logsumexp, (logits, -1)), gradgradcheck(logsum
 # So save only inputs and outputs, and compute all other tensors again in backward. Autograd can then differentiate the
 # backward.
 #
-# The variance is often written as :math:`E[x^2] - E[x]^2`. If the mean is large, this is a difference of two large
-# numbers, and their rounding errors remain. The next cell shows three float32 numbers with variance 2/3 and growing
-# mean:
+# The variance is often written as :math:`E[x^2] - E[x]^2`. With a large mean, this difference of two large numbers
+# consists of rounding errors. The next cell has three float32 numbers with variance 2/3:
 
 for offset in (0, 100, 10_000):
     shifted = torch.tensor([0.0, 1.0, 2.0]) + offset
@@ -212,9 +209,9 @@ for size in (1e20, 1e-25):
 # At infinity
 # -----------
 #
-# A fully masked row contains only :math:`-\infty`. There torch's gradient is NaN, because
-# :math:`-\infty - (-\infty)` is NaN. The softmax has no limit there, so the recipe returns gradient 0, which leaves the
-# masked entries unchanged. If one entry is :math:`+\infty`, the softmax has a limit, and the recipe returns it:
+# In a fully masked row, torch's gradient is NaN, because :math:`-\infty - (-\infty)` is NaN. The softmax has no limit
+# there, and the recipe returns 0, which leaves masked entries unchanged. With one entry of :math:`+\infty`, the softmax
+# has a limit, and the recipe returns it:
 
 inf = float("inf")
 for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf, 0.0]]:
@@ -258,8 +255,7 @@ for name, function in (("torch", torch.var), ("ours", var)):
 #
 # .. costs::
 #
-# The next cell prints the bytes that are kept for backward in addition to the argument, for 1000 rows of 100 float32
-# numbers:
+# This cell prints the bytes kept in addition to the argument, for 1000 rows of 100 float32 numbers:
 
 table = torch.randn(1000, 100, requires_grad=True)
 for name, function in {
@@ -273,9 +269,9 @@ for name, function in {
 assert saved_bytes(lambda t: logsumexp(t, 1), table) == 0 < saved_bytes(lambda t: torch.logsumexp(t, 1), table)
 
 # %%
-# The recipe ``logsumexp`` keeps nothing, and torch's function keeps one number per row. The composition
-# ``log(sum(exp(t)))`` keeps the whole table of exponentials, and it overflows for large inputs. ``var`` keeps nothing
-# either, but a composition for the variance keeps the table of deviations.
+# ``logsumexp`` keeps nothing, and torch's function one number per row. The composition ``log(sum(exp(t)))`` keeps the
+# whole table of exponentials, and overflows for large inputs. ``var`` keeps nothing either, but its composition keeps
+# the table of deviations.
 #
 # Neighbors
 # ---------

@@ -56,8 +56,7 @@ from autograd_cookbook.recipes.several_outputs import max_with_index, split_sign
 #
 # The left figure shows the gradient of ``split_sign`` for three losses, which use the first output, the second output,
 # or both. The right figure shows the peak memory of backward for a function with many outputs, of which the loss uses
-# one. The two curves belong to the same function and the same gradient. One version gets zeros for the unused outputs,
-# and the other version gets None.
+# one. Function and gradient are the same for both curves, but one gets zeros for the unused outputs and the other None.
 
 
 class Powers(Function):
@@ -135,8 +134,7 @@ for name, function in {
 # The wrong version
 # -----------------
 #
-# You may have read that you must mark an index, because autograd would differentiate it otherwise. The next cell
-# compares a function without marks and a function with marks:
+# It is often said that you must mark an index. The next cell compares a function without and with marks:
 
 
 class Unmarked(Function):

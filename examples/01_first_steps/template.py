@@ -19,11 +19,10 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 # Do *not* write a ``Function`` because autograd "is slow": torch operations under :func:`torch.compile` are hard to
 # beat.
 #
-# In your own code, use torch's ``linear``, ``relu``, ``sigmoid`` and ``tanh``. This page writes these functions again
-# because you know their results, so you can concentrate on the form. Copy ``linear`` as the template for your own
-# function, change the formulas, and check the result with the three lines of "See it work". Next, read
-# :doc:`/guide/one_by_one`: it writes six activations, from the formula to the finished function. Each of them starts
-# with a mistake that one of the checks finds.
+# In your own code, use torch's ``linear``, ``relu``, ``sigmoid`` and ``tanh``. This page writes them again because you
+# know their results. Copy ``linear`` as the template for your own function, change the formulas, and check the result
+# with the three lines of "See it work". Next, :doc:`/guide/one_by_one` writes six activations from the formula to the
+# finished function, each with a mistake that a check finds.
 #
 # The gradient
 # ------------
@@ -75,8 +74,7 @@ from autograd_cookbook.recipes.template import Linear, linear, relu, sigmoid, ta
 # See it work
 # -----------
 #
-# The next cell checks the gradient and the second derivative, and compares the output with torch's ``linear``, all in
-# float64:
+# Check the gradient, the second derivative and the output in float64:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (5, 3), (5,)))
@@ -136,9 +134,9 @@ assert accuracy == 1.0
 # Save tensors with ``ctx.save_for_backward``. PyTorch then detects an in-place change between forward and backward, and
 # frees the memory in time. Put anything else on ``ctx`` as a plain attribute.
 #
-# ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its
-# input. There the ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the two matrix products of
-# backward. The next cell measures the same function without this condition:
+# ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its input,
+# so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the two matrix products there. The next cell
+# measures the same function without this condition:
 
 
 class Unguarded(Function):
@@ -226,7 +224,7 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# The next cell prints how many bytes autograd keeps for backward in addition to the arguments, in float32:
+# This cell prints the bytes that autograd keeps in addition to the arguments, in float32:
 
 vector = torch.randn(10_000, requires_grad=True)
 for ours, builtin in ((relu, torch.relu), (sigmoid, torch.sigmoid), (tanh, torch.tanh)):

@@ -2,16 +2,15 @@ r"""
 Clip a gradient inside of backward
 ==================================
 
-You will limit gradients by value, by norm, and for each example. You will also see that a network learns a different
-result if you clip inside backward instead of afterwards.
+You will limit gradients by value, by norm, and for each example. You will also see that clipping inside backward gives
+another training result than clipping afterwards.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# If some optimizer steps are too long, you do not need this page. Call :func:`torch.nn.utils.clip_grad_norm_` after
-# backward.
+# To shorten long optimizer steps, call :func:`torch.nn.utils.clip_grad_norm_` after backward.
 #
 # Clip *inside* backward in two cases, in which clipping afterwards is too late:
 #
@@ -21,8 +20,8 @@ result if you clip inside backward instead of afterwards.
 # To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page
 # :doc:`/cookbook/02_changing_the_gradient/hooks` uses the same formula as ``clip_gradient_norm``. In addition,
 # ``clip_gradient_norm`` can limit each row separately, and it has a name in the graph. ``clip_gradient_value`` has no
-# advantage over a hook. ``clipped_linear`` can do something that a hook cannot: it clips the gradient of each example,
-# but a hook on the weight gets only the sum over the batch.
+# advantage over a hook. ``clipped_linear`` has one: it clips the gradient of each example, but a hook on the weight
+# gets only the sum over the batch.
 #
 # The gradient
 # ------------
@@ -177,9 +176,8 @@ for bad in (torch.inf, torch.nan):
 # The wrong version
 # -----------------
 #
-# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound
-# that you chose for the gradient of one example is then too large, and nothing is clipped. Divide the bound by the
-# batch size, too:
+# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound for
+# the gradient of one example then clips nothing. Divide the bound by the batch size, too:
 
 
 def share_clipped(reduction, bound):
@@ -214,9 +212,8 @@ assert clamped.tolist() == [0, 100, 0]
 # The recipes keep no bytes for backward in addition to their arguments. The norm that does not overflow reads the
 # gradient two more times than a plain norm.
 #
-# For the linear layer, a composition of torch operations makes a copy of the weight for each example. The usual way to
-# get the gradient of each example is :func:`torch.func.vmap` over :func:`torch.func.grad`. This way also stores all of
-# these gradients:
+# For the linear layer, a composition of torch operations makes a copy of the weight for each example. The usual way,
+# :func:`torch.func.vmap` over :func:`torch.func.grad`, also stores the gradient of each example:
 
 inputs, weight = torch.randn(512, 128), torch.randn(64, 128)
 
@@ -248,7 +245,6 @@ assert peaks[0] > 10 * peaks[1]
 #   an exploding gradient.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: how to multiply a gradient by a factor.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the gradient of each example, for any network.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.nn.utils.clip_grad_norm_`, :func:`torch.func.vmap`,
 #   :func:`torch.nn.functional.huber_loss`.

@@ -17,10 +17,10 @@ expected loss.
 #
 # If the choice is *random* and you minimize the expected loss, you have two options:
 #
-# * REINFORCE multiplies the loss of a sample by the gradient of the log-probability. Its estimate is unbiased, and it
-#   needs no gradient of the loss. Use it with a baseline, which is subtracted from the loss to reduce the noise.
-# * A straight-through estimator gives a gradient to all layers before the choice in one backward. Its gradient is
-#   biased, so an average over more samples is still wrong.
+# * REINFORCE multiplies the loss of a sample by the gradient of the log-probability. It is unbiased and needs no
+#   gradient of the loss. Subtract a baseline from the loss to reduce the noise.
+# * A straight-through estimator gives a gradient to all layers before the choice. This gradient is biased, so an
+#   average over more samples is still wrong.
 #
 # To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits. Then multiply
 # each branch by its entry of the choice::
@@ -28,8 +28,7 @@ expected loss.
 #     choice = one_hot_ste(logits + gumbel_like(logits))
 #     output = sum(c * branch(x) for c, branch in zip(choice, branches))
 #
-# Do not leave out the noise. In the comparison under "See it work", the bias without noise is larger than the gradient
-# itself.
+# Do not leave out the noise: in "See it work", the bias without noise is larger than the gradient itself.
 #
 # The gradient
 # ------------
@@ -50,8 +49,8 @@ expected loss.
 # choices. For masks, :math:`P` contains all vectors with entries between 0 and 1 and sum k. For ranks, :math:`P` is the
 # permutahedron, whose corners are all orders of the numbers from 1 to n.
 #
-# In both cases, the entries fall into blocks :math:`B` whose sum is fixed. So the gradient of an entry is reduced by
-# the mean over its block:
+# The entries of :math:`y` fall into blocks :math:`B` whose sum is fixed, so the gradient is reduced by its mean over
+# the block:
 #
 # .. math::
 #
@@ -90,9 +89,8 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Three random choices among four entries have 64 outcomes, so the next cell can compute the exact gradient of the
-# expected loss from all outcomes. It compares this gradient with 16,384 estimates of each method, each from one random
-# sample:
+# Three random choices among four entries have 64 outcomes, so the exact gradient of the expected loss can be computed.
+# The next cell compares it with 16,384 estimates of each method, each from one random sample:
 
 torch.manual_seed(0)
 logits = torch.randn(3, 4, dtype=torch.float64)
@@ -192,7 +190,7 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 # * A low temperature gives less bias but more noise. No temperature has little bias and little noise.
 # * The straight-through argmax without noise always picks the same outcome, so its gradient is far from the gradient of
 #   the expected loss.
-# * REINFORCE is unbiased. The "bias" in its row of the table is the remaining noise of the mean. With a baseline, its
+# * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. With a baseline, its
 #   samples are about as noisy as the other estimates on this problem of three choices, so its mean is the most
 #   accurate.
 #
@@ -228,10 +226,9 @@ assert ends["REINFORCE"] < 0.05
 # Choose k of many
 # ----------------
 #
-# In each of 100 problems, you know the sum of four of 30 random vectors, and must find these four vectors. Gradient
-# descent learns a score for each vector, and forward multiplies the vectors by a hard mask of the four largest scores.
-# With a soft gradient, a score gets a gradient only if its distance from the k-th largest score is small compared with
-# the strength:
+# In each of 100 problems, four of 30 random vectors must be found from their sum. Gradient descent learns a score for
+# each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores close to the
+# k-th largest get a gradient, and the strength says how close:
 
 torch.manual_seed(0)
 vectors = torch.randn(100, 30, 20) / 20**0.5
@@ -283,13 +280,12 @@ plt.show()
 assert soft_rank(row, 0.01)[[0, -1], 0].tolist() == [1, 5]
 
 # %%
-# How to test one
-# ---------------
+# How to test a choice
+# --------------------
 #
-# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit reports
-# that their gradients look like surrogate gradients. If you pass a function with the intended gradient as
-# ``surrogate``, the audit compares with this gradient. ``soft_top_k`` and ``soft_rank`` have exact gradients and need
-# no surrogate:
+# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit notes that
+# their gradients look like surrogate gradients. Pass a function with the intended gradient as ``surrogate``, and the
+# audit compares with it. ``soft_top_k`` and ``soft_rank`` have exact gradients:
 
 scores = torch.tensor([[0.3, 1.0, -0.4, 0.6], [2.0, -1.0, 0.1, 0.7]], dtype=torch.float64, requires_grad=True)
 quick = {"only": ["first_order", "second_order", "special_points"]}
@@ -334,9 +330,8 @@ assert (large + (mask - large)).tolist() != mask.tolist()
 
 # %%
 # Random samples in low precision do not follow the softmax. In bfloat16, several sums of logit and noise are often
-# equal after rounding, and ``argmax`` always takes the first of them. Each of sixteen equal logits should be chosen in
-# 6.25 % of the samples, so each half of them in 50 %. ``gumbel_like`` returns at least float32, so the sums are rarely
-# equal:
+# equal after rounding, and ``argmax`` always takes the first of them. Each half of sixteen equal logits should get 50 %
+# of the samples. ``gumbel_like`` returns at least float32, so the sums are rarely equal:
 
 torch.manual_seed(0)
 equal = torch.full((50_000, 16), 50.0, dtype=torch.bfloat16)

@@ -10,13 +10,13 @@ were no rounding. You will also learn the distance between two levels together w
 # When to use it
 # --------------
 #
-# Use this page if your network shall run with integers of four bits or fewer. With eight bits, you rarely need
+# Use this page if your network must run with integers of four bits or fewer. With eight bits, you rarely need
 # training: round the trained weights.
 #
-# torch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
-# function in most cases. Use the recipe if you want to change the gradient, work in float64, or save the mask of one
-# byte per element that torch's function keeps. For a learned step, torch has only a private function, which may change
-# in any release, so use ``learned_step_size``.
+# PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
+# function in most cases. Use the recipe to change the gradient, to work in float64, or to avoid torch's mask of one
+# byte per element. For a learned step, use ``learned_step_size``, because torch has only a private function, which may
+# change in any release.
 #
 # The gradient
 # ------------
@@ -60,8 +60,8 @@ from autograd_cookbook.recipes.fake_quantization import fake_quantize, initial_s
 # See it work
 # -----------
 #
-# The example is a network of three layers for handwritten digits, trained in float32. Its weights are then either only
-# rounded, or trained for 50 more steps, in which forward rounds the weights.
+# A network of three layers for handwritten digits is trained in float32. Its weights are then rounded, or trained for
+# 50 more steps with rounding in forward.
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
@@ -106,8 +106,8 @@ fit(trained, full, lr=2e-2, steps=60)
 in_float = accuracy(trained, full)
 
 # %%
-# For a fair comparison, rounding without training uses the best step for each row of weights, which has the smallest
-# squared error. In training, the step is either learned, or fixed such that the largest weight has the last level.
+# Rounding without training uses the step with the smallest squared error for each row of weights. In training, the step
+# is either learned, or fixed such that the largest weight has the last level.
 
 
 def largest_scale(weight, low, high):
@@ -180,19 +180,19 @@ assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"]
 assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
 
 # %%
-# Does the learned step help because it is learned, or only because it is a better step? The next cell fixes the best
-# step from the search and trains the weights:
+# Does learning the step help, or only the better step? The next cell fixes the best step from the search and trains the
+# weights:
 
 searched, _ = with_scales(best_scale, 2, True)
 print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
 assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 
 # %%
-# The accuracy is about the same. So here, learning the step only saves you the search.
+# The accuracy is about the same. So here, learning the step only replaces the search.
 #
-# The next cell compares ``fake_quantize`` with torch's function. In float32, values and gradients are equal bit by bit,
-# also for ties. In float64, torch's function rounds the step to float32. In both dtypes, torch's function turns NaN
-# into the lowest level, which hides that the network has diverged, but the recipe returns NaN.
+# In float32, values and gradients are those of torch's function bit by bit, also for ties. In float64, torch's function
+# rounds the step to float32. In both dtypes, it turns NaN into the lowest level, which hides that the network has
+# diverged. The recipe returns NaN.
 
 x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
@@ -209,8 +209,8 @@ for value in (0.31, float("nan")):
 # The wrong version
 # -----------------
 #
-# This version computes the mask before it adds the zero point. With a zero point of 0, the result is right. But signed
-# weights often have levels from 0 to 15, with level 8 for the number 0. Then every negative number gets gradient 0:
+# This version computes the mask before it adds the zero point, which is right for a zero point of 0. But with levels
+# from 0 to 15 and zero point 8, which signed weights often have, every negative number gets gradient 0:
 
 
 class EarlyMask(torch.autograd.Function):
@@ -243,11 +243,10 @@ print(report.findings[0].summary)
 assert not report.ok
 
 # %%
-# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell prints, for each layer, the
-# relative gradient (gradient divided by parameter) of the step, divided by the relative gradient of the weights. A
-# ratio of about 1 would be balanced. Without the factor, SGD makes the steps jump, and some become negative. With a
-# learning rate that works for the right version, the network does not recover. Adam normalizes each gradient, so the
-# missing factor does no harm there.
+# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell prints, for each layer,
+# gradient over parameter of the step, divided by gradient over parameter of the weights. About 1 would be balanced.
+# Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works for the right
+# version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm there.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):
@@ -273,8 +272,8 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 #
 # .. costs::
 #
-# Both recipes keep only their arguments. They cannot save the output instead, because an output at the last level does
-# not tell whether the input was inside the range.
+# The two recipes keep only their arguments. A recipe cannot save its output instead, because an output at the last
+# level does not tell whether the input was inside the range.
 #
 # A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before.
 # relu keeps its output, which is the same tensor. A linear layer does not keep its output, so the recipe keeps 4 bytes
@@ -300,7 +299,6 @@ for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: a surrogate gradient that is not constant, and how to
 #   test it.
 # * :doc:`/cookbook/04_memory/masks`: how to keep a mask of one bit instead of the input.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.fake_quantize_per_tensor_affine`,
 #   :func:`torch.fake_quantize_per_channel_affine`.

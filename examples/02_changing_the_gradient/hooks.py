@@ -10,7 +10,7 @@ also store the saved tensors in half of the memory.
 # When to use it
 # --------------
 #
-# Use a hook if you only want to change, measure or use a gradient, and forward can stay as it is. A hook needs no
+# Use a hook if you only want to change, measure or use a gradient, and forward needs no change. A hook needs no
 # ``Function`` and works on any tensor that requires grad. In these cases, use something else:
 #
 # * To replace a derivative by another formula, write a ``Function``.
@@ -59,9 +59,9 @@ from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as
 # See it work
 # -----------
 #
-# The example is a recurrent network whose weights increase the norm a little in each step, so the gradient of the state
-# explodes over 60 steps. ``GradientLog`` records the norm at each step. Backward runs from right to left in the figure.
-# With one ``clip_gradient`` per step, the norm stays constant.
+# The weights of a recurrent network increase the norm a little in each step, so the gradient of the state explodes over
+# 60 steps. ``GradientLog`` records its norm, and backward runs from right to left in the figure. With one
+# ``clip_gradient`` per step, the norm does not grow.
 
 torch.manual_seed(0)
 steps, width = 60, 32
@@ -109,9 +109,8 @@ print(f"peak of backward: {after:,} bytes, with steps inside {inside:,}: {after 
 assert inside < after / 4
 
 # %%
-# Hooks on *saved tensors* change the form in which PyTorch stores tensors between forward and backward. If you store
-# them in bfloat16, the output stays exact, but the gradient gets an error. Measure this error for your own network, as
-# the next cell does:
+# Hooks on *saved tensors* change the form in which PyTorch stores tensors between forward and backward. In bfloat16,
+# the output stays exact, but the gradient gets an error, which you should measure for your own network:
 
 
 def network(x):
@@ -135,9 +134,8 @@ assert 0 < error < 0.02
 # Where a hook can sit
 # --------------------
 #
-# You can put a hook on a tensor, on a node of the graph, on a module, or on a leaf after accumulation. The next cell
-# runs one backward through ``hidden = x * 3`` with all of these except the module hook. It prints the gradient that
-# each hook gets:
+# You can put a hook on a tensor, on a node of the graph, on a leaf after accumulation, or on a module. The next cell
+# prints the gradients that the first three get in one backward through ``hidden = x * 3``:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3
@@ -219,10 +217,10 @@ assert layer.weight.grad.all()
 # Functional calls have no hook
 # -----------------------------
 #
-# PyTorch runs a module's hook only if you *call* the module. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` do
-# not call a module. So module hooks cannot give all activations another backward rule, as guided backpropagation and
-# relevance propagation need. Write this rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls this
-# ``Function`` wherever the model calls one of the functions that you list:
+# PyTorch runs a module's hook only if you *call* the module. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` call
+# no module. So a module hook misses activations that guided backpropagation or relevance propagation must change. Write
+# their backward rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls this ``Function`` wherever the model
+# calls one of the functions that you list:
 
 
 class Ruled(Function):
@@ -287,9 +285,9 @@ assert not calls
 # The wrong version
 # -----------------
 #
-# A hook must not write to its gradient in place, because other tensors may use the same memory for their gradients. In
-# the next cell, both summands of an addition get the same gradient tensor. A hook that scales the gradient of one
-# summand in place also scales the gradient of the other one:
+# A hook must not write to its gradient in place, because other tensors may use the same memory for their gradients.
+# Here both summands of an addition get the same gradient tensor, so a hook that scales one in place also scales the
+# other one:
 
 a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
 left, right = a * 1, b * 1
@@ -306,8 +304,8 @@ print("returned:   a.grad", a.grad.tolist(), " b.grad", b.grad.tolist())
 assert a.grad.tolist() == [1.0] * 3
 
 # %%
-# Another mistake is to register a hook in the training loop and never remove it. After each pass, the parameter has one
-# more hook, and PyTorch runs all of them:
+# If you register a hook in the training loop and never remove it, the parameter has one more hook after each pass, and
+# PyTorch runs all of them:
 
 parameter = torch.ones(1, requires_grad=True)
 seen = []
@@ -331,9 +329,9 @@ print("after a fifth hook came and went:", parameter.grad.item())
 assert parameter.grad.item() == 0.0625
 
 # %%
-# With ``register_full_backward_hook``, the module returns a view of its output, and PyTorch raises an error if the next
-# layer writes to this view in place. So a network with in-place activations no longer runs with such a hook.
-# ``GradientLog.watch_modules`` avoids this problem, because it puts hooks on the output tensors:
+# With ``register_full_backward_hook``, the module returns a view of its output. PyTorch raises an error if the next
+# layer writes to it in place, so a network with in-place activations no longer runs. ``GradientLog.watch_modules``
+# avoids this problem, because it puts hooks on the output tensors:
 
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
 handle = model[0].register_full_backward_hook(lambda module, grads, grad_outputs: None)

@@ -18,9 +18,8 @@ set that has no labels.
 # To stop the *whole* gradient, you do not need a recipe: call ``.detach()``, or ``requires_grad_(False)`` for a
 # parameter.
 #
-# A hook on a view does the same as each recipe and needs the same memory: ``y = x.view_as(x)``, then
-# ``y.register_hook(lambda g: -g)``. In addition, a recipe has a name in the graph and raises an error for an invalid
-# factor.
+# A hook on a view does the same with the same memory: ``y = x.view_as(x)``, then ``y.register_hook(lambda g: -g)``. A
+# recipe also has a name in the graph and refuses an invalid factor.
 #
 # The gradient
 # ------------
@@ -34,11 +33,11 @@ set that has no labels.
 #    \bar{x} = -\lambda\,\bar{y} \;\text{(reverse)}, \qquad
 #    \bar{x}_i = \bar{y}_i\,[\neg m_i] \;\text{(stop)} .
 #
-# A typical use has two data sets, called domains. The layers :math:`f_\theta` compute features, and a head :math:`\phi`
-# predicts from the features to which domain the input belongs. The loss of this head is :math:`L_d(\phi(f_\theta(x)))`.
-# Training shall solve :math:`\max_\theta \min_\phi L_d`, so that the features do not show the domain. With a reversal
-# between :math:`f` and :math:`\phi`, one step of gradient descent decreases the loss for the head and increases the
-# loss for the features. You need no second optimizer and no alternating steps.
+# In a typical use, the inputs come from two data sets, called domains. A head :math:`\phi` predicts the domain from
+# features :math:`f_\theta(x)`, with the loss :math:`L_d(\phi(f_\theta(x)))`. The features must not show the domain, so
+# training solves :math:`\max_\theta \min_\phi L_d`. With a reversal between :math:`f` and :math:`\phi`, one step of
+# gradient descent decreases the loss for the head and increases it for the features. You need no second optimizer and
+# no alternating steps.
 #
 # The recipe
 # ----------
@@ -71,10 +70,9 @@ print("torch", torch.__version__)
 # -----------
 #
 # The source domain is a data set of two moons with labels. The target domain has the same moons, rotated by 35 degrees,
-# and its labels are used only to compute the accuracy. The network has three parts: layers that compute features, a
-# head that predicts the label, and a head that predicts the domain. The label head is trained on the source, and the
-# domain head on both domains through the reversal. The strength :math:`\lambda` of the reversal grows from 0 to 1, as
-# in the paper.
+# and its labels are used only to compute the accuracy. The network has layers that compute features, a head for the
+# label, trained on the source, and a head for the domain, trained on both domains through the reversal. The strength
+# :math:`\lambda` of the reversal grows from 0 to 1, as in the paper.
 
 
 def moons(angle, seed):
@@ -143,8 +141,8 @@ axes[0].set(ylabel="second input")
 plt.show()
 
 # %%
-# Gray points are the source, whose labels are used in training. Colored points are the target, whose labels are not
-# used. One seed proves little, so the next cell prints three seeds, without reversal (λ = 0) and with reversal (λ = 1):
+# Gray points are the labeled source, and colored points the target. The next cell prints three seeds, without reversal
+# (λ = 0) and with reversal (λ = 1):
 
 for strength, networks in runs.items():
     on_source = [accuracy(*network[:2], source, source_labels) for network in networks]
@@ -155,8 +153,8 @@ for strength, networks in runs.items():
 
 # %%
 # The method needs domains with the same proportions of the classes. If the proportions differ, the label itself tells
-# something about the domain, and features that hide the domain also hide the label. The next cell has four times as
-# many points of one class in the target, and the accuracy is lower with the same λ:
+# something about the domain, and features that hide the domain also hide the label. With four times as many points of
+# one class in the target, the accuracy is lower:
 
 everything = target, target_labels
 rare = torch.cat([(target_labels == 0).nonzero().flatten(), (target_labels == 1).nonzero().flatten()[:25]])
@@ -171,7 +169,7 @@ target, target_labels = everything
 # -----------------
 #
 # Subtracting the domain loss seems to do the same. But then the domain *head* also increases its loss. It learns to be
-# wrong with high confidence, so its gradient does not help the features, and the total loss decreases without limit:
+# wrong with high confidence, its gradient does not help the features, and the total loss has no minimum:
 
 *wrong, domain_loss = train(1.0, negate=True)
 *_, reversed_loss = runs[1.0][0]
@@ -192,8 +190,8 @@ assert changed > 0.1
 assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
 
 # %%
-# Twice reversed, in place, on a schedule
-# ---------------------------------------
+# Second derivatives, in-place writes and a changing strength
+# -----------------------------------------------------------
 #
 # A *second* derivative passes the reversal twice, so its factor is :math:`(-\lambda)^2`. For λ = 1, the Hessian has its
 # usual sign although the gradient is reversed. This matters if you use a gradient penalty on the domain head:
@@ -216,8 +214,8 @@ except RuntimeError as error:
     print(str(error).partition(".")[0])
 
 # %%
-# If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice. It compiles the
-# first number as a constant, and then compiles once more for all other numbers.
+# If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice: once for the
+# first number, and once for all others.
 
 graphs = []
 
@@ -241,9 +239,8 @@ assert len(graphs) == 2
 #
 # Like a hook, the recipes need no memory, and a composition of torch operations writes a new tensor.
 #
-# But it costs memory to stop a gradient with zeros instead of ``.detach()``. With a gradient of zeros, PyTorch keeps
-# the whole graph before the stop until backward. Also, an optimizer with momentum still changes a parameter whose
-# gradient is 0, but it skips a parameter whose gradient is None:
+# But a gradient of zeros costs memory, compared with ``.detach()``: PyTorch keeps the graph before the stop until
+# backward. Also, an optimizer with momentum changes a parameter with gradient 0, but skips one with gradient None:
 
 x = torch.randn(10_000, requires_grad=True)
 everywhere = torch.ones(1, dtype=torch.bool)
@@ -268,6 +265,5 @@ for name, stopped in (("None", None), ("zeros", torch.zeros(1))):
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: how to change a gradient without a ``Function``.
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: how to limit a gradient with a bound.
 # * :doc:`/cookbook/04_memory/detaching`: which memory a graph keeps that you no longer need.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`, :class:`torch.autograd.Function`.

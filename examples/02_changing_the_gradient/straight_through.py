@@ -2,8 +2,8 @@ r"""
 Straight-through estimators: round, sign, binarize
 ==================================================
 
-You will train through step functions, whose derivative is zero wherever it exists. At the end, you will have a network
-whose weights have one bit each.
+You will train through step functions, whose derivative is zero wherever it exists. You will train a network with
+weights of one bit.
 """
 
 # %%
@@ -11,9 +11,8 @@ whose weights have one bit each.
 # --------------
 #
 # Use a straight-through estimator if forward must round, apply a threshold or take a sign, and layers before this step
-# must learn. The estimator replaces the true gradient, which is zero, by another one. A step along this gradient often
-# lowers the loss, but this is not guaranteed. If you can train with a smooth function and round after training, do
-# that.
+# must learn. It replaces the true gradient, which is zero. Following the new gradient often lowers the loss, without a
+# guarantee. If you can train with a smooth function and round after training, do that.
 #
 # You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
 # way. The recipes are easier to read, take a fraction of the time, and also return the right value for infinity and for
@@ -30,8 +29,8 @@ whose weights have one bit each.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# In ``binarize``, an input beyond ±1 gets no gradient. If training moved this input further out, the output would not
-# change, but the input would need more steps to come back.
+# In ``binarize``, an input outside of [-1, 1] gets no gradient. Moving it further out would not change the output, but
+# the input would need more steps to come back.
 #
 # At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
@@ -118,17 +117,17 @@ assert min(curves["binarize"][-1], curves["sign_ste"][-1]) > 0.93
 assert max(curves["torch.sign"]) < 0.2
 
 # %%
-# On this task, weights of one bit are almost as accurate as weights of 32 bits. ``binarize`` and ``sign_ste`` have
-# about the same accuracy. But their latent weights differ: with ``binarize`` a latent weight stops growing soon after
-# it is beyond ±1, and with ``sign_ste`` it continues to grow:
+# On this task, one bit is almost as accurate as 32 bits, with ``binarize`` and with ``sign_ste``. Only the latent
+# weights differ: with ``binarize`` a latent weight stops growing soon after it leaves [-1, 1], and with ``sign_ste`` it
+# continues to grow:
 
 for name in ("binarize", "sign_ste"):
     print(f"{name:8} {curves[name][-1]:.1%}, largest number behind a weight {weights[name].abs().max():.2f}")
 assert weights["binarize"].abs().max() < 1.3 < weights["sign_ste"].abs().max()
 
 # %%
-# How to test one
-# ---------------
+# How to test a straight-through estimator
+# ----------------------------------------
 #
 # :func:`torch.autograd.gradcheck` compares the gradient with the true derivative, which is 0. So gradcheck rejects a
 # straight-through estimator, and it accepts :func:`torch.round`, through which nothing can learn:
@@ -153,8 +152,9 @@ for name, stand_in in (("x", lambda x: x * 1), ("clamp(x)", lambda x: x.clamp(-1
 # The wrong version
 # -----------------
 #
-# This version saves the *output* and tests whether its absolute value is at most 1. A sign is never beyond ±1, so the
-# test is always true, and every input gets a gradient. The network still trains, but with the gradient of ``sign_ste``:
+# This version saves the *output* and tests whether its absolute value is at most 1. The absolute value of a sign is at
+# most 1, so the test is always true, and every input gets a gradient. The network still trains, but with the gradient
+# of ``sign_ste``:
 
 
 class MaskOfOutput(Function):
@@ -186,10 +186,10 @@ print("where(x >= 0, 1.0, -1.0):", torch.where(half >= 0, 1.0, -1.0).dtype, " bi
 assert torch.where(half >= 0, 1.0, -1.0).dtype is torch.float32
 
 # %%
-# The composition ``x + (q - x)``, in which ``q`` is the rounded number or the sign, can be wrong in low precision. A
-# 16-bit format has 65,536 numbers, so the next cell tries all finite ones. For rounding, ``x + (q - x)`` is right and
-# ``q + x - x`` is wrong for some numbers. For the sign, both orders are wrong for some numbers. For example, ``1 - x``
-# equals ``-x`` after rounding if ``x`` is large, so the sum is 0. At the end, the cell shows NaN at infinity:
+# The composition ``x + (q - x)``, with the rounded number or the sign as ``q``, can be wrong in low precision. The next
+# cell tries all finite numbers of two 16-bit formats. For rounding, ``x + (q - x)`` is right, and ``q + x - x`` is
+# wrong for some numbers. For the sign, both orders are wrong for some numbers, because ``1 - x`` is rounded if ``x`` is
+# large. At infinity, the composition is NaN:
 
 for dtype in (torch.float16, torch.bfloat16):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
@@ -215,8 +215,7 @@ assert round_ste(infinity) == torch.inf
 # .. costs::
 #
 # ``binarize`` keeps its input, which the table does not count because it is an argument. ``round_ste`` and ``sign_ste``
-# keep nothing. A composition of torch operations writes three or four tensors to compute one result. Even compiled, it
-# takes longer than the recipe's single operation.
+# keep nothing. A composition writes three or four tensors to compute one result, and takes longer even when compiled.
 #
 # Neighbors
 # ---------
@@ -224,7 +223,6 @@ assert round_ste(infinity) == torch.inf
 # * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: rounding with a scale and a range, and a learned scale.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: the gradient of a smooth function for a threshold.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: how to return the input unchanged and reverse its gradient.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * :doc:`/guide/questions_choices`: VQ-VAE, clamps that pass the gradient, and learned masks.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.where`.

@@ -48,7 +48,8 @@ from autograd_cookbook.recipes.surrogate_gradients import spike
 #
 # A leaky integrate-and-fire neuron adds its inputs to a potential and loses a tenth of this potential in each step. If
 # the potential is above 1, the neuron spikes and subtracts 1 from it. In the example, 40 noisy inputs are connected to
-# 30 such neurons, and these are connected to one output neuron. The output neuron shall spike at five given times:
+# 30 such neurons, and these are connected to one output neuron. Training must make the output neuron spike at five
+# given times:
 
 steps, times = 50, [8, 16, 28, 34, 44]
 torch.manual_seed(0)
@@ -197,7 +198,7 @@ except RuntimeError as error:
 # %%
 # The second wrong version trains with a sigmoid in forward, and replaces it by the threshold after training. The
 # gradient is exact, but it belongs to another network. With a sigmoid, the neurons always output fractions of a spike,
-# and training makes use of these fractions. With the threshold, they are missing:
+# which training uses. With the threshold, these fractions are missing:
 
 
 def soft(x):
@@ -233,6 +234,5 @@ assert kept["spike"] == 0
 # * :doc:`/cookbook/02_changing_the_gradient/straight_through`: surrogate gradients that are constant 1.
 # * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: rounding to many levels, with a learned distance.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: how to estimate a gradient that autograd cannot compute.
-# * :doc:`/guide/compiled_rules`: if you compile code that calls :mod:`torch.func`, PyTorch can silently ignore the
-#   backward of this page. The linked page shows the line of code that prevents this.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.autograd.gradcheck`.

@@ -2,8 +2,8 @@ r"""
 Cross-entropy: masked classes, padded rows, nothing to keep
 ===========================================================
 
-You will write a cross-entropy of logits for class indices. It has torch's options, and it keeps only its arguments for
-backward. You will also write a softmax that returns 0 instead of NaN for a row in which every entry is masked.
+You will write a cross-entropy of logits for class indices. The function has torch's options and keeps only its
+arguments for backward. You will also write a softmax that returns 0 instead of NaN for a fully masked row.
 """
 
 # %%
@@ -14,13 +14,12 @@ backward. You will also write a softmax that returns 0 instead of NaN for a row 
 # memory. Copy the recipe ``cross_entropy`` in two cases:
 #
 # * You do not compile, and the logits are your largest tensor. In eager mode, torch's function keeps another tensor of
-#   the size of the logits for backward, and the recipe keeps nothing in addition to its arguments.
-# * Some rows have an ignored target, for example padding, and all logits of these rows may be :math:`-\infty`. torch's
-#   gradient is then NaN.
+#   this size for backward, and the recipe keeps only its arguments.
+# * Rows with an ignored target, for example padding, may contain only :math:`-\infty`. torch's gradient is then NaN.
 #
 # The recipe takes class indices as target. For class probabilities, use torch's function.
 #
-# Copy the recipe ``softmax`` for attention in which a mask may exclude all keys of a query. In all other cases, use
+# Copy the recipe ``softmax`` for attention if a mask may exclude all keys of a query. Otherwise use
 # :func:`torch.softmax`, which is faster.
 #
 # The gradient
@@ -35,8 +34,8 @@ backward. You will also write a softmax that returns 0 instead of NaN for a row 
 #    \bar{x} = \bar{\ell}\, \Big(p \sum_j q_j - q\Big), \qquad
 #    \nabla^2 \ell = \Big(\operatorname{diag}(p) - p p^\top\Big) \sum_j q_j .
 #
-# The gradient needs :math:`p`. Backward can compute :math:`p` again from the logits in one pass, and the logits are an
-# argument, which is in memory anyway. Autograd records this computation, so the second derivative is right, too.
+# The gradient needs :math:`p`. Backward can compute :math:`p` again in one pass over the logits, which are in memory
+# anyway. Autograd records this computation, so the second derivative is right, too.
 #
 # The recipe
 # ----------
@@ -63,8 +62,8 @@ from autograd_cookbook.recipes.cross_entropy import cross_entropy, softmax
 # See it work
 # -----------
 #
-# The recipe is compared with two wrong versions. The first version computes the softmax and then its logarithm. The
-# second version saves the log-sum-exp of each row, which is one number per row, for backward:
+# The recipe is compared with two wrong versions. The first computes the softmax and then its logarithm. The second
+# saves the log-sum-exp of each row for backward:
 
 
 def log_of_softmax(logits, target):
@@ -142,8 +141,7 @@ print(f"the gradient of log(softmax) is NaN from margin {first_nan} on, in float
 print("after 8 steps of Newton:", {name: f"{values[8]:.0e}" for name, values in norms.items()})
 
 # %%
-# The next cell checks that all options give the same values and the same first and second derivatives as torch's
-# function:
+# All options give the same values and derivatives as torch's function:
 
 torch.manual_seed(0)
 logits = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
@@ -167,10 +165,9 @@ print(f"torch {torch.__version__}: {cases} combinations of options agree")
 # -----
 #
 # If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. If a whole row
-# is
-# :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies the NaN of this row by 0.
-# The recipe returns gradient 0. For such a row, the softmax has no mathematical limit. The recipe ``softmax`` returns
-# 0, so that the row has no influence on other results:
+# is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies 0 by the NaN of this
+# row. The recipe returns gradient 0. For such a row, the softmax has no limit. The recipe ``softmax`` returns 0, so
+# that the row does not influence other results:
 
 inf = float("inf")
 for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):
@@ -197,11 +194,10 @@ print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
 # The wrong version
 # -----------------
 #
-# The two functions under "See it work" are the wrong versions. You will notice the first mistake, because
-# ``log_of_softmax`` returns NaN. The second mistake is hard to notice: ``SavesLogSumExp`` passes gradcheck, and with
-# its Hessian, Newton's method still reduces the gradient in each step. But this Hessian is
-# :math:`\operatorname{diag}(p)`. The term
-# :math:`-p p^\top` is missing, because autograd treats the saved log-sum-exp as a constant:
+# The wrong versions are the two functions under "See it work". You will notice the NaN of ``log_of_softmax``.
+# ``SavesLogSumExp`` is harder to notice: it passes gradcheck, and with its Hessian, Newton's method still reduces the
+# gradient. But this Hessian is :math:`\operatorname{diag}(p)`. The term :math:`-p p^\top` is missing, because autograd
+# treats the saved log-sum-exp as a constant:
 
 row = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
 label = torch.tensor([0])
@@ -218,7 +214,7 @@ assert torch.allclose(hessian, torch.diag(p) - p.outer(p), rtol=1e-12)
 #
 # .. costs::
 #
-# The next cell prints the bytes per logit, for 1000 rows of 1000 classes in float32:
+# This cell prints bytes per logit, for 1000 rows of 1000 classes in float32:
 
 logits = torch.randn(1000, 1000, requires_grad=True)
 labels = torch.randint(1000, (1000,))

@@ -10,20 +10,19 @@ will learn for which losses these gradients are also right.
 # When to use it
 # --------------
 #
-# If your loss uses only eigenvalues, you do not need this page. torch's gradient of a symmetric function of them, such
-# as
-# :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
+# If your loss uses only eigenvalues, you do not need this page. PyTorch's gradient of a symmetric function of them,
+# such as :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
 #
 # If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
-# covariance that starts at the identity, an orthogonal matrix, and pixels that are always 0. Then use one of the
-# recipes:
+# covariance that starts at the identity, orthogonal matrices (a common start for layers), and pixels that are always 0.
+# Then use a recipe:
 #
 # * ``matrix_function`` if the result is a function of the matrix, for example a root, an inverse root, a logarithm or
 #   whitening. Its gradient is right for any distance of the eigenvalues, and you pass the derivative of the function.
 # * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
 # * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
 #
-# If several eigenvalues are equal, a single one of their eigenvectors has no derivative. No recipe can compute one.
+# If several eigenvalues are equal, a single one of their eigenvectors has no derivative.
 #
 # The gradient
 # ------------
@@ -68,10 +67,10 @@ from autograd_cookbook.recipes.eigenvalues import eigh, matrix_function, svd
 # See it work
 # -----------
 #
-# The example is a 6×6 matrix in which two eigenvalues come closer and closer. The figure shows the error of the
-# gradient for two losses: a function of the matrix exponential, and a function of the projector onto the pair of
-# eigenvectors. It compares torch, the recipes and the most common fix, called broadening, which uses :math:`d / (d^2 +
-# \varepsilon^2)` instead of :math:`1/d` for the difference :math:`d` of two eigenvalues.
+# In a 6×6 matrix, two eigenvalues come closer and closer. The figure shows the error of the gradient for a loss of the
+# matrix exponential, and for a loss of the projector onto the pair of eigenvectors. It compares torch, the recipes and
+# the most common fix, which is called broadening. Broadening uses :math:`d / (d^2 + \varepsilon^2)` instead of
+# :math:`1/d` for the difference :math:`d` of two eigenvalues.
 
 
 class BroadenedEigh(Function):
@@ -168,13 +167,13 @@ assert max(errors[exponential, "torch"][:6]) > 1e-4 < max(errors[projector, "tor
 assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential, "eigh"][:2])
 
 # %%
-# Backward divides rounding errors by the distance of the eigenvalues. So torch's gradient becomes inaccurate long
-# before two eigenvalues are equal. The gradient of ``eigh`` does, too, until the distance is below the limit of 10 n ε.
-# Below this limit, ``eigh`` treats the eigenvalues as one cluster, and you can change the limit with the argument
-# ``gap``. ``matrix_function`` is accurate for every distance. Broadening helps with the projector. For the exponential,
-# it loses a part of the gradient if the distance is smaller than the width ε.
+# Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
+# inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
+# cluster, and the gradient is accurate for losses of the projector. The limit is 10 n ε by default, and you can change
+# it with the argument ``gap``. ``matrix_function`` is accurate for every distance. Broadening helps with the projector.
+# For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
 #
-# torch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
+# PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
 # matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell uses the covariance of handwritten
 # digits, in which three pixels are always 0, and the gradient of its inverse root, which is used for whitening:
 
@@ -216,8 +215,8 @@ assert not abs(slopes["torch.linalg.eigh"] / expected - 1) < 1e-5
 assert not abs(slopes["eigh"] / expected - 1) < 1e-5
 
 # %%
-# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. Layers that
-# must stay orthogonal often start there. The exact gradient is known: it is the antisymmetric part of the weight.
+# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. The exact
+# gradient is the antisymmetric part of the weight.
 
 weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
 for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_matrices=False), "svd": svd}.items():
@@ -232,9 +231,8 @@ for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_ma
 # -----------------
 #
 # A finite gradient need not be right. The next cell computes :math:`V e^{\Lambda} V^\top` with ``eigh`` at the
-# identity. The gradient is finite, but its entries outside the diagonal are missing, because ``eigh`` replaces 0/0 by
-# 0. Broadening has the same problem. So has :math:`U f(S) V^\top` with ``svd``. Use ``matrix_function`` for such
-# losses:
+# identity. The gradient is finite, but its entries outside the diagonal are 0, because ``eigh`` replaces 0/0 by 0.
+# Broadening and :math:`U f(S) V^\top` with ``svd`` have the same problem. Use ``matrix_function`` for such losses:
 
 weight = torch.tensor([[1.0, 2.0], [2.0, 3.0]])
 for name, loss in {
@@ -252,10 +250,10 @@ for name, loss in {
 
 # %%
 # For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate. So
-# ``matrix_function`` then uses a mean of the derivative at three points between them. An obvious test for "close" is
-# that the three derivatives are equal, but this test is wrong for periodic functions. For example, :math:`\sin 2 \pi x`
-# at the eigenvalues 0 and 2 has the derivative :math:`2 \pi` at all three points, but the exact quotient is 0. So the
-# recipe uses the mean only if it also agrees with the quotient within the rounding error:
+# ``matrix_function`` then uses a mean of the derivative at three points between them. Eigenvalues are not close just
+# because the three derivatives are equal: :math:`\sin 2 \pi x` at the eigenvalues 0 and 2 has the derivative :math:`2
+# \pi` at all three points, but the quotient is 0. So the recipe uses the mean only if it agrees with the quotient
+# within the rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi
@@ -280,9 +278,8 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 # What it costs
 # -------------
 #
-# Most of the time goes into the decomposition. The backward of the recipes needs about the same few matrix products as
-# torch's backward. All functions keep the factors of the decomposition. ``matrix_function`` raises an error for a
-# second derivative.
+# Most of the time goes into the decomposition. Backward needs about the same few matrix products as torch's. All
+# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative.
 
 matrix = torch.randn(100, 100, requires_grad=True)
 for name, function in {

@@ -13,7 +13,7 @@ torch's functions are already right at these points.
 # Use these functions if your loss is finite but a gradient is NaN. Typical reasons are the mean of an empty group, a
 # probability of exactly 0, and a vector of zeros.
 #
-# First check whether a torch function is enough. torch's norms and standard deviations have gradient 0 at 0. In
+# First check whether a torch function is enough. PyTorch's norms and standard deviations have gradient 0 at 0. In
 # float32, value and gradient of :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases:
 # second derivatives of softplus, ``xlogy`` with gradients for both arguments, and roots and quotients outside of norms.
 #
@@ -179,9 +179,10 @@ for dtype, limit in ((torch.float64, 700), (torch.float32, 80)):
 # The wrong version
 # -----------------
 #
-# The usual fix is ``torch.where``, but one ``where`` is not enough. It selects *values*, but backward runs through both
-# branches. The branch that was not selected gets the gradient 0, and multiplies it by an infinite derivative, which
-# gives NaN. Add a second ``where`` inside the branch, so that the branch is never computed at the singular point:
+# The usual fix is ``torch.where``, but one ``where`` is not enough. ``where`` selects *values*, but backward runs
+# through both branches. The branch that was not selected gets the gradient 0, and multiplies it by an infinite
+# derivative, which gives NaN. Add a second ``where`` inside the branch, so that the branch is never computed at the
+# singular point:
 
 
 def single(x):
@@ -199,18 +200,17 @@ assert slope(single, x).isnan().tolist() == [True, False]
 assert slope(double, x).tolist() == slope(safe_sqrt, x).tolist() == [0.0, 0.25]
 
 # %%
-# The version with two ``where`` is right for derivatives of every order. The recipe keeps fewer bytes, and you cannot
-# forget one of the two ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}`
-# and
-# :math:`\varepsilon = 10^{-6}`, the result changes by this factor:
+# Two ``where`` are right for derivatives of every order. The recipe keeps fewer bytes, and you cannot forget one
+# ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}` and :math:`\varepsilon =
+# 10^{-6}`, the result changes by this factor:
 
 small = torch.tensor(1e-8, dtype=torch.float64)
 print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")
 
 # %%
-# The gradient 0 at 0 is a choice. It is right for a norm or a standard deviation, because 0 is their smallest value. It
-# is wrong if you train a parameter :math:`x` through :math:`\sqrt{x}`: once the parameter is 0, it stays 0. Train its
-# logarithm instead, for example.
+# The gradient 0 at 0 is a choice. This choice is right for a norm or a standard deviation, because 0 is their smallest
+# value. It is wrong if you train a parameter :math:`x` through :math:`\sqrt{x}`: once the parameter is 0, it stays 0.
+# Train its logarithm instead, for example.
 #
 # The next cell prints the gradients of torch's functions at 0:
 
@@ -235,9 +235,9 @@ assert slope(lambda x: xlogy(x, x), zeros).eq(0).all()
 #
 # .. costs::
 #
-# Do not use the four recipes for speed. In these measurements, torch's functions are at least as fast, and compiled
-# compositions are even faster. Use a recipe for finite and accurate results, where the table says so. In eager mode,
-# ``safe_sqrt`` and ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
+# The recipes are not faster: in these measurements, torch's functions are at least as fast, and compiled compositions
+# even faster. Use a recipe for finite and accurate results, where the table says so. In eager mode, ``safe_sqrt`` and
+# ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
 
 x, y = torch.rand(100_000, requires_grad=True), torch.rand(100_000, requires_grad=True)
 

@@ -10,20 +10,20 @@ backward needs only the output.
 # When to use it
 # --------------
 #
-# Use these functions if exact zeros help you. For example, attention with zeros is easier to read, and you need not
-# compute the parts of a mixture whose weight is 0. torch has neither function.
+# Use these functions if exact zeros help you: attention with zeros is easier to read, and parts of a mixture with
+# weight 0 need not be computed. PyTorch has neither function.
 #
-# If small probabilities are as good as zeros, use :func:`torch.softmax`. It is faster, and every entry gets a gradient
-# unless its probability is rounded to 0. In float32, this includes entries down to about 100 below the largest. In
-# contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below the largest entry. For
-# entmax, this distance is 2. Both functions often give 0 at smaller distances, too.
+# If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
+# gradient unless its probability is rounded to 0. In float32, this includes entries down to about 100 below the
+# largest. In contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below the largest
+# entry. For entmax, this distance is 2. Entries at smaller distances often get probability 0, too.
 #
 # The gradient
 # ------------
 #
 # Sparsemax is the projection onto the simplex, which is the set of all probability vectors. Entmax with
-# :math:`\alpha = 1.5` lies between sparsemax and softmax. Both functions choose the threshold :math:`\tau` such that
-# the probabilities sum to 1:
+# :math:`\alpha = 1.5` lies between sparsemax and softmax. Sparsemax and entmax choose the threshold :math:`\tau` such
+# that the probabilities sum to 1:
 #
 # .. math::
 #
@@ -32,8 +32,7 @@ backward needs only the output.
 #
 # Backward need not differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
 # :math:`p_i > 0`, and a small change of :math:`x` does not change it. So :math:`dp_i = s_i\,(dx_i - c)` with some
-# constant
-# :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax, and elsewhere
+# constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax, and elsewhere
 # :math:`s_i = 0`. Because the probabilities still sum to 1, :math:`c` is known, and the gradient is
 #
 # .. math:: \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big) .
@@ -86,8 +85,8 @@ for name, function in functions.items():
     assert (certain == 0) == (function is torch.softmax)
 
 # %%
-# Softmax also gives gradient 0 if the probability is too small for the dtype. The next cell prints the gradient of the
-# smaller of two float32 logits, for growing distances between them:
+# Softmax also gives gradient 0 if the probability is too small for the dtype. Here is the gradient of the smaller of
+# two float32 logits at growing distances:
 
 for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     slopes = {}
@@ -100,8 +99,8 @@ for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     assert (slopes["1.5-entmax"] == 0) == (distance >= 2)
 
 # %%
-# The next figure shows attention between 60 handwritten digits, sorted by class. Queries and keys are the same digits,
-# and a score is the cosine of their pixels. White means exactly 0.
+# The next figure shows attention between 60 handwritten digits, sorted by class. A score is the cosine of their pixels.
+# White means exactly 0.
 
 digits = load_digits(n_class=6)
 order = torch.tensor(digits.target[:60]).argsort(stable=True)
@@ -125,7 +124,7 @@ figure.colorbar(shown, ax=axes, shrink=0.8)
 plt.show()
 
 # %%
-# The next cell shows masked entries, infinite entries and ties. An entry of :math:`-\infty` has probability 0, and a
+# An entry of :math:`-\infty` has probability 0, and a
 # row that contains only :math:`-\infty` is 0. Large logits are as accurate as small ones, because the recipe first
 # subtracts the largest entry and computes the threshold from numbers between -1 and 0.
 
@@ -167,9 +166,9 @@ for name, function in {"left to autograd": left_to_autograd, "entmax15": entmax1
         assert gradient.isfinite().all() == (function is entmax15 or row[1] < 2 or blocked)
 
 # %%
-# The formula for the gradient contains :math:`\sqrt{p}`. The first derivative is right. But the second derivative of a
-# plain implementation is NaN for each :math:`p = 0`, and one such entry makes the whole row NaN. The recipe avoids this
-# problem: where :math:`p` is 0, it computes the root of 1 and then replaces the result by 0.
+# The gradient contains :math:`\sqrt{p}`. In a plain implementation, the second derivative is NaN for each :math:`p =
+# 0`, and one such entry makes the whole row NaN. So where :math:`p` is 0, the recipe computes the root of 1 and
+# replaces the result by 0.
 
 
 class Unguarded(Function):
@@ -198,8 +197,8 @@ for name, function in {"unguarded": Unguarded.apply, "entmax15": entmax15}.items
     assert second.isfinite().all() == (name == "entmax15")
 
 # %%
-# Another wrong version is a softmax whose small entries are set to 0. Its output jumps where an entry crosses the
-# limit, and the gradient does not include this jump.
+# A softmax whose small entries are set to 0 is wrong, too: its output jumps where an entry crosses the limit, and its
+# gradient does not include this jump.
 #
 # What it costs
 # -------------

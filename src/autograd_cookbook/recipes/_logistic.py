@@ -11,7 +11,7 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 def logistic(input: Tensor) -> Tensor:
-    """The logistic function, accurate down to the smallest number. torch's is 0 below -89 in float32 and bfloat16."""
+    """The logistic function, accurate down to the smallest number. PyTorch's is 0 below -89 in float32 and bfloat16."""
     x = wide(input)
     # Below `floor`, the logistic function equals exp(x), and torch.sigmoid is too small. The maximum picks the accurate
     # result. On a CPU, `torch.where` with a mixed condition would take as long as fifty products.
@@ -39,7 +39,7 @@ class LogisticFunction(Function):
 
 
 class LogisticSlopeFunction(Function):
-    """The slope of the logistic function: equal for x and -x, so computed from exp(-|x|), which cannot overflow."""
+    """The slope of the logistic function: equal for x and -x, so computed from ``exp(-|x|)``, which cannot overflow."""
 
     generate_vmap_rule = True
 

@@ -137,7 +137,7 @@ def multiply(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         input: any shape and dtype.
-        other: any shape that broadcasts with that of ``input``; the dtypes may differ, as for
+        other: any shape that broadcasts with the shape of ``input``. The dtypes may differ, as for
             :func:`torch.mul`.
 
     Returns:
@@ -193,7 +193,7 @@ def scaled_sigmoid(input: Tensor, scale: Tensor) -> Tensor:
 
     Args:
         input: any shape, real floating dtype.
-        scale: any shape that broadcasts with that of ``input``, for example ``()`` or ``(channels,)``.
+        scale: any shape that broadcasts with the shape of ``input``, for example ``()`` or ``(channels,)``.
 
     Returns:
         A tensor of the broadcast shape.

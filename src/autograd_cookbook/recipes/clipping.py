@@ -199,8 +199,8 @@ class ClippedLinearFunction(Function):
                 larger = scale_input.clamp(min=1)
                 norm_input = torch.hypot(norm_input * (scale_input / larger), 1 / larger)
                 scale_input = larger
-            # A norm of NaN does not count as small enough. Multiply the two scales first: if one is large and the other
-            # small, their product is moderate, but another order may overflow.
+            # A norm of NaN does not count as small enough. Multiply the two scales first: the product of a large and a
+            # small scale is moderate, but another order of factors may overflow.
             fits = norm * norm_input * (scale * scale_input) <= ctx.max_norm
             # Only the product of gradient and input must have a norm of max_norm. Scaling the gradient alone may make
             # it underflow, so gradient and input each get their own bound.

@@ -229,7 +229,7 @@ class TopKMaskFunction(SoftTopKFunction):
 
 
 def top_k_mask(input: Tensor, k: int, dim: int = -1, strength: float | None = None) -> Tensor:
-    r"""Hard mask: 1 at the k largest entries and 0 elsewhere. The gradient is straight-through or that of a soft mask.
+    r"""Hard mask: 1 at the k largest entries and 0 elsewhere. The gradient is straight-through, or from a soft mask.
 
     .. math::
         y_i = [x_i \text{ is among the } k \text{ largest}], \qquad

@@ -292,12 +292,13 @@ def matrix_function(
         F_{ij} = \begin{cases} \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i} & \lambda_i \ne \lambda_j \\
         f'(\lambda_i) & \text{else} \end{cases}
 
-    It can be differentiated once.
+    You can differentiate the result once. There is no second derivative.
 
     Args:
         input: ``(..., n, n)``, float32, float64 or complex. Only its Hermitian part is used.
         function: an element-wise real function of a tensor, smooth between the eigenvalues.
-        derivative: the derivative of the function. It is not checked, and a wrong one gives a wrong gradient.
+        derivative: the derivative of the function. The recipe does not check it, and a wrong derivative gives a wrong
+        gradient.
 
     Returns:
         ``(..., n, n)``, Hermitian.

@@ -281,8 +281,8 @@ def gelu(input: Tensor) -> Tensor:
 
     .. math:: y = x\,\Phi(x), \qquad \bar{x} = \bar{y}\,(\Phi(x) + x\,\varphi(x))
 
-    with the distribution :math:`\Phi` and the density :math:`\varphi` of the standard normal. At
-    :math:`-\infty` the output is 0.
+    with the distribution :math:`\Phi` and the density :math:`\varphi` of the standard normal. At :math:`-\infty` the
+    output is 0.
 
     Args:
         input: any shape, real floating dtype.

@@ -138,7 +138,7 @@ def masked_linear(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | No
         \bar{W} = M \odot (\bar{Y}^\top \overline{X}), \quad
         \bar{b} = \textstyle\sum_n \bar{Y}_n
 
-    A masked weight has gradient 0, whatever its value; it may be infinite or NaN.
+    A masked weight has gradient 0 for any value, also if the value is infinite or NaN.
 
     Args:
         input: ``(..., in_features)``, floating or complex.

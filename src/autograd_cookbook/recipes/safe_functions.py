@@ -103,10 +103,10 @@ def xlogy(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         input: any shape, real.
-        other: any shape that broadcasts with that of ``input``.
+        other: any shape that broadcasts with the shape of ``input``.
 
     Returns:
-        The same values as :func:`torch.xlogy`. torch's function has the same gradient for ``input``, but its gradient
+        The same values as :func:`torch.xlogy`. PyTorch's function has the same gradient for ``input``, but its gradient
         for ``other`` is NaN where both arguments are 0.
 
     Raises:
@@ -206,7 +206,7 @@ def safe_divide(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         input: any shape and dtype.
-        other: any shape that broadcasts with that of ``input``.
+        other: any shape that broadcasts with the shape of ``input``.
 
     Returns:
         The quotient, of the broadcast shape and the dtype of :func:`torch.div`.

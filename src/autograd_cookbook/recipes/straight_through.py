@@ -114,7 +114,7 @@ def binarize(input: Tensor) -> Tensor:
 
     .. math:: y = \begin{cases} 1 & x \ge 0 \\ -1 & x < 0 \end{cases}, \qquad \bar{x} = \bar{y}\,[|x| \le 1]
 
-    An input beyond ±1 gets no gradient, because moving it further out would not change its output.
+    An input outside of :math:`[-1, 1]` gets no gradient, because moving it further out would not change its output.
 
     Args:
         input: any shape, floating dtype.
