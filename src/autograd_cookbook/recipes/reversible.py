@@ -19,8 +19,7 @@ class Call:
         self.surroundings, self.promises = Surroundings(source), Promises(source)
 
     def again(self, value: Tensor, keep: bool) -> Tensor:
-        """Repeat the call: with ``keep``, give autograd the tensors it was promised; without, only compute the
-        value."""
+        """Repeat the call, and keep the tensors that autograd was promised, or compute only the value."""
         with self.surroundings.restored(), self.promises.kept() if keep else torch.no_grad():
             # Autograd saves the same tensors as before only if the same ones require grad.
             return self.function(value.detach().requires_grad_(self.needs_grad)).detach()
