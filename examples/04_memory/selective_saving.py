@@ -127,8 +127,7 @@ for row, theirs in zip(table.values(), ([16, 4, 4], [12, 8, 4], [4 + per_row] * 
 # It computes the input of a matrix product again only if a budget tells it to.
 #
 # In a network, these bytes are multiplied by all elements. The next cell computes the total in bfloat16, for the 32
-# blocks of a model of the size of LLaMA-7B on 4096 tokens. Torch's RMSNorm computes in float32, so it keeps more bytes
-# there:
+# blocks of a model of the size of LLaMA-7B on 4096 tokens. There, torch's RMSNorm computes in float32:
 
 half = [t.detach().bfloat16().requires_grad_() for t in (gate, up, weight)]
 per_element = saved_bytes(lambda g, u, w: F.linear(F.silu(g) * u, w), *half) / gate.numel()
