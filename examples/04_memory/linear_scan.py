@@ -3,17 +3,17 @@ Linear scan: a recurrence without a loop, in both directions
 ============================================================
 
 You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-space model, and their gradients, in
-:math:`2 \log_2 T` steps instead of :math:`T`. In eager mode, backward keeps only the decays ``a`` and the states ``h``,
-so each state adds 4 bytes to the arguments.
+:math:`2 \log_2 T` steps instead of :math:`T`. In eager mode, backward needs only the decays ``a`` and the states ``h``:
+4 bytes a state, beyond the arguments.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Use it for a layer that carries a state along a sequence, if the state changes linearly and no channel depends on
-# another. Examples are state-space models, gated linear recurrences, exponential averages and discounted returns. If
-# the state goes through a nonlinear function, as in an LSTM, steps can't be combined; checkpoint the loop
+# Use a scan for a layer that carries a state along a sequence, if the state changes linearly and no channel depends on
+# another: state-space models, gated linear recurrences, exponential averages and discounted returns. If the state goes
+# through a nonlinear function, as in an LSTM, steps can't be combined; checkpoint the loop
 # (:doc:`/cookbook/04_memory/checkpointing`). If the decay :math:`a` is the same for all steps, a convolution is faster.
 #
 # The gradient
@@ -56,8 +56,8 @@ print("torch", torch.__version__)
 # -----------
 #
 # The figure compares three versions for sequences of different lengths, with 64 channels in float32. It shows the time
-# of forward and backward, and the bytes held until backward. The loop is what you write first. "scan, autograd" is the
-# same scan without a custom backward, so autograd keeps the products of every level.
+# of forward and backward, and the bytes held until backward. "scan, autograd" is the same scan without a custom
+# backward, so autograd keeps the products of every level.
 
 
 def loop(decay, input):
@@ -109,12 +109,11 @@ for ours, theirs in zip(torch.autograd.grad(linear_scan(*tensors).square().sum()
 # Long sequences, decays near 0 and 1
 # -----------------------------------
 #
-# Products of many decays go to 0, and this is correct, because steps from long ago no longer matter. The recipe never
-# divides by these products. The next cell computes 4,096 steps in float32 and in float64, and prints the largest
-# difference, in units of the precision of float32. It also prints the gradient that the first input gets through all
-# steps. The scan rounds the products of decays once more at each level, which makes it less accurate than the loop at
-# 0.999. It also adds in pairs, which makes it more accurate at 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs
-# add up:
+# Products of many decays go to 0, which is correct, because steps from long ago no longer matter. The recipe never
+# divides by these products. The next cell prints the largest error of 4,096 steps in float32 against float64, in units
+# of the precision, and the gradient that the first input gets through all steps. The scan rounds the products of decays
+# once more at each level, which makes it less accurate than the loop at 0.999. It also adds in pairs, which makes it
+# more accurate at 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs add up:
 
 for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
     input = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -167,7 +166,7 @@ assert abs(linear_scan(decays, input)[-1].item() - 1 / 0.3) < 1e-5
 # The :term:`composition` in the table is ``scan``, differentiated by autograd; the table has no loop. The recipe's
 # figures are those of eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The compiler then
 # derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep twice as many
-# bytes as it does in eager mode. Compiling ``scan`` takes longer, because the compiler unrolls all its levels.
+# bytes as in eager mode. The compiler takes longer for ``scan``, because it unrolls all levels.
 #
 # Neighbors
 # ---------

@@ -50,8 +50,8 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# The cell trains no model: it only sums gradients of a bfloat16 linear layer over micro-batches. The gradients have a
-# common direction, and noise. The figure shows the error of the sum, relative to the sum in float64.
+# The cell sums gradients of a bfloat16 linear layer over micro-batches. The gradients have a common direction, and
+# noise. The figure shows the error of the sum, relative to the sum in float64.
 
 torch.manual_seed(0)
 steps = 512

@@ -131,7 +131,7 @@ for randomness in ("same", "different"):
 # -----------------
 #
 # This version keeps the mask as an attribute of ``ctx``. The gradient is the same. But tools that count or move saved
-# tensors do not see the mask, and autograd does not free it after backward. The mask lives as long as the output:
+# tensors do not see the mask. Autograd does not free the mask after backward, so it lives as long as the output:
 
 
 class MaskOnCtx(Function):

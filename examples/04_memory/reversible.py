@@ -53,8 +53,8 @@ from autograd_cookbook.recipes.reversible import reversible_sequence
 # See it work
 # -----------
 #
-# The figure compares three versions of the same stack: keep all activations, checkpoint, or reverse. All blocks share
-# their parameters here, so the memory is that of activations. The unit is the size of one half.
+# The figure compares three versions of the same stack. All blocks share their parameters here, so the memory is that of
+# activations. The unit is the size of one half.
 
 torch.manual_seed(0)
 f, g = (nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)) for _ in range(2))

@@ -143,8 +143,8 @@ for name, call in {"one step for all": one_step_for_all, "one for each row": com
     assert (rows_lost > 0.9) == (name == "one step for all")
 
 # %%
-# The second danger comes with every pair of hooks, even hooks that change nothing: torch no longer detects that a saved
-# tensor was overwritten in place. The recipes do this check themselves:
+# Another problem comes with every pair of hooks, even hooks that change nothing: torch no longer detects that a saved
+# tensor was overwritten in place. The recipes check this themselves:
 
 
 def hooks_that_do_nothing(function, x):

@@ -3,7 +3,7 @@ Selective saving: keep the arguments, compute the rest again
 ============================================================
 
 You will write three functions that keep only their arguments for backward: an activation with the linear layer behind
-it, a gated feed-forward block, and a normalization. You will also see what a compiler saves without them.
+it, a gated feed-forward block, and a normalization. You will also see how much of this a compiler does for you.
 """
 
 # %%
@@ -11,10 +11,9 @@ it, a gated feed-forward block, and a normalization. You will also see what a co
 # --------------
 #
 # Use these recipes when activations fill your memory and you do not compile, or when you need second derivatives, which
-# a compiled function refuses. A single element-wise function needs no recipe: torch's own keep at most their input.
-# Most "memory-efficient" activations only improve on a composition of several operations that you should not write in
-# the first place. If you compile anyway, set the compiler's memory budget and measure: in the figure below it reaches
-# the same bytes.
+# a compiled function refuses. A single element-wise function needs no recipe: torch's own functions keep at most their
+# input. Most "memory-efficient" activations only improve on a composition that you should not write anyway. If you
+# compile, set the compiler's memory budget and measure: in the figure below, the budget reaches the same bytes.
 #
 # The gradient
 # ------------
@@ -225,8 +224,7 @@ assert list(sizes.values()) == [4, 0, 0]
 #
 # A deep network multiplies the bytes kept by its depth. The peak in the table is that of one call. For the two products
 # it is higher than torch's, because backward holds the recomputed activation and its parts for a moment. A function
-# compiled by :func:`torch.compile` has no such peak, and needs no recipe to keep little, but it has no second
-# derivative:
+# compiled by :func:`torch.compile` has neither problem, but no second derivative:
 
 double = torch.compile(formula_norm, backend="aot_eager_decomp_partition")
 (gradient,) = torch.autograd.grad(double(x, scale).square().sum(), x, create_graph=True)

@@ -83,10 +83,11 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Left: memory at the peak of forward and backward, for square matrices with ten values in each row, times 16 columns.
-# The values are trained. The backward of :func:`torch.sparse.mm` computes the dense :math:`\bar{Y} X^\top`, and then
-# discards nearly all of it. Right: the gradient of a row of an embedding table that occurs often, in bfloat16.
-# :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1 is 256.
+# The left figure shows the memory at the peak of forward and backward, for square matrices with ten values in each row,
+# times 16 columns. The values are trained. The backward of :func:`torch.sparse.mm` computes the dense
+# :math:`\bar{Y} X^\top`, and then discards nearly all of it. The right figure shows the gradient of a row of an
+# embedding table that occurs often, in bfloat16. :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1
+# is 256.
 
 
 def problem(size, width=16, each=10):

@@ -35,8 +35,8 @@ You will write functions whose second and third derivatives are right, in four w
 # The recipe
 # ----------
 #
-# ``lambert_w`` keeps its output, and its backward calls another ``Function``, which again has its own backward.
-# ``logdet`` has the tensor that its gradient needs as a second output, which the public function does not return.
+# ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. ``logdet``
+# has a second output, which its gradient needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -150,9 +150,8 @@ axes[1].legend(loc="lower right", fontsize=8)
 plt.show()
 
 # %%
-# All ways but the last are right. The next cell prints three costs, with bytes per float32 element: the bytes kept for
-# the first backward, the bytes kept after a backward with ``create_graph=True``, and the processor time of forward and
-# backward.
+# All ways but the last are right. The next cell prints what they cost: the bytes per float32 element kept for the first
+# backward, the bytes kept after a backward with ``create_graph=True``, and the processor time of forward and backward.
 
 table = torch.rand(300, 500, requires_grad=True)
 
@@ -183,9 +182,9 @@ assert min(both for first, both in kept.values()) == kept["saves the slope"][1]
 assert kept["the recipe: the same, by hand"][1] < kept["saves the output"][1]
 
 # %%
-# If the gradient follows from the output, save the output. A second ``Function`` for the backward saves memory for the
-# second derivative: autograd would keep every step of the formula, while the ``Function`` keeps its arguments. A second
-# ``Function`` is also the only way if your backward is a kernel, because autograd does not see inside a kernel.
+# If the gradient follows from the output, save the output. A second ``Function`` for the backward needs less memory for
+# the second derivative, because it keeps only its arguments, and autograd would keep every step of the formula. If your
+# backward is a kernel, a second ``Function`` is the only way, because autograd does not see inside a kernel.
 #
 # An intermediate as output
 # -------------------------
@@ -280,10 +279,9 @@ else:
 
 # %%
 # ``logdet`` is faster with large matrices. It computes a factorization and an inverse, together :math:`n^3`
-# multiplications. The backward of ``torch.linalg.cholesky`` and of ``torch.logdet`` need more operations on whole
-# matrices. With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. The next cell prints
-# the time of forward and backward in float32, as a multiple of the time of ``torch.logdet``, on this machine and one
-# thread:
+# multiplications, while the backward of ``torch.linalg.cholesky`` or ``torch.logdet`` works on a whole matrix again.
+# With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. Here is the time of forward and
+# backward in float32, as a multiple of that of ``torch.logdet``, on this machine and one thread:
 
 
 def seconds(function, matrix):

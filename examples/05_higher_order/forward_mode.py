@@ -54,10 +54,10 @@ from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximu
 # See it work
 # -----------
 #
-# The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer is tall: 16 inputs and
-# more and more outputs. On the right, it is wide. Both modes return the same Jacobian. But forward mode (``jacfwd``)
-# carries one tangent for each input at once, and reverse mode (``jacrev``) one gradient for each output. So start from
-# the side with fewer elements:
+# The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer has 16 inputs and more
+# and more outputs; on the right, the reverse. Both modes return the same Jacobian. Forward mode (``jacfwd``) carries
+# one tangent for each input at once, and reverse mode (``jacrev``) one gradient for each output. So start from the
+# shorter side:
 
 torch.manual_seed(0)
 sizes = [16, 32, 64, 128, 256, 512]
@@ -126,8 +126,8 @@ assert peaks["jvp"] < peaks["backward"] / 3
 
 # %%
 # The next cell does the same with dual numbers, which hold a value and a tangent in one tensor. For an input without a
-# tangent, ``jvp`` receives zeros. After ``set_materialize_grads(False)``, as in ``smooth_maximum``, it receives None
-# instead. For an argument that is not a tensor, ``jvp`` always receives None.
+# tangent, ``jvp`` receives zeros, or None after ``set_materialize_grads(False)``, as in ``smooth_maximum``. For an
+# argument that is not a tensor, ``jvp`` receives None.
 
 x, direction = torch.tensor([-1.0, 0.0, 3.0]), torch.ones(3)
 with forward_ad.dual_level():
@@ -143,7 +143,7 @@ assert gradcheck(smooth_maximum, (a, b, 0.5), check_forward_ad=True, check_batch
 # The wrong version
 # -----------------
 #
-# A ``jvp`` is a second formula, and by default no test covers it. This one lacks the slope:
+# A ``jvp`` is a second formula, and by default no test covers it. This one returns the tangent without the slope:
 
 
 class Careless(SymlogFunction):
@@ -194,9 +194,8 @@ for name, function in nested.items():
 #
 # With ``fullgraph=True``, the compiler raises if your class has a ``jvp`` and an input requires grad. If you call
 # ``torch.func.jvp`` *inside* of compiled code, nothing raises: the compiler drops your ``jvp`` and differentiates
-# ``forward`` instead. For ``symlog`` at 0, the derivative of ``forward`` is not that of your ``jvp``. To keep your
-# formula, call the custom function in a function that you mark with ``torch.compiler.allow_in_graph``. The graph stays
-# whole:
+# ``forward`` instead. For ``symlog``, the two differ at 0. To keep your formula, call the custom function in a function
+# that you mark with ``torch.compiler.allow_in_graph``. The graph stays whole:
 
 
 def slope_at_zero(function):

@@ -173,9 +173,9 @@ except RuntimeError as error:
 assert gradgradcheck(log_cosh, (x,))
 
 # %%
-# ``once_differentiable`` should turn this mistake into an error, but not every second derivative raises. If you add or
-# multiply the first derivative with something that does depend on ``x``, it takes part as a constant. A part of the
-# second derivative is then silently missing:
+# ``once_differentiable`` should turn this mistake into an error, but not every second derivative raises. If you combine
+# the first derivative with a term that does depend on ``x``, the first derivative takes part as a constant. A part of
+# the second derivative is then silently missing:
 
 
 class Once(Function):

@@ -66,10 +66,9 @@ from autograd_cookbook.recipes.implicit import bisect, fixed_point, linear_solve
 #
 # This layer takes its own output as input: :math:`z = \tanh(z W + x)`. The figure compares three gradients:
 #
-# * Unrolled: autograd keeps every iteration, and the error of the gradient decreases more slowly than the error of the
-#   value.
-# * Last step only: autograd differentiates only the last iteration. This is cheap, but the error stays large here,
-#   however many iterations you make.
+# * Unrolled: autograd keeps every iteration, and the gradient converges more slowly than the value.
+# * Last step only: autograd differentiates the last iteration. This is cheap, but here the error stays large, however
+#   many iterations you make.
 # * The recipe: it keeps the result, and its gradient is as accurate as its value.
 
 torch.manual_seed(0)
@@ -355,8 +354,8 @@ print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item
 #
 # Three obvious choices fail when problems differ in size, and the recipes avoid them:
 #
-# * A tolerance relative to the largest element of a batch stops small problems too early. ``fixed_point`` judges each
-#   problem by its own size.
+# * With a tolerance relative to the largest element of a batch, small problems stop too early. ``fixed_point`` judges
+#   each problem by its own size.
 # * A small step proves nothing if all steps are small. ``fixed_point`` warns if the ratio of successive steps is close
 #   to 1.
 # * Halving the distance of two bounds takes one step for each power of two between them and the solution. ``bisect``
@@ -390,7 +389,7 @@ assert len(caught) == 1
 # -------------
 #
 # This cell measures the peak memory of forward and backward, in units of the state. Each iteration brings the state
-# closer by only one percent. The peak is the same for 10 iterations as for 1000. ``history`` would keep two more states
+# only one percent closer. The peak is the same for 10 iterations as for 1000. ``history`` would keep two more states
 # for each step that it combines, while the solver runs:
 
 

@@ -54,8 +54,8 @@ from autograd_cookbook.recipes.approximate_gradients import finite_difference, s
 # -----------
 #
 # The first figure shows the accuracy, for a black box in NumPy whose gradient we know. On the left is the error of
-# finite differences for different steps, with a black box that computes in float64 and one that computes in float32. On
-# the right is the cosine between the estimate and the gradient, for different numbers of random directions.
+# finite differences by step, for a black box in float64 and one in float32. On the right is the cosine between the
+# estimate and the gradient, by the number of random directions.
 
 n = 30
 rng = np.random.default_rng(0)
@@ -115,8 +115,8 @@ assert best < 1e-9
 assert float(cosines[-1].min()) > 0.95
 
 # %%
-# The second example fits a simulator. A ball is thrown through the air, and plain Python code returns its position
-# after each tenth of a second. The speed, the angle and the drag are to be found from the observed positions.
+# The second example fits a simulator in plain Python. It returns the position of a ball, thrown through the air, after
+# each tenth of a second. Training finds the speed, the angle and the drag from observed positions.
 
 
 def flight(parameters):
@@ -167,7 +167,7 @@ assert curves["finite differences"][-1] < 1e-3
 # -------------------
 #
 # ``gradcheck`` compares with finite differences, so ``finite_difference`` passes. It rejects a random gradient, as it
-# should. You can still check the *wrapper* with one input element, because then the estimate has no variance:
+# should. With one input element the estimate has no variance, so there you can check the *wrapper*:
 
 print("torch", torch.__version__)
 few = torch.linspace(-1, 1, 4, dtype=torch.float64).requires_grad_()

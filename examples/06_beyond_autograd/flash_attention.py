@@ -34,8 +34,8 @@ The matrix of scores alone would grow with the square of the length.
 # The recipe keeps two numbers a row, :math:`m` and :math:`\log \ell`. From them, backward can compute each probability
 # separately, :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`, so it can process the tiles in any order. Most kernels
 # keep only the sum of the two numbers. But at scores of 1000, float32 rounds this sum by up to 3e-5, which makes every
-# probability of the row wrong by the same factor. The backward of a softmax also needs a sum over a whole row. This sum
-# follows from the output :math:`o`, so backward need not compute it from the scores:
+# probability of the row wrong by this share. The backward of a softmax also needs a sum over a whole row, which follows
+# from the output :math:`o`:
 #
 # .. math::
 #
@@ -131,8 +131,8 @@ assert growth["composed"] > 3.9
 assert growth["recipe"] < 2
 
 # %%
-# The next cell checks the recipe with tiles that do not divide the length evenly. It compares with torch, then with
-# finite differences, and then compares the second derivatives of all versions:
+# The next cell checks the recipe with tiles that do not fit evenly: against torch, by finite differences, and by the
+# second derivatives of all versions:
 
 q, k, v = problem(37, 5, torch.float64)
 ours = attention(q, k, v, causal=True, block=8)

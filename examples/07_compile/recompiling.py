@@ -109,9 +109,9 @@ for (x,) in batches(5, 1, 3):
 print("gradients of 5, 1 and 3 rows: as in eager mode")
 
 # %%
-# The next cell shows other causes of a new version. A Python number among the arguments is compiled as a constant, and
-# becomes a variable at its second value. A tensor is a variable from the start. A new memory layout, a new dtype, a
-# tensor that does not require grad, ``no_grad`` and autocast each cause a new version:
+# The next cell shows other causes of a new version. A Python number is compiled as a constant, and becomes a variable
+# at its second value. A tensor is a variable from the start. Another memory layout, another dtype, a tensor that does
+# not require grad, ``no_grad`` and autocast each cause a new version:
 
 
 def scaled(x, factor):
@@ -222,9 +222,9 @@ torch._dynamo.reset()
 # What it costs
 # -------------
 #
-# torch compiles each version when it first needs the version, and keeps it. Compiling takes seconds, while the code
-# itself takes microseconds. If you know that a size varies, ``mark_dynamic`` reduces this to one compilation. The code
-# is then a little slower, because it has to read the size.
+# torch compiles each version at its first use, and keeps it. Compiling takes seconds, while the code itself takes
+# microseconds. If you know that a size varies, ``mark_dynamic`` reduces this to one compilation. The code is then a
+# little slower, because it has to read the size.
 #
 # Neighbors
 # ---------

@@ -328,7 +328,7 @@ class VocabParallelCrossEntropyFunction(Function):
         # The sum of exponentials and the logit of the target are sent together.
         sums = torch.stack([logits.sub(largest.unsqueeze(-1)).exp_().sum(-1), chosen])
         dist.all_reduce(sums, group=group)
-        # Two numbers, because their sum would be rounded: at 100 by 1e-5, which would be an error of every probability.
+        # Two numbers, because their sum would be rounded: at 100 by up to 4e-6, an error of every probability.
         excess = sums[0].log()
         return (excess + (largest - sums[1])).masked_fill(ignored, 0), excess, largest
 
