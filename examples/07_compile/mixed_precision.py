@@ -123,9 +123,9 @@ for function in (cosine_similarity, F.cosine_similarity):
 # --------------------------------
 #
 # Autocast affects torch's operations, not a ``Function`` as a whole. The arguments of a ``Function`` are not cast. The
-# operations inside of ``forward`` run under autocast. ``backward`` runs in the state of the code that calls
-# ``.backward()``, which is outside of autocast. So in backward, a matrix product gets a float32 argument and a bfloat16
-# gradient, and raises:
+# operations inside of ``forward`` run under autocast. ``backward`` runs in the autocast state of the code that calls
+# ``.backward()``, and this code is usually outside of autocast. So in backward, a matrix product gets a float32
+# argument and a bfloat16 gradient, and raises:
 
 seen = []
 

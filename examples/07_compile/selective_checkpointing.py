@@ -231,8 +231,8 @@ signal.lfilter = lfilter
 # -------------
 #
 # A selective checkpoint costs the memory of the kept results, and a little time for each operator in the block, because
-# eager code calls Python once more for each operator. Compiled code follows the policy when the graph is made, so it
-# costs no time at run time.
+# eager code calls Python once more for each operator. For compiled code, the policy is followed once, when the graph is
+# made.
 #
 # Neighbors
 # ---------
