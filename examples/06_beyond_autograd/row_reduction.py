@@ -195,8 +195,8 @@ except RuntimeError as error:
 # 2.13). The built-in for swish is torch's silu, which has no gate to learn. "Memory fresh" is malloc's default: it
 # returns large results to the system. Getting new pages then takes longer than the kernels, for all versions.
 #
-# The machine that made these figures compiled the CUDA kernels but has no GPU. On a machine with a GPU, ``nox -s gpu``
-# tests the kernels, and ``nox -s bench -- native`` measures which share of the GPU's bandwidth they use.
+# The machine that made these figures compiled the CUDA kernels, but had no GPU to run them on. On a machine with a GPU,
+# ``nox -s gpu`` tests the kernels, and ``nox -s bench -- native`` measures which share of the GPU's bandwidth they use.
 #
 # Neighbors
 # ---------
