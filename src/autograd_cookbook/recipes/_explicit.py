@@ -1,4 +1,4 @@
-"""Functions that depend only on their arguments, so that a custom backward can differentiate them."""
+"""Functions that get all they depend on as arguments, so that a custom backward can differentiate them."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ def explicit(module: nn.Module) -> tuple[Callable[..., Any], tuple[Tensor, ...]]
     """Turn a module into a function of its inputs *and* its parameters.
 
     Args:
-        module: its buffers stay inside; its parameters become the last arguments.
+        module: buffers stay inside of it, parameters move to the end of the arguments.
 
     Returns:
         A function that is called as ``function(*inputs, *parameters)``, and the parameters.
@@ -32,10 +32,10 @@ def explicit(module: nn.Module) -> tuple[Callable[..., Any], tuple[Tensor, ...]]
 
 
 def expect_explicit(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    """Call a function on constants, return its output, and raise if it depends on more than its arguments.
+    """Call a function on constants, to see what it returns, and refuse one that depends on more than its arguments.
 
     Raises:
-        RuntimeError: if the result requires grad, because a closure or a module holds a tensor that does.
+        RuntimeError: if the result requires grad, which then comes from a closure or from a module.
     """
     output = function(*(a.detach() if isinstance(a, Tensor) else a for a in args))
     if output.requires_grad:
@@ -59,12 +59,12 @@ def vjp(
 
     Args:
         function: of tensors, returning one.
-        inputs: the arguments of the call; those that get a gradient must be floating or complex.
+        inputs: what it is called with; those that are wanted, floating or complex.
         wanted: which inputs get a gradient, at least one; all if None.
 
     Returns:
-        The output, and a function from its gradient to those of the inputs, None for inputs that get no gradient. Both
-            can be differentiated again.
+        The output, and a function from its gradient to those of the inputs, None for those that are not wanted.
+        Both can be differentiated again.
 
     >>> output, pull_back = vjp(torch.mul, torch.tensor(2.0), torch.tensor(3.0), wanted=(True, False))
     >>> output, pull_back(torch.tensor(1.0))
@@ -87,15 +87,14 @@ def vjp(
 
 def _vjp(function: Callable[..., Tensor], inputs: list[Tensor]) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
     if not _hooks_are_active():
-        # A tensor that was saved under an earlier torch.func.vjp is still wrapped for it. Under vmap the next vjp then
-        # fails with an internal error. An operation unwraps the tensor, such as taking a view.
+        # A tensor saved under a torch.func.vjp that has ended is still wrapped for it. Under vmap that stops the next
+        # vjp with an internal error; an operation, such as taking a view, unwraps it.
         views = (x.view_as(x) for x in inputs)
         return torch.func.vjp(function, *views)  # type: ignore[return-value]  # torch's type allows for has_aux
-    # If the result will not be differentiated again, the graph lives only for a moment, so packing it is useless.
+    # What is not to be differentiated again is gone in a moment: nothing to pack.
     hooks = contextlib.nullcontext() if torch.is_grad_enabled() else saved_tensors_hooks(torch.detach, torch.detach)
     with torch.enable_grad(), hooks:
-        # The gradient stops at a view of an input, and the view still has the history of the input for second
-        # derivatives.
+        # A view stands for an input with a history: its gradient stops there, and can still be differentiated.
         inputs = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in inputs]
         output = function(*inputs)
 

@@ -1,4 +1,4 @@
-"""The logistic function and its slope, with all representable digits."""
+"""The logistic function and its slope, with all digits that are representable."""
 
 import math
 
@@ -11,10 +11,10 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 def logistic(input: Tensor) -> Tensor:
-    """The logistic function down to the smallest numbers; torch's is 0 below -89 in float32 and in bfloat16."""
+    """The logistic function, of all that is representable; torch's is 0 in float32 below -89, and in bfloat16 too."""
     x = wide(input)
-    # If the exponential is a normal number, both are the same; below, the exponential is the larger one. No
-    # `torch.where`, which takes as long as fifty products on a CPU if the condition is mixed.
+    # Where the exponential is normal both are the same, and below it is the larger one. No `torch.where`: on a CPU it
+    # takes as long as fifty products where the condition is mixed.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
     return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
 
@@ -39,7 +39,7 @@ class LogisticFunction(Function):
 
 
 class LogisticSlopeFunction(Function):
-    """The slope of the logistic function. It is even, and computed from an exponential that does not overflow."""
+    """The slope of the logistic function: even, and of the size of an exponential that does not overflow."""
 
     generate_vmap_rule = True
 
