@@ -358,3 +358,52 @@ def test_the_sign_of_an_eigenvector_is_free_in_each_dtype():
     x = leaf(4, 4).detach()
     report = audit(Vectors.apply, ((x + x.mT).requires_grad_(),), only=["float32"], gradient="custom")
     assert not [f for f in report.findings if f.severity == "error"], str(report)
+
+
+class WrongThroughOutput(torch.autograd.Function):
+    """Its backward uses the output, so that the derivative of the wrong gradient is the wrong gradient again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        out = x.exp()
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (out,) = ctx.saved_tensors
+        return 2 * grad_output * out
+
+
+def test_a_second_derivative_that_is_wrong_because_the_first_is_is_no_finding_of_its_own():
+    x = torch.randn(4, requires_grad=True)
+    report = audit(WrongThroughOutput.apply, (x,), only=["first_order", "second_order"])
+    assert [f.check for f in report.findings] == ["first_order"]
+    assert "the gradient is wrong" in str(report)
+
+
+class UpdatesTableInBackward(Function):
+    """Backward moves a table that forward saved, as memory banks do."""
+
+    @staticmethod
+    def forward(ctx, x, table, moves):
+        ctx.moves = moves
+        ctx.save_for_backward(x, table)
+        return x @ table.t()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, table = ctx.saved_tensors
+        gradient = grad_output @ table
+        if ctx.moves:
+            table[0] = 0.5 * table[0] + 0.5 * x[0].detach()
+        return gradient, None, None
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_backward_that_writes_to_what_it_saved_is_the_cause_itself(moves):
+    table = leaf(3, 4).detach()
+    report = audit(lambda x, t: UpdatesTableInBackward.apply(x, t, moves), (leaf(2, 4), table), only=["backward_twice"])
+    causes = [f.cause for f in report.findings if f.severity == "error"]
+    assert all("The first backward changed" in cause for cause in causes)
+    assert len(causes) == moves, str(report)

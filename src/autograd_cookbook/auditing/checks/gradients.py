@@ -532,6 +532,10 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     grads, leaves, weights = gradient([*subject.copies(), *grad_outputs], graph=True)
     second = weights_of(grads)
     used = [(g, u) for g, u in zip(grads, second, strict=True) if g.requires_grad]
+    if not subject.right and any(
+        getattr(n, "_forward_cls", None) in subject.classes for n in nodes_of([g for g, _ in used])
+    ):
+        raise Unmeasured("the gradient is wrong, and its own gradient uses it: the backward uses the output")
     again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
     if used:
         try:
