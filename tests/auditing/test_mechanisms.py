@@ -407,3 +407,173 @@ def test_a_backward_that_writes_to_what_it_saved_is_the_cause_itself(moves):
     causes = [f.cause for f in report.findings if f.severity == "error"]
     assert all("The first backward changed" in cause for cause in causes)
     assert len(causes) == moves, str(report)
+
+
+class IgnoresGradOutput(Function):
+    """A loss whose author took the gradient that comes in for 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square().sum(1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x
+
+
+def test_a_backward_that_ignores_grad_output_is_one_finding():
+    report = audit(
+        IgnoresGradOutput.apply,
+        (leaf(3, 4),),
+        only=["first_order", "linear_in_grad_output", "undefined_gradient", "in_place_consumer"],
+    )
+    (found,) = report.findings
+    assert found.cause.startswith("backward ignores grad_output")
+    assert found.also == ("undefined_gradient", "in_place_consumer")
+
+
+class RoundsAtRandom(Function):
+    """Keeps the slope in few bits, rounded at random: right in the mean."""
+
+    @staticmethod
+    def forward(ctx, x):
+        slope = x.cos()
+        steps = 8 * slope
+        ctx.save_for_backward((steps + torch.rand_like(steps)).floor() / 8)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0]
+
+
+def test_a_gradient_that_is_random_is_named_so():
+    """And it is right once it is declared."""
+    (found,) = audit(RoundsAtRandom.apply, (leaf(3, 4),), only=["first_order"]).findings
+    assert found.cause.startswith("The gradient is random and the values are not")
+    assert "gradient='approximate'" in found.fix
+    declared = audit(RoundsAtRandom.apply, (leaf(3, 4),), only=["first_order"], gradient="approximate")
+    assert declared.ok, str(declared)
+
+
+class OntoTheSphere(Function):
+    """A row divided by its norm, and zeros for zeros, where the values jump."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        norm = x.norm(dim=1, keepdim=True)
+        return torch.where(norm > 0, x / norm, torch.zeros_like(x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        norm = x.norm(dim=1, keepdim=True)
+        y = x / norm
+        return (grad_output - y * (grad_output * y).sum(1, keepdim=True)) / norm
+
+
+def test_where_values_jump_no_slope_is_named():
+    (found,) = audit(OntoTheSphere.apply, (leaf(3, 4),), only=["first_order", "special_points"]).findings
+    assert "nan" in found.summary
+    assert "the values have no slope there" in found.summary
+
+
+class PicksAndAssigns(Function):
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(index)
+        ctx.size = len(x)
+        return x[index]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        grad = grad_output.new_zeros(ctx.size, *grad_output.shape[1:])
+        grad[index] = grad_output
+        return grad, None
+
+
+def test_an_index_that_repeats_is_said_to_need_a_sum():
+    index = torch.tensor([3, 0, 2])
+    (found,) = audit(PicksAndAssigns.apply, (leaf(4, 3), index), only=["first_order", "special_points"]).findings
+    assert "one index repeated" in found.summary
+    assert "not their sum" in found.cause
+
+
+class LogOfWhatUnderflows(Function):
+    """``log(exp(-x))``, whose backward takes the logarithm again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.neg().exp().log().clamp(min=-700.0) / -x
+
+
+def test_a_logarithm_of_zero_is_no_overflow():
+    def positive(x):
+        return LogOfWhatUnderflows.apply(x)
+
+    torch.manual_seed(0)
+    x = (torch.rand(3, 4, dtype=torch.float64) + 0.5).requires_grad_()
+    found = audit(positive, (x,), only=["first_order", "float16"]).findings
+    assert found, "nothing is found"
+    assert all("exceeds" not in f.cause for f in found), found
+    assert any("log is infinite" in f.cause for f in found), found
+
+
+class UpdatesAMemory(Function):
+    @staticmethod
+    def forward(ctx, x, memory):
+        ctx.save_for_backward(x, memory)
+        return x @ memory.t()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, memory = ctx.saved_tensors
+        grad = grad_output @ memory
+        memory.data.mul_(0.5).add_(0.5 * x.detach())
+        return grad, None
+
+
+def test_a_memory_that_backward_updates_may_be_meant():
+    memory = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)
+    (found,) = audit(UpdatesAMemory.apply, (leaf(3, 4), memory), only=["inputs_unchanged"]).findings
+    assert found.summary.startswith("backward changes")
+    assert "memory bank" in found.fix
+
+
+def test_an_iteration_that_stops_early_is_no_cast_alone():
+    def root(x):
+        low, high = torch.zeros_like(x), 1 + x
+        with torch.no_grad():
+            for _ in range(24):
+                middle = (low + high) / 2
+                above = middle.square() > x
+                low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        return low + (x - low.square()) / (2 * low)
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = root(x)
+            y = (y * 2**22).round() / 2**22
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output / (2 * ctx.saved_tensors[0])
+
+    torch.manual_seed(0)
+    x = (torch.rand(3, 4, dtype=torch.float64) + 0.5).requires_grad_()
+    found = [f for f in audit(Root.apply, (x,), only=["digits"]).findings if f.check == "digits"]
+    assert found, "nothing is found"
+    assert "stops so early" in found[0].cause

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.gradients import ITERATIONS, repetitions
 from autograd_cookbook.auditing.checks.layouts import ELEMENTS, accepted, resizings
 from autograd_cookbook.auditing.diagnose import difference, first_line
 from autograd_cookbook.auditing.report import Finding, Severity
@@ -315,7 +316,10 @@ def _lost(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                f"In the backward, {backward.first} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward does.",
+                f"Nothing in forward is infinite, but in the backward {_pole(backward.first, name)}"
+                if backward.pole
+                else f"In the backward, {backward.first} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward "
+                "does.",
                 "Compute that part of the backward in float32, too.",
             )
             return
@@ -414,12 +418,14 @@ def digits(subject: Subject) -> Iterator[Finding]:
                 suspects.remove(name)
     for name in center:
         if name in suspects:
+            iterates = repetitions(subject) >= ITERATIONS
             yield finding(
                 "error",
                 f"{name} does not move when the inputs move by a billionth, or jumps: it has the digits of float32",
-                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end.",
-                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, "
-                "torch.float32).",
+                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end"
+                + ("; or the iteration in forward stops so early that its result comes in steps." if iterates else "."),
+                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, torch.float32)"
+                + ("; tighten the tolerance of the iteration." if iterates else "."),
             )
             return
 
