@@ -577,3 +577,74 @@ def test_an_iteration_that_stops_early_is_no_cast_alone():
     found = [f for f in audit(Root.apply, (x,), only=["digits"]).findings if f.check == "digits"]
     assert found, "nothing is found"
     assert "stops so early" in found[0].cause
+
+
+class DifferentiatesItsLayer(Function):
+    """Backward takes the gradients of a layer that autograd does not know of, as reentrant checkpoints do."""
+
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.save_for_backward(x)
+        ctx.layer = layer
+        with torch.no_grad():
+            return layer(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.layer(x)
+        torch.autograd.backward(y, grad_output)
+        return x.grad, None
+
+
+def test_parameters_that_are_not_passed_to_apply_are_named_as_the_reason():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4, dtype=torch.float64)
+
+        def forward(self, x):
+            return DifferentiatesItsLayer.apply(x, self.layer)
+
+    (found,) = audit(Block(), (leaf(3, 4),), only=["subsets"]).of("error")
+    assert "no output requires grad" in found.summary
+    assert "passed to apply" in found.cause
+
+
+def test_values_that_depend_on_the_mode_are_one_finding():
+    class Doubles(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y if any(ctx.needs_input_grad[:1]) else 2 * x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output, grad_output
+
+    (found,) = audit(Doubles.apply, (leaf(3, 4), leaf(3, 4)), only=["without_grad", "subsets"]).of("error")
+    assert found.check == "without_grad"
+    assert found.also == ("subsets",)
+
+
+class LeavesAHole(Function):
+    """From 1000 elements on, the last entry of the gradient is 0/0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        grad = 2 * x * grad_output
+        if grad.numel() > 1000 and x.dtype is torch.float32:
+            grad = grad * torch.where(grad == grad.max(), torch.zeros_like(x) / torch.zeros_like(x), 1.0)
+        return grad
+
+
+def test_where_nothing_is_infinite_no_sum_is_blamed_for_nan():
+    (found,) = audit(LeavesAHole.apply, (leaf(3, 4),), only=["float32"]).of("error")
+    assert "NaN" in found.summary
+    assert "zero is divided by zero" in found.cause

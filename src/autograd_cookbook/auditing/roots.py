@@ -31,6 +31,9 @@ def _follows(finding: Finding, lead: Finding) -> bool:
         return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
     if lead.check == "first_order" and lead.cause == IGNORED[0] and finding.check in BY_GRAD_OUTPUT:
         return True
+    if lead.check == "without_grad" and finding.check in ("without_grad", "subsets") and finding is not lead:
+        first = finding.check == "subsets" or finding.summary.startswith("where no input")
+        return first and " output " in finding.summary and " output " in lead.summary
     unwatched = finding.check in UNWATCHED.get(lead.check, ())
     return unwatched and lead.severity != "info" and (finding.check == "tensors_on_ctx" or finding.severity == "error")
 
@@ -43,5 +46,5 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
         others = [f for f in findings if _follows(f, lead)]
         seen = [f.summary for f in others if f.check not in (*NARROW, *DTYPE)]
         cause = f"{lead.cause} Seen, too: {'; '.join(seen)}." if seen else lead.cause
-        result.append(replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others))))
+        result.append(replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others if f.check != lead.check))))
     return result

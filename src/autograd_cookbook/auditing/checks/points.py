@@ -263,6 +263,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
         odd = not grad.isfinite().all()
         if odd and not (blamed and subject.custom):
             continue  # torch's own
+        smooth = True
         if subject.gradient == "surrogate":
             theirs = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()[slot]
             theirs = torch.zeros_like(grad) if theirs is None else theirs
@@ -289,16 +290,15 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 )
             mismatch = numeric.compare(real([grad]), weights, 1e-3, floor)
             if mismatch:
+                smooth = not odd or numeric.settles(mismatch.index, weights)
                 detail = f"{mismatch.actual:.6g} in entry {mismatch.index}, but the values " + (
-                    f"change by {mismatch.expected:.6g}"
-                    if not odd or numeric.settles(mismatch.index, weights)
-                    else "have no slope there"
+                    f"change by {mismatch.expected:.6g}" if smooth else "have no slope there"
                 )
             else:
                 detail = _together(numeric, real([grad]), weights)
         if detail:
             yield finding(
-                "error",
+                "error" if smooth else "warning",  # without a slope, no number is right, but NaN spreads
                 f"at {where}, the gradient of {subject.describe(slot)} is {detail}",
                 *(NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
             )

@@ -253,7 +253,8 @@ def _gross(
         if label not in found or not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LIMIT[dtype]):
             return  # not to be had in this dtype
         off = _off(found[label], e)
-        if not found[label].isfinite().all():
+        finite = bool(found[label].isfinite().all())
+        if not finite:
             kind = "NaN" if found[label].isnan().any() else "infinite"
             what = f"{kind} where float64 gives {float(e.abs().max()):.4g} at most"
         elif "up to" not in where and float(real([e]).norm()) > 1e-3 and off > 0.25:
@@ -276,6 +277,8 @@ def _gross(
             else f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
             "float16, and exp(89) in float32."
             if infinite.first
+            else "No operation gives infinity first: zero is divided by zero, or memory is read that was never written."
+            if not finite
             else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
             if "below" in where or "added" in where
             else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
@@ -285,6 +288,8 @@ def _gross(
             if infinite.pole
             else "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
             if infinite.first
+            else "Guard the division; fill what torch.empty or empty_like gives before it is read."
+            if not finite
             else "Use a form without the difference, such as expm1 and log1p."
             if "below" in where
             else "Subtract first, and square or multiply what is left: (x - x.mean()).square().mean()."
