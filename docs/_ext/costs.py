@@ -5,7 +5,7 @@ import html
 from docs._ext import results
 from docs._ext.pages import PLACES
 from docs._ext.recipe import note_catalog, row_of, visited
-from docs._ext.trades import FIRST, compiled, number, trade, verdict
+from docs._ext.trades import CLEAR_BYTES, FIRST, compiled, listed, number, trade, verdict
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
@@ -15,9 +15,23 @@ from sphinx.writers.html5 import HTML5Translator
 from autograd_cookbook.catalog import RECIPES, Recipe
 
 COLUMNS = {"saved": "bytes saved", "peak": "bytes at the peak", "time": "time"}
-
-
+AHEAD = {
+    "bytes": "saves the fewest bytes",
+    "peak": "has the lowest peak",
+    "time": "takes the least time",
+    "range": "is finite or accurate where the alternatives are not",
+    "second order": "has a second derivative",
+    "forward mode": "has forward mode",
+    "gradient": "has another gradient, on purpose",
+}
+BETTER = {"saved": "saves fewer bytes", "peak": "has a lower peak", "time": "takes less time"}
 BARS = {"saved": "bytes saved for backward", "time": "time"}
+
+
+def in_prose(name: str) -> str:
+    """The name of a row as a sentence says it."""
+    name, _, mode = name.partition(", ")
+    return f"{mode} {name}".strip() + " function" * (name == "built-in")
 
 
 class Bars(nodes.General, nodes.Element):
@@ -85,10 +99,11 @@ class CostsDirective(SphinxDirective):
         group += nodes.tbody("", *(row for r in recipes for row in self.rows(r, record[r.name]["contenders"])))
         place = "{device}, {threads} thread(s), torch {torch}, {date}"
         places = " and ".join(dict.fromkeys(place.format(**row["on"]) for row in record.values()))
-        units = " and ".join(sorted({r.cost.unit for r in recipes}))
+        units = " or ".join(sorted({r.cost.unit for r in recipes}))
         said = (
-            f"Bytes per {units}, in float32, beyond the arguments: saved for backward, exactly, and at the worst "
-            "moment of forward and backward. Time of both as a multiple of the recipe's; below 1 is faster. "
+            f"Bytes are exact counts per {units} in float32, without the arguments. The saved bytes are what the graph "
+            "keeps for backward, and the peak is the highest count during forward and backward. The time of forward "
+            "and backward is divided by the recipe's time, so a number below 1 is faster than the recipe. "
             f"Measured on {places}."
         )
         verdicts = nodes.bullet_list(
@@ -117,17 +132,27 @@ class CostsDirective(SphinxDirective):
         return [*rows, row_of(["least possible", number(recipe.cost.minimum), "", ""])]
 
     def verdict(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> nodes.paragraph:
-        """Which columns it wins, by the catalog, and which it loses clearly, by what was measured."""
-        wins, losses = recipe.cost.wins, []
+        """In what it is ahead, by the catalog, and where another way is clearly better, by what was measured."""
+        better = {}
         rivals = [name for name in contenders if name != "ours, compiled"]  # it is no rival of ours
-        for column, label in COLUMNS.items():
+        for column, label in BETTER.items():
             best = min(rivals, key=lambda name: contenders[name][column])
             if contenders[best][column] < 0.9 * contenders["ours"][column]:
-                losses.append(f"{label} to the {best} ({number(contenders[best][column])})")
-        instead = "what torch has" if recipe.cost.built_in else "the composition"
-        text = f" wins {' and '.join(wins)}" if wins else f" wins nothing here: use {instead}"
-        text += f"; it loses {' and '.join(losses)}." if losses else "."
+                better.setdefault(best, []).append(f"{label} ({number(contenders[best][column])})")
+        if recipe.cost.wins:
+            text = f" {listed([AHEAD[win] for win in recipe.cost.wins])}."
+        else:
+            text = " is not ahead of the alternatives in any column. "
+            text += f"If the cost decides, use {self.instead(recipe, contenders)}."
+        text += "".join(f" The {in_prose(best)} {listed(parts)}." for best, parts in better.items())
         return nodes.paragraph("", "", nodes.literal(recipe.name, recipe.name), nodes.Text(text))
+
+    def instead(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
+        """What to use where the recipe is not ahead: torch's function, or a composition that keeps as little."""
+        if recipe.cost.built_in:
+            return "PyTorch's function"
+        more = contenders["composition"]["saved"] > contenders["ours"]["saved"] * (1 + CLEAR_BYTES)
+        return f"the {in_prose('composition, compiled' if more else 'composition')}"
 
 
 class TradeTransform(SphinxTransform):

@@ -45,7 +45,7 @@ def sections() -> str:
 def _section(library: Library) -> Iterator[str]:
     yield f"(wild-{library.name})=\n## {library.name} {library.version}\n"
     purpose = (library.folder / "use.py").read_text(encoding="utf-8").splitlines()[0].strip('"')
-    yield f"Used for: {purpose[0].lower()}{purpose[1:]}\n"
+    yield f"The program uses it for {purpose[0].lower()}{purpose[1:]}\n"
     order = {judgment: rank for rank, judgment in enumerate(JUDGMENTS)}
     judged = [(library.judged[key_of(finding)], finding) for finding in library.found["findings"]]
     for said, finding in sorted(judged, key=lambda pair: order[pair[0]["judgment"]]):

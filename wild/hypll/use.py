@@ -1,4 +1,4 @@
-"""The mean of points in hyperbolic space, which is solved for."""
+"""The mean of points in hyperbolic space, which a solver computes."""
 
 import torch
 from hypll.manifolds.poincare_ball import Curvature, PoincareBall

@@ -1,4 +1,4 @@
-"""Invertible blocks in place of stored activations."""
+"""Invertible blocks instead of stored activations."""
 
 import memcnn
 import torch

@@ -1,4 +1,4 @@
-"""A memory-efficient activation, and what guided backpropagation puts in place of ReLU."""
+"""A memory-efficient activation, and the replacement of ReLU in guided backpropagation."""
 
 import torch
 from monai.networks.blocks.activation import SwishImplementation
