@@ -20,6 +20,12 @@ CHANGED: tuple[tuple[str, str, str], ...] = (
         "Create tensors with dtype=input.dtype, and cast back what was cast.",
     ),
     (
+        r"RuntimeError: no output requires grad",
+        "autograd sees only the tensors that are passed to apply, so the output requires grad only if one of them "
+        "does: parameters that backward differentiates by itself get no gradient without it.",
+        "Pass the parameters to apply as arguments and return their gradients, or say that an input must require grad.",
+    ),
+    (
         r"'NoneType' object|unsupported operand type\(s\).*NoneType|got NoneType|not NoneType",
         "None arrived where a tensor was expected: an optional argument, a tensor that is saved only for some inputs, "
         "or with set_materialize_grads(False) the gradient of an output that nothing used.",
