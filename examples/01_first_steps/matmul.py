@@ -60,7 +60,7 @@ from autograd_cookbook.recipes.matmul import masked_linear, matmul
 # -----------
 #
 # The next cell multiplies a batch by one shared weight. If backward first computes a product for each batch element, as
-# :func:`torch.bmm` with ``expand`` does, it holds a weight gradient for *every* element at the same time:
+# ``torch.bmm`` with ``expand`` does, it holds a weight gradient for *every* element at the same time:
 
 weight = torch.randn(128, 128, requires_grad=True)
 

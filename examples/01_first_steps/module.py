@@ -13,7 +13,7 @@ You will put a custom function with a learned parameter into a network, train th
 # ``Function`` without state, and write a :class:`torch.nn.Module` that owns the parameter. Optimizers, ``state_dict``
 # and ``.to`` then find the parameter. A function without parameters needs no module.
 #
-# For these two functions, you need no recipe. Use :class:`torch.nn.SmoothL1Loss`, and write the activation with torch
+# For these two functions, you need no recipe. Use ``torch.nn.SmoothL1Loss``, and write the activation with torch
 # operations. In eager mode the recipes keep fewer bytes than torch operations, but compiled torch operations keep no
 # more bytes than a compiled recipe.
 #

@@ -121,7 +121,7 @@ def xlogy(input: Tensor, other: Tensor) -> Tensor:
 
 
 class SafeSqrtFunction(Function):
-    """Keeps its output, as :func:`torch.sqrt` does."""
+    """Keeps its output, as ``torch.sqrt`` does."""
 
     generate_vmap_rule = True
 
