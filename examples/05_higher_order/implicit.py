@@ -388,6 +388,8 @@ assert len(caught) == 1
 # What it costs
 # -------------
 #
+# .. costs::
+#
 # This cell measures the peak memory of forward and backward, in units of the state. Each iteration brings the state
 # only one percent closer. The peak is the same for 10 iterations as for 1000. ``history`` would keep two more states
 # for each step that it combines, while the solver runs:
