@@ -12,8 +12,8 @@ affects the forward and the backward of a custom function.
 #
 # In half precision, every operation of a :term:`composition` rounds its result. If this loses too much accuracy, write
 # a ``Function``. It computes in float32 between half-precision arguments and a half-precision result, rounds once, and
-# keeps no float32 tensor for backward. You need none if torch has such a fused operation, or if the rounding of each
-# step is harmless.
+# keeps no float32 tensor for backward. You need no ``Function`` if torch has such a fused operation, or if the rounding
+# of each step is harmless.
 #
 # The gradient
 # ------------
