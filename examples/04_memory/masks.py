@@ -57,8 +57,7 @@ from autograd_cookbook.recipes.masks import linear_relu, pack_bits, packed_relu,
 # See it work
 # -----------
 #
-# The figure shows the bytes kept for backward, per element. On the left, the function is followed by a sum; on the
-# right, by a linear layer.
+# The figure shows the bytes kept for backward per element, before a sum and before a linear layer.
 
 x = torch.randn(500, 1000, requires_grad=True)
 layer = nn.Linear(1000, 10)
@@ -197,10 +196,10 @@ assert len(set(drawn[1])) == 3
 # unpacked mask takes a byte an element again. So the *peak* of one call is higher than torch's, although a deep network
 # keeps less in total.
 #
-# ``seeded_dropout`` keeps less and has a lower peak. Its time depends on the size. It draws its mask twice and makes a
+# ``seeded_dropout`` keeps less and has a lower peak. Its time depends on the size: it draws its mask twice and makes a
 # generator each time, which dominates for small tensors. For large tensors, ``torch.rand`` is faster than the Bernoulli
-# generator in torch's dropout. The next cell prints the time of forward and backward as a multiple of torch's time, on
-# this machine and one thread:
+# generator in torch's dropout. Here is the time of forward and backward as a multiple of torch's time, on this machine
+# and one thread:
 
 
 def seconds(function, input):

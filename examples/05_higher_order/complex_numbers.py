@@ -124,8 +124,7 @@ assert reached["right"] == 24
 assert reached["no conjugate"] < 12
 
 # %%
-# The next cell checks the convention: it measures differences of a real loss along both axes, and combines them as in
-# the formula above.
+# The next cell checks the convention with differences of a real loss along both axes, combined as above.
 
 torch.manual_seed(0)
 coefficients = torch.randn(4, dtype=torch.complex128)
@@ -156,7 +155,7 @@ print("real coefficients, complex argument:", real.grad.dtype)
 assert real.grad.dtype == torch.float64
 
 # %%
-# At 0 the phase is not defined. ``phasor`` and ``torch.sgn`` have value and gradient 0 there; the gradient of the
+# At 0, where the phase is not defined, ``phasor`` and ``torch.sgn`` have value and gradient 0; the gradient of the
 # quotient is NaN:
 
 for name, function in {"phasor": phasor, "torch.sgn": torch.sgn, "z / z.abs()": lambda z: z / z.abs()}.items():

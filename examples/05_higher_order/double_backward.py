@@ -189,8 +189,8 @@ assert kept["the recipe: the same, by hand"][1] < kept["saves the output"][1]
 # An intermediate as output
 # -------------------------
 #
-# The output of ``logdet`` is one number, from which the gradient can't be computed, so it returns the inverse as well.
-# torch does the same, and keeps the result of its factorization:
+# ``logdet`` can't compute its gradient from its output, one number, so it returns the inverse as well. torch does the
+# same, and keeps the result of its factorization:
 
 generator = torch.Generator().manual_seed(0)
 factor = torch.randn(5, 5, dtype=torch.float64, generator=generator)
@@ -240,7 +240,7 @@ assert abs(slope_of_the_product(Once.apply) - 0.3619) < 1e-4  # f'(1) alone, and
 # %%
 # ``once_differentiable`` raises only when ``grad_output`` itself can be differentiated. Here ``grad_output`` is the
 # constant 1, so the first derivative counts as a constant. The other path, through the factor ``x``, still returns a
-# number, which is only a part of the derivative. Two other ways to ask for the second derivative do raise:
+# part of the derivative. Two other ways to ask do raise:
 
 x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 for name, attempt in {

@@ -11,10 +11,9 @@ especially with ``torch.compile``.
 # --------------
 #
 # Use forward mode when there are few inputs and many outputs, as for the sensitivities of a simulation to three
-# parameters, or a derivative with respect to time. It also serves for Hessian-vector products :math:`Hv` (forward over
-# reverse). For a loss with many parameters, use backward and write no ``jvp``, because
-# ``torch.compile(fullgraph=True)`` refuses a class that has one. A function composed of torch's operations has forward
-# mode already.
+# parameters, or a derivative with respect to time, and for Hessian-vector products :math:`Hv` (forward over reverse).
+# For a loss with many parameters, use backward and write no ``jvp``, because ``torch.compile(fullgraph=True)`` refuses
+# a class that has one. A function composed of torch's operations has forward mode already.
 #
 # The gradient
 # ------------
@@ -165,8 +164,8 @@ else:
 # Forward over forward
 # --------------------
 #
-# Two levels of forward mode are an obvious way to a second derivative. But the outer level treats the result of the
-# inner ``jvp`` as a constant, so the second derivative is silently 0:
+# With two levels of forward mode, the outer level treats the result of the inner ``jvp`` as a constant, so the second
+# derivative is silently 0:
 
 x = torch.tensor(2.0, dtype=torch.float64)
 exact = -1 / 9  # of log(1 + x), twice differentiated at 2
@@ -224,8 +223,8 @@ assert slope_at_zero(symlog) == compiled(kept) == 1 != lost
 # What each method may read
 # -------------------------
 #
-# Tensors that ``jvp`` reads must be saved with ``save_for_forward``, in addition to ``save_for_backward``. The next
-# cell shows what happens if you forget this, and after three other mistakes:
+# Save tensors that ``jvp`` reads with ``save_for_forward``, in addition to ``save_for_backward``. The next cell shows
+# what happens if you forget it, and three other mistakes:
 
 
 class Forgotten(SymlogFunction):

@@ -135,9 +135,9 @@ print("error of the gradient after 300 iterations:", {name: f"{e[-1]:.0e}" for n
 
 # %%
 # The last step alone omits the sum over earlier steps, :math:`J + J^2 + \dots`. So it is right if the result of a step
-# does not depend on its starting point, :math:`J = 0`. This is the case for Newton's method at the root. With Newton's
-# method you need no recipe: detach the root and make one more step. The next cell differentiates a square root computed
-# by nine Newton steps, and by 300 steps of a contraction:
+# does not depend on its starting point, :math:`J = 0`. This is the case for Newton's method at the root. There you need
+# no recipe: detach the root and make one more step. The next cell differentiates a square root after nine Newton steps,
+# and after 300 steps of a contraction:
 
 square = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
 
@@ -269,8 +269,8 @@ assert torch.allclose(by_sample, together, rtol=1e-9)
 # %%
 # ``bisect`` solves one equation for each element. The example is Kepler's equation, :math:`E - e \sin E = M`, which
 # gives the position of a planet on its ellipse. Bisection finds the solution between two bounds at which the signs
-# differ. Bisection itself has no gradient, because its midpoints do not depend on the parameters. The equation gives
-# the gradient, :math:`dE/dM = 1 / (1 - e \cos E)`:
+# differ. It has no gradient of its own, because the midpoints do not depend on the parameters. The equation gives the
+# gradient, :math:`dE/dM = 1 / (1 - e \cos E)`:
 
 
 def kepler(anomaly, mean, eccentricity):
@@ -329,7 +329,7 @@ assert gradcheck(linear_solve, (general, rhs))
 
 # %%
 # The second mistake is a parameter that the function uses without having it as an argument. A simple ``Function``
-# returns gradients only for its arguments, and silently loses the others. The recipe detects this and raises:
+# silently loses its gradient. The recipe detects this and raises:
 
 try:
     fixed_point(lambda z: layer(z, x, weight), start)
@@ -337,8 +337,8 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# If the iteration finds no fixed point, the recipe raises instead of returning a number. You may still be able to solve
-# such a problem with more ``history``, or as a ``root``:
+# If the iteration finds no fixed point, the recipe raises. More ``history``, or ``root``, may still solve such a
+# problem:
 
 a = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
 try:
@@ -387,6 +387,8 @@ assert len(caught) == 1
 # %%
 # What it costs
 # -------------
+#
+# .. costs::
 #
 # This cell measures the peak memory of forward and backward, in units of the state. Each iteration brings the state
 # only one percent closer. The peak is the same for 10 iterations as for 1000. ``history`` would keep two more states

@@ -148,8 +148,8 @@ for name, values in errors.items():
 assert errors["MAML"][1] < errors["first order"][1] < errors["trained on all"][1]
 
 # %%
-# The next cell checks the gradient after three steps against finite differences in float64, with respect to the
-# starting point, the learning rate and the data at once.
+# The next cell checks the gradient after three steps against differences in float64, for the starting point, the
+# learning rate and the data at once.
 
 task = [t[0].double().requires_grad_() for t in new]
 start = {name: p.detach().double().requires_grad_() for name, p in new_start().items()}
@@ -196,8 +196,8 @@ print("gradient of the start:", net[0].weight.grad)
 
 # %%
 # If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. As a method, this
-# is first-order MAML, as above. As a gradient it is wrong, and so is the gradient of the learning rate. The next cell
-# prints how wrong, for three steps:
+# is first-order MAML, as above. As a gradient it is wrong, and so is the gradient of the learning rate. Here are the
+# errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):
@@ -221,8 +221,8 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# The next cell measures the peak memory of one meta-gradient, for a task with 2000 points. For each step, the plain
-# loop keeps the activations of loss and gradient, and the recipe keeps the parameters:
+# The figure shows the peak memory of one meta-gradient, for a task with 2000 points. For each step, the plain loop
+# keeps the activations of loss and gradient, and the recipe the parameters:
 
 
 def plain(start, steps, x, y):

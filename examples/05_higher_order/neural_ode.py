@@ -61,8 +61,8 @@ from autograd_cookbook.recipes.neural_ode import odeint, odeint_adjoint
 # -----------
 #
 # The data is a spiral, :math:`\dot{z} = A z^3`, observed with noise at 25 times. A network learns the right-hand side.
-# It never sees a slope, only the observed states. Training solves from each observation and compares the result with
-# the next three.
+# It never sees a slope, only the observed states. Each solution starts at one observation and is compared with the next
+# three.
 
 torch.manual_seed(0)
 swirl = torch.tensor([[-0.1, -2.0], [2.0, -0.1]])
@@ -154,9 +154,9 @@ assert in_one - in_eight > 40 * 4000
 # The error of the adjoint
 # ------------------------
 #
-# The next cell compares both gradients with autograd's gradient of the unrolled loop. The gradient of ``odeint`` agrees
-# up to rounding, for any number of steps. The gradient of ``odeint_adjoint`` converges with the order of the method,
-# the fourth: half the step makes the error sixteen times smaller.
+# The next cell compares both gradients with that of the unrolled loop. The gradient of ``odeint`` agrees up to
+# rounding, for any number of steps. The gradient of ``odeint_adjoint`` converges with the order of the method: half the
+# step makes the error sixteen times smaller.
 
 rate = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 start = torch.tensor([1.0, 0.5], dtype=torch.float64)

@@ -139,8 +139,8 @@ for name, (_, curve) in runs.items():
 assert runs[f"clipped at {CLIP:g}"][1][-1] > 0.75
 
 # %%
-# The next cell checks that the gradients are those of a loop over the samples. It also checks that one sample can move
-# the mean by at most :math:`2C / B`, if all gradients are finite:
+# The next cell checks that the gradients are those of a loop over the samples, and that one sample moves the mean by at
+# most :math:`2C / B`, if all gradients are finite:
 
 wide = tree_map(torch.Tensor.double, start)
 batch = train[0][:20].double(), train[1][:20]
@@ -192,8 +192,8 @@ assert torch.allclose(mapped, looped, rtol=1e-12)
 # The wrong version
 # -----------------
 #
-# There are three wrong versions: a generated rule, which sends a batched tensor into NumPy; no rule; and a rule that
-# assumes that the batch comes first:
+# Three versions are wrong: a generated rule, which sends a batched tensor into NumPy; no rule; and a rule that assumes
+# that the batch comes first:
 
 
 class Generated(IsotonicFunction):
@@ -291,9 +291,9 @@ print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {lo
 # %%
 # Per-sample gradients compile as long as the model has no custom function. If it has one whose argument is computed
 # from the weights, as below, compiling raises, because the compiler loses the rule for ``vmap``. A custom function
-# under ``vmap`` without ``grad`` is worse, because it compiles and nothing raises. If you then call ``loss.backward()``
-# *outside* of the compiled part, PyTorch silently uses the derivative of your forward instead of your backward.
-# ``torch.compiler.allow_in_graph`` prevents both, see :doc:`/guide/compiled_rules`.
+# under ``vmap`` without ``grad`` is worse, because it compiles. A ``loss.backward()`` *outside* of the compiled part
+# then silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents
+# both, see :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"

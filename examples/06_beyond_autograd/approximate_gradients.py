@@ -23,11 +23,11 @@ You will train through code that autograd cannot see, and measure how accurate t
 #    \bar{x} \approx \frac{1}{K} \sum_{k=1}^K \frac{f(x + h\delta_k) - f(x - h\delta_k)}{2h}\,\delta_k,
 #    \quad \delta_k \in \{-1, 1\}^n .
 #
-# The first formula is a finite difference with the step :math:`h`. Its error has two parts: curvature, of order
-# :math:`h^2`, and rounding, of order :math:`\varepsilon / h` for the precision :math:`\varepsilon`. The sum is smallest
-# at :math:`h \approx \varepsilon^{1/3}`. The second formula averages over :math:`K` random directions :math:`\delta_k`.
-# It has the same two errors, and a variance: its expected squared error is :math:`(n - 1)/K` times the squared norm of
-# the gradient.
+# The first formula is a finite difference with the step :math:`h`. Its error is curvature, of order :math:`h^2`, plus
+# rounding, of order :math:`\varepsilon / h` for the precision :math:`\varepsilon`. It is smallest at
+# :math:`h \approx \varepsilon^{1/3}`. The second formula averages over :math:`K` random directions :math:`\delta_k`. It
+# has the same two errors, and a variance: its expected squared error is :math:`(n - 1)/K` times the squared norm of the
+# gradient.
 #
 # The recipe
 # ----------
@@ -115,8 +115,8 @@ assert best < 1e-9
 assert float(cosines[-1].min()) > 0.95
 
 # %%
-# The second example fits a simulator in plain Python. It returns the position of a ball, thrown through the air, after
-# each tenth of a second. Training finds the speed, the angle and the drag from observed positions.
+# The second example fits a simulator in plain Python. It returns the position of a thrown ball after each tenth of a
+# second. Training finds speed, angle and drag from observed positions.
 
 
 def flight(parameters):

@@ -52,8 +52,8 @@ The matrix of scores alone would grow with the square of the length.
 #
 # ``triton_attention`` is the same algorithm as kernels in Triton. Forward runs one program for each block of queries.
 # Backward runs one program for each block of queries and one for each block of keys, so every number is written only
-# once. It runs on a GPU or in Triton's interpreter, and otherwise with torch's operations as above. The page
-# :doc:`/cookbook/06_beyond_autograd/triton_kernel` explains the parts around the kernels.
+# once. It runs on a GPU or in Triton's interpreter, and otherwise with torch's operations as above. For the parts
+# around the kernels, see :doc:`/cookbook/06_beyond_autograd/triton_kernel`.
 #
 # .. recipe:: triton_attention
 

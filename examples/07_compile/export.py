@@ -11,7 +11,7 @@ export raise if it loses one.
 # --------------
 #
 # Use this check when you will *differentiate* a program made by :func:`torch.export.export`: fine-tune it elsewhere,
-# attack it, or put it into a larger model. For inference alone, backward does not matter, so there is nothing to check.
+# attack it, or put it into a larger model. For inference alone, there is nothing to check.
 #
 # The gradient
 # ------------
@@ -57,7 +57,7 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# This layer rounds its weights to multiples of 1/8. It does so in two ways: with the ``Function`` of
+# This layer rounds its weights to multiples of 1/8 in two ways: with the ``Function`` of
 # :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with the same gradient on an operator.
 
 
@@ -219,7 +219,7 @@ else:
     raise AssertionError("a strict export keeps the gradient: say so above")
 
 # %%
-# The audit also finds the lost gradient, because an exported program can be audited like any other function:
+# The audit also finds the lost gradient, because an exported program is a function like any other:
 
 weight = (3 * torch.randn(5, dtype=torch.float64)).requires_grad_()
 

@@ -11,9 +11,9 @@ affects the forward and the backward of a custom function.
 # --------------
 #
 # In half precision, every operation of a :term:`composition` rounds its result. If this loses too much accuracy, write
-# a ``Function``. It has half-precision arguments and a half-precision result, computes in float32 in between, rounds
-# once, and keeps no float32 tensor for backward. You need no ``Function`` if torch has a fused operation that does
-# this, or if the rounding of each step is harmless.
+# a ``Function``. It computes in float32 between half-precision arguments and a half-precision result, rounds once, and
+# keeps no float32 tensor for backward. You need no ``Function`` if torch has such a fused operation, or if the rounding
+# of each step is harmless.
 #
 # The gradient
 # ------------
@@ -124,8 +124,8 @@ for function in (cosine_similarity, F.cosine_similarity):
 #
 # Autocast affects torch's operations, not a ``Function`` as a whole. The arguments of a ``Function`` are not cast. The
 # operations inside of ``forward`` run under autocast. ``backward`` runs in the autocast state of the code that calls
-# ``.backward()``, and this code is usually outside of autocast. So in backward, a matrix product gets a float32
-# argument and a bfloat16 gradient, and raises:
+# ``.backward()``, usually without autocast. So in backward, a matrix product gets a float32 argument and a bfloat16
+# gradient, and raises:
 
 seen = []
 

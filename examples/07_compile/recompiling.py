@@ -11,8 +11,8 @@ derivatives.
 # --------------
 #
 # Read this page when more than the very first step of a training run is slow: with batches of different sizes, a
-# schedule that changes a number, or evaluation between training steps. If all calls look alike, torch compiles once,
-# and you don't need this page.
+# schedule that changes a number, or evaluation between training steps. If all calls look alike, you don't need this
+# page.
 #
 # The gradient
 # ------------
@@ -21,7 +21,7 @@ derivatives.
 #
 # .. math:: y_j = \frac{1}{n} \sum_i x_{ij}, \qquad \bar{x}_{ij} = \frac{\bar{y}_j}{n} .
 #
-# So compiled code that uses the :math:`n` of the first call as a constant is wrong for a second call with another size.
+# A compiled backward with the :math:`n` of the first call as a constant would be wrong for other sizes.
 #
 # The recipe
 # ----------
