@@ -172,12 +172,27 @@ CHANGED = (
         ("AttributeError: 'CausalLMOutput' object has no attribute 'backward'", "loss_is_tuple"),
         ("AttributeError: 'int' object has no attribute 'backward'", "loss_is_float"),
         (CHANGED.format("TBackward"), "stepped_before_backward"),
-        (CHANGED.format("TanhBackward0"), "result_changed"),
     ],
 )
 def test_variables_and_frames_decide_between_causes_of_one_message(text: str, name: str) -> None:
     found = explain(text)
     assert (found.known, names(found)) == ("yes", [name])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (CHANGED.format("TanhBackward0"), "result_changed"),
+        ("a leaf Variable that requires grad is being used in an in-place operation.", "leaf_changed"),
+    ],
+)
+def test_where_an_entry_asks_about_other_causes_it_is_no_certain_one(text: str, name: str) -> None:
+    """One that the text shows is certain again."""
+    found = explain(text)
+    assert (found.known, names(found)) == ("maybe", [name])
+    assert any(case.title != found.entries[0].title for case in found.entries[0].others)
+    shown = explain(f"dist.broadcast(p, 0)\nRuntimeError: {index()['leaf_changed'].message}")
+    assert (shown.known, shown.entries[0].special) == ("yes", True)
 
 
 def test_where_nothing_decides_the_reader_is_asked() -> None:
@@ -451,6 +466,22 @@ def test_a_word_that_is_not_in_the_paste_does_not_exclude_a_cause() -> None:
 def test_an_assertion_without_a_message_says_what_it_asserts() -> None:
     text = f'{ENGINE}  File "op.py", line 9, in backward\n    assert grad_output.is_contiguous()\nAssertionError'
     assert names(explain(text)) == ["extension_not_contiguous"]
+
+
+def test_an_assertion_within_a_chain_is_that_of_its_own_traceback() -> None:
+    stage = '  File "/env/torch/distributed/pipelining/_backward.py", line {}, in {}\n    {}\n'
+    first = stage.format(66, "stage_backward", "extract_tensors_with_grads(stage_output, output_grads)")
+    first += stage.format(52, "extract_tensors_with_grads", "assert len(output_val) == len(grad_val)")
+    then = "The above exception was the direct cause of this one:\n\nTraceback (most recent call last):\n"
+    last = stage.format(341, "step", "self._step_microbatches(args_split)")
+    found = explain(f"Traceback (most recent call last):\n{first}AssertionError\n\n{then}{last}")
+    assert (found.known, names(found)) == ("yes", ["stage_of_more_outputs"])
+
+
+def test_the_libraries_in_a_traceback_of_c_are_no_message() -> None:
+    frame = "frame #1: c10d::Reducer::mark_variable_ready(c10d::Reducer) + 0x4cd (0x7f79 in /env/libc10.so)"
+    assert "extension does not fit" not in explain(frame).general
+    assert "extension does not fit" in explain("OSError: libc10.so: undefined symbol").general
 
 
 def test_lines_that_a_terminal_has_broken_are_read_as_one() -> None:
