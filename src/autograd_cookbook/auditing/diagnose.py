@@ -61,7 +61,9 @@ def known(error: BaseException) -> tuple[str, str] | None:
             return cause, fix
     found = errors.explain("".join(traceback.format_exception(error)))
     names = {name for message, name in ALONE.items() if message in text}
-    fitting = found.entries[:1] if found.known == "yes" else [e for e in errors.entries() if e.name in names]
+    # Where a reader is asked what else is so, an audit has nothing else.
+    alone = found.known == "yes" or (found.known == "maybe" and len(found.entries) == 1)
+    fitting = found.entries[:1] if alone else [e for e in errors.entries() if e.name in names]
     return next(((e.cause.replace("``", ""), e.fix.replace("``", "")) for e in fitting), None)
 
 
