@@ -931,7 +931,7 @@ UNFINISHED = "RuntimeError: Expected to have finished reduction in the prior ite
             "RuntimeError: One of the differentiated Tensors appears to not have been used in the graph. With "
             "allow_unused=True it returns None.",
             "input_not_used",
-            "the very tensor",
+            "this same tensor",
         ),
         (
             "In validation_step: element 0 of tensors does not require grad and does not have a grad_fn",
@@ -1213,7 +1213,7 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
         (f"The model has spectral_norm layers.\n{IN_PLACE}", "changed_unnamed", "one backward after each forward"),
         (f"loss_D.backward(); opt_D.step(); loss_G.backward()\n{IN_PLACE}", "changed_unnamed", "D(fake.detach())"),
         (f"norm too large, skipping optimizer step\n{UNSCALED}", "unscaled_twice", "scaler.update() in each iteration"),
-        (f"We accumulate over 4 batches.\n{UNSCALED}", "unscaled_twice", "in the iterations that step only"),
+        (f"We accumulate over 4 batches.\n{UNSCALED}", "unscaled_twice", "only in the iterations that step"),
         (
             "RuntimeError: the derivative for 'inplace version of erfinv' is not implemented.",
             "derivative_of_input_missing",
@@ -1233,7 +1233,7 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
         (
             "grad_norm: nan\ngrad_norm: 3.25\ngrad_norm: 3.5\nat the first step grad_norm is nan",
             "told_nan",
-            "Do nothing if it stops",
+            "Do nothing if the nan or inf stops",
         ),
         ("Loss nan  Fp16 Grad Scale: 0\nLoss nan  Fp16 Grad Scale: 0", "told_nan_in_half", "not at the scaler"),
         ("model.forward(x) is called, and my backward hook is never called", "told_backward_not_called", "model(x)"),

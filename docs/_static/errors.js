@@ -790,7 +790,7 @@ const explained = ({ entry, values, case: shown }, full, several) => {
   if (!full) return item;
   const paragraph = (label, text) =>
     text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
-  if (several) paragraph("It is this one if:", tell);
+  if (several) paragraph("This is your case if:", tell);
   paragraph("Ignore it:", harmless);
   paragraph("Change:", change);
   paragraph("Why:", cause);
