@@ -195,6 +195,11 @@ def test_where_an_entry_asks_about_other_causes_it_is_no_certain_one(text: str, 
     assert (shown.known, shown.entries[0].special) == ("yes", True)
 
 
+def test_a_traceback_rules_out_a_cause_that_is_known_by_its_places() -> None:
+    assert explain(index()["hook_on_constant"].message).known == "maybe"
+    assert explain(pasted("hook_on_constant")).known == "yes"
+
+
 def test_where_nothing_decides_the_reader_is_asked() -> None:
     text = "element 0 of tensors does not require grad and does not have a grad_fn"
     found = explain(text)

@@ -650,7 +650,8 @@ const heading = (message) => [...shownMessage(message).split("\n")[0]].slice(0, 
 
 const undecided = (facts, best, matcher) => {
   const entry = matcher.entries[best.entry];
-  if (!entry.cases?.some(({ asked, title }) => asked && title) || facts.case(entry, best.message, best.values) >= 0) return false;
+  const open = ({ when }) => !facts.frames || !when.every((sign) => sign.startsWith("frames: "));
+  if (!entry.cases?.some((each) => each.asked && each.title && open(each)) || facts.case(entry, best.message, best.values) >= 0) return false;
   const signs = [...(entry.favors ?? []), ...(entry.needs ?? [])].filter((sign) => !sign.startsWith("not "));
   return !signs.some((sign) => facts.holds(sign, best.message, best.values));
 };

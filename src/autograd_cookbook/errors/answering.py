@@ -142,10 +142,12 @@ def heading(message: Message) -> str:
 def undecided(facts: Facts, best: Match, matcher: Matcher) -> bool:
     """Whether the message may come from other causes that the entry asks about, and nothing in the text tells.
 
-    A case with a title of its own is another cause; others change only what is advised.
+    A case with a title of its own is another cause; others change only what is advised. A traceback rules out a cause
+    that is known by its places.
     """
     entry = matcher.entries[best.entry]
-    causes = any(case.get("asked") and "title" in case for case in entry.get("cases", ()))
+    open_ = lambda case: not facts.frames or not all(sign.startswith("frames: ") for sign in case["when"])  # noqa: E731
+    causes = any(case.get("asked") and "title" in case and open_(case) for case in entry.get("cases", ()))
     if not causes or facts.case(entry, best.message, best.values) >= 0:
         return False
     signs = [sign for sign in (*entry.get("favors", ()), *entry.get("needs", ())) if not sign.startswith("not ")]
