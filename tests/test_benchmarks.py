@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -274,20 +275,27 @@ def test_a_recipe_that_takes_long_is_named_with_what_it_gains() -> None:
     ours, theirs = {"saved": 0.0, "peak": 8.0, "time": 1.0}, {"saved": 4.0, "peak": 8.0, "time": 0.5}
     said = trades.trade(recipe, {"ours": ours, "composition": theirs})
     assert said == (
-        " takes 2 times as long as the composition. In return it keeps 0 bytes per element instead of 4, "
+        " takes 2 times as long as a composition of PyTorch operations. "
+        "In return, the recipe keeps 0 bytes per element instead of 4, "
         "is finite or accurate where the composition is not and has a second derivative."
     )
     assert trades.trade(recipe, {"ours": ours, "composition": theirs | {"time": 0.7}}) is None
     assert trades.trade(recipe, {"ours": ours}) is None
     nothing = trades.trade(BY_NAME["square"], {"ours": ours, "composition": ours | {"time": 0.5}})
-    assert nothing == " takes 2 times as long as the composition, and gains nothing for it."
+    assert nothing == " takes 2 times as long as a composition of PyTorch operations and has no advantage over it."
 
 
 def test_a_recipe_that_keeps_more_compiled_is_named() -> None:
-    rows = {"ours": {"saved": 0.25}, "ours, compiled": {"saved": 4.5}, "composition, compiled": {"saved": 0.3}}
-    said = " keeps 4.5 bytes per element when it is compiled, and 0.25 in eager mode."
-    assert trades.compiled(BY_NAME["norm"], rows) == said + " The compiled composition keeps 0.3."
-    assert trades.compiled(BY_NAME["norm"], {k: rows[k] for k in ("ours", "ours, compiled")}) == said
+    rows = {"ours": {"saved": 0.25}, "ours, compiled": {"saved": 4.5}}
+    said = " keeps 4.5 bytes per element when you compile it, instead of 0.25 in eager mode."
+    for kept, end in (
+        (0.3, "compile a composition if memory decides"),
+        (4.5, "compiling gives up what the recipe saves"),
+        (8, "the recipe still saves memory"),
+    ):
+        theirs = f" A composition of PyTorch operations keeps {kept} when compiled, so {end}."
+        assert trades.compiled(BY_NAME["norm"], rows | {"composition, compiled": {"saved": kept}}) == said + theirs
+    assert trades.compiled(BY_NAME["norm"], rows) == said
     assert trades.compiled(BY_NAME["norm"], rows | {"ours, compiled": {"saved": 0.25}}) is None
     assert trades.compiled(BY_NAME["norm"], {"ours": {"saved": 0.25}}) is None
 
@@ -296,30 +304,45 @@ def test_the_verdict_on_a_recipe_compares_it_with_what_torch_has() -> None:
     ours, built_in = {"saved": 0.125, "peak": 13.0, "time": 1.0}, {"saved": 4.0, "peak": 13.1, "time": 0.25}
     said = trades.verdict(BY_NAME["norm"], {"composition": ours, "built-in": built_in, "ours": ours})
     assert said == (
-        "Compared with the built-in, it keeps 0.125 instead of 4 bytes per element for backward and "
-        "takes 4 times as long."
+        "Compared with PyTorch's built-in function, the recipe keeps 0.125 instead of 4 bytes per element "
+        "for backward and takes 4 times as long."
     )
     said = trades.verdict(BY_NAME["norm"], {"composition": ours | {"time": 0.95}, "ours": ours})
     assert said == (
-        "Compared with the composition, it keeps as much for backward (0.125 bytes per element) and "
-        "takes about as long."
+        "Compared with a composition of PyTorch operations, the recipe keeps as much for backward "
+        "(0.125 bytes per element) and takes about as long."
     )
     alone = trades.verdict(BY_NAME["norm"], {"ours": ours})
-    assert alone == "Keeps 0.125 bytes per element for backward, and peaks at 13."
+    assert alone == "The recipe keeps 0.125 bytes per element for backward and peaks at 13."
 
 
 def test_the_built_in_is_named_where_a_measurement_is_for_it() -> None:
     ours, faster = {"saved": 4.0, "peak": 12.0, "time": 1.0}, {"saved": 4.0, "peak": 12.0, "time": 0.5}
     said = trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster})  # it wins "peak" alone
-    assert said == ": in this measurement it is as good or better in memory and time."
+    assert said == ": in our measurement, torch's function is as good or better in memory and time."
     said = trades.instead(BY_NAME["square"], {"ours": ours | {"saved": 0.0}, "built-in": faster})
     assert said == " unless you need fewer bytes for backward. Torch's function takes 0.5 times as long."
     assert trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster | {"time": 2.0}}) is None
     said = trades.instead(BY_NAME["norm"], {"ours": ours, "built-in": faster})  # it wins "range" and "second order"
     assert said == (
-        " unless you need a finite, accurate result where torch's is not and a second derivative. "
+        " unless you need a result that is finite or accurate where torch's is not and a second derivative. "
         "Torch's function takes 0.5 times as long."
     )
+
+
+@pytest.mark.parametrize("lists", [0, 1])
+def test_costs_follow_what_the_recipes_are_for_with_its_list(lists: int) -> None:
+    nodes = pytest.importorskip("docutils.nodes")
+    utils = pytest.importorskip("docutils.utils")
+    costs = pytest.importorskip("docs._ext.costs")
+    document = utils.new_document("page")
+    document.settings.env = SimpleNamespace(docname="cookbook/01_first_steps/elementwise")
+    body = [nodes.paragraph("", "uses"), *[nodes.bullet_list()] * lists, nodes.paragraph("", "more")]
+    section = nodes.section("", nodes.title("", trades.FIRST), *body)
+    document += section
+    costs.TradeTransform(document).apply()
+    assert section[2 + lists].astext().startswith("gelu takes ")
+    assert section[-1].astext() == "more"
 
 
 @pytest.mark.parametrize("page", sorted({recipe.page for recipe in COSTLY}))

@@ -172,12 +172,32 @@ CHANGED = (
         ("AttributeError: 'CausalLMOutput' object has no attribute 'backward'", "loss_is_tuple"),
         ("AttributeError: 'int' object has no attribute 'backward'", "loss_is_float"),
         (CHANGED.format("TBackward"), "stepped_before_backward"),
-        (CHANGED.format("TanhBackward0"), "result_changed"),
     ],
 )
 def test_variables_and_frames_decide_between_causes_of_one_message(text: str, name: str) -> None:
     found = explain(text)
     assert (found.known, names(found)) == ("yes", [name])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (CHANGED.format("TanhBackward0"), "result_changed"),
+        ("a leaf Variable that requires grad is being used in an in-place operation.", "leaf_changed"),
+    ],
+)
+def test_where_an_entry_asks_about_other_causes_it_is_no_certain_one(text: str, name: str) -> None:
+    """One that the text shows is certain again."""
+    found = explain(text)
+    assert (found.known, names(found)) == ("maybe", [name])
+    assert any(case.title != found.entries[0].title for case in found.entries[0].others)
+    shown = explain(f"dist.broadcast(p, 0)\nRuntimeError: {index()['leaf_changed'].message}")
+    assert (shown.known, shown.entries[0].special) == ("yes", True)
+
+
+def test_a_traceback_rules_out_a_cause_that_is_known_by_its_places() -> None:
+    assert explain(index()["hook_on_constant"].message).known == "maybe"
+    assert explain(pasted("hook_on_constant")).known == "yes"
 
 
 def test_where_nothing_decides_the_reader_is_asked() -> None:
@@ -451,6 +471,22 @@ def test_a_word_that_is_not_in_the_paste_does_not_exclude_a_cause() -> None:
 def test_an_assertion_without_a_message_says_what_it_asserts() -> None:
     text = f'{ENGINE}  File "op.py", line 9, in backward\n    assert grad_output.is_contiguous()\nAssertionError'
     assert names(explain(text)) == ["extension_not_contiguous"]
+
+
+def test_an_assertion_within_a_chain_is_that_of_its_own_traceback() -> None:
+    stage = '  File "/env/torch/distributed/pipelining/_backward.py", line {}, in {}\n    {}\n'
+    first = stage.format(66, "stage_backward", "extract_tensors_with_grads(stage_output, output_grads)")
+    first += stage.format(52, "extract_tensors_with_grads", "assert len(output_val) == len(grad_val)")
+    then = "The above exception was the direct cause of this one:\n\nTraceback (most recent call last):\n"
+    last = stage.format(341, "step", "self._step_microbatches(args_split)")
+    found = explain(f"Traceback (most recent call last):\n{first}AssertionError\n\n{then}{last}")
+    assert (found.known, names(found)) == ("yes", ["stage_of_more_outputs"])
+
+
+def test_the_libraries_in_a_traceback_of_c_are_no_message() -> None:
+    frame = "frame #1: c10d::Reducer::mark_variable_ready(c10d::Reducer) + 0x4cd (0x7f79 in /env/libc10.so)"
+    assert "extension does not fit" not in explain(frame).general
+    assert "extension does not fit" in explain("OSError: libc10.so: undefined symbol").general
 
 
 def test_lines_that_a_terminal_has_broken_are_read_as_one() -> None:
@@ -900,7 +936,7 @@ UNFINISHED = "RuntimeError: Expected to have finished reduction in the prior ite
             "RuntimeError: One of the differentiated Tensors appears to not have been used in the graph. With "
             "allow_unused=True it returns None.",
             "input_not_used",
-            "the very tensor",
+            "this same tensor",
         ),
         (
             "In validation_step: element 0 of tensors does not require grad and does not have a grad_fn",
@@ -1182,7 +1218,7 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
         (f"The model has spectral_norm layers.\n{IN_PLACE}", "changed_unnamed", "one backward after each forward"),
         (f"loss_D.backward(); opt_D.step(); loss_G.backward()\n{IN_PLACE}", "changed_unnamed", "D(fake.detach())"),
         (f"norm too large, skipping optimizer step\n{UNSCALED}", "unscaled_twice", "scaler.update() in each iteration"),
-        (f"We accumulate over 4 batches.\n{UNSCALED}", "unscaled_twice", "in the iterations that step only"),
+        (f"We accumulate over 4 batches.\n{UNSCALED}", "unscaled_twice", "only in the iterations that step"),
         (
             "RuntimeError: the derivative for 'inplace version of erfinv' is not implemented.",
             "derivative_of_input_missing",
@@ -1202,7 +1238,7 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
         (
             "grad_norm: nan\ngrad_norm: 3.25\ngrad_norm: 3.5\nat the first step grad_norm is nan",
             "told_nan",
-            "Do nothing if it stops",
+            "Do nothing if the nan or inf stops",
         ),
         ("Loss nan  Fp16 Grad Scale: 0\nLoss nan  Fp16 Grad Scale: 0", "told_nan_in_half", "not at the scaler"),
         ("model.forward(x) is called, and my backward hook is never called", "told_backward_not_called", "model(x)"),

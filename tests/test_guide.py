@@ -1,13 +1,14 @@
 """The guide is whole: every page is introduced, says what it rests on, and claims of a check what that check does."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
-from docs._ext import landing
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PAGES = sorted(path.stem for path in GUIDE.glob("*.md") if path.stem != "index")
 
 
@@ -28,8 +29,9 @@ def test_a_page_names_its_sources_at_the_end(page: str) -> None:
 
 def test_the_workflow_installs_as_the_site_says_and_on_the_tested_python() -> None:
     workflow = (GUIDE / "audit_workflow.yml").read_text()
-    assert f'"autograd-cookbook @ git+{landing.REPOSITORY}"' in workflow
-    assert f'python-version: "{landing.PYPROJECT["project"]["requires-python"].removeprefix(">=")}"' in workflow
+    repository = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["urls"]["Source"]
+    assert f'"autograd-cookbook @ git+{repository}"' in workflow
+    assert f'python-version: "{PYPROJECT["project"]["requires-python"].removeprefix(">=")}"' in workflow
 
 
 def test_each_case_ends_at_a_recipe_or_at_what_to_use_instead() -> None:

@@ -5,7 +5,7 @@ import html
 from docs._ext import results
 from docs._ext.pages import PLACES
 from docs._ext.recipe import note_catalog, row_of, visited
-from docs._ext.trades import FIRST, compiled, listed, number, trade, verdict
+from docs._ext.trades import CLEAR_BYTES, FIRST, compiled, listed, number, trade, verdict
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
@@ -15,9 +15,23 @@ from sphinx.writers.html5 import HTML5Translator
 from autograd_cookbook.catalog import RECIPES, Recipe
 
 COLUMNS = {"saved": "bytes saved", "peak": "bytes at the peak", "time": "time"}
-
-
+AHEAD = {
+    "bytes": "saves the fewest bytes",
+    "peak": "has the lowest peak",
+    "time": "takes the least time",
+    "range": "is finite or accurate where the alternatives are not",
+    "second order": "has a second derivative",
+    "forward mode": "has forward mode",
+    "gradient": "has another gradient, on purpose",
+}
+BETTER = {"saved": "saves fewer bytes", "peak": "has a lower peak", "time": "takes less time"}
 BARS = {"saved": "bytes saved for backward", "time": "time"}
+
+
+def in_prose(name: str) -> str:
+    """The name of a row as a sentence says it."""
+    name, _, mode = name.partition(", ")
+    return f"{mode} {name}".strip() + " function" * (name == "built-in")
 
 
 class Bars(nodes.General, nodes.Element):
@@ -85,11 +99,11 @@ class CostsDirective(SphinxDirective):
         group += nodes.tbody("", *(row for r in recipes for row in self.rows(r, record[r.name]["contenders"])))
         place = "{device}, {threads} thread(s), torch {torch}, {date}"
         places = " and ".join(dict.fromkeys(place.format(**row["on"]) for row in record.values()))
-        units = " and ".join(sorted({r.cost.unit for r in recipes}))
+        units = " or ".join(sorted({r.cost.unit for r in recipes}))
         said = (
-            f"The bytes are per {units}, in float32, without the arguments. Bytes saved are those kept for backward. "
-            "Bytes at the peak are the most that are alive during forward and backward. Both are exact. Time is "
-            "that of forward and backward, as a multiple of the recipe's; a number below 1 is faster than the recipe. "
+            f"Bytes are exact counts per {units} in float32, without the arguments. The saved bytes are what the graph "
+            "keeps for backward, and the peak is the highest count during forward and backward. The time of forward "
+            "and backward is divided by the recipe's time, so a number below 1 is faster than the recipe. "
             f"Measured on {places}."
         )
         verdicts = nodes.bullet_list(
@@ -118,17 +132,27 @@ class CostsDirective(SphinxDirective):
         return [*rows, row_of(["least possible", number(recipe.cost.minimum), "", ""])]
 
     def verdict(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> nodes.paragraph:
-        """Which columns it wins, by the catalog, and which it loses clearly, by what was measured."""
-        wins, losses = recipe.cost.wins, []
+        """In what it is ahead, by the catalog, and where another way is clearly better, by what was measured."""
+        better = {}
         rivals = [name for name in contenders if name != "ours, compiled"]  # it is no rival of ours
-        for column, label in COLUMNS.items():
+        for column, label in BETTER.items():
             best = min(rivals, key=lambda name: contenders[name][column])
             if contenders[best][column] < 0.9 * contenders["ours"][column]:
-                losses.append(f"the {best} in {label} ({number(contenders[best][column])})")
-        instead = "torch's function" if recipe.cost.built_in else "the composition"
-        text = f" is ahead of all others in {listed(list(wins))}." if wins else f" gains nothing here: use {instead}."
-        text += f" It is behind {listed(losses)}." if losses else ""
+                better.setdefault(best, []).append(f"{label} ({number(contenders[best][column])})")
+        if recipe.cost.wins:
+            text = f" {listed([AHEAD[win] for win in recipe.cost.wins])}."
+        else:
+            text = " is not ahead of the alternatives in any column. "
+            text += f"If the cost decides, use {self.instead(recipe, contenders)}."
+        text += "".join(f" The {in_prose(best)} {listed(parts)}." for best, parts in better.items())
         return nodes.paragraph("", "", nodes.literal(recipe.name, recipe.name), nodes.Text(text))
+
+    def instead(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
+        """What to use where the recipe is not ahead: torch's function, or a composition that keeps as little."""
+        if recipe.cost.built_in:
+            return "PyTorch's function"
+        more = contenders["composition"]["saved"] > contenders["ours"]["saved"] * (1 + CLEAR_BYTES)
+        return f"the {in_prose('composition, compiled' if more else 'composition')}"
 
 
 class TradeTransform(SphinxTransform):
@@ -142,12 +166,14 @@ class TradeTransform(SphinxTransform):
         if not folder.startswith("cookbook/") or page not in PLACES:
             return
         sections = [s for s in self.document.findall(nodes.section) if s[0].astext() == FIRST]
+        first = 2  # after the title and the first paragraph, with the list that it may introduce
+        first += bool(sections) and len(sections[0]) > first and isinstance(sections[0][first], nodes.bullet_list)
         for recipe in reversed([r for r in RECIPES if r.page == page and r.cost] if sections else []):
             contenders = results.measured(recipe, "cost")["contenders"]
             for text in (compiled(recipe, contenders), trade(recipe, contenders)):
                 if text:
                     label = nodes.literal(recipe.name, recipe.name)
-                    sections[0].insert(2, nodes.paragraph("", "", label, nodes.Text(text)))
+                    sections[0].insert(first, nodes.paragraph("", "", label, nodes.Text(text)))
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -60,7 +60,7 @@ class ErrorsDirective(SphinxDirective):
         section += nodes.title(entry.title, entry.title)
         section += self.message(f"{entry.kind}: {entry.message}".rstrip())
         for label, text in (
-            ("It is this one if:", entry.tell),
+            ("This is your case if:", entry.tell),
             ("Ignore it:", entry.harmless),
             ("As the user of it:", entry.borrowed),
             ("Change:", entry.change),
@@ -75,7 +75,7 @@ class ErrorsDirective(SphinxDirective):
             self.told.add(case.tell)
             known = ("", entry.change, entry.cause, entry.fix)
             own = [text for text in (case.change, case.cause, case.fix) if text not in known]
-            section += parsed(self, " ".join(["**If this is so:**", case.tell, *own, "(Not run here.)"]))
+            section += parsed(self, " ".join(["**Special case:**", case.tell, *own, "(Not run here.)"]))
         if program is not None:
             section += self.programs(program, entry)
         elif entry.source:

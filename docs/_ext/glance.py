@@ -28,7 +28,8 @@ NAMES = shown(LABELS)
 ORDER = [*FIRST, *(name for name in NAMES if name not in FIRST)]
 LEADS = {"wrong": "Wrong with", "no": "Does not offer", "unknown": "Not measured", "yes": "Safe with"}
 UNAUDITED = (
-    "The audit does not cover it: it returns no derivative of its arguments, or needs several processes. It has tests."
+    "The audit does not cover this recipe, because the audit checks the derivatives of a function's arguments in one "
+    "process. The recipe has tests."
 )
 MANY = 3  # recipes on a page, from which on each has one line until a reader opens it
 FOLDED = ("The gradient", "The recipe", "See it work", "The wrong version")

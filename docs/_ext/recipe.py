@@ -26,7 +26,7 @@ PAGE, COSTS = "capabilities", "costs"
 LIMITED_MARK = "*"  # behind that of a capability with a limit, where there is no place to say which
 # What no audit tells, but a measurement of the costs. It stands next to the capability that it limits.
 MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "low memory when compiled", "compile"
-MEMORY_PURPOSE = "Compiled, it keeps no more bytes between forward and backward than in eager mode."
+MEMORY_PURPOSE = "When compiled, the recipe keeps no more bytes between forward and backward than in eager mode."
 
 
 def shown(members: dict[str, str]) -> dict[str, str]:
@@ -216,13 +216,12 @@ class RecipeDirective(SphinxDirective):
 
     def report(self, name: str, audit: results.Row) -> nodes.Node:
         """What the audit says, folded up: its verdict in a line, and inside what the recipe lacks, and why."""
-        said = f"{len(audit['checks'])} checks on torch {digests.torch()}, no error, no warning"
+        title = f"Audit: ok. {len(audit['checks'])} checks on torch {digests.torch()} found no error and no warning."
         if audit["saved_bytes"] is not None:
-            said += f"; it keeps {audit['saved_bytes']} bytes beyond its inputs on the typical sample"
-        title = f"Audit: ok. {said}."
+            title += f" For a typical call, the recipe keeps {audit['saved_bytes']} bytes in addition to its inputs."
         box = nodes.admonition("", nodes.title(title, title), classes=["recipe-audit"], collapsible="closed")
         if not audit["findings"]:
-            box += nodes.paragraph("", "There is nothing that it cannot do.")
+            box += nodes.paragraph("", "The audit found no limitation.")
         items = nodes.definition_list()
         for check, summary in audit["findings"]:
             term = nodes.term("", "", to_check(check, self.env.docname))
@@ -232,7 +231,7 @@ class RecipeDirective(SphinxDirective):
         for capability, found in versions.verdicts(name, audit).items():
             if len(found) > 1:
                 said = "; ".join(f"{verdict} on torch {', '.join(on)}" for verdict, on in found.items())
-                box += nodes.paragraph("", f"{LABELS[capability]} depends on the release: {said}.")
+                box += nodes.paragraph("", f"{LABELS[capability]} depends on the release of torch: {said}.")
         return box
 
 
@@ -304,7 +303,7 @@ class PurposesDirective(SphinxDirective):
         for recipe in RECIPES:
             if recipe.name in record:
                 by_verdict.setdefault(memory(recipe, record[recipe.name]["capabilities"]), []).append(recipe)
-        text = nodes.paragraph("", MEMORY_PURPOSE + " As measured on the page ")
+        text = nodes.paragraph("", MEMORY_PURPOSE + " The measurements are on the page ")
         text += [link(f"/{COSTS}", None, "std", "doc", self.env.docname), nodes.Text(".")]
         for verdict in ("yes", "unknown"):
             text += nodes.Text(f" {MARKS[verdict]} {verdict}: {len(by_verdict[verdict])} recipes.")
@@ -332,7 +331,7 @@ class LacksDirective(SphinxDirective):
                 said = "; ".join(summary.removeprefix(f"no {capability}: ") for summary in said)
                 text = nodes.paragraph("", "", nodes.literal(name, name), nodes.Text(f": {said}"))
                 items += nodes.list_item("", text)
-        count = f"It works for {len(record) - len(items)} of {len(record)} recipes. Of the others the audit says:"
+        count = f"It works for {len(record) - len(items)} of {len(record)} recipes. The audit says of the others:"
         return [nodes.paragraph("", count), items]
 
 

@@ -10,11 +10,12 @@ GAINS = {
     "saved": "fewer bytes for backward",
     "peak": "a lower peak",
     "time": "less time",
-    "range": "a finite, accurate result where torch's is not",
+    "range": "a result that is finite or accurate where torch's is not",
     "second order": "a second derivative",
     "forward mode": "forward mode",
     "gradient": "another gradient",
 }
+OTHERS = {"built-in": "PyTorch's built-in function", "composition": "a composition of PyTorch operations"}
 REASONS = {
     "range": "is finite or accurate where the composition is not",
     "second order": "has a second derivative",
@@ -34,8 +35,8 @@ def trade(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None
         if ours[column] < 0.95 * theirs[column]
     ]
     gains += [reason for win, reason in REASONS.items() if win in recipe.cost.wins]
-    text = f" takes {number(1 / theirs['time'])} times as long as the composition"
-    return f"{text}, and gains nothing for it." if not gains else f"{text}. In return it {listed(gains)}."
+    text = f" takes {number(1 / theirs['time'])} times as long as {OTHERS['composition']}"
+    return f"{text} and has no advantage over it." if not gains else f"{text}. In return, the recipe {listed(gains)}."
 
 
 def compiled(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None:
@@ -43,9 +44,17 @@ def compiled(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | N
     ours, whole = contenders["ours"]["saved"], contenders.get("ours, compiled", {}).get("saved")
     if whole is None or whole < ours + LITTLE:
         return None
-    text = f" keeps {of_bytes(whole)} per {recipe.cost.unit} when it is compiled, and {number(ours)} in eager mode."
-    theirs = contenders.get("composition, compiled")
-    return text + (f" The compiled composition keeps {number(theirs['saved'])}." if theirs else "")
+    text = (
+        f" keeps {of_bytes(whole)} per {recipe.cost.unit} when you compile it, instead of {number(ours)} in eager mode."
+    )
+    if (theirs := contenders.get("composition, compiled")) is None:
+        return text
+    said = f"composition of PyTorch operations keeps {number(theirs['saved'])} when compiled"
+    if alike(theirs["saved"], whole, CLEAR_BYTES):
+        return f"{text} A {said}, so compiling gives up what the recipe saves."
+    if theirs["saved"] < whole:
+        return f"{text} A {said}, so compile a composition if memory decides."
+    return f"{text} A {said}, so the recipe still saves memory."
 
 
 def verdict(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
@@ -53,7 +62,9 @@ def verdict(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
     rival = next((name for name in ("built-in", "composition") if name in contenders), None)
     ours, unit = contenders["ours"], recipe.cost.unit
     if rival is None:
-        return f"Keeps {of_bytes(ours['saved'])} per {unit} for backward, and peaks at {number(ours['peak'])}."
+        return (
+            f"The recipe keeps {of_bytes(ours['saved'])} per {unit} for backward and peaks at {number(ours['peak'])}."
+        )
     theirs, parts = contenders[rival], []
     for column, verb, more in (("saved", "keeps", " for backward"), ("peak", "peaks at", "")):
         if alike(ours[column], theirs[column], CLEAR_BYTES):
@@ -63,7 +74,7 @@ def verdict(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
             parts.append(f"{verb} {number(ours[column])} instead of {of_bytes(theirs[column])} per {unit}{more}")
     slower = alike(1, theirs["time"], CLEAR_TIME)
     parts.append("takes about as long" if slower else f"takes {number(1 / theirs['time'])} times as long")
-    return f"Compared with the {rival}, it {listed(parts)}."
+    return f"Compared with {OTHERS[rival]}, the recipe {listed(parts)}."
 
 
 def instead(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None:
@@ -75,7 +86,7 @@ def instead(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | No
     gains += [GAINS[win] for win in recipe.cost.wins if win in REASONS]
     losses = [column for column in clear if ours[column] > theirs[column]]
     if not gains:
-        return ": in this measurement it is as good or better in memory and time."
+        return ": in our measurement, torch's function is as good or better in memory and time."
     if not losses:
         return None
     said = [f"takes {number(theirs['time'])} times as long"] if "time" in losses else []

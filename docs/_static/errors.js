@@ -74,8 +74,10 @@ const split = (text, rules) => {
   const said = frames.length ? compiled(rules.raises).exec(frames.at(-1).code) : null;
   if (said) found.push({ kind: said.groups.kind || "AssertionError", text: said.groups.text, part: "cause" });
   const last = found.findLastIndex((message) => message.part === "last");
-  const raising = frames.length ? frames.at(-1).code : "";
-  if (last >= 0 && !found[last].text && raising.startsWith("assert ")) found[last].text = raising.slice("assert ".length);
+  found.forEach((message, i) => {
+    const place = message.place ?? (i === last ? frames.at(-1) : null);
+    if (place?.code.startsWith("assert ") && !message.text) message.text = place.code.slice("assert ".length);
+  });
   found.forEach((message, i) => {
     if (message.part === "last" && i !== last) message.part = "earlier";
   });
@@ -97,14 +99,14 @@ const blocksOf = (lines, rules) => {
     return null;
   };
   const frames = [];
-  const blocks = [{ lines: [], chained: false, framed: false }];
+  const blocks = [{ lines: [], chained: false, place: null }];
   let i = 0;
   while (i < lines.length) {
     const match = at(i);
     if (!match) {
       if (stops.test(lines[i])) {
         blocks.at(-1).chained = lines[i].includes("The above exception was");
-        blocks.push({ lines: [], chained: false, framed: false });
+        blocks.push({ lines: [], chained: false, place: null });
       } else if (!listing.test(lines[i])) {
         blocks.at(-1).lines.push(lines[i]);
       }
@@ -132,19 +134,19 @@ const blocksOf = (lines, rules) => {
       code: marked.length ? marked[0].replace(arrow, "").trim() : "",
       around: shown.join("\n"),
     });
-    blocks.push({ lines: [], chained: false, framed: true });
+    blocks.push({ lines: [], chained: false, place: frames.at(-1) });
   }
   return { frames, blocks };
 };
 
-const messagesOf = ({ text: block, chained, framed }, rules, found, prose) => {
+const messagesOf = ({ text: block, chained, place }, rules, found, prose) => {
   if (!block) return;
   let headings = [...block.matchAll(compiled(rules.heading, "gm"))];
   if (!headings.length) headings = [...block.matchAll(compiled(rules.bare, "gm"))];
   headings.forEach((match) => {
     const kind = match.groups.kind.split(".").at(-1);
     const part = compiled(rules.warning).test(kind) ? "warning" : chained ? "cause" : "last";
-    found.push({ kind, text: cut(block.slice(match.index + match[0].length)), part, framed: framed && match === headings[0] });
+    found.push({ kind, text: cut(block.slice(match.index + match[0].length)), part, place: match === headings[0] ? place : null });
   });
   const before = headings.length ? block.slice(0, headings[0].index).trim() : block;
   const parts = before.split(/\n\s*\n/);
@@ -590,12 +592,12 @@ const judged = (matcher, paste, facts) => {
   }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
   let { note, settled } = owner(facts, best, matcher);
-  if (aside && last.framed && best.message.part === "earlier" && !paste.chained) {
+  if (aside && last.place && best.message.part === "earlier" && !paste.chained) {
     note = `${matcher.rules.general.later} ${heading(last)}`;
     settled = false;
   }
   if (sure && rivals.length === 1 && best.certain && settled) {
-    return { known: "yes", matches: [best], general, message: best.message, note };
+    return { known: undecided(facts, best, matcher) ? "maybe" : "yes", matches: [best], general, message: best.message, note };
   }
   const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
   if (!sure && best.message.part === "prose" && !last) {
@@ -646,6 +648,14 @@ const warned = (paste) => paste.messages.find(({ part }) => part === "warning") 
 
 const heading = (message) => [...shownMessage(message).split("\n")[0]].slice(0, LINE).join("");
 
+const undecided = (facts, best, matcher) => {
+  const entry = matcher.entries[best.entry];
+  const open = ({ when }) => !facts.frames || !when.every((sign) => sign.startsWith("frames: "));
+  if (!entry.cases?.some((each) => each.asked && each.title && open(each)) || facts.case(entry, best.message, best.values) >= 0) return false;
+  const signs = [...(entry.favors ?? []), ...(entry.needs ?? [])].filter((sign) => !sign.startsWith("not "));
+  return !signs.some((sign) => facts.holds(sign, best.message, best.values));
+};
+
 const owner = (facts, best, matcher) => {
   const entry = matcher.entries[best.entry];
   if (facts.case(entry, best.message, best.values) >= 0) return { note: "", settled: true };
@@ -682,7 +692,7 @@ const raised = (paste, rules) => {
 };
 
 const scope = (facts, message, rules, told) => {
-  const said = message ?? { kind: "", text: facts.text, part: "prose" };
+  const said = message ?? { kind: "", text: facts.told, part: "prose" };
   const backward = rules.backward.signs.some((sign) => facts.holds(sign, said, {}));
   const found = rules.outside.find((each) => {
     const torch = each.unless && facts.holds(`text: ${each.unless}`, said, {});
@@ -781,7 +791,7 @@ const explained = ({ entry, values, case: shown }, full, several) => {
   if (!full) return item;
   const paragraph = (label, text) =>
     text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
-  if (several) paragraph("It is this one if:", tell);
+  if (several) paragraph("This is your case if:", tell);
   paragraph("Ignore it:", harmless);
   paragraph("Change:", change);
   paragraph("Why:", cause);

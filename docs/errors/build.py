@@ -89,7 +89,7 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         if shared_cases:
             entry["cases"] = [*entry.get("cases", ()), *shared_cases]
         for case in entry.get("cases", ()):
-            if all(sign.startswith(AROUND) for sign in case["when"]):
+            if "asked" not in case and all(sign.startswith(AROUND) for sign in case["when"]):
                 case["asked"] = True
         shared = [row for name in entry.pop("wordings_of", ()) for row in named[name]["wordings"]]
         entry["wordings"] += [row for row in shared if row not in entry["wordings"]]

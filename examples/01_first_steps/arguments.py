@@ -2,31 +2,34 @@ r"""
 Arguments: numbers, flags, None, and tensors that may be missing
 ================================================================
 
-You will pass anything to a custom function, return exactly what backward owes for it, and see which mistakes torch
-reports and which one it does not.
+You will pass numbers, strings, None and tensors to a custom function, and return one value in backward for each of
+them. You will also see which mistakes PyTorch reports, and the one mistake that it does not report.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a function has options: a slope, a dimension, a mode, a weight that some callers do not have. The three recipes
-# take a float, a string and tensors that may be None. Of them ``pinball_loss`` is worth having for itself, torch has no
-# quantile loss; the other two are as good when composed of torch operations, and are here for their signatures.
+# Read this page if your function has options, for example a slope, a dimension, a mode, or a weight that some callers
+# do not pass. The three recipes take floats, a string, and tensors that may be None.
+#
+# Copy ``pinball_loss`` if you need a quantile loss, because torch has none. The other two recipes only show how to
+# handle arguments. In your code, write these two functions with torch operations, which is as good.
 #
 # The gradient
 # ------------
 #
-# A number that is no tensor is a constant: :math:`\partial L / \partial a` is not asked for, and backward returns None
-# in its place. It does change the other gradients. With the error :math:`e = t - x` and a quantile :math:`q`,
+# A number that is not a tensor is a constant, so it has no gradient, and backward returns None for it. But the number
+# appears in the gradients of the tensors. For the numbers :math:`a` and :math:`b`, the target :math:`t`, the error
+# :math:`e = t - x` and the quantile :math:`q`, these gradients are
 #
 # .. math::
 #
 #    y = a \tanh(b x): \quad \bar{x} = \bar{y}\, a b \bigl(1 - \tfrac{y^2}{a^2}\bigr), \qquad
 #    y = \max(q e, (q - 1) e): \quad \bar{x} = -\bar{y}\, \frac{\operatorname{sgn}(e) + 2q - 1}{2} .
 #
-# The second is least where a share :math:`q` of the targets lies below :math:`x`: there the slopes of both sides
-# balance.
+# The sum of the second function over many targets has its minimum where the fraction :math:`q` of the targets is below
+# :math:`x`. At this point, the slopes of the targets below and above :math:`x` cancel.
 #
 # The recipe
 # ----------
@@ -54,8 +57,8 @@ from autograd_cookbook.recipes.arguments import affine, pinball_loss, scaled_tan
 # See it work
 # -----------
 #
-# One float decides what a network learns. Three outputs of the same network, three quantiles of how diabetes
-# progresses in a year, given the body mass index of 442 patients:
+# The float ``quantile`` decides what a network learns. In the next cell, three outputs of one network learn three
+# quantiles. They predict how diabetes progresses in a year from the body mass index of 442 patients:
 
 data = load_diabetes(scaled=False)
 index_of_mass = torch.tensor(data.data[:, 2:3], dtype=torch.float32)
@@ -100,7 +103,7 @@ for i, q in enumerate(quantiles):
     assert abs(below - q) < 0.03
 
 # %%
-# Tensors that may be missing, as in the last step of a layer norm. None can be saved, and comes back as None:
+# ``weight`` and ``bias`` of a layer norm may be missing. If you save None, ``ctx.saved_tensors`` contains None:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,), (3,)))
@@ -114,11 +117,12 @@ print("affine agrees with layer_norm, with weight, bias, both, neither")
 # The wrong version
 # -----------------
 #
-# What may backward return for ``f(input, exponent, mode)``, of which the first is a tensor?
+# The function ``f(input, exponent, mode)`` has one tensor argument. The next cell tries which values backward may
+# return:
 
 
 class Returns(Function):
-    """Backward returns the right gradient, and then whatever one puts here."""
+    """Backward returns the right gradient, followed by the values in ``rest``."""
 
     rest = ()
 
@@ -148,8 +152,8 @@ for Returns.rest in ((None, None), (), (None,), (None, None, None, None), (0.0, 
         print(f"{returned:34} {str(error).removeprefix('function ReturnsBackward ')}")
 
 # %%
-# One value an argument, and Nones too many do no harm. Everything else raises, also a 0 for a number. How arguments may
-# be *given*:
+# Backward must return one value per argument, and additional Nones are allowed. All other cases raise an error, also
+# the number 0 for a number. The next cell tries how a caller may *pass* the arguments:
 
 Returns.rest = (None, None)
 for name, call in {
@@ -177,11 +181,13 @@ except TypeError as error:
     print(f"{'forward(input, *, e=2)':23} raises: {error}")
 
 # %%
-# Since torch 2.13, defaults and names are those of ``forward``, and a keyword-only argument does not work, not even if
-# it is left alone. (Before, ``apply`` takes no names, and ``setup_context`` gets no defaults.) An alias with a
-# signature of its own, as every recipe here has, gives you all of them, and a place to check values.
+# Since torch 2.13, ``apply`` accepts the names and default values of ``forward``. In earlier releases, ``apply``
+# accepts no names, and ``setup_context`` gets no default values. A keyword-only argument does not work, even if the
+# caller does not pass it. To support all forms in every release, call ``apply`` in a Python function that also checks
+# the values, as every recipe does.
 #
-# The one that is not reported is a tensor *inside of* an argument. Autograd looks at arguments, not into them:
+# PyTorch does not report a tensor *inside* an argument, for example in a list. Autograd looks for tensors among the
+# arguments but does not search lists or tuples:
 
 
 class ScaledSum(Function):
@@ -237,16 +243,16 @@ assert not ScaledSum.apply(frozen, [w, b]).requires_grad
 assert gradcheck(WithAStar.apply, (scale, w, b))
 
 # %%
-# Alone, the list makes a result without history, and backward is never called. Next to a tensor that requires grad it
-# is called, must return None for the list, and what is in the list is silently a constant. Pass each tensor as
-# an argument of its own, with a star, and return as many gradients.
+# If only tensors in the list require grad, the result does not, and the engine never calls backward. If another
+# argument requires grad, backward must return None for the list, and its tensors are silently constants. So pass each
+# tensor as a separate argument with a star, as in ``WithAStar``, and return one gradient for each of them.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# ``pinball_loss`` keeps its arguments, the composition both products:
+# ``pinball_loss`` keeps only its arguments. A composition of torch operations also keeps both products:
 
 guess, truth = torch.randn(2, 100_000)
 guess.requires_grad_()
@@ -262,6 +268,6 @@ assert saved_bytes(pinball_loss, guess, truth) == 0
 # ---------
 #
 # * :doc:`/cookbook/01_first_steps/template`: the parts of a ``Function``, one by one.
-# * :doc:`/cookbook/01_first_steps/several_outputs`: None on the other side, as a gradient.
-# * :doc:`/cookbook/01_first_steps/module`: numbers that are learned, as parameters.
+# * :doc:`/cookbook/01_first_steps/several_outputs`: how to accept None as a gradient.
+# * :doc:`/cookbook/01_first_steps/module`: how to learn a number as a parameter.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.nn.functional.layer_norm`.

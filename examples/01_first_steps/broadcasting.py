@@ -2,29 +2,29 @@ r"""
 Broadcasting: what forward expands, backward must sum
 =====================================================
 
-You will write gradients for inputs whose shapes differ, and see what the engine does with a gradient of the
-wrong shape: sometimes it raises, and sometimes it adds up numbers and says nothing.
+You will write gradients for inputs whose shapes differ. You will also see what the engine does with a gradient of the
+wrong shape: sometimes it raises an error, and sometimes it silently sums the gradient.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Whenever an input of a custom function may be smaller than its output: a bias, a scale, a learned threshold, a
-# temperature. If each step of your forward is a torch operation, autograd already does all of this.
+# Read this page if an input of your custom function may be smaller than its output, for example a bias, a scale, a
+# learned threshold or a temperature. Without a backward of your own, autograd computes these sums.
 #
 # The gradient
 # ------------
 #
-# Broadcasting copies. If element :math:`x_j` is copied to several places :math:`i`, each copy has an influence of
-# its own on the loss, and by the chain rule they add up:
+# Broadcasting copies elements. If element :math:`x_j` is copied to several places :math:`i`, each copy influences the
+# loss. By the chain rule, the gradient of the element is the sum over its copies:
 #
 # .. math::
 #
 #    y_i = x_{j(i)}, \qquad \bar{x}_j = \sum_{i\,:\,j(i) = j} \bar{y}_i .
 #
-# So the gradient of ``expand`` is a sum over the dimensions that were added or stretched, and everything on this
-# page is one helper, ``sum_to_shape``, used where shapes may differ.
+# So the gradient of ``expand`` is a sum over the dimensions that were added or stretched. The helper ``sum_to_shape``
+# computes this sum. ``multiply`` and ``scaled_sigmoid`` call it for each of their inputs.
 #
 # The recipe
 # ----------
@@ -51,8 +51,8 @@ from autograd_cookbook.recipes.broadcasting import bias_add, multiply, sum_to_sh
 # See it work
 # -----------
 #
-# A column of 3 numbers times a row of 4. Each of the 12 products sends its gradient back; a column entry collects
-# a row of them, and a row entry a column.
+# The next cell multiplies a column of 3 numbers by a row of 4 numbers. Each of the 12 products has a gradient. The
+# gradient of a column entry is the sum over one row of this grid, and that of a row entry the sum over one column.
 
 torch.manual_seed(0)
 column = torch.tensor([[1.0], [2.0], [3.0]], requires_grad=True)
@@ -83,7 +83,7 @@ assert torch.equal(row.grad, (weights * column).sum(0))
 assert torch.equal(column.grad, (weights * row).sum(1, keepdim=True))
 
 # %%
-# All pairs of shapes, missing dimensions and empty ones included:
+# Check pairs of shapes, also with missing dimensions and empty tensors:
 
 for left, right in [((2, 3), (3,)), ((4, 1), (3,)), ((2, 1, 3), (4, 1)), ((2, 3), ()), ((0, 3), (1, 3))]:
     pair = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in (left, right)]
@@ -95,7 +95,7 @@ for left, right in [((2, 3), (3,)), ((4, 1), (3,)), ((2, 1, 3), (4, 1)), ((2, 3)
 # The wrong version
 # -----------------
 #
-# What if backward returns a gradient of another shape than its input? Try them:
+# Which wrong shapes of a gradient does the engine accept?
 
 
 class ReturnsShape(Function):
@@ -131,10 +131,11 @@ for input_shape, returned in [
         print(f"input {input_shape!s:7} returned {returned!s:7} raises: {str(error).partition(' - ')[2]}")
 
 # %%
-# A gradient that is too small raises. One that is too *large* is summed down, if broadcasting could have made its
-# shape from that of the input, silently. For a forgotten sum this happens to give the right number. It
-# hides the bug below: ``weight`` has shape ``(n, 1)``, the product of a vector and a column is a matrix, and the
-# engine sums that matrix to a vector.
+# A gradient that is too small raises an error. A gradient that is too *large* is silently summed if the input could be
+# broadcast to the shape of the gradient. If backward only forgot the sum, the result is right.
+#
+# But the silent sum hides the bug below. ``weight`` has shape ``(n, 1)``, so the product of the vector ``grad_output``
+# and this column is a matrix. The engine sums the matrix to a vector, which is not the gradient.
 
 
 class ScaleEach(Function):
@@ -164,15 +165,17 @@ except RuntimeError as error:
     print("gradcheck:", str(error).splitlines()[0])
 
 # %%
-# An explicit ``sum_to_shape`` would have raised no error here either: ``(3, 3)`` does sum to ``(3,)``. What
-# helps is to assert the shape where a bug could hide, and gradcheck with a size that no other dimension has.
+# An explicit ``sum_to_shape`` would raise no error here either, because a tensor of shape ``(3, 3)`` can be summed to
+# shape ``(3,)``. To find such a bug, assert the shape of the gradient in backward. Also run gradcheck with a different
+# size for each dimension.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# A bias gradient needs no value at all, a product needs both factors, kept as they came and not expanded:
+# The gradient of a bias needs no saved tensor. The gradient of a product needs both factors, and ``multiply`` saves
+# them without expanding them:
 
 image, bias = torch.randn(8, 16, 32, 32, requires_grad=True), torch.randn(16, requires_grad=True)
 scale = torch.randn(16, 1, 1, requires_grad=True)
@@ -186,8 +189,8 @@ for name, count in kept.items():
 assert kept["bias_add"] == kept["multiply"] == 0
 
 # %%
-# torch's own ``+`` and ``*`` keep no more than these, and are what you should use outside of a ``Function``;
-# ``sum_to_shape`` is the part worth copying. It returns its argument where there is nothing to sum:
+# PyTorch's ``+`` and ``*`` keep the same number of bytes, so use them outside of a ``Function``. Copy ``sum_to_shape``
+# for the backward of your own functions. It returns its argument if there is nothing to sum:
 
 assert sum_to_shape(image, image.shape) is image
 
@@ -196,6 +199,6 @@ assert sum_to_shape(image, image.shape) is image
 # ---------
 #
 # * :doc:`/cookbook/01_first_steps/template`: the parts of a ``Function``, one by one.
-# * :doc:`/cookbook/01_first_steps/reductions`: the transpose of this page: forward sums, backward expands.
-# * :doc:`/cookbook/01_first_steps/convolution`: one input element used many times, in a pattern.
+# * :doc:`/cookbook/01_first_steps/reductions`: the reverse case, in which forward sums and backward expands.
+# * :doc:`/cookbook/01_first_steps/convolution`: each input element is used several times, in a sliding window.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :meth:`torch.Tensor.sum_to_size`.

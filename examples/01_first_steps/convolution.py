@@ -2,21 +2,22 @@ r"""
 Convolution: an input that is used many times
 =============================================
 
-You will write both gradients of a convolution, for any stride, padding, dilation and number of groups, and see
-that each of them is a convolution again.
+You will write the gradients of a convolution for its input and its weight, with any stride, padding, dilation and
+number of groups. You will see that each of these gradients is a convolution again.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When you change something *inside* a convolution (quantized weights, noise on the gradient, another algebra) and
-# so must write its backward. A plain convolution is torch's own job: the recipe calls it, and you should too.
+# Copy the recipe if you change something *inside* a convolution, for example quantized weights, noise on the gradient,
+# or another multiplication. For a plain convolution, call torch's function, as the recipe does.
 #
 # The gradient
 # ------------
 #
-# Output :math:`t` reads input :math:`i = st + dk - p` through weight :math:`k`. That relation is all there is:
+# With stride :math:`s`, dilation :math:`d` and padding :math:`p`, output :math:`t` reads input :math:`i = st + dk - p`
+# and multiplies it by weight :math:`k`. All three formulas follow from this relation:
 #
 # .. math::
 #
@@ -24,9 +25,9 @@ that each of them is a convolution again.
 #    \bar{w}_k = \sum_t \bar{y}_t\, x_{st + dk - p}, \qquad
 #    \bar{x}_i = \sum_{(t, k)\,:\,st + dk - p = i} \bar{y}_t\, w_k .
 #
-# The middle formula is the first with :math:`t` and :math:`k` in each other's place: a convolution of the input
-# with the gradient, in which stride and dilation change places too. The last runs the relation backwards: a
-# *transposed* convolution.
+# The gradient of the weight, the second formula, is the first formula with :math:`t` and :math:`k` exchanged. So it is
+# a convolution of the input with :math:`\bar{y}`, in which stride and dilation are exchanged, too. The gradient of the
+# input, the third formula, goes from outputs to inputs. It is a *transposed* convolution.
 #
 # The recipe
 # ----------
@@ -52,8 +53,8 @@ from autograd_cookbook.recipes.convolution import conv2d
 # See it work
 # -----------
 #
-# Let every weight and every output gradient be 1. Then the gradient of a pixel is the number of times that the
-# convolution reads it, and the geometry can be seen:
+# If every weight and every output gradient is 1, the gradient of a pixel counts how often the convolution reads this
+# pixel. The figure shows this count for several options:
 
 kernel = torch.ones(1, 1, 3, 3)
 geometries = {
@@ -76,10 +77,10 @@ figure.colorbar(shown, ax=axes, label="reads")
 plt.show()
 
 # %%
-# With stride 4 the windows stop short of the last rows, and step over others. Those pixels have no influence and
-# gradient 0.
+# With stride 4, the windows skip some rows and do not reach the last rows. The output does not depend on these pixels,
+# so their gradient is 0.
 #
-# All options at once, against torch and against finite differences:
+# Compare all options at once with torch and with finite differences:
 
 torch.manual_seed(0)
 x = torch.randn(2, 4, 7, 6, dtype=torch.float64, requires_grad=True)
@@ -103,8 +104,8 @@ print("gradcheck", gradcheck(lambda *args: conv2d(*args, **options), (x, w, b)))
 # The wrong version
 # -----------------
 #
-# "The gradient of a convolution is a convolution with the same kernel" is a half-truth: the kernel must be
-# *flipped*. For a symmetric kernel, such as a blur, you do not notice:
+# The gradient of a convolution is a convolution with the same kernel, but the kernel must be *flipped*. A test with a
+# symmetric kernel, such as a blur, does not find a missing flip:
 
 
 class ForgetsToFlip(Function):
@@ -132,8 +133,9 @@ for name, kernel in (("blur", blur), ("edge", edge)):
         print(f"{name}: gradcheck raises: {str(error).splitlines()[0]}")
 
 # %%
-# Check with random weights, then. The second classic is the row that a stride leaves over. A transposed
-# convolution cannot know of it, and without ``output_padding`` it comes out too small. This one is loud:
+# So check with random weights. A second common mistake concerns the last rows, which the windows do not reach because
+# of the stride. Without ``output_padding``, a transposed convolution leaves out these rows, and PyTorch raises an
+# error:
 
 
 class ForgetsLeftOver(ForgetsToFlip):
@@ -161,9 +163,9 @@ for size in (5, 6):
 #
 # .. costs::
 #
-# Beyond its arguments it keeps nothing. Written with ``unfold`` and a matrix product, as textbooks have it, a
-# convolution keeps its windows, kernel size times the input. The built-in has its own routine for both gradients,
-# and is faster than two calls from Python:
+# The recipe keeps nothing in addition to its arguments. The textbook form with ``unfold`` and a matrix product keeps
+# the windows, which have as many elements as the input times the kernel size. PyTorch's function computes the gradients
+# of input and weight in one native routine, which is faster than the recipe's two calls from Python:
 
 
 def unfolded(input, weight):
@@ -198,5 +200,5 @@ assert saved_bytes(padded(conv2d), image, weight) == 0
 # ---------
 #
 # * :doc:`/cookbook/01_first_steps/broadcasting`: the simplest case of an input that is used many times.
-# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: when forward is a kernel of your own.
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: how to use your own kernel in forward and backward.
 # * In torch's documentation: :func:`torch.nn.functional.conv2d`, :func:`torch.nn.functional.conv_transpose2d`.

@@ -2,24 +2,27 @@ r"""
 Element-wise functions: keep the input, the output or a mask
 ============================================================
 
-You will choose what an element-wise function saves: the least that its gradient needs.
+You will choose which tensor an element-wise function saves for backward, so that it needs the least memory.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Not for these functions: torch has nearly all of them, and the table at the end shows whose are faster. Read this
-# page for the choice that every function of your own has to make. Two of the recipes do something that torch does not:
-# ``gelu`` and ``mish`` have their limits at :math:`\pm\infty` where torch returns NaN, and all their digits far below
-# 0 where torch returns 0. ``clamp`` keeps a mask of one byte per element, and torch's keeps the input: the mask is
-# smaller only if nothing else keeps the input.
+# In most cases, use torch's functions instead: torch has nearly all of these, and "What it costs" compares the speed.
+# Read this page to learn which tensor your own function should save.
+#
+# Two of the recipes do something that torch's functions do not. ``gelu`` and ``mish`` return their limits at
+# :math:`\pm\infty`, where torch returns NaN, and they stay accurate far below 0, where torch returns 0.
+#
+# ``clamp`` saves a mask of one byte per element, and :func:`torch.clamp` saves the input. The mask saves memory only if
+# no other function keeps the input.
 #
 # The gradient
 # ------------
 #
-# Each element has one slope, :math:`\bar{x} = \bar{y}\, f'(x)`. The slope is a function of the input; for some it is
-# a function of the output, too, and for some of a single bit:
+# The gradient of each element is :math:`\bar{x} = \bar{y}\, f'(x)`. The slope :math:`f'(x)` can be computed from the
+# input. For some functions, the output is enough, and for others a mask with one bit per element:
 #
 # .. math::
 #
@@ -27,10 +30,11 @@ You will choose what an element-wise function saves: the least that its gradient
 #    \text{output: } \operatorname{relu}'(x) = [y > 0], \qquad
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
-# A tensor that the functions before or after yours keep anyway costs nothing: the output, if a matrix product follows;
-# the input, if the operation before keeps its result. Do not save a floating-point tensor that ``forward`` makes in
-# between: autograd takes it for a constant, so the second derivative is wrong. A mask has no derivative, so it may be
-# saved.
+# Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a matrix
+# product follows, which keeps its input. Save your input if the operation before keeps its result.
+#
+# Do not save a floating-point tensor that ``forward`` computes between input and output. Autograd treats this tensor as
+# a constant, so the second derivative would be wrong. You may save a mask, because a mask has no derivative.
 #
 # The recipe
 # ----------
@@ -66,8 +70,8 @@ from autograd_cookbook.recipes.template import relu
 # See it work
 # -----------
 #
-# Each function with its slope, and what the slope is computed from. Bytes are counted in the middle of a network:
-# neither the input nor the output belongs to the caller.
+# The figure shows each function with its slope and the bytes per element that it saves. The count is for a function in
+# the middle of a network, where no other code keeps its input or its output.
 
 functions = {
     "square": square,
@@ -99,8 +103,8 @@ assert kept["clamp"] == 1
 assert all(size == 4 for name, size in kept.items() if name != "clamp")
 
 # %%
-# Which of the two tensors to keep depends on what stands around it. A linear layer keeps its input. Before one, a
-# function that saves its *output* adds nothing; one that saves its *input* adds a whole activation:
+# Whether to save the input or the output depends on the next function. A linear layer keeps its input. So a function
+# before a linear layer adds nothing if it saves its *output*, but adds a whole activation if it saves its *input*:
 
 weight = torch.randn(100, 100, requires_grad=True)
 table = torch.randn(500, 100, requires_grad=True)
@@ -117,8 +121,8 @@ assert saved_bytes(between_two_layers(relu), table, weight) == 4 * table.numel()
 assert saved_bytes(between_two_layers(gelu), table, weight) == 8 * table.numel()
 
 # %%
-# At the ends of an interval, ``clamp`` has two slopes, and either will do. :func:`torch.clamp` chose 1 up to torch
-# 2.13, and has chosen 0 since 2.14. The recipe's is 1 with all of them:
+# At the ends of the interval, ``clamp`` has a kink, so both slopes 0 and 1 are valid. :func:`torch.clamp` uses slope 1
+# up to torch 2.13 and slope 0 since torch 2.14. The recipe uses slope 1 with every release:
 
 for label, function in (("ours ", clamp), ("torch", torch.clamp)):
     x = torch.tensor([0.0, 1.0], requires_grad=True)
@@ -127,7 +131,8 @@ for label, function in (("ours ", clamp), ("torch", torch.clamp)):
     assert slope.tolist() == ([0, 0] if label == "torch" and torch.__version__ >= (2, 14) else [1, 1])
 
 # %%
-# At infinity, where a masked score may have come from, the limits are known. torch multiplies :math:`\infty` by 0:
+# Masked scores can be infinite. The limits of ``gelu`` and ``mish`` at :math:`\pm\infty` exist, and the recipes return
+# them. PyTorch multiplies :math:`\infty` by 0, which gives NaN:
 
 print("torch", torch.__version__)
 for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
@@ -142,7 +147,8 @@ for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
 # The wrong version
 # -----------------
 #
-# The power rule as it stands in a book, with :math:`n = 0`: the factor is 0, and the other one is infinite at 0.
+# The power rule from a textbook fails for :math:`n = 0` at :math:`x = 0`. The factor :math:`n` is 0 and
+# :math:`x^{n-1}` is infinite, so their product is NaN:
 
 
 class BookPower(torch.autograd.Function):
@@ -168,27 +174,27 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
     assert x.grad.isnan().any() == (name == "book")
 
 # %%
-# A polynomial written as a sum over ``coefficient * x**n`` meets it in its constant term, and one NaN is enough to
-# spoil every parameter before it.
+# A polynomial that is written as a sum over ``coefficient * x**n`` has this NaN in its constant term. One NaN makes the
+# gradient of every parameter before it NaN.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# A mask is a byte an element because torch has no smaller type; :doc:`/cookbook/04_memory/masks` packs eight of them
-# into one.
+# A mask takes one byte per element, because torch has no smaller type. To pack eight elements into one byte, see
+# :doc:`/cookbook/04_memory/masks`.
 #
 # Keep all digits in half precision and in the tails
 # --------------------------------------------------
 #
 # The usual formulas subtract two numbers that are nearly equal: :math:`1 + \operatorname{erf}` in ``gelu``,
-# :math:`y + \alpha` in ``elu``, :math:`1 - t^2` in ``mish``. Each of the two is rounded, and their difference consists
-# of rounding errors. The recipes use forms without such a difference and compute half precision in float32.
+# :math:`y + \alpha` in ``elu``, :math:`1 - t^2` in ``mish``. Each of the two numbers is rounded, so their difference
+# consists of rounding errors. The recipes use formulas without these differences and compute half precision in float32.
 #
-# The figure shows the slope of the ELU at each negative bfloat16 number. A slope computed from the rounded output is
-# wrong by up to 256 units in the last place, which means that it is 0. Computed from the input, it is wrong by half a
-# unit, the least that is possible.
+# The figure shows the error of the ELU's slope at each negative bfloat16 number. Computed from the rounded output, the
+# slope has an error of up to 256 units in the last place, which means that it is 0. Computed from the input, its error
+# is half a unit, the least possible.
 
 every = torch.arange(-(2**15), 0).to(torch.int16).view(torch.bfloat16)
 every = every[(every >= -80) & (every <= -0.01)].sort().values
@@ -221,7 +227,7 @@ assert errors["from the input"].max() < 0.6
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/01_first_steps/template`: relu, sigmoid and tanh, and what each line of a ``Function`` is for.
-# * :doc:`/cookbook/04_memory/masks`: masks of one bit.
+# * :doc:`/cookbook/01_first_steps/template`: relu, sigmoid and tanh, and what each line of a ``Function`` does.
+# * :doc:`/cookbook/04_memory/masks`: masks of one bit per element.
 # * :doc:`/cookbook/03_stability/safe_functions`: functions whose slopes do not exist everywhere.
 # * In torch's documentation: :func:`torch.nn.functional.gelu`, :func:`torch.clamp`.

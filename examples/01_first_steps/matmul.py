@@ -2,36 +2,39 @@ r"""
 Matrix products: vectors, batches, broadcast batches, masks
 ===========================================================
 
-You will write the gradient of a matrix product for every pair of shapes that torch multiplies, keep a sparse layer
-sparse, and watch a network learn although one of its gradients is wrong.
+You will write the gradient of a matrix product for every pair of shapes that torch multiplies. You will also write a
+layer whose missing weights stay 0, and see a network that learns although one of its gradients is wrong.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# ``matmul``: never as it stands, :func:`torch.matmul` is as good in every respect. Its backward is what you need in
-# a ``Function`` of your own that multiplies matrices somewhere: low-rank layers, quantized weights, attention.
+# Do not call the recipe ``matmul``, because :func:`torch.matmul` computes the same at the same cost. Copy its backward
+# into a ``Function`` of your own that multiplies matrices, for example a low-rank layer, a layer with quantized
+# weights, or attention.
 #
-# ``masked_linear``: for a layer in which most weights do not exist, pruned or never there, and whose masked weight
-# you do not want to keep for backward. It multiplies zeros: it saves memory and no arithmetic.
+# Use ``masked_linear`` for a layer in which most weights are missing, because you pruned them or never had them. The
+# recipe saves memory, because autograd does not keep the masked weight for backward. It saves no time, because it still
+# multiplies by the zeros.
 #
 # The gradient
 # ------------
 #
-# For :math:`Y = AB` each factor is multiplied by the other one's conjugate transpose, from the side on which that
-# stood:
+# For :math:`Y = AB`, the gradient of each factor is :math:`\bar{Y}` times the conjugate transpose of the other factor.
+# The other factor stays on its side of the product:
 #
 # .. math:: \bar{A} = \bar{Y} B^{\mathsf H}, \qquad \bar{B} = A^{\mathsf H} \bar{Y} .
 #
-# A vector is a matrix with one row or one column. A factor that was broadcast over a batch has been used once for
-# each element of it, and its gradients add up:
+# A vector is a matrix with one row or one column. If a factor is broadcast over a batch, forward uses it once for each
+# batch element, so its gradient is the sum over the batch:
 #
 # .. math:: \bar{B} = \sum_b A_b^{\mathsf H} \bar{Y}_b = \begin{pmatrix} A_1 \\ \vdots \\ A_n \end{pmatrix}^{\mathsf H}
 #           \begin{pmatrix} \bar{Y}_1 \\ \vdots \\ \bar{Y}_n \end{pmatrix} .
 #
-# The right side is one product of two tall matrices: it adds while it multiplies. With a mask, :math:`B` is
-# :math:`M \odot W`, and the chain rule masks the gradient once more: :math:`\bar{W} = M \odot \bar{B}`.
+# The right side is one product of two tall matrices. This product computes the sum while it multiplies, so it needs no
+# memory for the separate terms. With a mask :math:`M` and a weight :math:`W`, the factor :math:`B` is
+# :math:`M \odot W`. By the chain rule, the gradient is masked as well: :math:`\bar{W} = M \odot \bar{B}`.
 #
 # The recipe
 # ----------
@@ -56,9 +59,8 @@ from autograd_cookbook.recipes.matmul import masked_linear, matmul
 # See it work
 # -----------
 #
-# One weight for a whole batch. If backward forms the product of each batch element before it sums, it holds a
-# weight gradient for *every* element at the same time. This is what the textbook formula does, and what an explicit
-# ``expand`` makes of the built-in:
+# The next cell multiplies a batch by one shared weight. If backward first computes a product for each batch element, as
+# ``torch.bmm`` with ``expand`` does, it holds a weight gradient for *every* element at the same time:
 
 weight = torch.randn(128, 128, requires_grad=True)
 
@@ -68,7 +70,7 @@ def sums_afterwards(input, weight):
 
 
 def peak(product, size):
-    """Bytes of forward and backward at the worst moment, in sizes of the weight."""
+    """Return the peak memory of forward and backward, divided by the size of the weight."""
     batch = torch.randn(size, 8, 128)
     count = peak_bytes(lambda: torch.autograd.grad(product(batch, weight).sum(), weight))
     return count / weight.untyped_storage().nbytes()
@@ -94,7 +96,7 @@ assert all(a <= b for a, b in zip(curves["the recipe"], curves["torch.matmul"], 
 assert curves["multiply, then sum"][-1] > 10 * curves["the recipe"][-1]
 
 # %%
-# Every combination of dimensions, against finite differences and against torch:
+# Check combinations of dimensions against finite differences and torch:
 
 torch.manual_seed(0)
 for left, right in [
@@ -115,8 +117,9 @@ for left, right in [
     print(f"{left!s:13} @ {right!s:10} -> {tuple(out.shape)}")
 
 # %%
-# A masked weight stays what it is. Here 64 units look at the 64 pixels of a digit, each at the 3×3 pixels around its
-# own place. To zero the weights *once*, and to use a plain layer afterwards, is not the same:
+# Training does not change a masked weight. In the next example, 64 units see the 64 pixels of a digit, and each unit
+# sees only the 3×3 pixels around its own place. If you set all other weights to zero only *once* and then use a plain
+# layer, the first training step makes these weights nonzero again:
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data[:500], dtype=torch.float32) / 16, torch.tensor(digits.target[:500])
@@ -141,9 +144,9 @@ for name, layer in (("zeroed once", F.linear), ("masked_linear", lambda x, w: ma
 # One tensor used twice
 # ---------------------
 #
-# For :math:`Y = X X` there is no new rule. The differential is :math:`dY = dX\, X + X\, dX`, and each use gives a term:
-# :math:`\bar{X} = \bar{Y} X^{\mathsf H} + X^{\mathsf H} \bar{Y}`. A ``Function`` of two arguments may get the same
-# tensor for both. It returns one gradient for each, and the engine adds them:
+# :math:`Y = X X` needs no new rule. The differential is :math:`dY = dX\, X + X\, dX`, so each use of :math:`X` gives
+# one term of the gradient: :math:`\bar{X} = \bar{Y} X^{\mathsf H} + X^{\mathsf H} \bar{Y}`. If you pass one tensor for
+# both arguments, backward returns two gradients, and the engine adds them:
 
 square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
 incoming = torch.randn(3, 3, dtype=torch.float64)
@@ -157,9 +160,12 @@ assert gradcheck(lambda X: matmul(X, X), square)
 # The wrong version
 # -----------------
 #
-# Two classics. The first is the forgotten sum, and the engine forgives it: a gradient whose shape *expands* from the
-# input's is summed silently. The number is right, the bytes are those of the upper curve above. The
-# second is a missing transpose. Shapes catch it, until the matrix is square:
+# Two mistakes are common. The first mistake is a missing sum over the batch. If the gradient has a shape to which the
+# input could be expanded, the engine silently sums the gradient. The result is right, but it needs the memory of the
+# upper curve above.
+#
+# The second mistake is a missing transpose. PyTorch raises an error because the shapes do not fit, unless the matrix is
+# square:
 
 
 class NoTranspose(Function):
@@ -195,8 +201,9 @@ for name, weight in (("3×2", square[:, :2]), ("3×3", square), ("3×3, symmetri
     assert verdicts == ["right" if checked else "wrong", "right"]
 
 # %%
-# gradcheck sees it, if the matrix is neither symmetric, as covariances are, nor the identity, as test data likes to
-# be. What does not see it is the loss. Three square layers on top of the local one, trained on handwritten digits:
+# gradcheck finds the missing transpose if the matrix is not symmetric. Covariance matrices and the identity are
+# symmetric, so do not test with them. You cannot find this mistake from the loss. The next cell trains a masked layer
+# followed by three square layers on handwritten digits, with the right gradient and with two wrong ones:
 
 
 class NoGradient(NoTranspose):
@@ -240,16 +247,16 @@ assert losses["transpose missing"][-1] < 0.2 * losses["transpose missing"][0]
 assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 
 # %%
-# The layers learn to live with it, as they do with random feedback weights (Lillicrap and others, Nature Communications
-# 2016). You would take it for a poor learning rate.
+# The layers adapt to the wrong gradient, as networks with random feedback weights do (Lillicrap and others, Nature
+# Communications 2016). The loss curve looks like a bad learning rate.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# ``matmul`` keeps its factors, which the caller has anyway. ``weight * mask`` keeps the product, as large as the
-# weight, and keeps it when it is compiled too:
+# ``matmul`` keeps its two factors, which the caller keeps anyway. A composition with ``weight * mask`` keeps this
+# product in addition, which is as large as the weight, also when you compile it:
 
 x, weight = (torch.randn(n, 1000, requires_grad=True) for n in (16, 1000))
 mask = torch.rand(1000, 1000) < 0.1
@@ -264,13 +271,13 @@ compiled = torch.compile(masked_linear, fullgraph=True, backend="aot_eager")
 assert saved_bytes(masked_linear, x, weight, mask) == saved_bytes(compiled, x, weight, mask) == 0
 
 # %%
-# The recipe keeps nothing when it is compiled, either (:doc:`/guide/compiled_bytes` says how). The mask is an argument:
-# one byte, and not one bit, a weight.
+# ``masked_linear`` keeps only its arguments, also when you compile it (see :doc:`/guide/compiled_bytes`). The mask is
+# an argument and takes one byte per weight.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/01_first_steps/broadcasting`: ``sum_to_shape``, and how the engine sums behind your back.
-# * :doc:`/cookbook/01_first_steps/template`: the linear layer without a mask, in all its parts.
-# * :doc:`/cookbook/04_memory/masks`: a mask of one bit.
+# * :doc:`/cookbook/01_first_steps/broadcasting`: ``sum_to_shape``, and when the engine sums silently.
+# * :doc:`/cookbook/01_first_steps/template`: the linear layer without a mask, with every part explained.
+# * :doc:`/cookbook/04_memory/masks`: a mask of one bit per element.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :func:`torch.nn.functional.linear`.

@@ -2,23 +2,26 @@ r"""
 In a module: an activation that learns, a loss that forgives
 ============================================================
 
-You will put a custom function with a parameter of its own into a network, train it, and watch the parameter move.
+You will put a custom function with a learned parameter into a network, train the network, and see the parameter change.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When your function has something to learn: a steepness, a threshold, a scale. The ``Function`` stays free of state;
-# an :class:`torch.nn.Module` around it owns the parameter, so that optimizers, ``state_dict`` and ``.to`` find it. A
-# function without parameters needs no module. And a composition of torch's operations would do here as well: the
-# recipes save an activation each against it, and the compiler saves the same.
+# Read this page if your function learns a parameter, for example a steepness or a scale. Keep the
+# ``Function`` without state, and write a :class:`torch.nn.Module` that owns the parameter. Optimizers, ``state_dict``
+# and ``.to`` then find the parameter. A function without parameters needs no module.
+#
+# For these two functions, you need no recipe. Use ``torch.nn.SmoothL1Loss``, and write the activation with torch
+# operations. In eager mode the recipes keep fewer bytes than torch operations, but compiled torch operations keep no
+# more bytes than a compiled recipe.
 #
 # The gradient
 # ------------
 #
-# A parameter that is shared by many elements gets the sum of what each of them says. For one steepness per channel,
-# with :math:`g = \sigma(\beta x)`:
+# If many elements share a parameter, the gradient of the parameter is the sum over these elements. With one steepness
+# :math:`\beta_c` per channel :math:`c` and the gate :math:`g = \sigma(\beta x)`:
 #
 # .. math::
 #
@@ -26,7 +29,8 @@ You will put a custom function with a parameter of its own into a network, train
 #    \bar{x} = \bar{y}\,(g + \beta x\, g (1 - g)), \qquad
 #    \bar{\beta}_c = \sum_n \bar{y}_{nc}\, x_{nc}^2\, g_{nc} (1 - g_{nc}) .
 #
-# The loss has a gradient that stops growing at :math:`\beta`: one outlier pulls no harder than any other point.
+# In ``smooth_l1``, :math:`\beta` is the size of the error from which on the gradient no longer grows. So outliers have
+# no larger gradient than other points.
 #
 # The recipe
 # ----------
@@ -49,8 +53,8 @@ from autograd_cookbook.recipes.module import SmoothL1Loss, Swish, parametric_swi
 # See it work
 # -----------
 #
-# A curve with a kink, seen through noise and a few gross errors. The same small network is fitted twice, with the
-# squared error and with the recipe's loss; each of its sixteen units has a steepness of its own.
+# The data are points on a curve with a kink, with noise and a few outliers. The same small network is trained twice,
+# with the squared error and with the recipe's loss. Each of its sixteen units has its own steepness.
 
 generator = torch.Generator().manual_seed(0)
 x = torch.linspace(-2, 2, 120).unsqueeze(1)
@@ -92,7 +96,7 @@ assert errors[1] < errors[0] / 3
 assert float((steepness[-1] - 1).abs().max()) > 0.5
 
 # %%
-# The steepness of a unit is part of the network's state, and moves with it to another dtype or device:
+# The steepness is part of the network's ``state_dict``, and it moves with the network to another dtype or device:
 
 network = nn.Sequential(nn.Linear(1, 16), Swish(16), nn.Linear(16, 1))
 print(list(network.state_dict()))
@@ -102,8 +106,9 @@ print(network.double()[1].beta.dtype)
 # The wrong version
 # -----------------
 #
-# The steepness as a plain tensor. It requires grad, backward fills its gradient, and nothing ever uses it: the module
-# does not know that it has a parameter. PyTorch does not complain.
+# In the wrong version, the steepness is a plain tensor that requires grad. Backward computes its gradient, but the
+# module does not list the tensor among its parameters. So the optimizer never updates the steepness, and PyTorch raises
+# no error.
 
 
 class PlainSwish(nn.Module):
@@ -134,12 +139,14 @@ for activation in (PlainSwish(16), Swish(16)):
 #
 # .. costs::
 #
-# Both recipes keep their inputs and compute the rest again. Ask for no gradient, and none is computed: with a frozen
-# steepness the sum over the batch is skipped, with a constant target the loss hands back one tensor and not two.
+# The two recipes keep only their inputs and compute all other tensors again in backward. Each recipe computes only the
+# gradients that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the batch. With a constant
+# target, ``smooth_l1`` returns one gradient instead of two.
 #
-# In the gradient of the steepness, :math:`x^2\,g (1 - g)`, the obvious square overflows: in float16 from 256 on,
-# where the gradient is NaN. The recipe multiplies :math:`x g` by :math:`x (1 - g)`, of which one is small. And
-# :math:`1 - g` has no digits where the gate is close to 1, so the recipe takes :math:`\sigma(-\beta x)`:
+# In float16, the square in the gradient of the steepness, :math:`x^2\,g (1 - g)`, overflows for :math:`|x| \ge 256`,
+# and the gradient is NaN. Also, :math:`1 - g` is only rounding error where the gate is close to 1. So the recipe
+# computes :math:`g (1 - g)` in float32 from :math:`e^{-|\beta x|}`, and multiplies by :math:`x` twice instead of by the
+# square:
 
 steep = torch.ones((), dtype=torch.float16, requires_grad=True)
 parametric_swish(torch.tensor([-1000.0, 1.0, 1000.0], dtype=torch.float16), steep).sum().backward()
@@ -150,7 +157,7 @@ assert abs(steep.grad - 0.1966) < 1e-3
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/01_first_steps/broadcasting`: where the sum over the batch comes from.
+# * :doc:`/cookbook/01_first_steps/broadcasting`: why backward sums over the batch.
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: the same activation as a kernel in C++ and CUDA.
-# * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: a step size that is learned.
+# * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: a learned step size.
 # * In torch's documentation: :class:`torch.nn.Parameter`, :func:`torch.nn.functional.smooth_l1_loss`.

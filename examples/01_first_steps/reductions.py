@@ -2,22 +2,28 @@ r"""
 Reductions: sum, mean, variance, norm, maximum, log-sum-exp
 ===========================================================
 
-You will write reductions that take ``dim`` in all its forms, and see why what you save decides whether the
-*second* derivative is right.
+You will write reductions that take ``dim`` in all its forms. You will also see why the *second* derivative can be
+wrong if you save the wrong tensor.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When your function ends in a reduction, as losses and norms do, and you write its backward by hand. Also when torch
-# gives you NaN: ``logsumexp`` for a row of :math:`-\infty`, as masking makes, the second derivative of a norm at 0,
-# or the gradient of a :math:`p`-norm in half precision. Otherwise torch's reductions are as good.
+# Read this page if you write the backward of a function that ends in a reduction, as losses and norms do.
+#
+# Copy a recipe in the cases in which torch returns NaN:
+#
+# * ``logsumexp`` for a row of :math:`-\infty`, which is masked as a whole,
+# * ``norm`` for the second derivative at 0, or for the gradient of a :math:`p`-norm in half precision.
+#
+# In other cases, use torch's reductions.
 #
 # The gradient
 # ------------
 #
-# A sum hands its gradient back to every term, unchanged. The others multiply it by a weight per element:
+# Backward of a sum gives every term the incoming gradient. The other reductions multiply it by a weight per element. In
+# these formulas, :math:`n` is the number of elements and :math:`c` the correction of the variance:
 #
 # .. math::
 #
@@ -28,11 +34,11 @@ You will write reductions that take ``dim`` in all its forms, and see why what y
 #    \text{variance: } \frac{2\,(x_i - m)}{n - c}, \qquad
 #    p\text{-norm: } \operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1} .
 #
-# The mean :math:`m` depends on every :math:`x_i` too, but the deviations from it add up to 0, and the term is gone.
+# The mean :math:`m` also depends on every :math:`x_i`, but the deviations from it add up to 0, so this term is 0.
 #
-# The only trouble is shape. The gradient arrives without the reduced dimensions, unless ``keepdim`` was set, and
-# must get them back *in place* before it can broadcast. Reshaping to the kept shape does it for every form of
-# ``dim`` at once.
+# The remaining difficulty is the shape. The incoming gradient has no reduced dimensions, unless ``keepdim`` was set. So
+# backward must put dimensions of size 1 back at their *old positions* before the gradient can broadcast. One reshape,
+# to the shape that ``keepdim=True`` would give, does this for every form of ``dim``.
 #
 # The recipe
 # ----------
@@ -66,12 +72,12 @@ from autograd_cookbook.recipes.reductions import amax, logsumexp, norm, var
 # See it work
 # -----------
 #
-# The first derivative of log-sum-exp is the softmax, the second is what a softmax does when one logit moves. Here
-# are both along :math:`x \mapsto \log(e^x + 1)`, next to a version that saves the softmax itself:
+# The first derivative of log-sum-exp is the softmax. The figure shows the first and second derivative of
+# :math:`\log(e^x + 1)`, for the recipe and for a version that saves the softmax:
 
 
 class SavesSoftmax(Function):
-    """Looks cheaper: the softmax is there already when forward is done."""
+    """Looks cheaper, because forward has already computed the softmax."""
 
     @staticmethod
     def forward(input):
@@ -98,7 +104,7 @@ def derivatives(function, x):
     x = x.clone().requires_grad_()
     y = function(torch.stack([x, torch.zeros_like(x)], dim=-1), -1)
     (first,) = torch.autograd.grad(y.sum(), x, create_graph=True)
-    if not first.requires_grad:  # nothing left to differentiate: autograd takes the gradient for a constant
+    if not first.requires_grad:  # autograd treats the gradient as a constant
         return first, torch.zeros_like(x)
     (second,) = torch.autograd.grad(first.sum(), x)
     return first.detach(), second
@@ -127,8 +133,9 @@ assert torch.equal(wrong_second, torch.zeros_like(x))
 # The wrong version
 # -----------------
 #
-# That was the wrong version. Its first derivative is right, no line of it raises, and gradcheck agrees. A tensor
-# made inside ``forward`` has no history, so a gradient computed from it is a constant to autograd:
+# The class ``SavesSoftmax`` above is the wrong version. Its first derivative is right, it raises no error, and
+# gradcheck passes. But autograd does not record operations inside ``forward``, so it treats the saved softmax, and a
+# gradient computed from it, as constants:
 
 logits = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
 print("torch", torch.__version__)
@@ -140,10 +147,11 @@ except RuntimeError as error:
 print("ours          ", gradcheck(logsumexp, (logits, -1)), gradgradcheck(logsumexp, (logits, -1)))
 
 # %%
-# Save inputs and outputs, compute the rest again in backward: then autograd can see through it.
+# So save only inputs and outputs, and compute all other tensors again in backward. Autograd can then differentiate the
+# backward.
 #
-# The variance is often written :math:`E[x^2] - E[x]^2`. That is a difference of two large numbers; three numbers with
-# variance 2/3 and a growing mean, in float32:
+# The variance is often written as :math:`E[x^2] - E[x]^2`. With a large mean, this difference of two large numbers
+# consists of rounding errors. The next cell has three float32 numbers with variance 2/3:
 
 for offset in (0, 100, 10_000):
     shifted = torch.tensor([0.0, 1.0, 2.0]) + offset
@@ -152,7 +160,9 @@ for offset in (0, 100, 10_000):
 assert naive < 0 or naive > 1.2 * 2 / 3 or naive < 0.8 * 2 / 3
 
 # %%
-# And the norm as the square root of a sum of squares has an infinite derivative at 0, times the zero inside:
+# A norm that is written as the square root of a sum of squares is another wrong version. At 0, the derivative of the
+# square root is infinite and the derivative of the squares is 0, so their product is NaN. The end of the cell compares
+# the gradients of a 3-norm in float16:
 
 zero = torch.zeros(2, 1, requires_grad=True)
 for name, function in {
@@ -175,10 +185,14 @@ for name, function in (("torch", torch.linalg.vector_norm), ("ours", norm)):
 # Keep the digits at every size
 # -----------------------------
 #
-# Two obvious formulas fail at sizes that their tests rarely try. The weights :math:`e^{x_i - y}` of ``logsumexp`` come
-# from an output :math:`y` that is rounded: in bfloat16, 1000 equal logits of 1000 get weights that add up to 0.34. So
-# the recipe computes the softmax from the input. And the squares of ``norm`` overflow from :math:`10^{19}` and vanish
-# below :math:`10^{-23}` in float32. So the recipe first divides by a power of two, which rounds nothing:
+# Two obvious formulas fail for sizes that tests rarely use.
+#
+# The weights of ``logsumexp`` should add up to 1. The formula :math:`e^{x_i - y}` uses the rounded output :math:`y`. In
+# bfloat16, it gives weights that add up to 0.34 for 1000 logits of 1000 each. So the recipe computes the softmax from
+# the input.
+#
+# The squares in ``norm`` overflow above :math:`10^{19}` and become 0 below :math:`10^{-23}` in float32. So the recipe
+# first divides by a power of two, which causes no rounding error:
 
 logits = torch.full((1000,), 1000.0, dtype=torch.bfloat16, requires_grad=True)
 for name, function in {"torch": torch.logsumexp, "ours": logsumexp}.items():
@@ -195,9 +209,9 @@ for size in (1e20, 1e-25):
 # At infinity
 # -----------
 #
-# A fully masked row is all :math:`-\infty`, and :math:`-\infty - (-\infty)` is NaN. The limit of the softmax does
-# not exist there, and 0 is the one value that leaves masked entries alone. With one entry :math:`+\infty` the
-# limit does exist:
+# In a fully masked row, torch's gradient is NaN, because :math:`-\infty - (-\infty)` is NaN. The softmax has no limit
+# there, and the recipe returns 0, which leaves masked entries unchanged. With one entry of :math:`+\infty`, the softmax
+# has a limit, and the recipe returns it:
 
 inf = float("inf")
 for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf, 0.0]]:
@@ -212,8 +226,9 @@ for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf,
 # Ties and forms of dim
 # ---------------------
 #
-# Equal maxima share the gradient, as in :func:`torch.amax`. Every way to write ``dim`` gives torch's numbers, with one
-# exception, in which torch is wrong: its variance takes ``()`` for all dimensions forward and for none in backward.
+# Equal maxima share the gradient, as in :func:`torch.amax`. Every form of ``dim`` gives the same numbers as in torch,
+# with one exception. :func:`torch.var` treats ``dim=()`` as all dimensions in forward but as no dimension in backward,
+# so its gradient is wrong:
 
 tied = torch.tensor([[2.0, 2.0, 1.0], [0.0, 3.0, 3.0]], requires_grad=True)
 amax(tied, -1).sum().backward()
@@ -240,7 +255,7 @@ for name, function in (("torch", torch.var), ("ours", var)):
 #
 # .. costs::
 #
-# Bytes kept for backward, beyond the argument, for 1000 rows of 100 float32 numbers:
+# This cell prints the bytes kept in addition to the argument, for 1000 rows of 100 float32 numbers:
 
 table = torch.randn(1000, 100, requires_grad=True)
 for name, function in {
@@ -254,13 +269,14 @@ for name, function in {
 assert saved_bytes(lambda t: logsumexp(t, 1), table) == 0 < saved_bytes(lambda t: torch.logsumexp(t, 1), table)
 
 # %%
-# Nothing, where the built-in keeps one number a row. The composition keeps the whole table of exponentials, and
-# overflows. In the same way ``var`` keeps nothing, and its composition the table of deviations.
+# ``logsumexp`` keeps nothing, and torch's function one number per row. The composition ``log(sum(exp(t)))`` keeps the
+# whole table of exponentials, and overflows for large inputs. ``var`` keeps nothing either, but its composition keeps
+# the table of deviations.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/01_first_steps/broadcasting`: the transpose of this page.
+# * :doc:`/cookbook/01_first_steps/broadcasting`: the reverse case, in which forward expands and backward sums.
 # * :doc:`/cookbook/05_higher_order/hessian`: what a wrong second derivative does to a Hessian.
-# * :doc:`/cookbook/04_memory/checkpointing`: computing again instead of saving, for whole networks.
+# * :doc:`/cookbook/04_memory/checkpointing`: how to compute tensors again instead of saving them, for whole networks.
 # * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :func:`torch.logsumexp`.

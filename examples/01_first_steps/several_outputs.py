@@ -2,32 +2,36 @@ r"""
 Several outputs: unused ones, and ones without a gradient
 =========================================================
 
-You will write functions that return more than one tensor, take None for a gradient that was not computed, and see
-what a missing mark on an output does: nothing for an index, and a silent zero for a float.
+You will write functions that return several tensors, with a backward that accepts None for an unused output. You will
+also mark outputs without a derivative, and see that a float output without this mark silently gives zero gradients.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When two results come from one computation, and it would be a waste to do it twice: a value and where it was found,
-# a quotient and its remainder, a factorization. If the outputs have nothing in common, write two functions.
-# ``max_with_index`` is :func:`torch.max` and wins nothing over it; ``split_sign`` keeps less than two rectifiers do.
+# Return several outputs if one computation gives several results, for example a maximum and its index, a quotient and
+# its remainder, or the factors of a matrix. If the outputs share no computation, write two functions.
+#
+# Instead of ``max_with_index``, use :func:`torch.max`, which computes the same at the same cost. ``split_sign`` returns
+# ``relu(x)`` and ``relu(-x)``, and keeps fewer bytes than two separate calls of ``relu``.
 #
 # The gradient
 # ------------
 #
-# Each output is a path from the input to the loss, and the contributions of the paths add up:
+# The input influences the loss through each output, so the gradient of the input is a sum over the outputs:
 #
 # .. math::
 #
 #    \bar{x} = \Bigl(\frac{\partial y_1}{\partial x}\Bigr)^{\!\top} \bar{y}_1
 #            + \Bigl(\frac{\partial y_2}{\partial x}\Bigr)^{\!\top} \bar{y}_2 + \dots
 #
-# Backward is called once, with all the :math:`\bar{y}_k`. If the loss uses only some outputs, the others'
-# gradients are 0, and torch fills tensors with zeros for them, unless ``ctx.set_materialize_grads(False)`` says that
-# you can deal with None. An output that has no derivative, such as an index, has no path at all:
-# ``ctx.mark_non_differentiable`` takes it out of the graph.
+# The engine calls backward once, with the gradients :math:`\bar{y}_k` of all outputs. If the loss does not use an
+# output, its gradient is 0, and PyTorch passes a tensor of zeros. To get None instead of zeros, call
+# ``ctx.set_materialize_grads(False)``.
+#
+# An output without a derivative, such as an index, adds nothing to this sum. Pass such an output to
+# ``ctx.mark_non_differentiable``, which marks it as a constant in the graph.
 #
 # The recipe
 # ----------
@@ -50,13 +54,13 @@ from autograd_cookbook.recipes.several_outputs import max_with_index, split_sign
 # See it work
 # -----------
 #
-# On the left, one backward for three losses: of the first output, of the second, of both. On the right, the bytes
-# of backward at its worst moment if a function has many outputs and the loss uses one of them. The function
-# is the same, and so is the number that it returns; what differs is who makes the zeros.
+# The left figure shows the gradient of ``split_sign`` for three losses, which use the first output, the second output,
+# or both. The right figure shows the peak memory of backward for a function with many outputs, of which the loss uses
+# one. Function and gradient are the same for both curves, but one gets zeros for the unused outputs and the other None.
 
 
 class Powers(Function):
-    """x, x², x³, ...: as many outputs as you ask for."""
+    """Returns ``count`` outputs: x, x², x³, ..."""
 
     @staticmethod
     def forward(input, count, materialize):
@@ -114,7 +118,7 @@ assert set(peaks[False]) == {3}
 assert peaks[True][1:] == [3 + count for count in counts[1:]]
 
 # %%
-# Twice differentiable, with any of the outputs unused:
+# The next cell checks first and second derivatives, also with an unused output:
 
 torch.manual_seed(0)
 table = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
@@ -130,11 +134,11 @@ for name, function in {
 # The wrong version
 # -----------------
 #
-# It is often said that an index must be marked, or else autograd would differentiate it. Leave the mark away:
+# It is often said that you must mark an index. The next cell compares a function without and with marks:
 
 
 class Unmarked(Function):
-    """The largest entry of each row and where it is, as an int64 and as a float: no mark on either."""
+    """Returns the maximum of each row, its index as int64 and its index as float, without any mark."""
 
     @staticmethod
     def forward(input):
@@ -174,10 +178,11 @@ for function in (Unmarked, Marked):
         print(f"         a loss of the float: {error}")
 
 # %%
-# Integers never require grad, so for an index the mark is a matter of form. For a *float* without a derivative, a
-# place, a count, a mask, it decides: unmarked, a loss of it trains nothing and says nothing; marked, it raises.
+# Integer tensors never require grad, so an index needs no mark. But mark every *float* output without a derivative, for
+# example a position, a count or a mask. A loss of an unmarked float output silently gives zero gradients, so nothing is
+# trained. A loss of a marked output raises an error.
 #
-# The second classic is to ask for None and to forget that it comes:
+# The second common mistake is to call ``set_materialize_grads(False)`` without a test for None in backward:
 
 
 class ForgetsNone(Function):
@@ -204,8 +209,8 @@ for name, used in (("both", slice(2)), ("second", slice(1, 2))):
         print(f"{name:6} used: {error}")
 
 # %%
-# A test with a loss of all outputs does not see it. :func:`torch.autograd.gradcheck` looks at one output at a
-# time, and runs into it:
+# A test with a loss that uses all outputs does not find this mistake. :func:`torch.autograd.gradcheck` differentiates
+# one output at a time, so it raises the error:
 
 try:
     gradcheck(ForgetsNone.apply, (table,))
@@ -219,9 +224,12 @@ except TypeError as error:
 #
 # .. costs::
 #
-# ``split_sign`` keeps its input, which the caller has; two rectifiers keep both results. It is slower than these,
-# whose backward is a kernel of its own. And the zeros for an unused output, in exact bytes at the worst moment of
-# forward and backward, for a million float32 numbers: 4 bytes each for the zeros, and 4 for what becomes of them.
+# ``split_sign`` keeps only its input, which the caller usually keeps anyway, but two calls of ``relu`` keep both
+# results. ``split_sign`` takes a little longer than the two calls.
+#
+# The next cell shows the cost of zeros for an unused output: the peak of forward and backward in exact bytes, for a
+# million float32 numbers. The zeros take 4 bytes per number, and the products that backward computes from the zeros
+# take another 4 bytes.
 
 million = torch.randn(1_000_000, requires_grad=True)
 ones = torch.ones_like(million)
@@ -254,7 +262,7 @@ assert (saved_bytes(split_sign, million), two_rectifiers) == (0, 8_000_000)
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/01_first_steps/reductions`: a maximum whose ties share the gradient.
-# * :doc:`/cookbook/01_first_steps/arguments`: None on the other side, as an argument.
-# * :doc:`/cookbook/05_higher_order/double_backward`: outputs that exist for the second derivative alone.
+# * :doc:`/cookbook/01_first_steps/reductions`: a maximum in which equal maxima share the gradient.
+# * :doc:`/cookbook/01_first_steps/arguments`: how to accept None as an argument.
+# * :doc:`/cookbook/05_higher_order/double_backward`: outputs that only the second derivative needs.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.max`.

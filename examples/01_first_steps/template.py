@@ -3,46 +3,53 @@ A function with its own backward: the template
 ==============================================
 
 You will write a ``torch.autograd.Function`` in the form that also works under ``torch.func``, ``vmap`` and
-``torch.compile``, and see what each of its parts is for.
+``torch.compile``, and see what each part of the ``Function`` is for.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Write a ``Function`` when autograd cannot see the computation (a solver, a kernel, NumPy), when you want a
-# gradient that is not the derivative, or when the saved tensors cost too much. Do *not* write one because
-# autograd "is slow": a composition of torch operations under :func:`torch.compile` is hard to beat.
+# Write a ``Function`` in one of these cases:
 #
-# In your own code, use torch's own ``linear``, ``relu``, ``sigmoid`` and ``tanh``. This page writes them again because
-# you know what they must return, so you can look at how. Copy ``linear`` as the template for a function of your own,
-# change the formulas, and check it with the three lines of "See it work". :doc:`/guide/one_by_one` then writes six
-# activations, from the formula to the finished function, each with a slip that one of the checks finds.
+# * Autograd cannot see the computation, for example a solver, a kernel or NumPy code.
+# * You want a gradient that is not the derivative.
+# * The saved tensors need too much memory.
+#
+# Do *not* write a ``Function`` because autograd "is slow": torch operations under :func:`torch.compile` are hard to
+# beat.
+#
+# In your own code, use torch's ``linear``, ``relu``, ``sigmoid`` and ``tanh``. This page writes them again because you
+# know their results. Copy ``linear`` as the template for your own function, change the formulas, and check the result
+# with the three lines of "See it work". Next, :doc:`/guide/one_by_one` writes six activations from the formula to the
+# finished function, each with a mistake that a check finds.
 #
 # The gradient
 # ------------
 #
-# Backward receives :math:`\bar{Y} = \partial L / \partial Y`, one number for each output element, and returns
-# one for each input element: the vector-Jacobian product. For :math:`Y = X W^\top + b`,
+# Backward receives :math:`\bar{Y} = \partial L / \partial Y`, the gradient of the loss :math:`L` for each output
+# element. It returns the gradient for each input element, which is a vector-Jacobian product. For
+# :math:`Y = X W^\top + b`, these gradients are
 #
 # .. math::
 #
 #    \bar{X} = \bar{Y} W, \qquad \bar{W} = \bar{Y}^\top X, \qquad \bar{b} = \sum_n \bar{Y}_n .
 #
-# Shapes tell most of it: each gradient has the shape of its input, and there is only one way to multiply
-# matrices of these shapes that gives it. What shapes cannot tell is a missing factor, which is why there is
+# You can find most of these formulas from the shapes: each gradient has the shape of its input, and only one product
+# of these matrices has that shape. The shapes do not show a missing factor, so check the values with
 # :func:`torch.autograd.gradcheck`.
 #
 # The recipe
 # ----------
 #
-# Three static methods. ``forward`` computes and knows nothing of gradients. ``setup_context`` decides what to
-# keep. ``backward`` returns one value per input, in order, and None where there is no gradient.
+# A ``Function`` has three static methods. ``forward`` computes the output and does nothing for gradients.
+# ``setup_context`` saves what backward needs. ``backward`` returns one value per input, in order, and None for an input
+# without a gradient.
 #
 # .. recipe:: linear
 #
-# The element-wise functions keep their *output*: the gradient follows from it, and the next layer is likely to
-# hold it already.
+# The three element-wise functions save their *output*, because the gradient can be computed from the output and the
+# next layer usually keeps that tensor anyway.
 #
 # .. recipe:: relu
 #
@@ -67,7 +74,7 @@ from autograd_cookbook.recipes.template import Linear, linear, relu, sigmoid, ta
 # See it work
 # -----------
 #
-# First order, second order, and the built-in, in float64:
+# Check the gradient, the second derivative and the output in float64:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (5, 3), (5,)))
@@ -77,8 +84,8 @@ print("gradgradcheck ", gradgradcheck(linear, (x, w, b)))
 print("same as torch ", torch.allclose(linear(x, w, b), nn.functional.linear(x, w, b), rtol=1e-12))
 
 # %%
-# A network made of nothing but these functions learns to tell two spirals apart. Its gradients, all of them, are
-# the ones written above.
+# A network built only from these functions learns to separate two spirals. All gradients inside the network come from
+# the formulas above.
 
 turns = torch.linspace(0.3, 2.2, 150)
 angle = 2 * torch.pi * turns
@@ -124,11 +131,12 @@ assert accuracy == 1.0
 # What ``ctx`` is for
 # -------------------
 #
-# ``ctx.save_for_backward`` is for tensors: it sees to it that an in-place change between forward and backward is
-# noticed, and that memory is freed in time. Anything else goes on ``ctx`` as a plain attribute.
-# ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its
-# input, so the ``if ctx.needs_input_grad[0]`` in ``Linear`` saves one of the two matrix products of backward. The same
-# function without it:
+# Save tensors with ``ctx.save_for_backward``. PyTorch then detects an in-place change between forward and backward, and
+# frees the memory in time. Put anything else on ``ctx`` as a plain attribute.
+#
+# ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its input,
+# so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the two matrix products there. The next cell
+# measures the same function without this condition:
 
 
 class Unguarded(Function):
@@ -162,7 +170,8 @@ print(f"frozen input: without the guard {ratio:.2f} times the time, forward and 
 # The wrong version
 # -----------------
 #
-# A bias that is forgotten in ``backward`` raises no error. ``None`` is a legal answer, and means zero:
+# If ``backward`` forgets the gradient of the bias, PyTorch raises no error. ``None`` is a legal return value and means
+# zero:
 
 
 class ForgetsBias(Function):
@@ -188,8 +197,8 @@ except RuntimeError as error:
     print(str(error).splitlines()[0])
 
 # %%
-# The older form, ``forward(ctx, ...)`` without ``setup_context``, computes the same gradients but is shut out
-# of every function transform:
+# The older form is ``forward(ctx, ...)`` without ``setup_context``. It computes the same gradients, but
+# transforms such as ``torch.func.grad`` refuse it:
 
 
 class OldStyle(Function):
@@ -215,7 +224,7 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# Bytes that autograd keeps for the backward beyond the arguments themselves, in float32:
+# This cell prints the bytes that autograd keeps in addition to the arguments, in float32:
 
 vector = torch.randn(10_000, requires_grad=True)
 for ours, builtin in ((relu, torch.relu), (sigmoid, torch.sigmoid), (tanh, torch.tanh)):
@@ -227,14 +236,14 @@ composed = saved_bytes(lambda x: 1 / (1 + torch.exp(-x)), vector) / vector.numel
 print(f"sigmoid composed of exp, + and /: {composed:.0f} bytes an element")
 
 # %%
-# Written again, a built-in gains nothing. Compared with a composition of operations, your function can save less,
-# because you choose what it saves.
+# A built-in function that you write again gains nothing. But a function of your own can save less than a composition of
+# torch operations, because you choose what it saves.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/01_first_steps/broadcasting`: when inputs of different shapes meet, backward must sum.
-# * :doc:`/cookbook/01_first_steps/reductions`: the same in the other direction, and what to save for a second
+# * :doc:`/cookbook/01_first_steps/broadcasting`: when inputs have different shapes, backward must sum.
+# * :doc:`/cookbook/01_first_steps/reductions`: when forward sums, backward must expand, and what to save for a second
 #   derivative.
-# * :doc:`/cookbook/05_higher_order/hessian`: differentiating the gradient.
+# * :doc:`/cookbook/05_higher_order/hessian`: how to differentiate the gradient.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.autograd.gradcheck`.

@@ -2,35 +2,40 @@ r"""
 Clip a gradient inside of backward
 ==================================
 
-You will limit gradients by value, by norm and example by example, and see that *where* you clip decides what is
-learned.
+You will limit gradients by value, by norm, and for each example. You will also see that clipping inside backward gives
+another training result than clipping afterwards.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# If a step is sometimes too long, you do not need this page: :func:`torch.nn.utils.clip_grad_norm_` after backward
-# shortens it. Clip *inside* of backward when that is too late: when a few examples outvote all others, because the sum
-# over the batch no longer shows which; or when the gradient overflows on its way, because an infinite gradient has no
-# direction left to keep.
+# To shorten long optimizer steps, call :func:`torch.nn.utils.clip_grad_norm_` after backward.
 #
-# To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page of hooks has the same formula as
-# ``clip_gradient_norm``, which adds one norm for each row, and its name in the graph. ``clip_gradient_value`` has no
-# advantage over a hook either. ``clipped_linear`` has one: it clips the gradient of each example, and a hook on the
-# weight sees only the sum over the batch.
+# Clip *inside* backward in two cases, in which clipping afterwards is too late:
+#
+# * A few examples dominate the gradient. The sum over the batch does not show which examples these are.
+# * The gradient overflows during backward. The direction of an infinite gradient is lost.
+#
+# To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page
+# :doc:`/cookbook/02_changing_the_gradient/hooks` uses the same formula as ``clip_gradient_norm``. In addition,
+# ``clip_gradient_norm`` can limit each row separately, and it has a name in the graph. ``clip_gradient_value`` has no
+# advantage over a hook. ``clipped_linear`` has one: it clips the gradient of each example, but a hook on the weight
+# gets only the sum over the batch.
 #
 # The gradient
 # ------------
+#
+# With the bound :math:`c`, the two ways to clip the gradient :math:`\bar{y}` of a tensor are
 #
 # .. math::
 #
 #    \text{value: } \bar{x}_i = \min(\max(\bar{y}_i, -c), c), \qquad
 #    \text{norm: } \bar{x} = \bar{y} \min\left(1, \frac{c}{\lVert \bar{y} \rVert}\right).
 #
-# In a linear layer, example :math:`n` contributes :math:`\bar{Y}_n X_n^\top` to the gradient of the weight: a matrix
-# of rank one. Its norm is :math:`\lVert \bar{Y}_n \rVert \lVert X_n \rVert`, so each contribution can be clipped
-# without ever being formed:
+# In a linear layer, example :math:`n` adds the matrix :math:`\bar{Y}_n X_n^\top` of rank one to the gradient of the
+# weight. The norm of this matrix is :math:`\lVert \bar{Y}_n \rVert \lVert X_n \rVert`. So backward can compute the
+# clipping factor :math:`f_n` of each example without computing the matrix:
 #
 # .. math::
 #
@@ -65,9 +70,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# 442 patients, the body mass index and how far their diabetes went in a year. In 5 % of the records the decimal
-# point is in the wrong place. A line is fitted to them by gradient descent in three ways, and a fourth one to the
-# records before that happened:
+# The data are the body mass index of 442 patients and how their diabetes progressed in a year. In 5 % of the records,
+# we move the decimal point, so these values are ten times too large. Gradient descent fits a line to these records in
+# three ways. A fourth line is fitted to the correct records:
 
 torch.manual_seed(0)
 bmi, progress = load_diabetes(return_X_y=True, scaled=False)
@@ -77,7 +82,7 @@ records = torch.where(torch.rand(442, 1) < 0.05, 10 * clean, clean)
 
 
 def fit(layer, targets, after=float("inf")):
-    """The line, and how many of 400 steps the clipping after backward has shortened."""
+    """Return slope, intercept, and how many of 400 steps were shortened by clipping after backward."""
     shortened = 0
     weight, bias = nn.Parameter(torch.zeros(1, 1)), nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight, bias], lr=1e-3)
@@ -115,11 +120,12 @@ for name, line in lines.items():
 assert lines["clip_grad_norm_ after backward"][2] > 10
 
 # %%
-# Most of the wrong records are above the frame. To shorten a step changes how fast one gets to the minimum, not where
-# it is; to limit each example's share moves it.
+# Most of the wrong records lie above the visible part of the plot. Clipping after backward shortens some steps, so it
+# changes how fast the fit reaches the minimum, but not where the minimum is. Clipping the gradient of each example
+# moves the minimum toward the correct line.
 #
-# Why that works has a name. Pass the *prediction* of a squared loss through ``clip_gradient_value``, and the gradient
-# is that of Huber's loss, which does not trust large residuals:
+# This effect is known from Huber's loss, which limits the influence of large residuals. If you pass the *prediction* of
+# a squared loss through ``clip_gradient_value``, you get the gradient of Huber's loss:
 
 residuals = torch.linspace(-3, 3, 101)
 predictions = residuals.clone().requires_grad_()
@@ -129,8 +135,9 @@ assert torch.equal(clipped, huber)
 print("squared loss with its gradient clipped to ±1: the gradient of Huber's loss, to the bit")
 
 # %%
-# A norm is a sum of squares, and squares overflow long before the gradient does. An infinite norm divides the
-# gradient to zero, and nothing says that the step was lost. Float16 gets there with a hundred entries of 10,000:
+# The squares in a norm overflow long before the gradient itself overflows. If the norm is infinite, clipping divides by
+# infinity, so the gradient is silently 0 and the step is lost. In float16, this happens with a hundred elements of
+# 10,000:
 
 
 def after_backward(grad):
@@ -156,8 +163,8 @@ for grad in (torch.full((100,), 1e4, dtype=torch.float16), torch.full((100,), 1e
     assert all(abs(g[0].item() - 0.1) < 1e-4 for g in found.values())
 
 # %%
-# An infinite or a missing number is not hidden, by neither of them, so that a ``GradScaler`` will find it. To clip by
-# value hides infinity, as in torch:
+# If the gradient contains infinity or NaN, clipping by norm returns NaN, so a ``GradScaler`` still detects the
+# overflow. Clipping by value makes an infinite gradient finite, as in torch, so a ``GradScaler`` does not detect it:
 
 for bad in (torch.inf, torch.nan):
     grad = torch.tensor([bad, 1.0])
@@ -169,12 +176,12 @@ for bad in (torch.inf, torch.nan):
 # The wrong version
 # -----------------
 #
-# The loss is a mean over the batch, as losses are by default. Then the gradient of each example arrives divided by
-# the size of the batch, and a bound that was chosen for one example never bites:
+# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound for
+# the gradient of one example then clips nothing. Divide the bound by the batch size, too:
 
 
 def share_clipped(reduction, bound):
-    """How many of the predictions have their gradient clipped."""
+    """Return the fraction of the predictions whose gradient is clipped."""
     predictions = torch.zeros_like(records).requires_grad_()
     loss = 0.5 * F.mse_loss(clip_gradient_norm(predictions, bound, dim=1), records, reduction=reduction)
     (grad,) = torch.autograd.grad(loss, predictions)
@@ -187,8 +194,8 @@ assert share_clipped("mean", 300.0) == 0
 assert share_clipped("mean", 300.0 / 442) == share_clipped("sum", 300.0) > 0
 
 # %%
-# And a clamp in *forward* is something else. It changes the value, and has no gradient at all where it is at its
-# bound, so that what is out of range never comes back:
+# A clamp in *forward* is another mistake. It changes the value, and its gradient is 0 for elements outside the bounds,
+# so training cannot move these elements back:
 
 x = torch.tensor([-5.0, 0.5, 5.0], requires_grad=True)
 (clamped,) = torch.autograd.grad((100 * x.clamp(-1, 1)).sum(), x)
@@ -202,9 +209,11 @@ assert clamped.tolist() == [0, 100, 0]
 #
 # .. costs::
 #
-# No bytes between forward and backward. The norm that does not overflow takes two passes more over the gradient than
-# a plain one. For the linear layer, the composition makes a copy of the weight for each example. The usual way to get
-# the gradients of examples, :func:`torch.func.vmap` over :func:`torch.func.grad`, forms them all, too:
+# The recipes keep no bytes for backward in addition to their arguments. The norm that does not overflow reads the
+# gradient two more times than a plain norm.
+#
+# For the linear layer, a composition of torch operations makes a copy of the weight for each example. The usual way,
+# :func:`torch.func.vmap` over :func:`torch.func.grad`, also stores the gradient of each example:
 
 inputs, weight = torch.randn(512, 128), torch.randn(64, 128)
 
@@ -232,11 +241,10 @@ assert peaks[0] > 10 * peaks[1]
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/hooks`: to clip one tensor without a ``Function``, and the explosion that
-#   it stops.
-# * :doc:`/cookbook/02_changing_the_gradient/reversal`: a factor instead of a bound.
-# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the gradients of examples for any network.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: how to clip one tensor without a ``Function``, and how this stops
+#   an exploding gradient.
+# * :doc:`/cookbook/02_changing_the_gradient/reversal`: how to multiply a gradient by a factor.
+# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the gradient of each example, for any network.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.nn.utils.clip_grad_norm_`, :func:`torch.func.vmap`,
 #   :func:`torch.nn.functional.huber_loss`.

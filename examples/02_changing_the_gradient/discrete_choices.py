@@ -2,32 +2,38 @@ r"""
 Discrete choices: argmax, Gumbel-softmax, top-k, ranks
 ======================================================
 
-You will pass a gradient through a hard choice, and see how far it is from the true gradient of the expected loss.
+You will pass a gradient through a hard choice, and measure how far this gradient is from the true gradient of the
+expected loss.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Use these recipes when forward has to choose: one of several, the k largest, or an order. An ``argmax`` has no
-# gradient, and a mask made of indices cuts the graph. If a soft choice is good enough, use :func:`torch.softmax` and
-# choose after training, because its gradient is exact.
+# Use these recipes if forward must choose one of several entries, choose the k largest entries, or rank all entries.
+# Without a recipe, ``argmax`` has no gradient, and a mask that is made from indices does not require grad. If a soft
+# choice is good enough, use :func:`torch.softmax` instead and choose after training, because the gradient of a softmax
+# is exact.
 #
-# If the choice is *random* and you minimize the expected loss, REINFORCE with a baseline is unbiased, and needs no
-# gradient of the loss. A straight-through estimator needs one backward, which gives everything before the choice a
-# gradient. That gradient is biased, so averaging over more samples does not make it right. To pick one of several
-# branches, add the noise first, and multiply each branch by its entry::
+# If the choice is *random* and you minimize the expected loss, you have two options:
+#
+# * REINFORCE multiplies the loss of a sample by the gradient of the log-probability. It is unbiased and needs no
+#   gradient of the loss. Subtract a baseline from the loss to reduce the noise.
+# * A straight-through estimator gives a gradient to all layers before the choice. This gradient is biased, so an
+#   average over more samples is still wrong.
+#
+# To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits. Then multiply
+# each branch by its entry of the choice::
 #
 #     choice = one_hot_ste(logits + gumbel_like(logits))
 #     output = sum(c * branch(x) for c, branch in zip(choice, branches))
 #
-# Without noise the estimate is worse: in "See it work", where a figure and a table compare the estimators, its bias is
-# larger than the gradient itself.
+# Do not leave out the noise: in "See it work", the bias without noise is larger than the gradient itself.
 #
 # The gradient
 # ------------
 #
-# Forward is hard, backward that of something soft:
+# Forward makes a hard choice, and backward uses the gradient of a softmax with temperature :math:`T`:
 #
 # .. math::
 #
@@ -35,19 +41,24 @@ You will pass a gradient through a hard choice, and see how far it is from the t
 #    \bar{x} = \frac{1}{T}\, p \odot \big(\bar{y} - \langle p, \bar{y} \rangle\big), \quad
 #    p = \operatorname{softmax}(x/T) .
 #
-# If you add Gumbel noise to :math:`x` first, :math:`y` is a sample of :math:`\operatorname{softmax}(x)`, and this is
-# the straight-through Gumbel-softmax.
+# If you add Gumbel noise to :math:`x` first, :math:`y` is a random sample from :math:`\operatorname{softmax}(x)`. This
+# method is called straight-through Gumbel-softmax.
 #
-# For masks and ranks, the soft choice is the nearest point of a polytope whose corners are the hard ones: vectors
-# between 0 and 1 with sum k, or the permutahedron, which contains all orders of the numbers from 1 to n. Both
-# projections come apart into blocks. In a block :math:`B` the sum is fixed, so the gradient loses its mean:
+# For masks and ranks, the soft choice :math:`y` is the point of a polytope :math:`P` that is nearest to
+# :math:`x / \epsilon`. The strength :math:`\epsilon` controls the smoothing, and the corners of :math:`P` are the hard
+# choices. For masks, :math:`P` contains all vectors with entries between 0 and 1 and sum k. For ranks, :math:`P` is the
+# permutahedron, whose corners are all orders of the numbers from 1 to n.
+#
+# The entries of :math:`y` fall into blocks :math:`B` whose sum is fixed, so the gradient is reduced by its mean over
+# the block:
 #
 # .. math::
 #
 #    y = \operatorname*{argmin}_{y \in P} \lVert y - x/\epsilon \rVert^2, \qquad
 #    \bar{x}_i = \frac{1}{\epsilon} \Big(\bar{y}_i - \frac{1}{|B|} \sum_{j \in B} \bar{y}_j\Big) .
 #
-# An entry that is 0 or 1 in the soft mask, and one whose rank is a whole number far from its neighbors, has gradient 0.
+# An entry that is exactly 0 or 1 in the soft mask has gradient 0. An entry that is far from all other entries has a
+# whole number as its rank, and also gradient 0.
 #
 # The recipe
 # ----------
@@ -78,8 +89,8 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Three random choices among four give 64 outcomes, so the gradient of the expected loss can be computed exactly, by
-# enumeration. Here are 16,384 single-sample estimates of it by each method:
+# Three random choices among four entries have 64 outcomes, so the exact gradient of the expected loss can be computed.
+# The next cell compares it with 16,384 estimates of each method, each from one random sample:
 
 torch.manual_seed(0)
 logits = torch.randn(3, 4, dtype=torch.float64)
@@ -107,7 +118,7 @@ def pathwise(choose):
 
 
 def reinforce(with_baseline):
-    """The loss times the gradient of the log-probability; the baseline is the mean loss of the other samples."""
+    """The loss times the gradient of the log-probability. The baseline is the mean loss of the other samples."""
     choice = one_hot_ste(many + gumbel_like(many))
     value = loss(choice)
     if with_baseline:
@@ -128,7 +139,7 @@ families = {
 
 
 def error_of_means(estimates, count):
-    """Relative error of a mean over so many samples, as the root of the mean square."""
+    """Return the relative error (root mean square) of a mean over ``count`` samples."""
     means = estimates.unflatten(0, (-1, count)).mean(1)
     return ((means - exact).square().sum((-2, -1)).mean().sqrt() / exact.norm()).item()
 
@@ -138,7 +149,7 @@ def noise(estimates):
 
 
 def typical(estimates):
-    """Those at temperature 0.5, where there is one."""
+    """Return the estimates at temperature 0.5, if the method has a temperature."""
     return estimates[temperatures.index(0.5) if len(estimates) > 1 else 0]
 
 
@@ -174,14 +185,17 @@ assert error_of_means(argmax, len(argmax)) > 1, "the bias without noise is no lo
 assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means.items() if "REINFORCE" not in n)
 
 # %%
-# What to notice: a low temperature has less bias and more noise, and no temperature has little of both. Without noise
-# the straight-through argmax always picks the same outcome, and its gradient has little to do with the
-# expectation. REINFORCE is unbiased, so what the table lists as its bias is the noise that is left in the mean. With a
-# baseline its samples are about as noisy as the others on this problem of three choices, so its mean is the most
-# accurate.
+# The results show three things:
 #
-# The bias decides where training ends. One choice :math:`b` of 0 or 1 has the loss :math:`(b - 0.45)^2`. The best is
-# always 0, but the straight-through gradient vanishes near probability 0.45:
+# * A low temperature gives less bias but more noise. No temperature has little bias and little noise.
+# * The straight-through argmax without noise always picks the same outcome, so its gradient is far from the gradient of
+#   the expected loss.
+# * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. With a baseline, its
+#   samples are about as noisy as the other estimates on this problem of three choices, so its mean is the most
+#   accurate.
+#
+# A bias changes the result of training. In the next example, a random choice :math:`b` of 0 or 1 has the loss
+# :math:`(b - 0.45)^2`. The best choice is always 0, but the straight-through gradient is 0 near a probability of 0.45:
 
 
 def end_of_training(estimator, steps=500, batch=64):
@@ -212,8 +226,9 @@ assert ends["REINFORCE"] < 0.05
 # Choose k of many
 # ----------------
 #
-# In each of 100 problems, four of 30 random vectors were added up. Find the four from their sum. The mask in forward is
-# hard. A score gets a gradient only if it is close to the k-th largest; the strength says how close:
+# In each of 100 problems, four of 30 random vectors must be found from their sum. Gradient descent learns a score for
+# each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores close to the
+# k-th largest get a gradient, and the strength says how close:
 
 torch.manual_seed(0)
 vectors = torch.randn(100, 30, 20) / 20**0.5
@@ -222,7 +237,7 @@ sums = torch.einsum("pn,pnd->pd", chosen, vectors)
 
 
 def share_found(mask):
-    """The share of problems in which 200 steps found the right four."""
+    """Return the fraction of problems in which 200 steps find the right four vectors."""
     scores = (0.1 * torch.randn(100, 30, generator=torch.Generator().manual_seed(1))).requires_grad_()
     optimizer = torch.optim.Adam([scores], lr=0.05)
     for _ in range(200):
@@ -245,11 +260,11 @@ assert found["hard mask, soft gradient of strength 0.1"] < 0.1
 assert found["hard mask, soft gradient of strength 3.0"] > 0.9
 
 # %%
-# With a small strength, the scores soon lie too far apart for any of them to get a gradient. Every gradient is then
-# exactly 0, and training stops silently. Choose the strength as large as the spread of the scores, or go straight
-# through.
+# With a small strength, the distances between the scores soon exceed the strength. Then every gradient is exactly 0,
+# and training stops silently. Choose a strength as large as the spread of the scores, or use the straight-through
+# gradient (``strength=None``).
 #
-# The same holds for ranks. One entry moves past four others:
+# Ranks behave in the same way. In the figure, one entry moves past four other entries:
 
 x = torch.linspace(-2.5, 2.5, 401, dtype=torch.float64)
 row = torch.cat([x[:, None], torch.tensor([-1.5, -0.5, 0.5, 1.5], dtype=torch.float64).expand(401, 4)], 1)
@@ -265,11 +280,12 @@ plt.show()
 assert soft_rank(row, 0.01)[[0, -1], 0].tolist() == [1, 5]
 
 # %%
-# How to test one
-# ---------------
+# How to test a choice
+# --------------------
 #
-# ``gradcheck`` has to fail for the two that are hard in forward. The audit says that theirs look like surrogates, and
-# compares them once it is told which gradient they declare. The soft ones have exact gradients:
+# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit notes that
+# their gradients look like surrogate gradients. Pass a function with the intended gradient as ``surrogate``, and the
+# audit compares with it. ``soft_top_k`` and ``soft_rank`` have exact gradients:
 
 scores = torch.tensor([[0.3, 1.0, -0.4, 0.6], [2.0, -1.0, 0.1, 0.7]], dtype=torch.float64, requires_grad=True)
 quick = {"only": ["first_order", "second_order", "special_points"]}
@@ -295,15 +311,16 @@ for name, report in {
 # The wrong version
 # -----------------
 #
-# A mask of indices has no gradient to pass, and PyTorch says nothing as long as something else in the loss has one:
+# A mask that is made from indices does not require grad. PyTorch raises no error if another part of the loss requires
+# grad:
 
 mask = torch.zeros_like(scores).scatter(1, scores.topk(2).indices, 1.0)
 print("scatter(topk.indices) requires grad:", mask.requires_grad, " top_k_mask:", top_k_mask(scores, 2).requires_grad)
 assert not mask.requires_grad
 
 # %%
-# The usual one-liner ``x + (mask - x).detach()`` loses the mask where scores are large, because ``1 - 300`` isn't
-# representable in bfloat16. Here one 1 becomes 0, and the other 2:
+# The usual expression ``x + (mask - x).detach()`` gives wrong masks for large scores, because ``1 - 300`` is rounded in
+# bfloat16. In the next cell, one entry of 1 becomes 0, and the other becomes 2:
 
 large = torch.tensor([300.0, 290.0, 3.0, -5.0], dtype=torch.bfloat16)
 mask = top_k_mask(large, 2)
@@ -312,9 +329,9 @@ assert mask.tolist() == [1, 1, 0, 0]
 assert (large + (mask - large)).tolist() != mask.tolist()
 
 # %%
-# And samples in low precision are no samples of the softmax. In bfloat16, sums of logits and noise are often equal, and
-# ``argmax`` takes the first of them. Sixteen equal logits should be taken 6.25 % of the time each. ``gumbel_like`` is
-# float32 at least, and so is the sum:
+# Random samples in low precision do not follow the softmax. In bfloat16, several sums of logit and noise are often
+# equal after rounding, and ``argmax`` always takes the first of them. Each half of sixteen equal logits should get 50 %
+# of the samples. ``gumbel_like`` returns at least float32, so the sums are rarely equal:
 
 torch.manual_seed(0)
 equal = torch.full((50_000, 16), 50.0, dtype=torch.bfloat16)
@@ -333,16 +350,16 @@ for name, sample in samplers.items():
 #
 # .. costs::
 #
-# ``one_hot_ste`` keeps nothing but its input. ``top_k_mask`` with a soft gradient and ``soft_top_k`` keep one byte per
-# entry, and ``soft_rank`` four. ``soft_rank`` has no table, because PyTorch has nothing to compare it with. It pools
-# row by row in NumPy, so it suits hundreds of entries, not millions.
+# ``one_hot_ste`` keeps only its input. ``top_k_mask`` with a soft gradient and ``soft_top_k`` keep one byte per entry,
+# and ``soft_rank`` keeps four bytes. ``soft_rank`` has no table, because PyTorch has no function to compare it with. It
+# processes each row in NumPy, so use it for hundreds of entries, not for millions.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: steps of single numbers: rounding, signs, one bit.
-# * :doc:`/cookbook/03_stability/sparsemax`: a soft choice of one with exact zeros and an exact gradient.
-# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the isotonic regression that ranks are made of.
-# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: gradients of what can only be evaluated.
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: gradients for rounding, signs and weights of one bit.
+# * :doc:`/cookbook/03_stability/sparsemax`: a soft choice of one entry, with exact zeros and an exact gradient.
+# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the isotonic regression that ``soft_rank`` uses.
+# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: gradients of functions that you can only evaluate.
 # * :doc:`/guide/questions_choices`: VQ-VAE codebooks, masks, thresholds, samples and alignments, in short questions.
 # * In torch's documentation: :func:`torch.topk`, :func:`torch.nn.functional.gumbel_softmax`.

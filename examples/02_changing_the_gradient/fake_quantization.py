@@ -2,35 +2,38 @@ r"""
 Fake quantization and learned step size
 =======================================
 
-You will train weights of two and three bits, by rounding in forward and letting the gradient pass, and learn the
-distance between the levels along with the weights.
+You will train weights of two and three bits: forward rounds the weights, and backward passes the gradient as if there
+were no rounding. You will also learn the distance between two levels together with the weights.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a network is to run on integers of four bits or fewer. At eight bits you rarely need training: round the
-# weights that you have. And torch has :func:`torch.fake_quantize_per_tensor_affine` with the same gradient; take it,
-# unless you want to change the gradient, work in float64, or do without its mask of one byte an element. For the
-# learned step, torch has only a private function, which may change in any release.
+# Use this page if your network must run with integers of four bits or fewer. With eight bits, you rarely need
+# training: round the trained weights.
+#
+# PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
+# function in most cases. Use the recipe to change the gradient, to work in float64, or to avoid torch's mask of one
+# byte per element. For a learned step, use ``learned_step_size``, because torch has only a private function, which may
+# change in any release.
 #
 # The gradient
 # ------------
 #
-# Rounding has derivative 0 almost everywhere, so one is declared: that of the clamp, as if nothing were rounded.
-# With level :math:`q = \operatorname{round}(x / s) + z`,
+# Rounding has derivative 0 almost everywhere. So backward uses the derivative of the clamp instead, as if there were no
+# rounding. With the step :math:`s`, the zero point :math:`z` and the level :math:`q = \operatorname{round}(x / s) + z`:
 #
 # .. math::
 #
 #    y = s\,(\operatorname{clamp}(q, q_{\min}, q_{\max}) - z), \qquad
 #    \bar{x} = \bar{y}\,[q_{\min} \le q \le q_{\max}] .
 #
-# The step has a gradient of its own (LSQ). Differentiate :math:`y = s \operatorname{round}(x / s)` by the product
-# rule, the round again as if it were not there: inside of the range :math:`\partial y / \partial s =
-# \operatorname{round}(x / s) - x / s`, the rounding error in steps. Beyond, :math:`y = s\,q_{\max}` and the
-# derivative is :math:`q_{\max}`. All elements share one step, so their sum is large; LSQ multiplies it by
-# :math:`1 / \sqrt{N q_{\max}}`.
+# The method LSQ (learned step size quantization) also gives the step :math:`s` a gradient. Differentiate
+# :math:`y = s \operatorname{round}(x / s)` by the product rule, with derivative 1 for the rounding. Inside the range,
+# the result is :math:`\partial y / \partial s = \operatorname{round}(x / s) - x / s`, which is the rounding error in
+# steps. Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`. All :math:`N` elements share
+# one step, so the sum over them is large. LSQ multiplies this sum by :math:`1 / \sqrt{N q_{\max}}`.
 #
 # The recipe
 # ----------
@@ -57,8 +60,8 @@ from autograd_cookbook.recipes.fake_quantization import fake_quantize, initial_s
 # See it work
 # -----------
 #
-# Handwritten digits, three layers of weights. They are trained in float32 and then rounded, or trained on for 50
-# steps while they are rounded in forward.
+# A network of three layers for handwritten digits is trained in float32. Its weights are then rounded, or trained for
+# 50 more steps with rounding in forward.
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
@@ -103,8 +106,8 @@ fit(trained, full, lr=2e-2, steps=60)
 in_float = accuracy(trained, full)
 
 # %%
-# Rounding afterwards gets a fair chance: for each row of weights the step that makes the squared error least. In
-# training, the step is fixed, so that the largest weight falls on the last level, or learned.
+# Rounding without training uses the step with the smallest squared error for each row of weights. In training, the step
+# is either learned, or fixed such that the largest weight has the last level.
 
 
 def largest_scale(weight, low, high):
@@ -139,7 +142,7 @@ def with_steps(bits):
     return accuracy(weights, quantize), losses
 
 
-def plain(weight, k):  # what autograd makes of round and clamp
+def plain(weight, k):  # round and clamp with the gradients of autograd
     scale = best_scale(weight, -2, 1)[:, None]
     return (weight / scale).round().clamp(-2, 1) * scale
 
@@ -177,17 +180,19 @@ assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"]
 assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
 
 # %%
-# Is that the learning, or a better step? Train with the steps that were searched for, fixed:
+# Does learning the step help, or only the better step? The next cell fixes the best step from the search and trains the
+# weights:
 
 searched, _ = with_scales(best_scale, 2, True)
 print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
 assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 
 # %%
-# About the same: what learning spares you here is the search.
+# The accuracy is about the same. So here, learning the step only replaces the search.
 #
-# Against torch's own: the same bits in float32, in value and gradient, ties included. In float64 torch rounds the step
-# to float32, and in either it makes the lowest level of NaN, which hides that the network has diverged.
+# In float32, values and gradients are those of torch's function bit by bit, also for ties. In float64, torch's function
+# rounds the step to float32. In both dtypes, it turns NaN into the lowest level, which hides that the network has
+# diverged. The recipe returns NaN.
 
 x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
@@ -204,8 +209,8 @@ for value in (0.31, float("nan")):
 # The wrong version
 # -----------------
 #
-# The mask, computed before the zero point is added. For a zero point of 0 it is right. For levels 0 to 15 with 8
-# standing for zero, as signed weights have them, every negative number loses its gradient:
+# This version computes the mask before it adds the zero point, which is right for a zero point of 0. But with levels
+# from 0 to 15 and zero point 8, which signed weights often have, every negative number gets gradient 0:
 
 
 class EarlyMask(torch.autograd.Function):
@@ -229,8 +234,8 @@ for name, function in {"early": EarlyMask.apply, "recipe": fake_quantize}.items(
     assert bool(gradient[x < 0].any()) == (name == "recipe")
 
 # %%
-# ``gradcheck`` cannot tell them apart, as it must fail for both. What can is a comparison with the gradient that is
-# declared:
+# ``gradcheck`` cannot find this mistake, because it rejects the wrong and the right version. The audit finds it if you
+# pass a function that has the intended gradient as ``surrogate``:
 
 declared = torch.fake_quantize_per_tensor_affine
 report = audit(EarlyMask.apply, (x, 0.125, 8, 0, 15), surrogate=declared, only=["first_order"])
@@ -238,9 +243,10 @@ print(report.findings[0].summary)
 assert not report.ok
 
 # %%
-# The second mistake: :math:`1 / \sqrt{N q_{\max}}` is forgotten. Here are gradients relative to their parameters, of
-# steps over weights; about 1 would be balanced. With plain gradient descent steps jump, some below 0, and at a rate
-# that trains the right version the network does not come back. Adam divides the factor out again: no harm there.
+# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell prints, for each layer,
+# gradient over parameter of the step, divided by gradient over parameter of the weights. About 1 would be balanced.
+# Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works for the right
+# version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm there.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):
@@ -266,11 +272,15 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 #
 # .. costs::
 #
-# Nothing is kept but arguments. The output cannot replace them: the last level stands for numbers that were in range
-# and for those beyond. For a weight the argument is there anyway. For an activation it depends on the layer before:
-# relu keeps its output, a linear layer does not, and then keeping the input costs 4 bytes where torch's mask costs 1.
-# Of the learned step, the composition keeps nothing either once it is compiled, and is faster: if you compile, write
-# it so.
+# The two recipes keep only their arguments. A recipe cannot save its output instead, because an output at the last
+# level does not tell whether the input was inside the range.
+#
+# A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before.
+# relu keeps its output, which is the same tensor. A linear layer does not keep its output, so the recipe keeps 4 bytes
+# per element there, and the mask of torch's function needs 1 byte.
+#
+# If you compile, write the learned step as a composition of torch operations. Compiled, it also keeps nothing and is
+# faster than the recipe.
 
 activations, weight = torch.randn(1000, 100, requires_grad=True), torch.randn(100, 100, requires_grad=True)
 for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():
@@ -285,10 +295,10 @@ for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: the same declared gradient for round and sign alone.
-# * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one that is not constant, and how to test it.
-# * :doc:`/cookbook/04_memory/masks`: a mask of one bit, where the input is not kept.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: straight-through gradients for round and sign.
+# * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: a surrogate gradient that is not constant, and how to
+#   test it.
+# * :doc:`/cookbook/04_memory/masks`: how to keep a mask of one bit instead of the input.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.fake_quantize_per_tensor_affine`,
 #   :func:`torch.fake_quantize_per_channel_affine`.

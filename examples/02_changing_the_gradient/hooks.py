@@ -2,27 +2,30 @@ r"""
 Hooks: clip, disturb, log and use a gradient on its way
 =======================================================
 
-You will change and watch gradients in the middle of backward, update parameters while it still runs, and store
-what it needs in half the room.
+You will change and log gradients in the middle of backward, and update parameters while backward still runs. You will
+also store the saved tensors in half of the memory.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When forward is right and only the gradient should be treated: limited, measured, consumed early. A hook needs no
-# ``Function`` and works on any tensor. If you want to replace a derivative by another formula, write a
-# ``Function``; if you only clip what the optimizer sees, :func:`torch.nn.utils.clip_grad_norm_` is enough. And to
-# *look* at one gradient, ``retain_grad`` will do.
+# Use a hook if you only want to change, measure or use a gradient, and forward needs no change. A hook needs no
+# ``Function`` and works on any tensor that requires grad. In these cases, use something else:
+#
+# * To replace a derivative by another formula, write a ``Function``.
+# * To clip the gradients for the optimizer, call :func:`torch.nn.utils.clip_grad_norm_` after backward.
+# * To *look* at one gradient, call ``retain_grad`` on its tensor.
 #
 # The gradient
 # ------------
 #
-# A tensor hook is a function of the gradient of one tensor, run when that gradient is complete:
+# A tensor hook is a function :math:`h` of the gradient of one tensor. The engine calls the hook when this gradient is
+# complete, and replaces the gradient by the result:
 #
 # .. math:: \bar{x} \leftarrow h(\bar{x}), \qquad \text{for example } h(g) = g \min(1, c / \lVert g \rVert) .
 #
-# What comes later in backward, that is, everything *before* this tensor in the network, sees :math:`h(\bar{x})`.
+# All layers *before* this tensor in the network then get gradients that are computed from :math:`h(\bar{x})`.
 #
 # The recipe
 # ----------
@@ -56,8 +59,9 @@ from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as
 # See it work
 # -----------
 #
-# A recurrent state whose weights expand a little: over 60 steps its gradient explodes. The log shows the norm at
-# each step, backward running from right to left. One ``clip_gradient`` per step keeps it flat.
+# The weights of a recurrent network increase the norm a little in each step, so the gradient of the state explodes over
+# 60 steps. ``GradientLog`` records its norm, and backward runs from right to left in the figure. With one
+# ``clip_gradient`` per step, the norm does not grow.
 
 torch.manual_seed(0)
 steps, width = 60, 32
@@ -88,8 +92,8 @@ assert max(norms_by_step(1.0)) <= 1.4
 assert max(norms_by_step(None)) > 1e3
 
 # %%
-# A parameter can be updated the moment its gradient is complete, and the gradient freed. At the peak one gradient
-# is alive instead of all of them:
+# ``step_in_backward`` updates a parameter as soon as its gradient is complete, and then frees the gradient. So at the
+# peak, one gradient is in memory instead of all gradients:
 
 
 def backward_peak(inside):
@@ -105,8 +109,8 @@ print(f"peak of backward: {after:,} bytes, with steps inside {inside:,}: {after 
 assert inside < after / 4
 
 # %%
-# Hooks on *saved tensors* change what is stored between forward and backward. In bfloat16 the value stays exact,
-# and the gradient gets an error that you should measure on your own network:
+# Hooks on *saved tensors* change the form in which PyTorch stores tensors between forward and backward. In bfloat16,
+# the output stays exact, but the gradient gets an error, which you should measure for your own network:
 
 
 def network(x):
@@ -130,8 +134,8 @@ assert 0 < error < 0.02
 # Where a hook can sit
 # --------------------
 #
-# On a tensor, on a node of the graph, on a module, on a leaf after accumulation. One backward through
-# ``hidden = x * 3`` with all of them, the gradient next to each:
+# You can put a hook on a tensor, on a node of the graph, on a leaf after accumulation, or on a module. The next cell
+# prints the gradients that the first three get in one backward through ``hidden = x * 3``:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3
@@ -146,7 +150,7 @@ def see(name, factor=None):
     return hook
 
 
-hidden.retain_grad()  # asked for first, filled last
+hidden.retain_grad()  # called first, but gets the final gradient
 hidden.register_hook(see("tensor", 2))
 hidden.register_hook(see("tensor, second", 5))
 hidden.grad_fn.register_prehook(lambda grads: see("node, before")(grads[0]))
@@ -160,12 +164,13 @@ assert [entry.split()[-1] for entry in seen] == ["1", "2", "10", "30", "30", "30
 assert hidden.grad.item() == 10
 
 # %%
-# Each gets what the one before returned, and ``retain_grad`` what they all have left, wherever it was called. A node
-# hook sees all gradients of one operation at once, before and after. The leaf has no ``grad_fn``, but hooks of its own.
+# Each hook gets the result of the hook before. ``retain_grad`` stores the gradient after all tensor hooks, even if you
+# call it first. A hook on a node gets all gradients of one operation, either before or after the operation. A leaf has
+# no ``grad_fn``, so register hooks on the leaf itself.
 #
-# A *module* hook sees the module from outside: gradients of what goes in and of what comes out, and no parameters.
-# It knows positional arguments and tensors or tuples of them. What it does not know it leaves out, with a warning or
-# with none:
+# A *module* hook gets the gradients of the module's inputs and outputs, but not of its parameters. PyTorch finds inputs
+# that are positional arguments, and outputs that are tensors or tuples of tensors. All other inputs and outputs are
+# missing in the hook, in some cases with a warning and in others silently:
 
 
 class Product(nn.Module):
@@ -179,7 +184,7 @@ class Named(nn.Module):
 
 
 def counted(module, *args, **kwargs):
-    """How many gradients of inputs a hook on the module sees, and what torch says."""
+    """Return how many gradients of inputs a hook on the module gets, and the warnings."""
     counts = []
     module.register_full_backward_hook(lambda module, grads, grad_outputs: counts.append(len(grads)))
     with warnings.catch_warnings(record=True) as caught:
@@ -197,8 +202,8 @@ assert counted(Product(), x, y=y) == ([1], [])
 assert counted(Named(), x, y)[0] == "never called"
 
 # %%
-# If the hook returns another gradient, it changes what goes on to earlier layers, and not the gradients of the module's
-# own parameters:
+# If the module hook returns another gradient, the earlier layers get this gradient. The gradients of the module's own
+# parameters do not change:
 
 layer = nn.Linear(2, 2)
 layer.register_full_backward_hook(lambda module, grads, grad_outputs: (torch.zeros_like(grads[0]),))
@@ -212,14 +217,14 @@ assert layer.weight.grad.all()
 # Functional calls have no hook
 # -----------------------------
 #
-# A module's hook runs when the module is *called*. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` call no
-# module, so a rule for all activations (guided backpropagation, relevance propagation) misses them. Give the rule to
-# a ``Function``, and let a ``TorchFunctionMode`` call it instead of the named functions, wherever the model calls
-# them:
+# PyTorch runs a module's hook only if you *call* the module. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` call
+# no module. So a module hook misses activations that guided backpropagation or relevance propagation must change. Write
+# their backward rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls this ``Function`` wherever the model
+# calls one of the functions that you list:
 
 
 class Ruled(Function):
-    """Any function of one tensor, with a rule from ``grad_output`` to ``grad_input``."""
+    """Any function of one tensor, with ``rule`` as its backward."""
 
     @staticmethod
     def forward(ctx, input, function, rule):
@@ -234,7 +239,7 @@ class Ruled(Function):
 
 
 class UseRule(TorchFunctionMode):
-    """Inside of ``with``, calls of these functions have the rule in backward."""
+    """Inside ``with``, calls of these functions use the rule in backward."""
 
     def __init__(self, functions, forward, rule):
         super().__init__()
@@ -274,13 +279,15 @@ print("hook of the module, after linear.forward(x) and F.linear(x, linear.weight
 assert not calls
 
 # %%
-# The rule replaces the derivative, so it is the derivative of nothing: tell the audit with ``gradient="custom"``.
+# The rule is not the derivative of any function. If you check such a ``Function`` with the audit, pass
+# ``gradient="custom"``.
 #
 # The wrong version
 # -----------------
 #
-# A hook must not write into the gradient that it gets. The same memory may be on its way to other consumers. Here
-# the gradients of both summands are one tensor, and scaling one of them in place scales the other:
+# A hook must not write to its gradient in place, because other tensors may use the same memory for their gradients.
+# Here both summands of an addition get the same gradient tensor, so a hook that scales one in place also scales the
+# other one:
 
 a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
 left, right = a * 1, b * 1
@@ -297,8 +304,8 @@ print("returned:   a.grad", a.grad.tolist(), " b.grad", b.grad.tolist())
 assert a.grad.tolist() == [1.0] * 3
 
 # %%
-# And hooks add up. One registered in a training loop on a parameter, and never removed, runs once more with each
-# pass:
+# If you register a hook in the training loop and never remove it, the parameter has one more hook after each pass, and
+# PyTorch runs all of them:
 
 parameter = torch.ones(1, requires_grad=True)
 seen = []
@@ -311,7 +318,8 @@ print("gradient of 1, halved once per pass by mistake:", seen)
 assert seen == [0.5, 0.25, 0.125, 0.0625]
 
 # %%
-# So keep the handle, and remove the hook. ``GradientLog`` does that at the end of ``with``:
+# So keep the handle that ``register_hook`` returns, and call its ``remove``. ``GradientLog`` removes its hooks at the
+# end of ``with``:
 
 handle = parameter.register_hook(lambda grad: grad * 0)
 handle.remove()
@@ -321,8 +329,9 @@ print("after a fifth hook came and went:", parameter.grad.item())
 assert parameter.grad.item() == 0.0625
 
 # %%
-# A full backward hook wraps the module in a view, and torch refuses to write into it. A network with activations in
-# place stops to run as soon as you look at it. ``GradientLog.watch_modules`` puts hooks on the outputs instead:
+# With ``register_full_backward_hook``, the module returns a view of its output. PyTorch raises an error if the next
+# layer writes to it in place, so a network with in-place activations no longer runs. ``GradientLog.watch_modules``
+# avoids this problem, because it puts hooks on the output tensors:
 
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
 handle = model[0].register_full_backward_hook(lambda module, grads, grad_outputs: None)
@@ -342,9 +351,9 @@ assert set(log.norms) == {"0", "1", "2"}
 # What it costs
 # -------------
 #
-# A hook is one Python call per backward, and no memory beyond what it returns. Clipping by norm goes over the
-# gradient three times more, since its norm must not overflow. ``retain_grad`` keeps a gradient alive that would be
-# freed at once:
+# A hook costs one Python call per backward, and memory only for the tensor that it returns. Clipping by norm reads the
+# gradient three more times, so that the norm does not overflow. ``retain_grad`` keeps a gradient in memory that PyTorch
+# would otherwise free immediately:
 
 chain = torch.randn(100_000, requires_grad=True)
 
@@ -366,10 +375,10 @@ assert peaks[1] >= peaks[0] + 3
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/clipping`: where to clip, and what it changes.
-# * :doc:`/cookbook/04_memory/saved_tensor_hooks`: more to do with saved tensors.
-# * :doc:`/cookbook/04_memory/checkpointing`: saved-tensor hooks that store nothing at all.
-# * :doc:`/cookbook/01_first_steps/template`: when the formula itself should change.
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: where to clip, and how the place changes the result.
+# * :doc:`/cookbook/04_memory/saved_tensor_hooks`: other ways to store saved tensors.
+# * :doc:`/cookbook/04_memory/checkpointing`: how to compute tensors again instead of storing them.
+# * :doc:`/cookbook/01_first_steps/template`: how to write a ``Function`` with your own formula.
 # * :doc:`/guide/questions_parameters`: freeze rows, weigh losses, Grad-CAM, train one network through another.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`,
 #   :meth:`torch.Tensor.register_post_accumulate_grad_hook`, :class:`torch.autograd.graph.saved_tensors_hooks`.

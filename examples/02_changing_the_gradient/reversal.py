@@ -2,27 +2,30 @@ r"""
 Stop, scale and reverse a gradient
 ==================================
 
-You will turn a gradient around in the middle of a network, and use it to carry a classifier over to data that has
-no labels.
+You will reverse a gradient in the middle of a network. With this reversal, you will adapt a classifier to a second data
+set that has no labels.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Reverse a gradient where two parts of one network pull against each other: a head learns to predict something, and
-# the layers below learn that it cannot. Scale one where a branch should teach the shared layers less than another.
-# Stop one, element by element, where a part of a tensor is constant.
+# * Reverse a gradient if two parts of one network have opposite goals. For example, a head learns to predict something,
+#   and the layers below learn features from which the head cannot predict it.
+# * Scale a gradient if one branch should have less influence on the shared layers than another branch.
+# * Stop a gradient for single elements if a part of a tensor should be constant.
 #
-# You do not need this page to stop *all* of a gradient: that is ``.detach()``, and for a parameter
-# ``requires_grad_(False)``. A hook on a view does the same as each recipe, for the same bytes: ``y = x.view_as(x)``,
-# then ``y.register_hook(lambda g: -g)``. The recipes have a name in the graph, and refuse a factor that makes no
-# sense.
+# To stop the *whole* gradient, you do not need a recipe: call ``.detach()``, or ``requires_grad_(False)`` for a
+# parameter.
+#
+# A hook on a view does the same with the same memory: ``y = x.view_as(x)``, then ``y.register_hook(lambda g: -g)``. A
+# recipe also has a name in the graph and refuses an invalid factor.
 #
 # The gradient
 # ------------
 #
-# The value passes, :math:`y = x`, and the gradient is declared:
+# Forward returns its input, :math:`y = x`. Backward changes the gradient, with a factor :math:`s`, a strength
+# :math:`\lambda` or a mask :math:`m`:
 #
 # .. math::
 #
@@ -30,10 +33,11 @@ no labels.
 #    \bar{x} = -\lambda\,\bar{y} \;\text{(reverse)}, \qquad
 #    \bar{x}_i = \bar{y}_i\,[\neg m_i] \;\text{(stop)} .
 #
-# Let :math:`L_d(\phi(f_\theta(x)))` be the loss of a head :math:`\phi` that tells two domains apart from features
-# :math:`f_\theta`. With a reversal between :math:`f` and :math:`\phi`, one step of plain gradient descent does both
-# halves of :math:`\max_\theta \min_\phi L_d`: the head descends, the features ascend. No second optimizer, no
-# alternation.
+# In a typical use, the inputs come from two data sets, called domains. A head :math:`\phi` predicts the domain from
+# features :math:`f_\theta(x)`, with the loss :math:`L_d(\phi(f_\theta(x)))`. The features must not show the domain, so
+# training solves :math:`\max_\theta \min_\phi L_d`. With a reversal between :math:`f` and :math:`\phi`, one step of
+# gradient descent decreases the loss for the head and increases it for the features. You need no second optimizer and
+# no alternating steps.
 #
 # The recipe
 # ----------
@@ -65,9 +69,10 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Two moons with labels are the source domain. The target domain is the same, turned by 35 degrees, and its labels
-# are for the score alone. The network has three parts: features, a head for the label, trained on the source, and a
-# head for the domain, trained on both through the reversal. Its strength grows from 0 to 1, as in the paper.
+# The source domain is a data set of two moons with labels. The target domain has the same moons, rotated by 35 degrees,
+# and its labels are used only to compute the accuracy. The network has layers that compute features, a head for the
+# label, trained on the source, and a head for the domain, trained on both domains through the reversal. The strength
+# :math:`\lambda` of the reversal grows from 0 to 1, as in the paper.
 
 
 def moons(angle, seed):
@@ -84,7 +89,7 @@ def head(in_features, *widths):
 
 
 def train(strength, seed=0, steps=300, negate=False):
-    """Features, label head, and the domain loss at the end."""
+    """Return the feature layers, the label head, and the last domain loss."""
     torch.manual_seed(seed)
     features = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh())
     label_head, domain_head = head(16), head(16, 16)
@@ -136,8 +141,8 @@ axes[0].set(ylabel="second input")
 plt.show()
 
 # %%
-# Gray is the source, with labels; color is the target, without. One seed proves little, so here are three, each with
-# and without:
+# Gray points are the labeled source, and colored points the target. The next cell prints three seeds, without reversal
+# (λ = 0) and with reversal (λ = 1):
 
 for strength, networks in runs.items():
     on_source = [accuracy(*network[:2], source, source_labels) for network in networks]
@@ -147,8 +152,9 @@ for strength, networks in runs.items():
     assert max(on_target) < 0.8 if strength == 0 else min(on_target) > 0.9
 
 # %%
-# It works as far as both domains have the same share of each class: features that hide the domain hide that
-# difference, too. With four times as many of one class in the target, the same λ gives less:
+# The method needs domains with the same proportions of the classes. If the proportions differ, the label itself tells
+# something about the domain, and features that hide the domain also hide the label. With four times as many points of
+# one class in the target, the accuracy is lower:
 
 everything = target, target_labels
 rare = torch.cat([(target_labels == 0).nonzero().flatten(), (target_labels == 1).nonzero().flatten()[:25]])
@@ -162,8 +168,8 @@ target, target_labels = everything
 # The wrong version
 # -----------------
 #
-# To subtract the domain loss looks like the same thing. But then the domain *head* ascends, too. It learns to be
-# wrong, as confidently as it can, which tells the features nothing, and the loss has no lower end:
+# Subtracting the domain loss seems to do the same. But then the domain *head* also increases its loss. It learns to be
+# wrong with high confidence, its gradient does not help the features, and the total loss has no minimum:
 
 *wrong, domain_loss = train(1.0, negate=True)
 *_, reversed_loss = runs[1.0][0]
@@ -173,8 +179,8 @@ assert domain_loss > 20
 assert abs(reversed_loss - math.log(2)) < 0.1
 
 # %%
-# The composition ``(1 + λ) * x.detach() - λ * x`` has the right gradient. Its value is rounded twice, and at infinity
-# it is NaN:
+# The composition ``(1 + λ) * x.detach() - λ * x`` has the right gradient. But its value is rounded twice, and for an
+# infinite input it is NaN:
 
 half = torch.linspace(0.1, 3, 1000, dtype=torch.bfloat16)
 composed = (1 + 0.3) * half.detach() - 0.3 * half
@@ -184,11 +190,11 @@ assert changed > 0.1
 assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
 
 # %%
-# Twice reversed, in place, on a schedule
-# ---------------------------------------
+# Second derivatives, in-place writes and a changing strength
+# -----------------------------------------------------------
 #
-# A *second* derivative passes the reversal twice: :math:`(-\lambda)^2`. At λ = 1 the Hessian has its usual sign,
-# while the gradient is turned around. This matters for a gradient penalty on the domain head:
+# A *second* derivative passes the reversal twice, so its factor is :math:`(-\lambda)^2`. For λ = 1, the Hessian has its
+# usual sign although the gradient is reversed. This matters if you use a gradient penalty on the domain head:
 
 x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 for strength in (1.0, 0.5):
@@ -198,8 +204,8 @@ for strength in (1.0, 0.5):
     assert torch.isclose(second, strength**2 * -x.sin())
 
 # %%
-# The recipe returns ``input.view_as(input)``, which copies nothing. Torch raises if you write into such a view, because
-# the gradient would be wrong. So do not put ``ReLU(inplace=True)`` directly after a reversal:
+# The recipe returns ``input.view_as(input)``, a view that needs no copy. PyTorch raises an error if you write to this
+# view in place, because the gradient would be wrong. So do not put ``ReLU(inplace=True)`` directly after a reversal:
 
 hidden = torch.ones(3, requires_grad=True) * 2
 try:
@@ -208,8 +214,8 @@ except RuntimeError as error:
     print(str(error).partition(".")[0])
 
 # %%
-# A strength that changes with every step is a Python number, and :func:`torch.compile` compiles twice: once for the
-# first number as a constant, once for all others.
+# If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice: once for the
+# first number, and once for all others.
 
 graphs = []
 
@@ -231,9 +237,10 @@ assert len(graphs) == 2
 #
 # .. costs::
 #
-# No bytes, as with a hook; the compositions write a new tensor. What *does* cost is to stop a gradient with zeros.
-# A gradient of zeros everywhere keeps the whole graph before it alive, and an optimizer with momentum still moves
-# the parameter:
+# Like a hook, the recipes need no memory, and a composition of torch operations writes a new tensor.
+#
+# But a gradient of zeros costs memory, compared with ``.detach()``: PyTorch keeps the graph before the stop until
+# backward. Also, an optimizer with momentum changes a parameter with gradient 0, but skips one with gradient None:
 
 x = torch.randn(10_000, requires_grad=True)
 everywhere = torch.ones(1, dtype=torch.bool)
@@ -255,9 +262,8 @@ for name, stopped in (("None", None), ("zeros", torch.zeros(1))):
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/hooks`: the same without a ``Function``.
-# * :doc:`/cookbook/02_changing_the_gradient/clipping`: a bound instead of a factor.
-# * :doc:`/cookbook/04_memory/detaching`: what a graph that is no longer needed keeps alive.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: how to change a gradient without a ``Function``.
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: how to limit a gradient with a bound.
+# * :doc:`/cookbook/04_memory/detaching`: which memory a graph keeps that you no longer need.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`, :class:`torch.autograd.Function`.

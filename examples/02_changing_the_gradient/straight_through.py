@@ -2,36 +2,37 @@ r"""
 Straight-through estimators: round, sign, binarize
 ==================================================
 
-You will train through a step function, whose derivative is zero wherever it exists, down to a network with weights of
-one bit.
+You will train through step functions, whose derivative is zero wherever it exists. You will train a network with
+weights of one bit.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Use them when forward has to round, threshold or pick a sign, and something before it has to learn. The gradient is
-# then made up: following it often lowers the loss, but nothing guarantees it. If a smooth function that you round
-# after training is good enough, use that.
+# Use a straight-through estimator if forward must round, apply a threshold or take a sign, and layers before this step
+# must learn. It replaces the true gradient, which is zero. Following the new gradient often lowers the loss, without a
+# guarantee. If you can train with a smooth function and round after training, do that.
 #
-# The composition ``x + (x.round() - x).detach()`` needs no ``Function`` and does the same for finite numbers. The
-# recipes are shorter to read, take a fraction of the time, and keep their values where the composition loses them:
-# see the wrong version.
+# You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
+# way. The recipes are easier to read, take a fraction of the time, and also return the right value for infinity and for
+# the sign in half precision. See "The wrong version".
 #
 # The gradient
 # ------------
 #
-# Forward is a step function :math:`q`, backward that of a stand-in :math:`s` without steps:
+# Forward computes a step function :math:`q`. Backward uses the derivative of another function :math:`s`, which has no
+# steps:
 #
 # .. math::
 #
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# With the clamp, an input beyond ±1 gets no gradient. Moving it further out would not change the output, but the input
-# would need more steps to come back.
+# In ``binarize``, an input outside of [-1, 1] gets no gradient. Moving it further out would not change the output, but
+# the input would need more steps to come back.
 #
-# At 0, ``sign_ste`` is 0 as :func:`torch.sign` is. ``binarize`` has two values and no third: 0 counts as positive.
+# At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
 # The recipe
 # ----------
@@ -61,8 +62,8 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Handwritten digits, and a network whose weights are all 1 or -1, and the activations of its hidden layer, too. The
-# optimizer moves real numbers behind the weights; forward sees their signs.
+# The next cell trains a network on handwritten digits. All weights and all activations of the hidden layer are 1 or -1.
+# The optimizer updates real numbers, called latent weights here, and forward uses only the signs of these numbers.
 
 images, digits = load_digits(return_X_y=True)
 order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))
@@ -71,7 +72,7 @@ training, testing = slice(0, 1300), slice(1300, None)
 
 
 def train(step_function, epochs=20, width=128):
-    """Accuracy on the test set after each epoch, and the numbers behind the weights of the first layer."""
+    """Return the accuracy on the test set after each epoch, and the latent weights of the first layer."""
     torch.manual_seed(0)
     first, second = (nn.Parameter(2 * torch.rand(*shape) - 1) for shape in ((width, 64), (10, width)))
     norm = nn.BatchNorm1d(width)
@@ -116,20 +117,20 @@ assert min(curves["binarize"][-1], curves["sign_ste"][-1]) > 0.93
 assert max(curves["torch.sign"]) < 0.2
 
 # %%
-# Here one bit is worth almost as much as 32. The clamp of ``binarize`` makes no difference to speak of on this task. It
-# does what it says to the numbers behind the weights, which stop soon after they have left the window, and otherwise
-# do not:
+# On this task, one bit is almost as accurate as 32 bits, with ``binarize`` and with ``sign_ste``. Only the latent
+# weights differ: with ``binarize`` a latent weight stops growing soon after it leaves [-1, 1], and with ``sign_ste`` it
+# continues to grow:
 
 for name in ("binarize", "sign_ste"):
     print(f"{name:8} {curves[name][-1]:.1%}, largest number behind a weight {weights[name].abs().max():.2f}")
 assert weights["binarize"].abs().max() < 1.3 < weights["sign_ste"].abs().max()
 
 # %%
-# How to test one
-# ---------------
+# How to test a straight-through estimator
+# ----------------------------------------
 #
-# :func:`torch.autograd.gradcheck` compares with the true derivative, which is 0. So gradcheck must reject a
-# straight-through estimator, and it accepts plain rounding, which cannot learn:
+# :func:`torch.autograd.gradcheck` compares the gradient with the true derivative, which is 0. So gradcheck rejects a
+# straight-through estimator, and it accepts :func:`torch.round`, through which nothing can learn:
 
 x = torch.tensor([-1.7, -0.6, 0.3, 1.4], dtype=torch.float64, requires_grad=True)
 try:
@@ -139,8 +140,8 @@ except RuntimeError as error:
 print("torch.round:", gradcheck(torch.round, (x,)))
 
 # %%
-# So declare the function whose gradient it has, and compare with that. The audit then tells the identity from the
-# clamp:
+# So test with the audit instead, and pass the function :math:`s` as ``surrogate``. The audit then compares with the
+# gradient of :math:`s`, and it distinguishes the identity from the clamp:
 
 for name, stand_in in (("x", lambda x: x * 1), ("clamp(x)", lambda x: x.clamp(-1, 1))):
     verdicts = {f.__name__: audit(f, (x,), surrogate=stand_in, skip=["compile"]).ok for f in (sign_ste, binarize)}
@@ -151,8 +152,9 @@ for name, stand_in in (("x", lambda x: x * 1), ("clamp(x)", lambda x: x.clamp(-1
 # The wrong version
 # -----------------
 #
-# A window that is taken from the *output* is always open, since a sign is never beyond 1. The network trains all the
-# same, and you have ``sign_ste``:
+# This version saves the *output* and tests whether its absolute value is at most 1. The absolute value of a sign is at
+# most 1, so the test is always true, and every input gets a gradient. The network still trains, but with the gradient
+# of ``sign_ste``:
 
 
 class MaskOfOutput(Function):
@@ -176,16 +178,18 @@ for function in (MaskOfOutput.apply, binarize):
     assert gradient.tolist() == ([1, 1, 1, 1] if function != binarize else [0, 1, 1, 0])
 
 # %%
-# The dtype is lost by two Python numbers as choices, and every layer after it computes in float32:
+# Another mistake is to call ``torch.where`` with two Python numbers as values. The result is float32 for every input
+# dtype, so all layers after it compute in float32:
 
 half = torch.tensor([0.3, -2.0], dtype=torch.float16)
 print("where(x >= 0, 1.0, -1.0):", torch.where(half >= 0, 1.0, -1.0).dtype, " binarize:", binarize(half).dtype)
 assert torch.where(half >= 0, 1.0, -1.0).dtype is torch.float32
 
 # %%
-# And the composition? It is said to return fractions in low precision. A 16-bit format has 65,536 numbers, so this can
-# be tried on all of them. For rounding it holds in one order of the terms and not in the other. For the sign it
-# holds in neither: ``-1 - x`` forgets the 1 where :math:`x` is large.
+# The composition ``x + (q - x)``, with the rounded number or the sign as ``q``, can be wrong in low precision. The next
+# cell tries all finite numbers of two 16-bit formats. For rounding, ``x + (q - x)`` is right, and ``q + x - x`` is
+# wrong for some numbers. For the sign, both orders are wrong for some numbers, because ``1 - x`` is rounded if ``x`` is
+# large. At infinity, the composition is NaN:
 
 for dtype in (torch.float16, torch.bfloat16):
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
@@ -210,18 +214,15 @@ assert round_ste(infinity) == torch.inf
 #
 # .. costs::
 #
-# ``binarize`` keeps its input, which is not counted because it is an argument; the other two keep nothing. The
-# compositions write three or four tensors to make one, and :func:`torch.compile` does not bring them to the time of a
-# single operation.
+# ``binarize`` keeps its input, which the table does not count because it is an argument. ``round_ste`` and ``sign_ste``
+# keep nothing. A composition writes three or four tensors to compute one result, and takes longer even when compiled.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: the same with a scale, a range, and a scale that
-#   learns.
-# * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: a smooth stand-in for a threshold.
-# * :doc:`/cookbook/02_changing_the_gradient/reversal`: the value is right, and the gradient is turned around.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
-# * :doc:`/guide/questions_choices`: VQ-VAE, clamps that let the gradient pass, learned masks.
+# * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: rounding with a scale and a range, and a learned scale.
+# * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: the gradient of a smooth function for a threshold.
+# * :doc:`/cookbook/02_changing_the_gradient/reversal`: how to return the input unchanged and reverse its gradient.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
+# * :doc:`/guide/questions_choices`: VQ-VAE, clamps that pass the gradient, and learned masks.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.where`.

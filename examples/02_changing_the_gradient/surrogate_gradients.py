@@ -2,23 +2,24 @@ r"""
 Surrogate gradients: train neurons that spike
 =============================================
 
-You will train neurons to spike at given times, though a spike has no useful derivative, and test a gradient that is
-wrong on purpose.
+You will train neurons to spike at given times, although a spike has no useful derivative. You will also test a gradient
+that is not the true derivative, on purpose.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When forward must be a hard threshold, as in networks of spiking neurons, in gates that are open or closed, in
-# binary codes, and what is before it must learn. If forward may be smooth, use a sigmoid and no surrogate. For
-# rounding, the constant 1 of the straight-through estimator is enough.
+# Use a surrogate gradient if forward must apply a hard threshold and the layers before it must learn. Examples are
+# networks of spiking neurons, gates that are open or closed, and binary codes. If forward may be smooth, use a sigmoid
+# instead. For rounding, a straight-through estimator with the constant gradient 1 is enough.
 #
 # The gradient
 # ------------
 #
-# The derivative of :math:`[x > 0]` is 0 everywhere but at one point. In its place stands that of a smooth function, a
-# bump at the threshold. Of the many, three, each with height 1 and a slope :math:`\beta`:
+# The derivative of the threshold :math:`[x > 0]` is 0 except at one point. Backward uses another function :math:`h`
+# instead, which has the form of a bump at the threshold. The recipe offers three forms with height 1 and slope
+# :math:`\beta`:
 #
 # .. math::
 #
@@ -45,15 +46,16 @@ from autograd_cookbook.recipes.surrogate_gradients import spike
 # See it work
 # -----------
 #
-# A leaky integrate-and-fire neuron adds up its input, forgets a tenth of the sum in each step, and spikes when the sum
-# is above 1, which is then subtracted. Forty noisy inputs drive 30 such neurons, and those drive one more, which is
-# to spike at five given times:
+# A leaky integrate-and-fire neuron adds its inputs to a potential and loses a tenth of this potential in each step. If
+# the potential is above 1, the neuron spikes and subtracts 1 from it. In the example, 40 noisy inputs are connected to
+# 30 such neurons, and these are connected to one output neuron. Training must make the output neuron spike at five
+# given times:
 
 steps, times = 50, [8, 16, 28, 34, 44]
 torch.manual_seed(0)
 inputs = (torch.rand(steps, 40) < 0.04).float()
 wanted = torch.zeros(steps, 1).index_fill(0, torch.tensor(times), 1.0)
-# The distance of two spike trains: each spike leaves a trace that decays, and traces are compared.
+# To compare two spike trains, replace each spike by a trace that decays, and compare the traces.
 lags = torch.arange(steps)[:, None] - torch.arange(steps)
 traces = torch.where(lags >= 0, 0.8 ** lags.clamp(min=0), 0.0)
 
@@ -81,7 +83,7 @@ def start():
 
 
 def train(fire):
-    """The losses of 60 steps, and the weights that had the least."""
+    """Return the losses of 60 steps, and the weights with the smallest loss."""
     weights, losses, best = start(), [], None
     optimizer = torch.optim.Adam(weights, lr=0.03)
     for _ in range(60):
@@ -132,8 +134,9 @@ assert min(runs["triangle, slope 1"][0]) < 0.3 * runs["triangle, slope 1"][0][0]
 assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 
 # %%
-# The width matters more than the form. A triangle of slope 3 is 0 from a distance of 1/3 on, and what never comes that
-# close to the threshold never learns. The fast sigmoid has tails.
+# The width of the bump matters more than its form. A triangle of slope 3 is 0 for distances of 1/3 and more from the
+# threshold. A neuron whose potential never comes so close to the threshold gets no gradient and does not learn. The
+# fast sigmoid is positive at every distance.
 #
 # How to test it
 # --------------
@@ -149,9 +152,9 @@ else:
     raise AssertionError
 
 # %%
-# To test the gradient, write down what it is *meant* to be: a function with the same values whose gradient autograd
-# finds. The difference :math:`g(x) - g(x)` adds 0 to the value, and :math:`g'(x)` to the
-# gradient, if the second :math:`g` is detached. The audit holds a backward against it, values included:
+# To test the gradient, write a function that has the same values and the *intended* gradient, computed by autograd. For
+# this purpose, add :math:`g(x) - g(x)` and detach the second :math:`g(x)`. This adds 0 to the value and :math:`g'(x)`
+# to the gradient. The audit compares values and gradients of your ``Function`` with this one:
 
 
 def declared(x, slope=2.0):
@@ -160,7 +163,7 @@ def declared(x, slope=2.0):
 
 
 class Careless(Function):
-    """The square has been forgotten."""
+    """This backward forgets the square."""
 
     @staticmethod
     def forward(ctx, x):
@@ -183,7 +186,8 @@ assert audit(spike, (potentials,), **quick).ok
 # The wrong version
 # -----------------
 #
-# First, no ``Function``. A comparison cuts the graph, and torch says so only if nothing else in the loss has one:
+# The first wrong version uses no ``Function``. The result of a comparison does not require grad. PyTorch raises an
+# error only if no other part of the loss requires grad:
 
 weights = start()
 try:
@@ -192,8 +196,9 @@ except RuntimeError as error:
     print(str(error).partition(".")[0])
 
 # %%
-# Second, a sigmoid in forward, too, "and the threshold when it is done". The gradient is exact now, for another
-# network: its neurons send a little of a spike all the time, and learn to rely on it.
+# The second wrong version trains with a sigmoid in forward, and replaces it by the threshold after training. The
+# gradient is exact, but it belongs to another network. With a sigmoid, the neurons always output fractions of a spike,
+# which training uses. With the threshold, these fractions are missing:
 
 
 def soft(x):
@@ -213,8 +218,9 @@ assert hardened > 2 * min(losses)
 #
 # .. costs::
 #
-# The input, which you have. Compiled, the composition of the test above keeps no more and is faster: if you compile
-# anyway, you need no ``Function`` here. Without, the composition keeps its denominator:
+# The recipe keeps only its input, which is an argument. If you compile, you need no ``Function``: the function
+# ``declared`` from the test above then keeps no more bytes and is faster. In eager mode, ``declared`` also keeps its
+# denominator:
 
 potentials = torch.randn(100_000, requires_grad=True)
 kept = {name: saved_bytes(f, potentials) // 100_000 for name, f in {"spike": spike, "composed": declared}.items()}
@@ -225,9 +231,8 @@ assert kept["spike"] == 0
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: the surrogate that is 1.
-# * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: thresholds in many places, with learned distances.
-# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: gradients of what has one, but hides it.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: surrogate gradients that are constant 1.
+# * :doc:`/cookbook/02_changing_the_gradient/fake_quantization`: rounding to many levels, with a learned distance.
+# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: how to estimate a gradient that autograd cannot compute.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.autograd.gradcheck`.

@@ -2,26 +2,31 @@ r"""
 Cross-entropy: masked classes, padded rows, nothing to keep
 ===========================================================
 
-You will write cross-entropy of logits for class indices, with torch's options, whose backward needs no more than the
-arguments, and a softmax that survives a row without a single allowed entry.
+You will write a cross-entropy of logits for class indices. The function has torch's options and keeps only its
+arguments for backward. You will also write a softmax that returns 0 instead of NaN for a fully masked row.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# :func:`torch.nn.functional.cross_entropy` is right for finite logits, and :func:`torch.compile` makes it lean. Copy
-# this one if you do not compile and the logits are your largest tensor: torch keeps as many numbers again for
-# backward, this recipe none. Copy it too if rows that you ignore may be masked as a whole, as padding is: torch
-# then has gradient NaN.
+# :func:`torch.nn.functional.cross_entropy` is right for finite logits, and with :func:`torch.compile` it needs little
+# memory. Copy the recipe ``cross_entropy`` in two cases:
 #
-# The softmax is for attention where a query may be allowed nothing. Everywhere else torch's is as good, and faster.
+# * You do not compile, and the logits are your largest tensor. In eager mode, torch's function keeps another tensor of
+#   this size for backward, and the recipe keeps only its arguments.
+# * Rows with an ignored target, for example padding, may contain only :math:`-\infty`. torch's gradient is then NaN.
+#
+# The recipe takes class indices as target. For class probabilities, use torch's function.
+#
+# Copy the recipe ``softmax`` for attention if a mask may exclude all keys of a query. Otherwise use
+# :func:`torch.softmax`, which is faster.
 #
 # The gradient
 # ------------
 #
-# With :math:`p = \operatorname{softmax}(x)` and target distribution :math:`q`, which is one-hot, smoothed or
-# weighted, a row has
+# A row has the logits :math:`x`, the probabilities :math:`p = \operatorname{softmax}(x)` and a target distribution
+# :math:`q`, which is one-hot, smoothed or weighted. Its loss :math:`\ell`, gradient and Hessian are
 #
 # .. math::
 #
@@ -29,8 +34,8 @@ arguments, and a softmax that survives a row without a single allowed entry.
 #    \bar{x} = \bar{\ell}\, \Big(p \sum_j q_j - q\Big), \qquad
 #    \nabla^2 \ell = \Big(\operatorname{diag}(p) - p p^\top\Big) \sum_j q_j .
 #
-# It needs :math:`p`, and :math:`p` takes one pass over the logits, which are there. A probability that is computed
-# in backward from the logits has a history, so that the second derivative is right too.
+# The gradient needs :math:`p`. Backward can compute :math:`p` again in one pass over the logits, which are in memory
+# anyway. Autograd records this computation, so the second derivative is right, too.
 #
 # The recipe
 # ----------
@@ -57,8 +62,8 @@ from autograd_cookbook.recipes.cross_entropy import cross_entropy, softmax
 # See it work
 # -----------
 #
-# Two ways to get it wrong. The first takes the softmax, and its logarithm after that. The second keeps the
-# log-sum-exp of each row, one number, for backward:
+# The recipe is compared with two wrong versions. The first computes the softmax and then its logarithm. The second
+# saves the log-sum-exp of each row for backward:
 
 
 def log_of_softmax(logits, target):
@@ -66,7 +71,7 @@ def log_of_softmax(logits, target):
 
 
 class SavesLogSumExp(Function):
-    """The mean over rows, which looks as cheap as it gets."""
+    """The mean over rows. It looks cheap, because it saves only one additional number per row."""
 
     @staticmethod
     def forward(ctx, logits, target):
@@ -82,8 +87,8 @@ class SavesLogSumExp(Function):
 
 
 # %%
-# On the left the target's logit falls behind the other one. On the right Newton's method fits a logistic regression
-# to the wine data, with the Hessian that each of two functions yields.
+# The left figure shows the gradient of the target's logit, while the other logit grows. In the right figure, Newton's
+# method fits a logistic regression to the wine data, with the Hessian of the recipe and of the second wrong version.
 
 margins = torch.linspace(0, 150, 151)
 gradients = {}
@@ -99,7 +104,7 @@ target = torch.tensor(wine.target)
 
 
 def newton(loss_of, steps):
-    """Norms of the gradient along Newton's iteration from 0."""
+    """Return the norm of the gradient at each step of Newton's method, starting at 0."""
     parameters, norms = torch.zeros(13 * 3, dtype=torch.float64), []
 
     def loss(parameters):
@@ -136,7 +141,7 @@ print(f"the gradient of log(softmax) is NaN from margin {first_nan} on, in float
 print("after 8 steps of Newton:", {name: f"{values[8]:.0e}" for name, values in norms.items()})
 
 # %%
-# Every option does what torch's does, in values and in first and second derivatives:
+# All options give the same values and derivatives as torch's function:
 
 torch.manual_seed(0)
 logits = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)
@@ -159,8 +164,10 @@ print(f"torch {torch.__version__}: {cases} combinations of options agree")
 # Masks
 # -----
 #
-# A class that is masked by :math:`-\infty` is no trouble to either. A row of :math:`-\infty` with an ignored target
-# is: torch multiplies its NaN by 0. And a softmax over such a row has no limit; 0 leaves everything else alone.
+# If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. If a whole row
+# is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies 0 by the NaN of this
+# row. The recipe returns gradient 0. For such a row, the softmax has no limit. The recipe ``softmax`` returns 0, so
+# that the row does not influence other results:
 
 inf = float("inf")
 for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):
@@ -177,8 +184,8 @@ for function in (softmax, torch.softmax):
     print(f"{function.__module__.split('.')[0]:17} softmax {weights[1].tolist()}, gradient {gradient[1].tolist()}")
 
 # %%
-# What is not softened: a *target* that is masked costs infinitely much, and a mean over rows that are all ignored is
-# 0/0. Both are as in torch, the second one with gradient 0.
+# Two results stay infinite or NaN, as in torch. If the *target* class is masked, the loss is infinite. If all rows are
+# ignored, their mean is 0/0, which is NaN, but the recipe's gradient is 0:
 
 print(cross_entropy(torch.tensor([[0.0, -inf]]), torch.tensor([1])), end=" ")
 print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
@@ -187,9 +194,10 @@ print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
 # The wrong version
 # -----------------
 #
-# Both stand above. The first one overflows and can be seen. The second one passes gradcheck, and its Newton's method
-# goes downhill at each step, so you would not look. Its Hessian is :math:`\operatorname{diag}(p)`, because the saved
-# log-sum-exp is a constant to autograd, and :math:`-p p^\top` is gone:
+# The wrong versions are the two functions under "See it work". You will notice the NaN of ``log_of_softmax``.
+# ``SavesLogSumExp`` is harder to notice: it passes gradcheck, and with its Hessian, Newton's method still reduces the
+# gradient. But this Hessian is :math:`\operatorname{diag}(p)`. The term :math:`-p p^\top` is missing, because autograd
+# treats the saved log-sum-exp as a constant:
 
 row = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
 label = torch.tensor([0])
@@ -206,7 +214,7 @@ assert torch.allclose(hessian, torch.diag(p) - p.outer(p), rtol=1e-12)
 #
 # .. costs::
 #
-# Bytes a logit, for 1000 rows of 1000 classes in float32:
+# This cell prints bytes per logit, for 1000 rows of 1000 classes in float32:
 
 logits = torch.randn(1000, 1000, requires_grad=True)
 labels = torch.randint(1000, (1000,))
@@ -223,14 +231,14 @@ for name, function in {
     assert (kept == 0) == (function is cross_entropy)
 
 # %%
-# The price is a second softmax. If the logits come from a linear layer, the page on fused linear cross-entropy saves
-# the logits themselves.
+# In return, the recipe computes the softmax a second time in backward. If the logits come from a linear layer, you can
+# also avoid storing the logits: see :doc:`/cookbook/04_memory/linear_cross_entropy`.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/linear_cross_entropy`: never hold the logits at all.
+# * :doc:`/cookbook/04_memory/linear_cross_entropy`: how to avoid storing the logits.
 # * :doc:`/cookbook/03_stability/sparsemax`: distributions with exact zeros.
-# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp alone, and the same mistake with it.
-# * :doc:`/cookbook/05_higher_order/hessian`: what to do with a Hessian that is right.
+# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp, and the same mistake with a saved softmax.
+# * :doc:`/cookbook/05_higher_order/hessian`: how to use a Hessian.
 # * In torch's documentation: :func:`torch.nn.functional.cross_entropy`, :func:`torch.softmax`.

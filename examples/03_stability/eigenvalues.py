@@ -2,41 +2,46 @@ r"""
 Eigenvalues and singular values that coincide
 =============================================
 
-You will write gradients of decompositions that stay finite where two eigenvalues or singular values are equal, and
-learn for which losses they are also right.
+You will write gradients of matrix decompositions that stay finite if two eigenvalues or singular values are equal. You
+will learn for which losses these gradients are also right.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Not for eigenvalues alone: torch's gradient of a symmetric function of them, such as :math:`\sum_i f(\lambda_i)`, is
-# right everywhere. The trouble starts with *vectors*, and equal eigenvalues are no exotic case: the identity that a
-# covariance starts from, orthogonal matrices, pixels that are always 0. Then take
+# If your loss uses only eigenvalues, you do not need this page. PyTorch's gradient of a symmetric function of them,
+# such as :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
 #
-# * ``matrix_function`` if the result is a function of the matrix: root, inverse root, logarithm, whitening. It is
-#   right at any distance of the eigenvalues, and needs the derivative of the function;
-# * ``svd`` for the polar factor :math:`U V^H`, the nearest orthogonal matrix;
-# * ``eigh`` for subspaces: the projector onto a group of eigenvectors.
+# If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
+# covariance that starts at the identity, orthogonal matrices (a common start for layers), and pixels that are always 0.
+# Then use a recipe:
 #
-# A single eigenvector of an eigenvalue that is not single has no derivative. There is nothing to repair.
+# * ``matrix_function`` if the result is a function of the matrix, for example a root, an inverse root, a logarithm or
+#   whitening. Its gradient is right for any distance of the eigenvalues, and you pass the derivative of the function.
+# * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
+# * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
+#
+# If several eigenvalues are equal, a single one of their eigenvectors has no derivative.
 #
 # The gradient
 # ------------
 #
-# From :math:`A = V \Lambda V^H` follow :math:`d\lambda_i = v_i^H\, dA\, v_i` and
-# :math:`v_i^H\, dv_j = \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. Backward, the numerator is
-# :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H V)_{ij}`, and over equal eigenvalues it is 0/0 if the loss is one that
-# has a derivative. The recipe for ``eigh`` says 0. That is right if the loss treats the cluster as one. For
-# :math:`Y = V f(\Lambda) V^H` the limit is another one,
+# :math:`A = V \Lambda V^H` has the differentials :math:`d\lambda_i = v_i^H\, dA\, v_i` and
+# :math:`v_i^H\, dv_j = \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. So backward divides
+# :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H V)_{ij}` by the difference of two eigenvalues. For equal eigenvalues, this
+# quotient is 0/0 if the loss has a derivative at all.
+#
+# The recipe ``eigh`` replaces 0/0 by 0. This is right if the loss depends on equal eigenvalues and their eigenvectors
+# only as a group, called a cluster. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
 #
 # .. math::
 #
 #    \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i}\, (V^H \bar{Y} V)_{ij} \to f'(\lambda_i)\,
 #    (V^H \bar{Y} V)_{ij} ,
 #
-# which cannot be known from :math:`\bar{V}` and :math:`\bar{\Lambda}` alone. A function that is told :math:`f'`
-# can.
+# This limit cannot be computed from :math:`\bar{V}` and :math:`\bar{\Lambda}` alone, because it needs :math:`f'`. So
+# ``matrix_function`` takes :math:`f'` as an argument.
 #
 # The recipe
 # ----------
@@ -62,9 +67,10 @@ from autograd_cookbook.recipes.eigenvalues import eigh, matrix_function, svd
 # See it work
 # -----------
 #
-# A matrix of size 6 with two eigenvalues at a distance that shrinks to nothing, and the error of the gradient of two
-# losses: one of the matrix exponential, one of the projector onto the pair. Next to torch stands the remedy that one
-# finds most, broadening: :math:`d / (d^2 + \varepsilon^2)` instead of :math:`1/d`.
+# In a 6×6 matrix, two eigenvalues come closer and closer. The figure shows the error of the gradient for a loss of the
+# matrix exponential, and for a loss of the projector onto the pair of eigenvectors. It compares torch, the recipes and
+# the most common fix, which is called broadening. Broadening uses :math:`d / (d^2 + \varepsilon^2)` instead of
+# :math:`1/d` for the difference :math:`d` of two eigenvalues.
 
 
 class BroadenedEigh(Function):
@@ -91,7 +97,7 @@ weight = (weight + weight.mT) / 2
 
 
 def worst(loss, values, factor):
-    """The largest error of four matrices with these eigenvalues, and known divided differences."""
+    """Return the largest error for four matrices with these eigenvalues. ``factor`` gives the exact gradient."""
     errors = []
     for basis in bases:
         matrix = ((basis * values) @ basis.mT).requires_grad_()
@@ -161,14 +167,15 @@ assert max(errors[exponential, "torch"][:6]) > 1e-4 < max(errors[projector, "tor
 assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential, "eigh"][:2])
 
 # %%
-# Rounding is divided by the distance, so torch loses digits long before there is a coincidence, and so does ``eigh``
-# down to the distance that it takes for none, 10 n ε. Its argument ``gap`` says what counts as one cluster.
-# ``matrix_function`` loses nothing. Broadening helps with the projector; of the exponential it loses a part of the
-# gradient, wherever the distance is below its width.
+# Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
+# inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
+# cluster, and the gradient is accurate for losses of the projector. The limit is 10 n ε by default, and you can change
+# it with the argument ``gap``. ``matrix_function`` is accurate for every distance. Broadening helps with the projector.
+# For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
 #
-# Torch returns NaN only if two *computed* eigenvalues are equal in every bit, as for diagonal matrices. Otherwise it
-# returns numbers that are wrong. Here is the covariance of handwritten digits, of which three pixels are always 0,
-# and the gradient of its inverse root, with which one whitens:
+# PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
+# matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell uses the covariance of handwritten
+# digits, in which three pixels are always 0, and the gradient of its inverse root, which is used for whitening:
 
 pixels = torch.tensor(load_digits().data)
 pixels = pixels - pixels.mean(0)
@@ -208,8 +215,8 @@ assert not abs(slopes["torch.linalg.eigh"] / expected - 1) < 1e-5
 assert not abs(slopes["eigh"] / expected - 1) < 1e-5
 
 # %%
-# The nearest orthogonal matrix, at a matrix that is orthogonal already, as a layer may start from. All singular
-# values are 1. The slope is known: the part of the weight that is no rotation drops out.
+# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. The exact
+# gradient is the antisymmetric part of the weight.
 
 weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
 for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_matrices=False), "svd": svd}.items():
@@ -223,9 +230,9 @@ for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_ma
 # The wrong version
 # -----------------
 #
-# To take a finite gradient for a right one. The gradient of :math:`V e^{\Lambda} V^\top` through ``eigh`` at the
-# identity is finite, and what is off the diagonal is gone: this is the 0 that replaces 0/0. The same holds for
-# :math:`U f(S) V^\top` through ``svd``. Broadening has the same hole.
+# A finite gradient need not be right. The next cell computes :math:`V e^{\Lambda} V^\top` with ``eigh`` at the
+# identity. The gradient is finite, but its entries outside the diagonal are 0, because ``eigh`` replaces 0/0 by 0.
+# Broadening and :math:`U f(S) V^\top` with ``svd`` have the same problem. Use ``matrix_function`` for such losses:
 
 weight = torch.tensor([[1.0, 2.0], [2.0, 3.0]])
 for name, loss in {
@@ -242,10 +249,11 @@ for name, loss in {
     assert right == name.startswith("matrix")
 
 # %%
-# The quotient loses its digits between close eigenvalues, so ``matrix_function`` uses a mean of the derivative at three
-# points there. The obvious test for "close", that the three are equal, fails: they may be a period apart. So the mean
-# also has to agree with the quotient, as far as the quotient has digits. With :math:`\sin 2 \pi x` at eigenvalues 0 and
-# 2, the derivative is :math:`2 \pi` at all three points and its mean is 0:
+# For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate. So
+# ``matrix_function`` then uses a mean of the derivative at three points between them. Eigenvalues are not close just
+# because the three derivatives are equal: :math:`\sin 2 \pi x` at the eigenvalues 0 and 2 has the derivative :math:`2
+# \pi` at all three points, but the quotient is 0. So the recipe uses the mean only if it agrees with the quotient
+# within the rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi
@@ -255,8 +263,8 @@ print(f"gradient of the sine's entry (0, 1): {gradient[0, 1]:.1e}")
 assert gradient.abs().max() < 1e-14
 
 # %%
-# With second derivatives the recipes take no such risk. Where eigenvalues coincide they are NaN, also for
-# :math:`\sum_i f(\lambda_i)`, whose first derivative is right:
+# If eigenvalues are equal, the second derivatives of ``eigh`` and ``svd`` are NaN, because finite ones would be wrong.
+# This also holds for :math:`\sum_i f(\lambda_i)`, whose first derivative is right:
 
 for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: eigh(matrix)[0]}.items():
     for entries in ([1.0, 2.0], [1.0, 1.0]):
@@ -270,8 +278,8 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 # What it costs
 # -------------
 #
-# The decomposition decides the time; what the backward adds are the same few products as torch's. All keep the
-# factors, ``matrix_function`` at the price of a second derivative, which it refuses.
+# Most of the time goes into the decomposition. Backward needs about the same few matrix products as torch's. All
+# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative.
 
 matrix = torch.randn(100, 100, requires_grad=True)
 for name, function in {
@@ -287,7 +295,7 @@ for name, function in {
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/03_stability/safe_functions`: 0/0 in a single number.
-# * :doc:`/cookbook/05_higher_order/implicit`: gradients through a solver, by its solution.
-# * :doc:`/cookbook/05_higher_order/complex_numbers`: what the bars mean for complex matrices.
+# * :doc:`/cookbook/03_stability/safe_functions`: 0/0 in functions of single numbers.
+# * :doc:`/cookbook/05_higher_order/implicit`: how to compute gradients of a solver from its solution.
+# * :doc:`/cookbook/05_higher_order/complex_numbers`: how PyTorch defines gradients of complex numbers.
 # * In torch's documentation: :func:`torch.linalg.eigh`, :func:`torch.linalg.svd`.

@@ -2,37 +2,42 @@ r"""
 Sparsemax and entmax: probabilities that are exactly zero
 =========================================================
 
-You will write two relatives of softmax that give most entries probability 0, exactly, with a backward that keeps
-nothing but the output.
+You will write sparsemax and entmax, two functions like softmax that give many entries a probability of exactly 0. Their
+backward needs only the output.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a zero means something: attention that you can read, a choice among a few, a mixture whose other parts need not
-# be computed. Torch has neither function. If small is as good as zero, stay with :func:`torch.softmax`: it is faster,
-# and it passes a gradient to every entry whose probability is not rounded to 0. In float32 those are logits down to
-# about 100 below the largest. Here an entry gets probability 0, and no gradient, as soon as it is 1 (sparsemax) or 2
-# (entmax) below the largest, and often earlier.
+# Use these functions if exact zeros help you: attention with zeros is easier to read, and parts of a mixture with
+# weight 0 need not be computed. PyTorch has neither function.
+#
+# If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
+# gradient unless its probability is rounded to 0. In float32, this includes entries down to about 100 below the
+# largest. In contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below the largest
+# entry. For entmax, this distance is 2. Entries at smaller distances often get probability 0, too.
 #
 # The gradient
 # ------------
 #
-# Sparsemax is the projection onto the simplex, entmax with :math:`\alpha = 1.5` lies halfway to softmax:
+# Sparsemax is the projection onto the simplex, which is the set of all probability vectors. Entmax with
+# :math:`\alpha = 1.5` lies between sparsemax and softmax. Sparsemax and entmax choose the threshold :math:`\tau` such
+# that the probabilities sum to 1:
 #
 # .. math::
 #
 #    \text{sparsemax: } p_i = \max(x_i - \tau, 0), \qquad
 #    \text{1.5-entmax: } p_i = \max(x_i/2 - \tau, 0)^2, \qquad \sum_i p_i = 1 .
 #
-# You need not differentiate the search for :math:`\tau`. Near :math:`x` the support :math:`S` stays as it is, so
-# :math:`dp_i = s_i\,(dx_i - c)` with :math:`s_i = 1` or :math:`s_i = \sqrt{p_i}` on it, and 0 elsewhere. The
-# probabilities still sum to 1, which fixes :math:`c`:
+# Backward need not differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
+# :math:`p_i > 0`, and a small change of :math:`x` does not change it. So :math:`dp_i = s_i\,(dx_i - c)` with some
+# constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax, and elsewhere
+# :math:`s_i = 0`. Because the probabilities still sum to 1, :math:`c` is known, and the gradient is
 #
 # .. math:: \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big) .
 #
-# With :math:`s_i = p_i` this is the softmax.
+# With :math:`s_i = p_i`, this formula is the gradient of softmax.
 #
 # The recipe
 # ----------
@@ -57,8 +62,8 @@ from autograd_cookbook.recipes.sparsemax import Entmax15Function, entmax15, spar
 # See it work
 # -----------
 #
-# Three logits, of which the first one moves. Softmax gets to neither 0 nor 1 here, sparsemax is piecewise linear, and
-# entmax arrives at 0 with slope 0:
+# The figure shows the probabilities of three logits while the first logit changes. Softmax does not reach 0 or 1 here.
+# Sparsemax is piecewise linear. Entmax reaches 0 with slope 0:
 
 functions = {"softmax": torch.softmax, "1.5-entmax": entmax15, "sparsemax": sparsemax}
 x = torch.linspace(-4, 4, 401, dtype=torch.float64)
@@ -80,8 +85,8 @@ for name, function in functions.items():
     assert (certain == 0) == (function is torch.softmax)
 
 # %%
-# The softmax does stop a gradient, where the probability is too small for the dtype. Two logits at a growing distance,
-# and the gradient of the small one, in float32:
+# Softmax also gives gradient 0 if the probability is too small for the dtype. Here is the gradient of the smaller of
+# two float32 logits at growing distances:
 
 for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     slopes = {}
@@ -94,14 +99,14 @@ for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     assert (slopes["1.5-entmax"] == 0) == (distance >= 2)
 
 # %%
-# Attention of handwritten digits to each other, sorted by class: 60 queries and the same keys, compared by the cosine
-# of their pixels. White is 0.
+# The next figure shows attention between 60 handwritten digits, sorted by class. A score is the cosine of their pixels.
+# White means exactly 0.
 
 digits = load_digits(n_class=6)
 order = torch.tensor(digits.target[:60]).argsort(stable=True)
 pixels = torch.tensor(digits.data[:60])[order]
 pixels = torch.nn.functional.normalize(pixels - pixels.mean(0), dim=1)
-scores = (8 * pixels @ pixels.T).fill_diagonal_(-torch.inf)  # nobody looks at itself
+scores = (8 * pixels @ pixels.T).fill_diagonal_(-torch.inf)  # no digit attends to itself
 same = (torch.tensor(digits.target[:60])[order].unsqueeze(1) == torch.tensor(digits.target[:60])[order]).double()
 
 figure, axes = plt.subplots(1, 3, figsize=(7, 2.9), layout="constrained", sharey=True)
@@ -119,8 +124,9 @@ figure.colorbar(shown, ax=axes, shrink=0.8)
 plt.show()
 
 # %%
-# Masks, infinities, ties: entries :math:`-\infty` have probability 0, a row of them is 0, and the threshold comes from
-# sums of numbers between -1 and 0, so that large logits lose no digits.
+# An entry of :math:`-\infty` has probability 0, and a
+# row that contains only :math:`-\infty` is 0. Large logits are as accurate as small ones, because the recipe first
+# subtracts the largest entry and computes the threshold from numbers between -1 and 0.
 
 inf = float("inf")
 for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, -1e30]):
@@ -134,10 +140,11 @@ for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, 
 # The wrong version
 # -----------------
 #
-# The algorithm tries every size of support, and takes a square root for each. Left to autograd this is right almost
-# everywhere: ``clamp`` blocks the gradient of the sizes that have no root. But where a size that was *not* chosen has
-# the root :math:`\sqrt{0}`, its slope is infinite, and ``gather`` multiplies it by 0. Whole numbers do it, up to torch
-# 2.13; since 2.14, ``clamp`` blocks the gradient at its bounds, too:
+# The algorithm for entmax computes a square root for every possible size of the support. If autograd differentiates
+# this algorithm, the gradient is right almost everywhere, because ``clamp`` stops the gradient of sizes without a real
+# root. But if a size that is *not* selected has the root :math:`\sqrt{0}`, its slope is infinite. The backward of
+# indexing multiplies this slope by 0, which gives NaN. This happens with whole numbers up to torch 2.13. Since torch
+# 2.14, ``clamp`` also stops the gradient at its bounds, so the result is finite:
 
 
 def left_to_autograd(x):
@@ -159,8 +166,9 @@ for name, function in {"left to autograd": left_to_autograd, "entmax15": entmax1
         assert gradient.isfinite().all() == (function is entmax15 or row[1] < 2 or blocked)
 
 # %%
-# The formula above has a root too, :math:`\sqrt{p}`. It is right as it stands, once. Its second derivative is NaN at
-# each zero, and one zero spoils its row. The recipe takes the root of 1 where :math:`p` is 0, and drops it afterwards.
+# The gradient contains :math:`\sqrt{p}`. In a plain implementation, the second derivative is NaN for each :math:`p =
+# 0`, and one such entry makes the whole row NaN. So where :math:`p` is 0, the recipe computes the root of 1 and
+# replaces the result by 0.
 
 
 class Unguarded(Function):
@@ -189,16 +197,16 @@ for name, function in {"unguarded": Unguarded.apply, "entmax15": entmax15}.items
     assert second.isfinite().all() == (name == "entmax15")
 
 # %%
-# And a softmax whose small entries are set to 0 is neither: it jumps where an entry crosses the limit, and the
-# gradient knows nothing of it.
+# A softmax whose small entries are set to 0 is wrong, too: its output jumps where an entry crosses the limit, and its
+# gradient does not include this jump.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# The output is all that is kept, and what comes next mostly keeps it anyway, as the product of attention weights and
-# values does. Then it costs nothing:
+# The recipes keep only their output. This costs nothing if the next operation keeps the same tensor, as the product of
+# attention weights and values does:
 
 scores = torch.randn(100, 1000, requires_grad=True)
 values = torch.randn(1000, 16, requires_grad=True)
@@ -210,7 +218,7 @@ for name, function in {"p": lambda s, v: sparsemax(s), "p @ v": lambda s, v: spa
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/03_stability/cross_entropy`: the softmax, and rows that are masked as a whole.
-# * :doc:`/cookbook/05_higher_order/implicit`: the same idea where the search has no closed form.
-# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: hard choices with a gradient made up for them.
+# * :doc:`/cookbook/03_stability/cross_entropy`: a softmax for rows in which every entry is masked.
+# * :doc:`/cookbook/05_higher_order/implicit`: gradients without differentiating a search, for iterative solvers.
+# * :doc:`/cookbook/02_changing_the_gradient/straight_through`: hard choices with a surrogate gradient.
 # * In torch's documentation: :func:`torch.softmax`, :func:`torch.sort`.

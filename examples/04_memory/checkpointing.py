@@ -2,29 +2,31 @@ r"""
 Checkpointing: compute again what you cannot keep
 =================================================
 
-You will call any part of a network so that it saves only its arguments, and train a deep sequence in memory that
-grows with the square root of its depth.
+You will call any part of a network so that it saves only its arguments. With this function, you will train a deep
+sequence of layers whose memory grows only with the square root of its depth.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When activations do not fit and time is cheaper than memory. For production use
-# ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``, which works on the same principle and knows more
-# about :func:`torch.compile` and distributed training, and can keep some results and forget others. Copy this version
-# to understand it, to change what is kept, or for the schedule in ``checkpoint_sequence``.
+# Use checkpointing if the activations do not fit into memory and you can accept a longer training time. In production,
+# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on the same principle.
+# In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the
+# recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
+# ``checkpoint_sequence``.
 #
-# Dropout draws the same mask when the function runs again, so the gradient is right: this recipe restores the state of
-# the random generators, and torch's own does so with ``preserve_rng_state=True``, its default. Without that, the
-# gradient is silently wrong, as "The wrong version" shows.
+# Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
+# generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
+# step, the gradient is silently wrong, as "The wrong version" shows.
 #
 # The gradient
 # ------------
 #
-# The formula does not change. The recipe saves an empty *place* for each tensor that the function would save. When
-# backward asks for the first of them, the function runs again and fills all places. With :math:`n` equal layers cut
-# into :math:`k` segments, memory holds the inputs of the segments and the inside of one segment:
+# Checkpointing does not change the gradient. For each tensor that the function would save, the recipe saves only an
+# empty object, called a *place*. When backward asks for the first of these tensors, the recipe runs the function again
+# and fills all places. If you cut :math:`n` equal layers into :math:`k` segments, the memory holds the inputs of all
+# segments and the activations inside one segment:
 #
 # .. math:: M(k) = k + \frac{n}{k}, \qquad \min_k M(k) = 2\sqrt{n} \text{ at } k = \sqrt{n} .
 #
@@ -58,8 +60,8 @@ from autograd_cookbook.recipes.checkpointing import checkpoint, checkpoint_seque
 # See it work
 # -----------
 #
-# A chain of :math:`n` layers, forward and backward, three ways. Memory is counted in activations: the exact number
-# of bytes at the worst moment over the bytes of one activation.
+# The figure compares three ways to run forward and backward of :math:`n` layers. Memory is the exact peak in bytes,
+# divided by the bytes of one activation.
 
 activation = torch.randn(20_000, requires_grad=True)
 depths = [4, 9, 16, 36, 64, 144, 256]
@@ -93,8 +95,9 @@ for n, value in zip(depths, curves["√n segments"], strict=True):
 print("256 layers:", {name: round(values[-1], 1) for name, values in curves.items()}, "activations")
 
 # %%
-# It adds one more forward. In linear layers, whose backward takes twice as long as their forward, a step takes about a
-# third longer. Where backward is cheap, it takes up to twice as long (:doc:`/guide/training` has such a layer):
+# Checkpointing runs forward one more time. For linear layers, backward takes twice as long as forward, so a training
+# step takes about a third longer. For layers with a cheap backward, a step can take up to twice as long. The page
+# :doc:`/guide/training` shows such a layer.
 
 layers = [nn.Sequential(nn.Linear(128, 128), nn.GELU()) for _ in range(16)]
 batch = torch.randn(256, 128, requires_grad=True)
@@ -106,7 +109,7 @@ def seconds(run):
     return time.perf_counter() - start
 
 
-# They take turns, so that both meet the same disturbances.
+# The two ways take turns, so that other programs disturb them equally.
 rounds = [
     [seconds(lambda k=k: checkpoint_sequence(layers, batch, k).sum().backward()) for k in (1, None)] for _ in range(12)
 ]
@@ -114,9 +117,10 @@ plain, checked = map(min, zip(*rounds, strict=True))
 print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of keeping all (torch {torch.__version__})")
 
 # %%
-# Some results are worth keeping. Here the matrix products take most of the time and a third of the bytes;
-# normalization and activation take hardly any time and the other two thirds. torch's own function takes a list of
-# operations whose results it keeps. Products are counted as they run, and bytes as they stay alive after forward:
+# You can also keep some results and compute the others again. In the next example, matrix products take most of the
+# time and a third of the bytes. Normalization and activation take little time and two thirds of the bytes. So keep only
+# the products: torch's function accepts a list of operations whose results it keeps. The next cell counts the products
+# that run, and the bytes after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
 selective = partial(create_selective_checkpoint_contexts, PRODUCTS)
@@ -149,7 +153,7 @@ assert all(torch.equal(grad, grads[0]) for grad in grads)
 assert counts["torch, products kept"] == counts["keep all"] < counts["checkpoint"]
 
 # %%
-# Parameters, random numbers, second derivatives: the same as without.
+# Gradients of parameters, dropout and second derivatives are the same as without a checkpoint:
 
 net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 1)).double()
 x = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)
@@ -165,8 +169,9 @@ print("gradients and second derivatives agree in every bit, dropout included")
 # The wrong version
 # -----------------
 #
-# The textbook version is a ``Function`` that runs its argument again in backward. It returns a gradient for each
-# *tensor argument*. The parameters of a layer are no arguments, and PyTorch does not complain:
+# The textbook version is a ``Function`` that runs its argument again in backward. Its backward returns a gradient for
+# each *tensor argument*. But the parameters of a layer are not arguments, so they get no gradient, and PyTorch raises
+# no error:
 
 
 class Naive(Function):
@@ -193,8 +198,8 @@ checkpoint(layer, x).sum().backward()
 print("weight.grad of the recipe:       ", layer.weight.grad[0].tolist(), "...")
 
 # %%
-# With dropout it is worse: the mask of the second run is another one, and the gradient belongs to a function that
-# was never evaluated.
+# This version is also wrong with dropout. The second run draws another mask, so the gradient does not belong to the
+# output of forward:
 
 torch.manual_seed(0)
 for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
@@ -209,9 +214,11 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # What it costs
 # -------------
 #
-# Time: one more forward of everything but the last segment. Memory: the state of the CPU's random generator, 5,056
-# bytes per call, which matters only for small functions. ``torch.func`` and ``torch.compile`` refuse hooks on saved
-# tensors, so the recipe does not work there, as the badges above say; torch's own function compiles.
+# The cost in time is one more forward of all segments except the last one. The cost in memory is the state of the CPU's
+# random generator, 5,056 bytes per call, which matters only for small functions.
+#
+# ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. You
+# can compile torch's function.
 
 assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
 
@@ -219,8 +226,8 @@ assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/02_changing_the_gradient/hooks`: store saved tensors in bfloat16, instead of not at all.
-# * :doc:`/cookbook/01_first_steps/reductions`: a formula that needs less in the first place.
-# * :doc:`/cookbook/05_higher_order/hessian`: second derivatives, which checkpointing leaves intact.
+# * :doc:`/cookbook/02_changing_the_gradient/hooks`: how to store saved tensors in bfloat16.
+# * :doc:`/cookbook/01_first_steps/reductions`: formulas that need fewer saved tensors.
+# * :doc:`/cookbook/05_higher_order/hessian`: second derivatives, which also work with checkpointing.
 # * In torch's documentation: :func:`torch.utils.checkpoint.checkpoint`,
 #   :class:`torch.autograd.graph.saved_tensors_hooks`.

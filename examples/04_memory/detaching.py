@@ -2,23 +2,28 @@ r"""
 Constants: targets that have no gradient
 ========================================
 
-You will write a loss whose target is a constant, keep the network behind the target out of memory, and see why
-``.data`` is not a way to detach.
+You will write a loss with a constant target, free the graph of the network behind the target, and see why ``.data``
+cannot replace ``.detach()``.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a target comes from a network: a teacher, a slow copy of the student, the next state's value. For integer
-# labels there is nothing to detach. The most memory is saved by ``torch.no_grad()`` around the target network, which no
-# loss can do for you; a loss that detaches protects you where that was forgotten, and from training the teacher.
+# Use this page if the target of your loss comes from a network, for example a teacher, a slow copy of the student, or
+# the value of the next state. Integer labels need no detach.
+#
+# Run the target network inside ``torch.no_grad()``, which saves the most memory. A loss cannot do this for you. If you
+# forget ``torch.no_grad()``, a loss that detaches its target, such as the recipe, still helps. It does not train the
+# teacher, and it does not keep the teacher's graph in memory.
 #
 # The gradient
 # ------------
 #
-# The loss of distillation is a Kullback-Leibler divergence of softened distributions. With the teacher's
-# :math:`p = \operatorname{softmax}(t / T)` held constant, one gradient is left, and it needs nothing but the logits:
+# In distillation, a student learns the probabilities :math:`p` of a teacher. The loss is a Kullback-Leibler divergence
+# between :math:`p` and the student's probabilities :math:`q`. They are computed from the teacher's logits :math:`t` and
+# the student's logits :math:`s` with the temperature :math:`T`. Because :math:`p = \operatorname{softmax}(t / T)` is
+# constant, only :math:`s` has a gradient, which needs only the logits:
 #
 # .. math::
 #
@@ -46,12 +51,12 @@ from autograd_cookbook.recipes.detaching import DistillationLossFunction, distil
 # See it work
 # -----------
 #
-# On the left the peak of one training step against the depth of the teacher. On the right a teacher of handwritten
-# digits, while an untrained student learns from it, and one optimizer has the parameters of both.
+# The left figure shows the peak of one training step for teachers of different depth. In the right figure, an untrained
+# student learns handwritten digits from a teacher, and one optimizer has the parameters of both.
 
 
 def composed(student, teacher, temperature):
-    """As you would write it: differentiable in the teacher, too."""
+    """A composition of torch operations, which also gives the teacher a gradient."""
     log_q, p = F.log_softmax(student / temperature, -1), F.softmax(teacher / temperature, -1)
     return F.kl_div(log_q, p, reduction="batchmean") * temperature**2
 
@@ -152,11 +157,12 @@ assert learned["recipe"][0][-1] == learned["recipe"][0][0]
 assert learned["attached"][0][-1] < 0.2
 
 # %%
-# An attached teacher is pulled toward the student, and both end up knowing nothing. To detach helps the peak only if
-# it happens before the student runs: as long as the teacher's output is referenced, so is its graph.
+# Without a detach, training changes the teacher to match the untrained student, and both networks end with a low
+# accuracy. Detaching reduces the peak only if you detach before the student runs. As long as a variable refers to the
+# teacher's output, PyTorch keeps the teacher's graph.
 #
-# A backward that returns None for the target does not let go of it. The edge is made by ``apply``, and what the teacher
-# has saved lives as long as the loss does:
+# It is not enough if backward returns None for the target. ``apply`` connects the loss with the teacher's graph, so
+# the tensors that the teacher saved stay in memory as long as the loss:
 
 teacher = network(24, 64)
 logits = learner(batch).detach().requires_grad_()
@@ -174,9 +180,9 @@ assert kept(distillation_loss) < 100_000 < kept(DistillationLossFunction.apply)
 # The wrong version
 # -----------------
 #
-# ``.data`` looks like ``.detach()`` and shares the same memory. What it does not share is the version counter, by which
-# autograd learns that a saved tensor has been written to. Here the caller scales the targets in place, after a sigmoid
-# has saved them as its output:
+# ``.data`` seems to do the same as ``.detach()``, and its result uses the same memory. But ``.data`` does not share the
+# version counter, with which autograd detects that a saved tensor was changed. In the next cell, a sigmoid saves its
+# output, and the caller then scales this output in place:
 
 x = torch.zeros(3, requires_grad=True)
 for name, cut in (("data", lambda t: t.data), ("detach", torch.Tensor.detach)):
@@ -190,18 +196,18 @@ for name, cut in (("data", lambda t: t.data), ("detach", torch.Tensor.detach)):
         print(str(error).partition(": [")[0])
 
 # %%
-# The derivative of the sigmoid at 0 is 0.25. ``.data`` silently makes it negative: the formula
-# :math:`y (1 - y)` was evaluated at :math:`y = 2`.
+# The derivative of the sigmoid at 0 is 0.25. With ``.data``, the gradient is silently -2, because backward computes
+# :math:`y (1 - y)` at :math:`y = 2`. With ``.detach()``, PyTorch raises an error.
 
 assert gradient.tolist() == [-2, -2, -2]
 assert torch.autograd.grad(torch.sigmoid(x).sum(), x)[0].tolist() == [0.25] * 3
 
 # %%
-# Where both say no
-# -----------------
+# Classes that both networks mask
+# -------------------------------
 #
-# A class that teacher and student rule out has probability 0 in both. The composition takes
-# :math:`0 \cdot (-\infty)` for NaN; the recipe leaves it alone:
+# If teacher and student mask the same class, the composition computes :math:`0 \cdot (-\infty)`, so its loss is NaN. In
+# the recipe, this class adds 0 to the loss:
 
 inf = float("inf")
 target = torch.tensor([[0.0, 1.0, -inf]])
@@ -219,14 +225,14 @@ assert masked.grad.isfinite().all()
 #
 # .. costs::
 #
-# Nothing is kept beyond the logits. Compiled, the composition keeps a few numbers a row, which is as good, and it is
-# faster: if you compile, write the composition, and detach the target.
+# In eager mode, the recipe keeps only the logits. If you compile, write the composition and detach the target: it then
+# keeps only a few numbers per row, and it is faster than the recipe.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/in_place`: writing to tensors with autograd's knowledge.
-# * :doc:`/cookbook/04_memory/selective_saving`: more functions that keep their arguments alone.
+# * :doc:`/cookbook/04_memory/in_place`: how to write to a tensor in place so that autograd detects it.
+# * :doc:`/cookbook/04_memory/selective_saving`: other functions that keep only their arguments.
 # * :doc:`/cookbook/01_first_steps/arguments`: arguments that have no gradient.
-# * :doc:`/cookbook/03_stability/cross_entropy`: the loss whose target is a label.
+# * :doc:`/cookbook/03_stability/cross_entropy`: a loss whose target is a class index.
 # * In torch's documentation: :class:`torch.autograd.Function`.

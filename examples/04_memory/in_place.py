@@ -2,31 +2,31 @@ r"""
 In place: overwrite the input, and say so
 =========================================
 
-You will write an activation that stands where its input did, declare that with ``mark_dirty``, and see what goes
-wrong, silently, if you do not.
+You will write an activation that overwrites its input, and declare this with ``mark_dirty``. You will also see which
+results are silently wrong without this declaration.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When the output determines the gradient and the input is no longer needed. For leaky ReLU
-# :func:`torch.nn.functional.leaky_relu_` does the same, and for ReLU there is nothing to gain in training, as the
-# figure shows. Copy the recipe for an invertible activation of your own, or as the pattern for anything that writes to
-# its argument.
+# Overwrite the input of an activation if the output determines the gradient and no other code needs the input. For
+# leaky ReLU, use :func:`torch.nn.functional.leaky_relu_`, which does the same as the recipe. For ReLU, an in-place
+# activation saves no memory in training, as the figure shows. Copy the recipe for your own invertible activation, or as
+# an example of a ``Function`` that writes to its argument.
 #
 # The gradient
 # ------------
 #
-# With a slope :math:`s > 0` the output has the sign of the input, so the gradient follows from the output alone:
+# With a slope :math:`s > 0`, the output has the same sign as the input, so backward needs only the output:
 #
 # .. math::
 #
 #    y = \max(x, 0) + s \min(x, 0), \qquad
 #    \bar{x} = \begin{cases} \bar{y} & y > 0 \\ s\,\bar{y} & y \le 0 . \end{cases}
 #
-# A linear layer behind it keeps :math:`y` as its input anyway. In place, :math:`x` is not there any more: one
-# activation a layer is alive, where two were.
+# A linear layer after the activation keeps :math:`y` as its input anyway. The in-place activation overwrites :math:`x`,
+# so each layer keeps one activation instead of two.
 #
 # The recipe
 # ----------
@@ -51,7 +51,8 @@ from autograd_cookbook.recipes.in_place import leaky_relu_
 # See it work
 # -----------
 #
-# A chain of linear layers and activations, forward and backward. Memory is counted in activations, exactly.
+# The figure shows the peak memory for forward and backward of a chain of linear layers and activations. The unit is the
+# number of bytes of one activation.
 
 rows, width = 4000, 16
 x = torch.randn(rows, width)
@@ -92,10 +93,11 @@ assert slopes["F.leaky_relu"] > 1.8 * slopes["leaky_relu_, the recipe"]
 assert curves["F.relu"] == curves["F.relu_"]
 
 # %%
-# ReLU keeps its *output*, which the next layer keeps as well, so ``inplace=True`` changes nothing. Leaky ReLU keeps
-# its input, because its slope might be negative: that is the activation which is saved here.
+# ``F.relu`` saves its *output*, which the next layer saves as well, so ``F.relu_`` uses the same memory.
+# ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep this
+# input, so it needs one activation less per layer.
 #
-# The audit works with functions that write to their argument: it hands them copies of leaves.
+# You can check functions that write to their argument with the audit, because it passes copies of its leaves:
 
 point = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
 report = audit(leaky_relu_, (point, 0.2), skip=["compile"])
@@ -106,11 +108,12 @@ assert report.ok
 # The wrong version
 # -----------------
 #
-# Without ``mark_dirty``. If ``forward`` saves the output and returns its input, torch refuses:
+# The wrong version does not call ``mark_dirty``. If ``forward`` returns its input and ``setup_context`` saves this
+# output, PyTorch raises an error:
 
 
 class Unmarked(Function):
-    """Writes to its argument, and does not say so."""
+    """Writes to its argument without mark_dirty."""
 
     @staticmethod
     def forward(input, slope):
@@ -138,8 +141,14 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# With the view that the message proposes, it runs, and the gradient of the *result* is right. Nothing else is: the old
-# name shows new values with the old gradient, a leaf is overwritten, and a view leaves its base behind.
+# The error message proposes to return a view. With this view, the function runs, and the gradient through its *result*
+# is right. But the next cell shows three wrong results:
+#
+# * The input variable has the new values but still the old gradient.
+# * The function overwrites a leaf that requires grad, without an error.
+# * If the input is a view, the base of the view has the new values but the old gradient.
+#
+# In the last test, another function has saved the changed tensor, and both versions raise an error:
 
 
 def attempt(function):
@@ -197,11 +206,13 @@ assert found["unmarked", "leaf_afterwards"] == [-1, 3]
 assert all(found[name, "saved_by_another"].startswith("refused") for name in ("unmarked", "recipe"))
 
 # %%
-# A view of a larger tensor, written to, marked and saved as an output: this made a cycle inside of autograd that
-# nothing freed, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__. The symptom is memory
-# that grows in each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free it. If you see
-# it, save ``output.detach()``: it shares memory and version counter, so later writes are still noticed, and it has no
-# graph that could close a cycle. The count of contexts that are still alive tells whether your release has the leak:
+# If a ``Function`` writes to a view of a larger tensor, marks it as dirty and saves it as an output, some releases leak
+# memory through a reference cycle, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__.
+# Memory then grows in each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
+#
+# If you see this leak, save ``output.detach()`` instead. The detached tensor shares memory and version counter, so
+# autograd still detects later writes. It does not refer to the graph, so there is no cycle. The next cell counts the
+# contexts in memory, which shows whether your release has the leak:
 
 contexts = []
 
@@ -245,12 +256,12 @@ else:
     raise AssertionError("the later write was not noticed")
 
 # %%
-# The version counter works either way: who has saved the old values is told. And ``mark_dirty`` alone does not protect
-# a leaf. It raises when ``forward`` has already run, so the recipe asks before:
+# ``mark_dirty`` does not protect a leaf from being overwritten. PyTorch raises an error for a leaf that requires grad,
+# but only after ``forward`` has changed its values. So the recipe tests for such a leaf before it calls ``apply``:
 
 
 class Marked(Unmarked):
-    """Declares what it writes to; returns the argument itself."""
+    """Calls mark_dirty for its argument, and returns the argument itself."""
 
     @staticmethod
     def forward(input, slope):
@@ -272,8 +283,8 @@ for activation in (Marked.apply, leaky_relu_):
         print(error, leaf.tolist())
 
 # %%
-# Under :func:`torch.compile`, it is lost: on a tensor from outside of the compiled part, the result has the gradient of
-# the identity. The recipe breaks the graph, and is right:
+# :func:`torch.compile` does not support ``mark_dirty`` for a tensor from outside of the compiled function. The result
+# then silently has the gradient of the identity. The recipe causes a graph break, so its gradient is right:
 
 for name, activation in (("marked", Marked.apply), ("recipe", leaky_relu_)):
     leaf = torch.tensor([-2.0, 3.0], requires_grad=True)
@@ -286,13 +297,13 @@ assert gradient.tolist() == [0.5, 1]
 # Returning an input as it is
 # ---------------------------
 #
-# A function that changes nothing in forward, as gradient reversal, does not return the same tensor: torch makes a view,
-# so that the result can have a history of its own. It can not be written to in place. Where no gradient is recorded, it
-# can, and the input changes with it:
+# If ``forward`` returns its input unchanged, as in a gradient reversal, PyTorch makes a view of it, because the result
+# needs its own node in the graph. PyTorch raises an error if you write to this view in place. Under
+# ``torch.no_grad()``, it raises no error, and the write changes the input:
 
 
 class Triple(Function):
-    """The identity, with three times the gradient."""
+    """Returns its input, and multiplies the gradient by three."""
 
     forward = staticmethod(lambda input: input)
     setup_context = staticmethod(lambda ctx, inputs, output: None)
@@ -316,16 +327,15 @@ assert hidden.tolist() == [10, 10]
 # What it costs
 # -------------
 #
-# Nothing is kept beyond the output. There is no table of costs, since torch's in-place function keeps the same; the
-# figure has the difference to the one that is not. What you give up is the old values: for anybody who needs them,
-# backward raises.
+# The recipe keeps only its output, as torch's in-place function does, so there is no table. In return, the old values
+# of the input are lost: if another function needs them in backward, PyTorch raises an error.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/masks`: one bit an element, where the input must survive.
-# * :doc:`/cookbook/04_memory/reversible`: inputs computed from outputs, for whole layers.
-# * :doc:`/cookbook/04_memory/detaching`: the version counter, and how ``.data`` evades it.
+# * :doc:`/cookbook/04_memory/masks`: how to save one bit per element if the input must not be overwritten.
+# * :doc:`/cookbook/04_memory/reversible`: how to compute inputs from outputs, for whole layers.
+# * :doc:`/cookbook/04_memory/detaching`: the version counter, and why ``.data`` does not use it.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: a function that returns its input.
 # * In torch's documentation: :meth:`torch.autograd.function.FunctionCtx.mark_dirty`,
 #   :func:`torch.nn.functional.leaky_relu_`.

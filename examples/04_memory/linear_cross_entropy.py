@@ -2,28 +2,35 @@ r"""
 Linear cross-entropy: a loss over a large vocabulary without its logits
 =======================================================================
 
-You will compute the loss of a language model's head, its gradient and its second derivative in a few megabytes,
-where the logits alone would take gigabytes.
+You will compute the loss of a language model's last layer, its gradient and its second derivative. You will need a few
+megabytes, although the logits alone would take gigabytes.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Use it when the logits, tokens times classes, do not fit. If a first derivative is enough, torch has
-# :func:`!torch.nn.functional.linear_cross_entropy` with
-# ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``: three matmuls instead
-# of four, a graph that may be used twice, and a whole-graph :func:`torch.compile`. Set the size of its chunks: by
-# default a chunk can be a single token, which is slow, and in bfloat16 the loss is then wrong, as "What it costs"
-# shows. Use this recipe if you need second derivatives or :func:`torch.func.grad`, or if you run several heads before
-# their backward: between forward and backward torch's own holds gradients as large as the weight, and the recipe eight
-# bytes per token, compiled as well. With a thousand classes you need neither.
+# Use a fused linear cross-entropy if the logits, with one number per token and class, do not fit into memory. With a
+# thousand classes, you do not need it.
+#
+# If a first derivative is enough, use torch's function: call :func:`!torch.nn.functional.linear_cross_entropy` with
+# ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``. It needs three matmuls
+# instead of four, you can run backward twice, and :func:`torch.compile` compiles it without a graph break. Always set
+# ``batch_chunk_size``. With the default, a chunk can be a single token, which is slow, and the loss is then wrong in
+# bfloat16, as "What it costs" shows.
+#
+# Use the recipe in these cases:
+#
+# * You need second derivatives or :func:`torch.func.grad`.
+# * You run several losses before you call backward. Between forward and backward, torch's function keeps gradients that
+#   are as large as the weight. The recipe keeps eight bytes per token, also when you compile it.
 #
 # The gradient
 # ------------
 #
-# With logits :math:`z = X W^\top + b` and the log-sum-exp of each row, every probability can be computed again by
-# itself, without the others of its row:
+# The logits are :math:`z = X W^\top + b`, and :math:`\operatorname{lse}_n` is the log-sum-exp of the logits of token
+# :math:`n`, whose target is the class :math:`t_n`. If :math:`\operatorname{lse}_n` is known, backward can compute each
+# probability from its own logit, without the other logits of the row:
 #
 # .. math::
 #
@@ -31,15 +38,16 @@ where the logits alone would take gigabytes.
 #    \bar{Z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right), \qquad
 #    \bar{X} = \bar{Z} W, \quad \bar{W} = \bar{Z}^\top X .
 #
-# So classes can be cut into chunks. Forward runs over them and keeps :math:`\operatorname{lse}` as two numbers a token:
-# the largest logit, and the rest. Their sum would round, and with it every probability.
-# Backward runs over them again: a chunk of logits, a chunk of :math:`\bar{Z}`, its rows of :math:`\bar{W}`, which are
-# written once, and a summand of :math:`\bar{X}`. That makes four matmuls instead of three. A second derivative, along
-# tangents that move the logits by :math:`\dot{Z}`, needs the same sweep, with
+# So the recipe processes the classes in chunks. Forward keeps :math:`\operatorname{lse}` as two numbers per token: the
+# largest logit, and the difference to the log-sum-exp. A single number would have a larger rounding error, and so would
+# every probability.
 #
-# .. math:: p_{nv} \left( \dot{Z}_{nv} - \textstyle\sum_u p_{nu} \dot{Z}_{nu} \right) \bar{\ell}_n
+# For each chunk of classes, backward computes the logits again, then :math:`\bar{Z}`, then the rows of :math:`\bar{W}`
+# for these classes, and a term of :math:`\bar{X}`. In total, this takes four matmuls instead of three. A second
+# derivative processes the chunks in the same way. If the tangents change the logits by :math:`\dot{Z}`, it uses the
+# following term instead of :math:`\bar{Z}`:
 #
-# in the place of :math:`\bar{Z}`.
+# .. math:: p_{nv} \left( \dot{Z}_{nv} - \textstyle\sum_u p_{nu} \dot{Z}_{nu} \right) \bar{\ell}_n .
 #
 # The recipe
 # ----------
@@ -64,8 +72,8 @@ from autograd_cookbook.recipes.linear_cross_entropy import linear_cross_entropy
 # See it work
 # -----------
 #
-# Forward and backward of 512 tokens over more and more classes. The figure shows the exact number of bytes at the
-# worst moment, less the gradients, which everybody has to return:
+# The figure shows the peak memory of forward and backward for 512 tokens and a growing number of classes. The exact
+# count does not include the gradients, because every function must return them:
 
 
 def composed(input, weight, target):
@@ -119,8 +127,8 @@ assert curves["recipe"][-1] < curves["composed"][-1] / 20
 assert curves["recipe"][-1] < 1.1 * curves["recipe"][-3]
 
 # %%
-# The gradient agrees with that of the composition, and so does the second derivative, which is computed in chunks,
-# too. Torch's own computes the gradient in its forward, keeps it, and has nothing to differentiate:
+# The second derivative of the recipe is also computed in chunks, and agrees with the composition. PyTorch's function
+# computes the gradient in forward and keeps it, so there is no second derivative:
 
 input, weight, target = problem(5_000, tokens=32)
 curvature = {}
@@ -137,8 +145,8 @@ for ours, theirs in zip(curvature["recipe"], curvature["composed"], strict=True)
 assert curvature.keys() == {"composed", "recipe"}
 
 # %%
-# A graph that is used twice is no reason for the recipe. Torch's own refuses it by default, and takes it with
-# ``allow_retain_graph=True``:
+# You do not need the recipe to run backward twice. PyTorch's function raises an error by default, but with
+# ``allow_retain_graph=True`` it works:
 
 for name, loss in losses.items():
     value = loss(input, weight, target)
@@ -152,8 +160,7 @@ for name, loss in losses.items():
         assert name == "torch, in chunks"
 
 # %%
-# One gradient for each token (the diagonal blocks of what ``backward`` sums up) comes from ``vmap`` as with any other
-# function:
+# Use ``vmap`` to get one gradient per token, as with any other function:
 
 each = torch.func.vmap(torch.func.grad(lambda x, t: linear_cross_entropy(x[None], weight, t[None])))(input, target)
 loss = linear_cross_entropy(input, weight, target, reduction="sum")
@@ -164,8 +171,8 @@ print("gradients of single tokens:", tuple(each.shape))
 # The wrong version
 # -----------------
 #
-# Cut the tokens into chunks, add the losses up, and call ``backward`` at the end. The full logits are gone from the
-# code. They are still in the graph: each chunk's log-softmax is kept until backward comes, as many bytes in all.
+# This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. The code makes no tensor
+# of all logits. But the graph keeps the log-softmax of each chunk until backward, which together need as many bytes.
 
 
 def chunk_loss(rows, weight, targets):
@@ -189,19 +196,20 @@ assert held_bytes(loop, *args) >= held_bytes(composed, *args)
 assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 
 # %%
-# A checkpoint around each chunk makes it right, in four lines and with nothing to copy. But each chunk of tokens then
-# computes a gradient of the whole weight and adds it to the last. This recipe cuts the *classes* instead, so it writes
-# each row of that gradient once.
+# A checkpoint around each chunk fixes the memory, in four lines of code and without the recipe. But then each chunk of
+# tokens computes a gradient of the whole weight and adds it to the sum. The recipe cuts the *classes* into chunks
+# instead, so it writes each row of the weight's gradient once.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# These bars compare with torch's function in its default settings, on a small problem. The next table is at the size
-# of a language model, 4096 tokens of width 1024 in float32, one run on one core of an AMD EPYC with other programs
-# running. There torch's function with 256 tokens a chunk is faster than the recipe, and the recipe peaks at a third to
-# an eleventh of the memory. Bytes are exact; time is that of the processor, as a multiple of the composition's:
+# The bars above compare the recipe with torch's function in its default settings, on a small problem. The next table
+# has the size of a language model: 4096 tokens of width 1024 in float32. We measured one run on one core of an
+# AMD EPYC, with other programs running. At this size, torch's function with 256 tokens per chunk is faster than the
+# recipe, and the recipe needs a third to an eleventh of the memory at the peak. Bytes are exact. Time is processor
+# time, as a multiple of the composition's time:
 #
 # .. csv-table::
 #    :header: "classes", "", "MB at the peak, beyond gradients", "MB held until backward", "time"
@@ -215,9 +223,8 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 #    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.84"
 #    "131,072", "ours", "50", "0.03", "1.03"
 #
-# Torch's own is in the table with two sizes of chunks. Which size it takes by default depends on the shape of the
-# weight, and so does the time. Here are 512 tokens of width 64 and 16,384 classes, as a multiple of the composition's
-# time:
+# The default size of torch's chunks, and so the time, depends on the shape of the weight. The next cell measures the
+# time for 512 tokens of width 64 and 16,384 classes, as a multiple of the composition's time:
 
 
 def seconds(loss, *args):
@@ -232,9 +239,10 @@ best = dict(zip(losses, map(min, zip(*rounds, strict=True)), strict=True))  # th
 print({name: f"{took / best['composed']:.2f}" for name, took in best.items()})
 
 # %%
-# Until backward, torch's own holds the gradients of input and weight, which are as large as these. The recipe holds
-# eight bytes per token. :func:`torch.compile` chooses anew what to keep, and would keep the logits. So the recipe
-# wraps its sweeps over the classes in operators that the compiler does not look into (:doc:`/guide/compiled_bytes`):
+# Until backward, torch's function keeps the gradients of input and weight, which are as large as input and weight. The
+# recipe keeps eight bytes per token. :func:`torch.compile` decides itself which tensors to keep, and would keep the
+# logits. So the recipe puts its loops over the classes into operators, because the compiler does not look inside
+# operators. See :doc:`/guide/compiled_bytes`:
 
 args = problem(16_384)
 held = {}
@@ -248,9 +256,9 @@ assert max(held["recipe"]) < 0.005 < logits <= min(held["composed"])
 assert max(held["torch, 256 tokens"]) < logits / 10
 
 # %%
-# In float16 and bfloat16 the recipe does the matmuls as they are, and exponentials, sums over chunks and the loss in
-# float32. Torch's own adds up the losses of its chunks in bfloat16, so **its loss is wrong where its chunks are many**.
-# Against float64, with the same rounded inputs:
+# In float16 and bfloat16, the recipe computes only the matmuls in the input's dtype. It computes exponentials, sums
+# over chunks and the loss in float32. PyTorch's function adds the losses of its chunks in bfloat16, so **its loss is
+# wrong if it uses many chunks**. The next cell compares with float64, for the same rounded inputs:
 
 input, weight, target = problem(16_384)
 low = [t.detach().bfloat16().requires_grad_() for t in (input, weight)]
@@ -275,8 +283,8 @@ assert off["torch, 256 tokens"] < 0.01 < 0.1 < off["torch, in chunks"]
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/03_stability/cross_entropy`: the same loss on logits that you have.
-# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp, and why an intermediate must not be kept.
-# * :doc:`/cookbook/04_memory/checkpointing`: computing again, for any function.
-# * :doc:`/cookbook/05_higher_order/double_backward`: second derivatives by a ``Function`` of their own.
+# * :doc:`/cookbook/03_stability/cross_entropy`: the same loss if you already have the logits.
+# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp, and why you must not save an intermediate tensor.
+# * :doc:`/cookbook/04_memory/checkpointing`: how to compute tensors again in backward, for any function.
+# * :doc:`/cookbook/05_higher_order/double_backward`: how to write a second derivative as a ``Function``.
 # * In torch's documentation: :func:`torch.nn.functional.linear`, :func:`torch.utils.checkpoint.checkpoint`.

@@ -2,34 +2,35 @@ r"""
 Linear scan: a recurrence without a loop, in both directions
 ============================================================
 
-You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-space model, and their gradients with
-:math:`2 \log_2 T` steps instead of :math:`T`. Only ``a`` and ``h`` are kept: 4 bytes a state in
-eager mode, beyond the arguments.
+You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-space model, and their gradients, in
+:math:`2 \log_2 T` steps instead of :math:`T`. In eager mode, backward needs only the decays ``a`` and the states ``h``:
+4 bytes a state, beyond the arguments.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a layer carries a state along a sequence, the state changes linearly, and each channel has a state of its own:
-# state-space models, gated linear recurrences, exponential averages, discounted returns. If the state goes through a
-# nonlinear function, as in an LSTM, steps can't be combined; checkpoint the loop
-# (:doc:`/cookbook/04_memory/checkpointing`). If one decay holds for all steps, a convolution is faster.
+# Use a scan for a layer that carries a state along a sequence, if the state changes linearly and no channel depends on
+# another: state-space models, gated linear recurrences, exponential averages and discounted returns. If the state goes
+# through a nonlinear function, as in an LSTM, steps can't be combined; checkpoint the loop
+# (:doc:`/cookbook/04_memory/checkpointing`). If the decay :math:`a` is the same for all steps, a convolution is faster.
 #
 # The gradient
 # ------------
 #
-# Two steps are one step with other numbers, and this is what a scan combines:
+# Two steps of the recurrence can be written as one step of the same form. The new decay is the product of both decays:
 #
 # .. math:: h_{t+1} = (a_{t+1} a_t)\, h_{t-1} + (a_{t+1} b_t + b_{t+1}) .
 #
-# A scan of half the length gives every other state, and one more step gives the rest. The gradient of a state arrives
-# from the output and from the next state:
+# A scan uses this formula to combine pairs of steps. It solves the recurrence of half the length, which gives every
+# other state, and computes each state in between with one step. For backward, write :math:`\bar{h}_t` for the gradient
+# that arrives from the output. The next state adds a second term:
 #
 # .. math:: \bar{b}_t = \bar{h}_t + a_{t+1} \bar{b}_{t+1}, \qquad \bar{a}_t = \bar{b}_t h_{t-1} .
 #
-# That is the same recurrence, backward in time, with the decays one step later. So backward calls the function itself,
-# and derivatives of every order are scans.
+# This is the same recurrence, run backward in time, with the decays shifted by one step. So backward calls the function
+# itself, and derivatives of every order are scans.
 #
 # The recipe
 # ----------
@@ -54,9 +55,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Time of forward and backward, and bytes held until backward, against the length of the sequence, for 64 channels in
-# float32. The loop is what you write first. "scan, autograd" is the same scan without a backward of its own: autograd
-# keeps the products of every level.
+# The figure compares three versions for sequences of different lengths, with 64 channels in float32. It shows the time
+# of forward and backward, and the bytes held until backward. "scan, autograd" is the same scan without a custom
+# backward, so autograd keeps the products of every level.
 
 
 def loop(decay, input):
@@ -108,11 +109,11 @@ for ours, theirs in zip(torch.autograd.grad(linear_scan(*tensors).square().sum()
 # Long sequences, decays near 0 and 1
 # -----------------------------------
 #
-# Products of many decays vanish, and that is right: what is so far back does not matter. The recipe never divides by
-# them. Here is the largest error of 4,096 steps in float32 against float64, in units of the precision, and the gradient
-# that the first input gets through all steps. Products of a decay are rounded once more at each level, so that the scan
-# can be less accurate than the loop, as with 0.999 here. At 1 and at 1 - 2\ :sup:`-20` it is more accurate, because its
-# sums are pairwise:
+# Products of many decays go to 0, which is correct, because steps from long ago no longer matter. The recipe never
+# divides by these products. The next cell prints the largest error of 4,096 steps in float32 against float64, in units
+# of the precision, and the gradient that the first input gets through all steps. The scan rounds the products of decays
+# once more at each level, which makes it less accurate than the loop at 0.999. It also adds in pairs, which makes it
+# more accurate at 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs add up:
 
 for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
     input = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -140,9 +141,8 @@ assert report.ok, report
 # The wrong version
 # -----------------
 #
-# The closed form :math:`h_t = P_t \sum_{s \le t} b_s / P_s` with :math:`P_t = a_1 \cdots a_t` is two lines of
-# ``cumprod`` and ``cumsum``, and as short in time. It divides by products that vanish, so it is NaN after a few hundred
-# steps:
+# The closed form :math:`h_t = P_t \sum_{s \le t} b_s / P_s` with :math:`P_t = a_1 \cdots a_t` takes two lines, with
+# ``cumprod`` and ``cumsum``. It divides by products that go to 0, so it returns NaN after a few hundred steps:
 
 
 def by_cumprod(decay, input):
@@ -163,15 +163,16 @@ assert abs(linear_scan(decays, input)[-1].item() - 1 / 0.3) < 1e-5
 #
 # .. costs::
 #
-# The composition is the same scan, left to autograd; a loop is not in the table. The recipe's figures are those of
-# eager mode. **If you compile, leave the backward out and copy** ``scan`` **alone**: the compiler then finds the same
-# backward, keeps as few bytes, and fuses the levels, while the recipe keeps twice as many bytes compiled as it does in
-# eager mode. The compiler takes longer for it, as it unrolls all levels.
+# The :term:`composition` in the table is ``scan``, differentiated by autograd; the table has no loop. The recipe's
+# figures are those of eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The compiler then
+# derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep twice as many
+# bytes as in eager mode. The compiler takes longer for ``scan``, because it unrolls all levels.
 #
 # Neighbors
 # ---------
 #
 # * :doc:`/cookbook/04_memory/checkpointing`: a loop whose steps can't be combined.
-# * :doc:`/cookbook/05_higher_order/neural_ode`: the same idea in continuous time, the adjoint runs backward.
+# * :doc:`/cookbook/05_higher_order/neural_ode`: the same idea in continuous time, where an adjoint equation runs
+#   backward.
 # * :doc:`/cookbook/04_memory/reversible`: states computed back from the last one.
 # * In torch's documentation: :func:`torch.cumsum`, :func:`torch.cumprod`.

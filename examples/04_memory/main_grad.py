@@ -2,31 +2,31 @@ r"""
 Main gradients: accumulate in float32 while the weights are bfloat16
 ====================================================================
 
-You will add the gradients of many micro-batches to a float32 buffer, ``main_grad``, instead of to a bfloat16 ``.grad``,
-and see what the sum loses otherwise: after 1024 micro-batches of equal gradients, three quarters of it.
+You will add the gradients of many micro-batches to a float32 buffer, ``main_grad``, instead of to a bfloat16 ``.grad``.
+You will also see how much a bfloat16 sum loses: after 1024 micro-batches of equal gradients, three quarters.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When the weights are in bfloat16 or float16 and you sum gradients over many micro-batches, uses or pipeline stages.
-# :math:`256 + 1` is 256 in bfloat16, so a sum stops growing when it is 256 times the next summand. Weights in float32
-# under autocast don't need it: their ``.grad`` is float32.
+# Use it when the weights are in bfloat16 or float16 and you sum gradients over many micro-batches, pipeline stages or
+# uses of one weight. :math:`256 + 1` is 256 in bfloat16, so a sum stops growing when it is 256 times as large as the
+# next summand. Weights in float32 under autocast don't need the recipe, because their ``.grad`` is float32.
 #
-# * ``MainGrad`` is a hook for parameters of any layer. The gradient of one parameter at a time exists in bfloat16; then
-#   it is added to the buffer.
-# * ``linear_main_grad`` is a linear layer that computes the product in float32 and adds it to the buffer inside of
-#   backward, so that the product itself is not rounded to bfloat16 either.
+# * ``MainGrad`` is a hook for the parameters of any layer. A bfloat16 gradient exists for one parameter at a time,
+#   until the hook adds it to the buffer.
+# * ``linear_main_grad`` is a linear layer. Its backward computes the gradient of the weight in float32 and adds it to
+#   the buffer, so this gradient is never rounded to bfloat16.
 #
 # The gradient
 # ------------
 #
-# Of the linear layer :math:`y = x W^\top`, for micro-batches :math:`k = 1, 2, \dots`:
+# For the linear layer :math:`y = x W^\top` and the micro-batches :math:`k = 1, 2, \dots`:
 #
 # .. math:: \bar{x}_k = \bar{y}_k W, \qquad B \leftarrow B + \bar{y}_k^\top x_k .
 #
-# The buffer :math:`B` holds the gradient of the weight. Autograd gets None for it.
+# The buffer :math:`B` holds the gradient of the weight. Backward returns None for the weight to autograd.
 #
 # The recipe
 # ----------
@@ -50,8 +50,8 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# A linear layer in bfloat16, and micro-batches whose gradients have a common direction and noise. The figure shows the
-# error of the summed gradient, relative to the sum in float64.
+# The cell sums gradients of a bfloat16 linear layer over micro-batches. The gradients have a common direction, and
+# noise. The figure shows the error of the sum, relative to the sum in float64.
 
 torch.manual_seed(0)
 steps = 512
@@ -106,7 +106,7 @@ assert errors["with_hook"][-1] < 2e-3
 assert errors["in_backward"][-1] < 1e-6
 
 # %%
-# With equal gradients of 1, the sum in bfloat16 stops at 256:
+# If all gradients are 1, the sum in bfloat16 stops at 256:
 
 parameter = nn.Parameter(torch.ones(1, 1, dtype=torch.bfloat16))
 for _ in range(1024):
@@ -118,7 +118,8 @@ assert parameter.grad.item() == 256
 # A step of the optimizer
 # -----------------------
 #
-# The optimizer keeps weights in float32, reads the buffers, and its result is rounded to bfloat16 for the model:
+# The optimizer keeps its own float32 copy of the weights and reads the buffers. After each step, the model gets the new
+# weights, rounded to bfloat16:
 
 model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 1)).bfloat16()
 main_weights = [parameter.detach().float().requires_grad_() for parameter in model.parameters()]
@@ -147,8 +148,8 @@ assert losses[-1] < 0.5 * losses[0]
 # The wrong version
 # -----------------
 #
-# Code that reads ``.grad`` finds None, and says nothing: a clip by norm, an optimizer of the bfloat16 weights, a check
-# for infinities. Clip the buffers instead.
+# With main gradients, ``.grad`` is None. Code that reads ``.grad`` skips the parameter silently: a clip by norm, an
+# optimizer of the bfloat16 weights, a check for infinities. Clip the buffers instead.
 
 parameter, buffer = nn.Parameter(weight.clone()), torch.zeros(32, 64)
 linear_main_grad(inputs[0], parameter, buffer).sum().backward()
@@ -158,8 +159,8 @@ assert parameter.grad is None
 assert buffer.norm() > 100
 
 # %%
-# Three more traps. **Each backward adds**, also one that asks for the gradient of the input alone, because
-# ``ctx.needs_input_grad`` tells what requires grad and not what was asked for:
+# There are three more traps. **Each backward adds to the buffer**, even if you ask for the gradient of the input alone.
+# The reason is that ``ctx.needs_input_grad`` says which inputs require grad, not which gradients you asked for:
 
 buffer.zero_()
 x = inputs[0].clone().requires_grad_()
@@ -168,9 +169,9 @@ assert buffer.any()
 print("added for the input's gradient:", bool(buffer.any()))
 
 # %%
-# **Hooks of the weight still run**, with torch 2.13, though its gradient is None: a hook that reads ``.grad`` must
-# expect that. Distributed training that averages ``.grad`` does not see your buffer: average the buffers yourself after
-# the last micro-batch.
+# **Hooks of the weight still run** in torch 2.13, although the gradient of the weight is None. A hook that reads
+# ``.grad`` must expect None. Distributed training averages ``.grad`` and does not see your buffer. Average the buffers
+# yourself after the last micro-batch.
 
 seen = []
 handle = parameter.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad))
@@ -196,13 +197,13 @@ else:
 # What it costs
 # -------------
 #
-# The buffers take 4 bytes a weight, twice what a bfloat16 ``.grad`` takes. ``linear_main_grad`` also makes float32
-# copies of its input and gradient for the product. A kernel that adds to a float32 result from bfloat16 operands needs
-# no copies; there are such kernels for GPUs, and we have not measured one.
+# The buffers take 4 bytes a weight, twice as much as a bfloat16 ``.grad``. ``linear_main_grad`` also makes float32
+# copies of its input and its gradient for the product. Some GPU kernels multiply bfloat16 operands and add to a float32
+# result, so they need no copies; we have not measured such a kernel.
 #
 # Neighbors
 # ---------
 #
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: other hooks on gradients, and a step inside of backward.
 # * :doc:`/cookbook/07_compile/mixed_precision`: float32 inside of a function under autocast.
-# * :doc:`/guide/training`: accumulation over micro-batches, and what a mean loss has to do with it.
+# * :doc:`/guide/training`: how to accumulate over micro-batches, and how to scale a mean loss for it.

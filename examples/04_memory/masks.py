@@ -2,29 +2,32 @@ r"""
 Masks: one bit an element, or none
 ==================================
 
-You will keep the mask of a rectifier in one bit an element and that of dropout in eight bytes altogether, and see
-where packing a mask costs more than it saves.
+You will keep the mask of a rectifier (ReLU) in one bit an element, and the mask of a whole dropout in eight bytes. You
+will also see where packing a mask costs more than it saves.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# A rectifier: when what follows keeps nothing, as a sum, a residual addition or pooling does. Before a linear layer or
-# a convolution, which keeps its input, :func:`torch.nn.functional.relu` is free, because it keeps that same tensor.
-# Dropout: always, if memory is what you lack, you do not compile, and other masks than torch's will do.
+# * **Rectifier:** pack its mask if the next function keeps nothing, such as a sum, a residual addition or pooling.
+#   Before a linear layer or a convolution, use :func:`torch.nn.functional.relu`. It costs no memory there, because the
+#   layer keeps the same tensor as its input.
+# * **Dropout:** use ``seeded_dropout`` if you are short of memory, do not compile, and accept other random masks than
+#   those of torch.
 #
 # The gradient
 # ------------
 #
-# Both functions multiply by a mask, forward and backward:
+# Both functions multiply by a mask :math:`m`, in forward and in backward:
 #
 # .. math::
 #
 #    y = m \odot x, \qquad \bar{x} = m \odot \bar{y} .
 #
-# A bool in torch is one *byte*. Eight fit in one, and :math:`n` elements need :math:`\lceil n / 8 \rceil` bytes. A mask
-# that was drawn at random needs only the number that it was drawn with.
+# A bool takes one *byte* in torch. A byte can hold eight bits of a mask, so :math:`n` elements need
+# :math:`\lceil n / 8 \rceil` bytes. A random mask needs no storage: keep the seed of its generator and draw the mask
+# again.
 #
 # The recipe
 # ----------
@@ -54,7 +57,7 @@ from autograd_cookbook.recipes.masks import linear_relu, pack_bits, packed_relu,
 # See it work
 # -----------
 #
-# Bytes that are kept for backward, per element: the function alone, and with a linear layer behind it.
+# The figure shows the bytes kept for backward per element, before a sum and before a linear layer.
 
 x = torch.randn(500, 1000, requires_grad=True)
 layer = nn.Linear(1000, 10)
@@ -92,8 +95,9 @@ assert np.allclose(followed[3:], [5, 8, 4], atol=1e-4)
 assert saved_bytes(seeded_dropout, x) == 8
 
 # %%
-# Packing is exact for every size, and a linear layer with its rectifier keeps its arguments and those bits. As the
-# output is not kept, it may be written to, which torch's rectifier does not allow:
+# Packing is exact for every size. ``linear_relu``, a linear layer with its rectifier, keeps its arguments and the
+# packed bits. The recipes do not keep the output, so you may write to it in place; with torch's rectifier, backward
+# then raises:
 
 for n in (0, 1, 8, 9, 1001):
     mask = torch.rand(n) > 0.5
@@ -108,8 +112,8 @@ except RuntimeError as error:
     print(str(error).partition(": [")[0])
 
 # %%
-# The seed is one number from torch's generator. What you seed is repeated, and every sample of a vmap gets a mask of
-# its own where you ask for that:
+# ``seeded_dropout`` draws its seed from torch's global generator, so ``torch.manual_seed`` makes the mask repeatable.
+# Under ``vmap``, ``randomness="different"`` gives every sample its own mask:
 
 torch.manual_seed(0)
 first = seeded_dropout(x)
@@ -125,8 +129,8 @@ for randomness in ("same", "different"):
 # The wrong version
 # -----------------
 #
-# A mask on ``ctx``. It computes the same gradient, and tools that count or move saved tensors do not know of it. Nor
-# does autograd, which frees saved tensors when backward is done: this one lives as long as the output does.
+# This version keeps the mask as an attribute of ``ctx``. The gradient is the same. But tools that count or move saved
+# tensors do not see the mask. Autograd does not free the mask after backward, so it lives as long as the output:
 
 
 class MaskOnCtx(Function):
@@ -162,7 +166,8 @@ for name, function in {"mask on ctx": MaskOnCtx.apply, "recipe": packed_relu}.it
     assert (counted == 0) == (after > 0) == (function is not packed_relu)
 
 # %%
-# And a seeded dropout that seeds the *global* generator. Every random number of the program after it is fixed:
+# The second wrong version is a seeded dropout that seeds the *global* generator. It makes every later random number of
+# the program the same:
 
 
 def reseeding_dropout(input, p, seed):
@@ -187,11 +192,14 @@ assert len(set(drawn[1])) == 3
 #
 # .. costs::
 #
-# Packing and unpacking take time, several times that of a rectifier alone, which does next to nothing. And unpacked,
-# the mask is a byte again: the *peak* of one call is higher than torch's, while what a deep network keeps is lower.
-# Dropout is ahead in both columns. Its time depends on the size: it draws its mask twice and makes a generator for
-# each, which dominates small tensors, while for large ones ``torch.rand`` is faster than the generator of Bernoulli
-# numbers in torch's dropout. Forward and backward, as a multiple of torch's time, on this machine and one thread:
+# Packing and unpacking take several times as long as a rectifier, which itself does very little. In backward the
+# unpacked mask takes a byte an element again. So the *peak* of one call is higher than torch's, although a deep network
+# keeps less in total.
+#
+# ``seeded_dropout`` keeps less and has a lower peak. Its time depends on the size: it draws its mask twice and makes a
+# generator each time, which dominates for small tensors. For large tensors, ``torch.rand`` is faster than the Bernoulli
+# generator in torch's dropout. Here is the time of forward and backward as a multiple of torch's time, on this machine
+# and one thread:
 
 
 def seconds(function, input):
@@ -209,13 +217,13 @@ for size in (100, 10_000, 1_000_000):
 print({f"{size:,} elements": f"{ratio:.2f}" for size, ratio in ratios.items()})
 
 # %%
-# :func:`torch.compile` keeps one byte for either mask, and refuses the generator of ``seeded_dropout``.
+# :func:`torch.compile` keeps one byte an element for either mask, and it refuses the generator of ``seeded_dropout``.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/selective_saving`: keep the input alone, and what a compiler does by itself.
-# * :doc:`/cookbook/04_memory/in_place`: a rectifier whose output stands where its input did.
-# * :doc:`/cookbook/04_memory/checkpointing`: random numbers that are drawn again, for whole networks.
-# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: vmap over samples, for which masks must differ.
+# * :doc:`/cookbook/04_memory/selective_saving`: keep only the input, and what a compiler does by itself.
+# * :doc:`/cookbook/04_memory/in_place`: a rectifier that writes its output over its input.
+# * :doc:`/cookbook/04_memory/checkpointing`: draw random numbers again, for whole networks.
+# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: ``vmap`` over samples, where each sample needs its own mask.
 # * In torch's documentation: :func:`torch.nn.functional.dropout`, :class:`torch.Generator`.

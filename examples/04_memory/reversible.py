@@ -2,29 +2,30 @@ r"""
 Reversible layers: memory that does not grow with depth
 =======================================================
 
-You will stack as many residual layers as you like and keep none of their activations: each input is computed from the
-output when backward comes by.
+You will stack as many residual layers as you like without keeping their activations: backward computes the input of
+each layer from its output.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When you can choose the architecture, and depth is what fills your memory. Checkpointing needs no special layers and
-# grows with the root of the depth; a reversible stack does not grow. Both cost one more forward. It is not for layers
-# that change the shape, nor for those that keep statistics.
+# Use a reversible stack when you can choose the architecture, and the depth is what fills your memory. Checkpointing
+# needs no special layers, but its memory grows with the root of the depth; the memory of a reversible stack does not
+# grow. Both cost one more forward. Layers that change the shape or keep statistics can't be reversible.
 #
 # The gradient
 # ------------
 #
-# Two halves take turns, each changed by a function of the other. Whatever the functions are, the sum can be undone:
+# Split the features into two halves, :math:`l` and :math:`r`. Each half is changed in turn by a function of the other.
+# Such a sum can be undone, whatever the functions :math:`f` and :math:`g` are:
 #
 # .. math::
 #
 #    l' = l + f(r), \quad r' = r + g(l') \qquad \Longleftrightarrow \qquad r = r' - g(l'), \quad l = l' - f(r) .
 #
-# So backward holds the *output* of a block and gets its input by running :math:`g` and :math:`f` once more, which is
-# also what autograd needs for their gradients:
+# So backward holds the *output* of a block and computes its input by running :math:`g` and :math:`f` once more.
+# Autograd needs these two runs for the gradients anyway:
 #
 # .. math::
 #
@@ -52,7 +53,8 @@ from autograd_cookbook.recipes.reversible import reversible_sequence
 # See it work
 # -----------
 #
-# The same stack three ways. All blocks share their parameters here, so that only activations count; a unit is one half.
+# The figure compares three versions of the same stack. All blocks share their parameters here, so the memory is that of
+# activations. The unit is the size of one half.
 
 torch.manual_seed(0)
 f, g = (nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)) for _ in range(2))
@@ -106,10 +108,10 @@ assert flat[-1] == flat[2]
 assert curves["keep all"][-1] > 20 * flat[-1]
 
 # %%
-# The price is rounding. An input that is computed from the output is not exactly the one that was there, and what
-# undoes a block may enlarge an error as much as the block would shrink it. The gradient against that of the plain
-# stack in the same precision, for 64 blocks with weights of their own, and for one block 64 times, whose errors all
-# grow in the same direction:
+# The price is rounding. The computed input is not exactly the original input, and undoing a block may enlarge an error
+# as much as the block would shrink it. The next cell prints the relative error of the gradient, compared with the plain
+# stack in the same precision. It does this for 64 blocks with different weights, and for one block used 64 times, whose
+# errors all grow in the same direction:
 
 
 def branch():
@@ -146,14 +148,14 @@ assert errors["64 blocks", torch.float32][-1] < 1e-4
 assert errors["one block 64 times", torch.float32][-1] > 1e-2
 
 # %%
-# Measure it on your own stack before you trust it, as above: a gradient that has been lost to rounding looks like any
-# other.
+# Measure this error on your own stack before you train with it: a gradient that is lost to rounding looks like any
+# other gradient.
 #
 # The wrong version
 # -----------------
 #
-# A ``Function`` that does the same by hand, as it is often written. It returns a gradient for each half, and has no
-# place for those of the parameters: they are no arguments. And the mask of a dropout is drawn anew.
+# A ``Function`` that does the same by hand is often written like this. Its parameters are not arguments, so its
+# backward has no place to return their gradients, and they get none. Also, backward draws a new mask for dropout.
 
 
 class ByHand(Function):
@@ -201,22 +203,24 @@ for name, dropout in (("no dropout", 0.0), ("dropout", 0.5)):
         assert (error > 0.1) == (name == "dropout" and label == "by hand")
 
 # %%
-# The recipe has no ``Function`` at all: as in :doc:`checkpointing </cookbook/04_memory/checkpointing>`, hooks on saved
-# tensors hand autograd a promise instead of each, and keep it when backward asks. So parameters get their gradients
-# as ever, and second derivatives work.
+# The recipe has no ``Function``. It uses hooks on saved tensors, as on the page about
+# :doc:`checkpointing </cookbook/04_memory/checkpointing>`. The hooks give autograd a placeholder for each saved tensor,
+# and compute the tensor when backward asks for it. So parameters get their gradients as usual, and second derivatives
+# work.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# Time is one more forward. A block whose functions draw random numbers keeps the states of the generator, 5,056 bytes
-# each, as exact as a mask and smaller than most. ``torch.func`` and ``torch.compile`` refuse hooks on saved tensors.
+# The recipe takes the time of one more forward. A block whose functions draw random numbers keeps the states of the
+# generator, 5,056 bytes each. This is as exact as keeping the mask, and smaller than most masks. ``torch.func`` and
+# ``torch.compile`` refuse hooks on saved tensors.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/checkpointing`: for layers that cannot be undone.
-# * :doc:`/cookbook/05_higher_order/neural_ode`: depth as a continuum, and its adjoint.
-# * :doc:`/cookbook/04_memory/masks`: what a single layer can spare.
+# * :doc:`/cookbook/04_memory/checkpointing`: for layers that can't be undone.
+# * :doc:`/cookbook/05_higher_order/neural_ode`: continuous depth, and its adjoint.
+# * :doc:`/cookbook/04_memory/masks`: save memory within a single layer.
 # * In torch's documentation: :class:`torch.autograd.graph.saved_tensors_hooks`.

@@ -2,31 +2,31 @@ r"""
 Hooks on saved tensors: on disk, or in one byte
 ===============================================
 
-You will take any part of a network, and have what it saves for backward written to disk or squeezed into a byte an
-element, without a change to the network.
+You will take any part of a network, and write the tensors that it saves for backward to disk, or round them to one byte
+an element. The network itself does not change.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When activations do not fit and computing them again is too slow or not possible, as for a simulation that calls
-# the outside world. Checkpointing needs no disk and makes no error: try it first. To move activations from a GPU to
-# the main memory, torch has :class:`torch.autograd.graph.save_on_cpu`.
+# Use these hooks when activations do not fit, and computing them again is too slow or impossible, as for a simulation
+# that calls an outside program. Try checkpointing first, because it needs no disk and adds no error. To move
+# activations from a GPU to main memory, torch has :class:`torch.autograd.graph.save_on_cpu`.
 #
 # The gradient
 # ------------
 #
-# Between forward and backward a saved tensor :math:`s` is of no use to anybody. A pair of hooks decides what becomes
-# of it, :math:`s \mapsto u(p(s))`. On disk that is the identity. In a byte, each row is rounded to 255 levels:
-#
+# Nothing reads a saved tensor :math:`s` between forward and backward. So a pair of hooks can replace it: *pack* stores
+# :math:`p(s)`, and *unpack* returns :math:`u(p(s))` to backward. With the disk, :math:`u(p(s)) = s`. With one byte an
+# element, each row is rounded to 255 levels, a step :math:`a` apart:
 # .. math::
 #
 #    u(p(s)) = a \operatorname{round}(s / a), \quad a = \tfrac{1}{127} \max_{\text{row}} |s|, \qquad
 #    |u(p(s)) - s| \le a / 2 .
 #
-# The value of the network is exact either way. The gradient is that of a network whose activations were off by half a
-# step where backward looks at them; the errors of many elements are independent, and average out in a sum.
+# The output of the network is exact in both cases. With one byte, backward computes the gradient from activations that
+# are off by at most half a step. These errors are nearly independent, so they average out in sums over many elements.
 #
 # The recipe
 # ----------
@@ -57,8 +57,8 @@ from autograd_cookbook.recipes.saved_tensor_hooks import compressed, offloaded
 # See it work
 # -----------
 #
-# A network of eight layers on pictures of digits. What it holds between forward and backward, and how far the
-# gradient of all parameters together is from the exact one:
+# The cell runs a network of eight linear layers on pictures of digits. It prints how many bytes the network holds
+# between forward and backward, and the relative error of the gradient of all parameters:
 
 digits = load_digits()
 images = torch.tensor(digits.data, dtype=torch.float32) / 16
@@ -107,7 +107,7 @@ assert points["float16"][1] < points["bfloat16"][1] < 0.05
 assert points["one byte"][1] < 0.05
 
 # %%
-# Nothing is left on the disk. The file has no name, not even while it is used:
+# No file is left on the disk. The file has no name, even while it is in use:
 
 with tempfile.TemporaryDirectory() as folder:
     loss = offloaded(network, images, directory=folder).square().mean()
@@ -119,7 +119,8 @@ with tempfile.TemporaryDirectory() as folder:
 # The wrong version
 # -----------------
 #
-# One step for a whole tensor instead of one per row. A single large activation, and all others are rounded to zero:
+# This version has one step for the whole tensor instead of one for each row. A single large activation then rounds all
+# other elements to zero:
 
 
 def squeeze(tensor):
@@ -142,8 +143,8 @@ for name, call in {"one step for all": one_step_for_all, "one for each row": com
     assert (rows_lost > 0.9) == (name == "one step for all")
 
 # %%
-# And what every pair of hooks takes away: torch no longer notices that a saved tensor was overwritten. Hooks that do
-# nothing at all are enough. The recipes keep a count of their own.
+# Another problem comes with every pair of hooks, even hooks that change nothing: torch no longer detects that a saved
+# tensor was overwritten in place. The recipes check this themselves:
 
 
 def hooks_that_do_nothing(function, x):
@@ -172,14 +173,14 @@ for name, call in {"no hooks": lambda f, x: f(x), "hooks": hooks_that_do_nothing
 #
 # .. costs::
 #
-# The time of ``offloaded`` is that of your disk, or here, of the cache in front of it. ``compressed`` reads each tensor
-# twice more in forward and once more in backward. Parameters and arguments are never stored again; what a function
-# saves that needs no gradient, such as a mask, stays where it is.
+# The time of ``offloaded`` depends on your disk; here it is the time of the disk cache. ``compressed`` reads each
+# tensor twice more in forward and once more in backward. The hooks do not store parameters and arguments again. They
+# also leave saved tensors that need no gradient, such as masks, unchanged.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/checkpointing`: saved-tensor hooks that store nothing and compute again.
+# * :doc:`/cookbook/04_memory/checkpointing`: hooks on saved tensors that store nothing and compute again.
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: the other hooks, and saved tensors in bfloat16.
-# * :doc:`/cookbook/04_memory/masks`: less to save in the first place.
+# * :doc:`/cookbook/04_memory/masks`: functions that save less in the first place.
 # * In torch's documentation: :class:`torch.autograd.graph.saved_tensors_hooks`.

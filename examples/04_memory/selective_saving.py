@@ -2,32 +2,32 @@ r"""
 Selective saving: keep the arguments, compute the rest again
 ============================================================
 
-You will make an activation with the linear layer behind it, a gated feed-forward block and a normalization keep
-nothing for backward but their arguments, and see which of that a compiler does for you.
+You will write three functions that keep only their arguments for backward: an activation with the linear layer behind
+it, a gated feed-forward block, and a normalization. You will also see how much of this a compiler does for you.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When activations fill your memory and you do not compile, or you need second derivatives, which a compiled function
-# refuses. Not for a single element-wise function: torch's own keep no more than their input, and most
-# "memory-efficient" activations undo a composition that you should not write. If you compile anyway, set its memory
-# budget and measure: below it reaches the same bytes.
+# Use these recipes when activations fill your memory and you do not compile, or when you need second derivatives, which
+# a compiled function refuses. A single element-wise function needs no recipe: torch's own functions keep at most their
+# input. Most "memory-efficient" activations only improve on a composition that you should not write anyway. If you
+# compile, set the compiler's memory budget and measure: in the figure below, the budget reaches the same bytes.
 #
 # The gradient
 # ------------
 #
-# An activation :math:`h = \phi(x)` keeps :math:`x`. The product :math:`y = h W^\top` behind it keeps :math:`h`. Of the
-# two, :math:`x` determines the other:
+# An activation :math:`h = \phi(x)` keeps :math:`x`, and the product :math:`y = h W^\top` behind it keeps :math:`h`. But
+# :math:`h` can be computed from :math:`x` again, so :math:`x` is enough:
 #
 # .. math::
 #
 #    \bar{x} = (\bar{y}\,W) \odot \phi'(x), \qquad
 #    \bar{W} = \bar{y}^\top \phi(x) .
 #
-# With :math:`\phi(g) \odot u` instead of :math:`\phi(x)`, three tensors become two. A normalization
-# :math:`n = x / r` has :math:`r` from :math:`x` by one more reduction. Neither costs a matrix product.
+# With a gate, :math:`h = \phi(g) \odot u`, two tensors are kept instead of three. A normalization :math:`n = x / r`
+# computes :math:`r` from :math:`x` again, with one more reduction. None of these computations is a matrix product.
 #
 # The recipe
 # ----------
@@ -55,9 +55,9 @@ from autograd_cookbook.recipes.selective_saving import gelu_linear, rms_norm, sw
 # See it work
 # -----------
 #
-# Bytes kept for backward per element, beyond arguments and weights: as a formula, from torch's functions, the formula
-# compiled, the same with a budget, and the recipe. What is kept under :func:`torch.compile` is decided before code
-# is generated; the backend used here stops there.
+# The figure shows the bytes kept for backward per element, beyond arguments and weights. It compares five versions: a
+# formula, torch's functions, the compiled formula, the compiled formula with a memory budget, and the recipe.
+# :func:`torch.compile` decides what to keep before it generates code, so the backend used here stops at that point.
 
 rows, features = 500, 200
 x, gate, up = (torch.randn(rows, features, requires_grad=True) for _ in range(3))
@@ -122,11 +122,11 @@ for row, theirs in zip(table.values(), ([16, 4, 4], [12, 8, 4], [4 + per_row] * 
     assert row[4] == 0
 
 # %%
-# The compiler removes whole chains of element-wise operations by itself, and of RMSNorm leaves one number a row. It
-# does not compute the input of a matrix product again unless a budget tells it to.
+# The compiler by itself keeps no results within a chain of element-wise operations, and one number a row for RMSNorm.
+# It computes the input of a matrix product again only if a budget tells it to.
 #
-# In a network it is those bytes times all elements. In bfloat16, where a formula written with care computes in
-# float32, and for the 32 blocks of a model of the size of LLaMA-7B on 4096 tokens:
+# In a network, these bytes are multiplied by all elements. The next cell computes the total in bfloat16, for the 32
+# blocks of a model of the size of LLaMA-7B on 4096 tokens. There, torch's RMSNorm computes in float32:
 
 half = [t.detach().bfloat16().requires_grad_() for t in (gate, up, weight)]
 per_element = saved_bytes(lambda g, u, w: F.linear(F.silu(g) * u, w), *half) / gate.numel()
@@ -142,8 +142,9 @@ assert saved_bytes(rms_norm, *half) == 0
 # The wrong version
 # -----------------
 #
-# A normalization that saves the root it has computed: one number a row, which looks like nothing. The first
-# derivative is right. To the second, a tensor made in ``forward`` is a constant, and nothing raises:
+# This normalization saves the root that forward has computed, because one number a row is cheap. The first derivative
+# is right. But a tensor made in ``forward`` is a constant to the second derivative, so the second derivative is
+# silently wrong:
 
 
 class SavesRoot(Function):
@@ -188,8 +189,8 @@ torch.testing.assert_close(right, norm_squared(lambda p: F.rms_norm(p, (3,), one
 assert not torch.allclose(wrong, right, rtol=0.1)
 
 # %%
-# The other mistake is to believe in a saving. A swish that keeps its input alone was worth a class when people wrote
-# ``x * torch.sigmoid(x)``. The built-in keeps as little:
+# The other mistake is a ``Function`` without a gain. A swish that keeps only its input is better than
+# ``x * torch.sigmoid(x)``, but the built-in keeps as little:
 
 
 class Swish(Function):
@@ -221,9 +222,9 @@ assert list(sizes.values()) == [4, 0, 0]
 #
 # .. costs::
 #
-# A deep network multiplies the bytes that it keeps by its depth. The peak is that of one call, and it is higher than
-# torch's for the two products, because backward holds the recomputed activation and its parts for a moment. A
-# function compiled by :func:`torch.compile` has neither problem, and no second derivative:
+# A deep network multiplies the bytes kept by its depth. The peak in the table is that of one call. For the two products
+# it is higher than torch's, because backward holds the recomputed activation and its parts for a moment. A function
+# compiled by :func:`torch.compile` has neither problem, but no second derivative:
 
 double = torch.compile(formula_norm, backend="aot_eager_decomp_partition")
 (gradient,) = torch.autograd.grad(double(x, scale).square().sum(), x, create_graph=True)
@@ -238,8 +239,8 @@ else:
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/masks`: one bit where one number is too much.
-# * :doc:`/cookbook/04_memory/checkpointing`: the same trade for any part of a network, matrix products included.
-# * :doc:`/cookbook/01_first_steps/reductions`: a saved softmax, and the second derivative that it costs.
+# * :doc:`/cookbook/04_memory/masks`: keep one bit an element instead of a number.
+# * :doc:`/cookbook/04_memory/checkpointing`: the same trade for any part of a network, including matrix products.
+# * :doc:`/cookbook/01_first_steps/reductions`: save a softmax, and lose the second derivative.
 # * :doc:`/cookbook/07_compile/torch_compile`: what the compiler sees of a custom function.
 # * In torch's documentation: :func:`torch.nn.functional.rms_norm`, :func:`torch.nn.functional.gelu`.

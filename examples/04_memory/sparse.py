@@ -3,26 +3,29 @@ Sparse matrices and segments: gradients at the stored places only
 =================================================================
 
 You will multiply by a sparse matrix and train its values, look up embeddings, and reduce rows by segment: sum, mean,
-maximum and softmax. No dense matrix is made on the way: with 4,000 rows of ten values, forward and backward take 4 MB,
-where :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are computed in float32.
+maximum and softmax. None of these functions makes a dense matrix. With 4,000 rows of ten values, forward and backward
+take 4 MB; :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are computed in float32.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When the stored values of a sparse matrix are trained or computed by a network: graph layers, sparse weights,
-# interpolation, finite elements. Also for attention over the edges of a graph, and for embeddings in bfloat16. If the
-# matrix is a constant, you don't need it: ``A @ X`` with a CSR tensor is faster, and its gradient for ``X`` is fine. If
-# the CSR tensor itself is the parameter, in float32 and for first derivatives, call :func:`torch.sparse.mm`, which
-# samples the gradient, too (torch 2.13). If a large part of the entries is stored, use a dense matrix and a mask
-# (:doc:`/cookbook/01_first_steps/matmul`).
+# Use these recipes when you train the stored values of a sparse matrix, or a network computes them: graph layers,
+# sparse weights, interpolation, finite elements. They also serve for attention over the edges of a graph, and for
+# embeddings in bfloat16. In other cases, something else is better:
+#
+# * The matrix is a constant: ``A @ X`` with a CSR tensor is faster, and its gradient for ``X`` is fine.
+# * The CSR tensor itself is the parameter, in float32, and you need only first derivatives: call
+#   :func:`torch.sparse.mm`. It also computes the gradient at the stored places only (torch 2.13).
+# * A large part of the entries is stored: use a dense matrix and a mask (:doc:`/cookbook/01_first_steps/matmul`).
 #
 # The gradient
 # ------------
 #
-# Everything on this page is made of two operations, and each is the gradient of the other: *look up* rows by an index,
-# and *add* rows up by an index. For the product, with values :math:`a_e` at row :math:`r_e` and column :math:`c_e`:
+# All functions on this page consist of two operations, and each operation is the gradient of the other. One *looks up*
+# rows by an index, and the other *adds* rows by an index. For the product, with values :math:`a_e` at row :math:`r_e`
+# and column :math:`c_e`:
 #
 # .. math::
 #
@@ -30,10 +33,10 @@ where :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are comp
 #    \bar{a}_e = \bar{Y}_{r_e} \cdot X_{c_e}, \qquad
 #    \bar{X}_j = \sum_{e:\, c_e = j} a_e \bar{Y}_{r_e} .
 #
-# The first gradient is the matrix :math:`\bar{Y} X^\top`, *sampled* at the stored places. The second is the product
-# with :math:`A^\top`, which is the same function with rows and columns exchanged. The gradient of the sampled product
-# is again a sparse product, so two functions that call each other have derivatives of every order. Both run over the
-# stored places in chunks that fit into the cache.
+# The first gradient consists of the entries of :math:`\bar{Y} X^\top` at the stored places, called a *sampled* product.
+# The second gradient is the product with :math:`A^\top`, which is the same function with rows and columns exchanged.
+# The gradient of the sampled product is again a sparse product. So both functions call each other, and have derivatives
+# of every order. Both process the stored places in chunks that fit into the cache.
 #
 # The recipe
 # ----------
@@ -80,11 +83,11 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Left: bytes at the worst moment of forward and backward, for square matrices with ten values in each row, times 16
-# columns; the values are what is trained. :func:`torch.sparse.mm` takes a sparse matrix that is made of them, but on
-# the way its backward computes the dense :math:`\bar{Y} X^\top` and then throws nearly all of it away. Right: the
-# gradient of a row of an embedding table that occurs often, in bfloat16. :func:`torch.nn.functional.embedding` adds up
-# in bfloat16, where 256 + 1 is 256.
+# The left figure shows the memory at the peak of forward and backward, for square matrices with ten values in each row,
+# times 16 columns. The values are trained. The backward of :func:`torch.sparse.mm` computes the dense
+# :math:`\bar{Y} X^\top`, and then discards nearly all of it. The right figure shows the gradient of a row of an
+# embedding table that occurs often, in bfloat16. :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1
+# is 256.
 
 
 def problem(size, width=16, each=10):
@@ -159,7 +162,8 @@ assert counted["take_rows"] == counted["exact"]
 assert counted["F.embedding"][-1] == 256
 
 # %%
-# The second derivative, the function transforms, the compiler and bfloat16, of each of them:
+# The next cell tries the second derivative, the function transforms, the compiler and bfloat16 with each version, and
+# prints which ones work:
 
 indices, values, input = problem(100)
 
@@ -191,9 +195,9 @@ assert works["recipe"] == list(attempts)
 # What torch does, by layout
 # --------------------------
 #
-# The layout of the gradient of the matrix, of 1,000 rows with ten values each, and the peak of its computation as a
-# multiple of the dense matrix. Whether a sparse matrix has a sparse gradient depends on which of two names of the same
-# product you call:
+# The next cell prints the layout of the gradient of a matrix with 1,000 rows of ten values, for each layout of the
+# matrix. It also prints the peak memory, as a multiple of the dense matrix. ``A @ X`` and ``torch.sparse.mm(A, X)`` are
+# the same product, but with CSR only the second one has a sparse gradient without a dense matrix on the way:
 
 indices, values, input = problem(1000)
 coo = torch.sparse_coo_tensor(indices, values.detach(), (1000, 1000)).coalesce()
@@ -216,8 +220,8 @@ for name, matrix in layouts.items():
             print(f"{name} {called:15} {str(error).splitlines()[0][:100]}")
 
 # %%
-# The recipe takes indices and values, so any layout will do. For CSR, ``crow_indices`` tells how many values each row
-# has, and that gives the row of each value:
+# The recipe takes indices and values, so it works with any layout. For CSR, the differences of ``crow_indices`` say how
+# many values each row has, which gives the row of each value:
 
 csr = layouts["CSR"].detach()
 row = torch.repeat_interleave(csr.crow_indices().diff())
@@ -225,7 +229,7 @@ ours = sparse_mm(torch.stack([row, csr.col_indices()]), csr.values(), input, row
 torch.testing.assert_close(ours, coo.to_dense() @ input)
 
 # %%
-# And sums in bfloat16, of 4,000 values that are all 1 in one row. The recipe rounds once, at the end:
+# This cell adds 4,000 values in bfloat16, all 1 and in one row. The recipe rounds once, at the end:
 
 places = torch.stack([torch.zeros(4000, dtype=torch.int64), torch.arange(4000)])
 ones = torch.ones(4000, dtype=torch.bfloat16)
@@ -238,8 +242,9 @@ assert sparse_mm(places, ones, column, rows=1).item() == 4000
 # Attention over the edges of a graph
 # -----------------------------------
 #
-# Three recipes in a row: scores at the edges, a softmax over the edges of each node, a weighted sum of neighbors. It is
-# masked attention, without the matrix of all pairs. Bytes held until backward, for 2,000 nodes and 20,000 edges:
+# Three recipes together make masked attention without the matrix of all pairs: scores at the edges, a softmax over the
+# edges of each node, and a weighted sum of neighbors. The cell prints the bytes held until backward, for 2,000 nodes
+# and 20,000 edges:
 
 
 def attention(query, key, value):
@@ -268,10 +273,10 @@ assert held_bytes(attention, *tensors) < held_bytes(dense_attention, *tensors) /
 # Empty segments and ties
 # -----------------------
 #
-# The sum, the mean and the maximum of an empty segment are 0. Ties of a maximum share its gradient evenly. In torch,
-# :meth:`~torch.Tensor.scatter_reduce` with ``include_self=False`` ignores the buffer in its forward, but its backward
-# counts the buffer among the ties. **If the maximum is 0, as it often is behind a ReLU, half of the gradient is lost**
-# when the buffer is of zeros:
+# The sum, the mean and the maximum of an empty segment are 0. If several rows share the maximum, they share its
+# gradient evenly. In torch, the forward of :meth:`~torch.Tensor.scatter_reduce` with ``include_self=False`` ignores the
+# initial values of the output, but its backward counts them as ties. **If the initial values are zeros and the maximum
+# is 0, as often after a ReLU, half of the gradient is lost**:
 
 x = torch.tensor([0.0, -1.0, 2.0, 2.0], requires_grad=True)
 segment = torch.tensor([0, 0, 2, 2])
@@ -287,8 +292,9 @@ assert torch.autograd.grad(segment_max(x, segment, 3).sum(), x)[0].tolist() == [
 # Sparse gradients of an embedding
 # --------------------------------
 #
-# ``sparse=True`` keeps the gradient of a table as the rows that were looked up, one entry for each occurrence, not
-# summed yet. Here is what each optimizer does with it, and what becomes of it next to a dense gradient:
+# With ``sparse=True``, the gradient of a table consists of the rows that were looked up, one entry for each occurrence,
+# not summed yet. The next cell shows which optimizers accept this gradient, and which layout results when a dense
+# gradient is added to it:
 
 index = torch.tensor([3, 7, 3])
 table = nn.Embedding(100_000, 16, sparse=True)
@@ -309,10 +315,10 @@ assert table.weight.grad.layout == torch.strided
 # Gradients through ``sparse_coo_tensor``
 # ---------------------------------------
 #
-# If your code needs torch's sparse tensor, build it *in forward* from the values that you train: the gradient of
+# If your code needs torch's sparse tensor, build it *in forward* from the values that you train. The gradient of
 # ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The incoming gradient is sparse or
-# dense, whatever the operation behind it returns, and both are read correctly. An index that occurs twice is added in
-# forward, so each of its values gets the whole gradient of that place:
+# dense, depending on the next operation; torch reads both correctly. If an index occurs twice, forward adds its values,
+# so each of them gets the whole gradient of that place:
 
 places = torch.tensor([[0, 0, 1], [1, 1, 2]])  # (0, 1) twice
 trained = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -341,9 +347,9 @@ for name, consumer in consumers.items():
     assert gradient[0] == gradient[1]
 
 # %%
-# In a ``Function`` of your own the same rule is one line: ``grad_dense[tuple(indices)]`` for the values. If
-# ``grad_output`` may be sparse, call ``to_dense()`` on it first. Autograd does not see a sparse tensor that you made
-# once, outside of forward, from ``values.detach()``.
+# In your own ``Function``, the same rule is one line: return ``grad_dense[tuple(indices)]`` for the values. If
+# ``grad_output`` may be sparse, call ``to_dense()`` on it first. No gradient reaches the values through a sparse tensor
+# that you made once, outside of forward, from ``values.detach()``.
 #
 # The audit
 # ---------
@@ -358,8 +364,9 @@ assert report.ok, report
 # The wrong version
 # -----------------
 #
-# A softmax subtracts the maximum, so that no exponential overflows. With segments it is tempting to subtract the one
-# maximum of *all* rows, in one line without an index. Then a segment that lies far below is 0 divided by 0:
+# A softmax subtracts the maximum, so that no exponential overflows. With segments, you may be tempted to subtract the
+# maximum of *all* rows, because it takes one line and no index. A segment whose values are far below that maximum is
+# then 0 divided by 0:
 
 
 def with_one_maximum(input, index, size):
@@ -382,13 +389,13 @@ for function in (with_one_maximum, segment_softmax):
 #
 # .. costs::
 #
-# In eager mode, the composition keeps the looked-up rows of ``X``, one for each stored value, and needs them twice at
-# the peak. The recipe keeps its arguments, and a chunk of looked-up rows is added while it is in the cache. **If you
-# compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in one loop, so that
-# the rows are never stored, and it is faster than the recipe. What remains for the recipe are sums in half precision,
-# and indices that are checked.
+# In eager mode, the :term:`composition` keeps the looked-up rows of ``X``, one for each stored value, and needs them
+# twice at the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the
+# cache. **If you compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in
+# one loop, so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums
+# in half precision, and because it checks indices.
 #
-# A mean divides before it adds, so that the mean of large numbers is not infinite:
+# ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
 
 large = torch.full((4,), 3e38)
 segment = torch.zeros(4, dtype=torch.int64)

@@ -2,18 +2,18 @@ r"""
 Complex numbers: where the conjugate goes
 =========================================
 
-You will write gradients of complex functions in PyTorch's convention, holomorphic or not, and see what a forgotten
-conjugate does.
+You will write gradients of complex functions in PyTorch's convention, for holomorphic and other functions, and see what
+happens when you forget a conjugate.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a function of yours takes complex tensors: signals, wave functions, spectra, optics. ``polyval`` is not in torch,
-# and keeps nothing where Horner's rule on the tape keeps every step; the compiler does not help, it makes no code
-# for complex numbers. ``abs_squared`` saves some time and memory. ``phasor`` is ``torch.sgn`` once more: take that, and
-# read this for the formula.
+# Read this page when you write a function that takes complex tensors: signals, wave functions, spectra, optics.
+# ``polyval`` is not in torch. It keeps nothing beyond its arguments, while Horner's rule with autograd keeps every
+# step; the compiler does not help, because it generates no code for complex numbers. ``abs_squared`` saves some time
+# and memory. ``phasor`` is the same function as ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the formula.
 #
 # The gradient
 # ------------
@@ -25,20 +25,23 @@ conjugate does.
 #    \operatorname{grad}_z = \frac{\partial L}{\partial x} + i\,\frac{\partial L}{\partial y}
 #    = 2\,\frac{\partial L}{\partial \bar{z}} .
 #
-# With :math:`w = f(z)` and :math:`g = \operatorname{grad}_w`, the loss changes by
-# :math:`dL = \operatorname{Re}(\bar{g}\, dw)`, and
-# :math:`dw = \frac{\partial f}{\partial z} dz + \frac{\partial f}{\partial \bar{z}} d\bar{z}`. Put in and sorted by
-# :math:`dz`, that is :math:`dL = \operatorname{Re}(\overline{\operatorname{grad}_z}\, dz)` for
+# Write :math:`w = f(z)` and :math:`g = \operatorname{grad}_w`. Then the loss changes by
+# :math:`dL = \operatorname{Re}(\bar{g}\, dw)`, with
+# :math:`dw = \frac{\partial f}{\partial z} dz + \frac{\partial f}{\partial \bar{z}} d\bar{z}`. Insert :math:`dw` and
+# collect the factors of :math:`dz`. The result is :math:`dL = \operatorname{Re}(\overline{\operatorname{grad}_z}\, dz)`
+# with
 #
 # .. math::
 #
 #    \operatorname{grad}_z = g\, \overline{\frac{\partial f}{\partial z}}
 #    + \bar{g}\, \frac{\partial f}{\partial \bar{z}} .
 #
-# A holomorphic function (a power series in :math:`z`) has no second term: multiply by the **conjugate** of the
-# derivative. :math:`|z|^2 = z\bar{z}` has :math:`\bar{z}` and :math:`z` for its two derivatives and a real
-# :math:`g`: :math:`2gz`. For :math:`w = z / |z|` both terms count:
-# :math:`(g - w^2 \bar{g}) / (2|z|) = (g - w \operatorname{Re}(\bar{w} g)) / |z|`.
+# * A holomorphic function (a power series in :math:`z`) has no second term: multiply :math:`g` by the **conjugate** of
+#   the derivative.
+# * :math:`|z|^2 = z\bar{z}` has the derivatives :math:`\bar{z}` and :math:`z`, and :math:`g` is real: the gradient is
+#   :math:`2gz`.
+# * :math:`w = z / |z|` needs both terms:
+#   :math:`(g - w^2 \bar{g}) / (2|z|) = (g - w \operatorname{Re}(\bar{w} g)) / |z|`.
 #
 # The recipe
 # ----------
@@ -64,7 +67,7 @@ from autograd_cookbook.recipes.complex_numbers import PolyvalFunction, abs_squar
 # See it work
 # -----------
 #
-# Gradient descent on :math:`|z^3 - 1|^2`, from 24 points around the origin. Next to it the same with a backward that
+# The figure shows gradient descent on :math:`|z^3 - 1|^2`, from 24 points around the origin. On the right, the backward
 # lacks the conjugate:
 
 
@@ -93,7 +96,7 @@ def descend(function, steps=150):
     path = [z]
     for _ in range(steps):
         gradient = torch.func.grad(lambda z: abs_squared(function(cubic, z)).sum())(z)
-        # Steps of limited length, for the eye.
+        # Steps of limited length, to be seen in the figure.
         z = z - 0.05 * gradient / (1 + gradient.abs())
         path.append(z)
     return torch.stack(path)
@@ -121,7 +124,7 @@ assert reached["right"] == 24
 assert reached["no conjugate"] < 12
 
 # %%
-# The convention, measured: differences of a real loss along both axes, put together as above.
+# The next cell checks the convention with differences of a real loss along both axes, combined as above.
 
 torch.manual_seed(0)
 coefficients = torch.randn(4, dtype=torch.complex128)
@@ -143,8 +146,8 @@ print(f"differences {torch.complex(along_x, along_y).item():.8f}")
 assert torch.allclose(z.grad, torch.complex(along_x, along_y), rtol=1e-7)
 
 # %%
-# Real and complex arguments mix. The gradient of a real tensor is real: what it has of an imaginary part points to
-# where the tensor cannot go.
+# Real and complex arguments can be mixed. The gradient of a real tensor is real, because the tensor can't move in the
+# direction of an imaginary part.
 
 real = torch.randn(4, dtype=torch.float64, requires_grad=True)
 polyval(real, z.detach()).abs().backward()
@@ -152,7 +155,8 @@ print("real coefficients, complex argument:", real.grad.dtype)
 assert real.grad.dtype == torch.float64
 
 # %%
-# At 0, where the phase is not defined, ``phasor`` has value and gradient 0, as ``torch.sgn``; the quotient has NaN:
+# At 0, where the phase is not defined, ``phasor`` and ``torch.sgn`` have value and gradient 0; the gradient of the
+# quotient is NaN:
 
 for name, function in {"phasor": phasor, "torch.sgn": torch.sgn, "z / z.abs()": lambda z: z / z.abs()}.items():
     zero = torch.zeros((), dtype=torch.complex64, requires_grad=True)
@@ -165,8 +169,8 @@ for name, function in {"phasor": phasor, "torch.sgn": torch.sgn, "z / z.abs()": 
 # The wrong version
 # -----------------
 #
-# Without the conjugate, every test with real numbers passes, and so does ``gradgradcheck`` with complex ones: it
-# compares the backward with itself.
+# Without the conjugate, every test with real numbers passes. ``gradgradcheck`` passes even with complex numbers,
+# because it compares the backward only with its own derivative.
 
 real = torch.randn(3, dtype=torch.float64, requires_grad=True)
 complex_ = torch.randn(3, dtype=torch.complex128, requires_grad=True)
@@ -190,7 +194,7 @@ for name, run in {
         print(f"{name}: {str(error).splitlines()[0]}")
 
 # %%
-# So test with complex inputs, or refuse them. The audit of a function that got real samples tries complex ones:
+# So test with complex inputs, or refuse them. If you give the audit only real samples, it tries complex ones as well:
 
 report = audit(wrong, (real,), only=["first_order", "complex128"])
 for finding in report.findings:
@@ -203,7 +207,7 @@ assert report.capabilities["complex128"] == "wrong"
 #
 # .. costs::
 #
-# Bytes kept beyond the arguments, for a polynomial of degree 8 and a thousand complex numbers of 8 bytes:
+# Here are the bytes kept beyond the arguments, for a polynomial of degree 8 and a thousand complex numbers of 8 bytes:
 
 numbers = torch.randn(1000, dtype=torch.complex64, requires_grad=True)
 nine = torch.randn(9, dtype=torch.complex64)
@@ -227,5 +231,5 @@ assert kept["Horner's rule"] == 9 * 8000
 #
 # * :doc:`/cookbook/01_first_steps/broadcasting`: a product that takes real and complex factors.
 # * :doc:`/cookbook/05_higher_order/double_backward`: a backward that calls its own function again.
-# * :doc:`/cookbook/03_stability/safe_functions`: more quotients with a zero below.
+# * :doc:`/cookbook/03_stability/safe_functions`: more quotients whose denominator may be zero.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :func:`torch.autograd.gradgradcheck`.

@@ -2,40 +2,41 @@ r"""
 Double backward: what a gradient may be made of
 ===============================================
 
-You will write functions whose second and third derivatives are right, in four ways, and know what each of them
-costs.
+You will write functions whose second and third derivatives are right, in four ways, and learn what each way costs.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When someone may differentiate your gradient: Hessians, gradient penalties, physics-informed losses,
-# meta-learning. If your users never will, say so with ``once_differentiable``, and read below what that does not do.
-# ``lambert_w`` is not in torch; compiled, a plain loop of Newton steps is no slower and keeps less, but what is
-# compiled has no second derivative at all. ``logdet`` is for positive definite matrices: large ones in less time than
-# ``torch.logdet`` takes, small ones in more.
+# Read this page when your gradient may be differentiated again: Hessians, gradient penalties, physics-informed losses,
+# meta-learning. If this never happens, you can mark the backward with ``once_differentiable``; read below what this
+# mark does not catch. ``lambert_w`` is not in torch. A compiled plain loop of Newton steps is no slower and keeps less,
+# but compiled code has no second derivative. ``logdet`` is for positive definite matrices. For large ones it takes less
+# time than ``torch.logdet``, for small ones more.
 #
 # The gradient
 # ------------
 #
-# Backward runs once more as a forward. Autograd then asks of each tensor where it came from. It knows three kinds:
-# inputs of the node, outputs of the node, and results of other functions that ran *in backward*. A tensor that
-# ``forward`` made and kept has no origin, and counts as a constant. For :math:`y e^y = x` there is a choice:
+# For a second derivative, autograd records what your backward computes, and differentiates it. It must know where each
+# tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node, and results of
+# other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so it counts as a
+# constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. It can compute the slope from three tensors:
 #
 # .. math::
 #
 #    y'(x) = \frac{e^{-y}}{1 + y}, \qquad \text{from } x \text{ (solve again), from } y \text{ (the output), or}
 #
-# from :math:`s = y'`, made in forward and returned as a second output. An output needs a gradient of its own, here
-# :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A` that is the way: the gradient is :math:`Z = A^{-1}`,
-# which costs as much as everything else together, and :math:`\bar{A} = -Z \bar{Z} Z`.
+# from :math:`s` itself, if forward computes it and returns it as a second output. A second output needs its own
+# gradient, here :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A` a second output is the best way. The
+# gradient is :math:`Z = A^{-1}`, which costs as much as everything else together, and a gradient :math:`\bar{Z}` of the
+# second output gives :math:`\bar{A} = -Z \bar{Z} Z`.
 #
 # The recipe
 # ----------
 #
-# The first keeps its output, and its backward calls another ``Function``, which again has a backward by hand. The
-# second returns what its gradient needs as an output that the alias drops.
+# ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. ``logdet``
+# has a second output, which its gradient needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -58,7 +59,7 @@ from autograd_cookbook.recipes.double_backward import LambertWFunction, lambert_
 # See it work
 # -----------
 #
-# One forward, and four more ways to have its gradient:
+# The cell has one forward, and four more ways to compute its gradient:
 
 
 class SavesInput(LambertWFunction):
@@ -149,8 +150,8 @@ axes[1].legend(loc="lower right", fontsize=8)
 plt.show()
 
 # %%
-# All but the last are right. What they cost, in bytes per float32 element: kept for the first backward; kept once
-# that has run with ``create_graph=True``; and the processor time of forward and backward.
+# All ways but the last are right. The next cell prints what they cost: the bytes per float32 element kept for the first
+# backward, the bytes kept after a backward with ``create_graph=True``, and the processor time of forward and backward.
 
 table = torch.rand(300, 500, requires_grad=True)
 
@@ -181,15 +182,15 @@ assert min(both for first, both in kept.values()) == kept["saves the slope"][1]
 assert kept["the recipe: the same, by hand"][1] < kept["saves the output"][1]
 
 # %%
-# The output is the best thing to save, if the gradient follows from it. The backward by hand pays with the second
-# derivative: autograd would keep every step of the formula, a ``Function`` its arguments. And it is the only way
-# where backward is a kernel of your own, in which autograd sees nothing.
+# If the gradient follows from the output, save the output. A second ``Function`` for the backward needs less memory for
+# the second derivative, because it keeps only its arguments, and autograd would keep every step of the formula. If your
+# backward is a kernel, a second ``Function`` is the only way, because autograd does not see inside a kernel.
 #
 # An intermediate as output
 # -------------------------
 #
-# ``logdet`` cannot use its output, one number. It returns the inverse. torch does the same, and keeps what its
-# factorization has returned:
+# ``logdet`` can't compute its gradient from its output, one number, so it returns the inverse as well. torch does the
+# same, and keeps the result of its factorization:
 
 generator = torch.Generator().manual_seed(0)
 factor = torch.randn(5, 5, dtype=torch.float64, generator=generator)
@@ -213,7 +214,7 @@ for n, power in ((1, ratio.trace()), (2, -(ratio @ ratio).trace()), (3, 2 * (rat
 # The wrong version
 # -----------------
 #
-# "Then I forbid the second derivative." That is what ``once_differentiable`` is for:
+# You may want to forbid the second derivative. This is the purpose of ``once_differentiable``:
 
 
 class Once(LambertWFunction):
@@ -237,9 +238,9 @@ print(f"with once_differentiable {slope_of_the_product(Once.apply):+.4f}, and no
 assert abs(slope_of_the_product(Once.apply) - 0.3619) < 1e-4  # f'(1) alone, and f''(1) is missing
 
 # %%
-# It raises only when ``grad_output`` itself can be differentiated. Here that is the constant 1, so the first
-# derivative counts as a constant, and the other path, by way of the factor ``x``, still returns a number. Two more
-# ways to ask, which do raise:
+# ``once_differentiable`` raises only when ``grad_output`` itself can be differentiated. Here ``grad_output`` is the
+# constant 1, so the first derivative counts as a constant. The other path, through the factor ``x``, still returns a
+# part of the derivative. Two other ways to ask do raise:
 
 x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 for name, attempt in {
@@ -263,8 +264,8 @@ assert gradgradcheck(lambert_w, (x,))
 #
 # .. costs::
 #
-# ``lambert_w`` keeps 4 bytes where the loop on the tape keeps 131. Compiled, the loop keeps none and is no slower.
-# But compiled code is differentiated once:
+# ``lambert_w`` keeps 4 bytes an element; the loop with autograd keeps 131. The compiled loop keeps none and is no
+# slower, but compiled code can be differentiated only once:
 
 compiled = torch.compile(LambertWFunction.forward, backend="aot_eager", fullgraph=True)
 x = torch.tensor(1.0, requires_grad=True)
@@ -277,10 +278,10 @@ else:
     raise AssertionError("compiled code has a second derivative: say so above")
 
 # %%
-# ``logdet`` wins time with large matrices: a factorization and an inverse, :math:`n^3` multiplications together,
-# where the backward of ``torch.linalg.cholesky`` and of ``torch.logdet`` work on a whole matrix again. With small
-# matrices the calls themselves dominate, and it takes longer. Forward and backward in float32, as a multiple of the
-# time of ``torch.logdet``, on this machine and one thread:
+# ``logdet`` is faster with large matrices. It computes a factorization and an inverse, together :math:`n^3`
+# multiplications, while the backward of ``torch.linalg.cholesky`` or ``torch.logdet`` works on a whole matrix again.
+# With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. Here is the time of forward and
+# backward in float32, as a multiple of that of ``torch.logdet``, on this machine and one thread:
 
 
 def seconds(function, matrix):
@@ -302,9 +303,9 @@ print({f"{size} × {size}": f"{ratio:.2f}" for size, ratio in ratios.items()})
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/05_higher_order/hessian`: what to do with second derivatives.
-# * :doc:`/cookbook/05_higher_order/implicit`: more equations that are solved in forward.
-# * :doc:`/cookbook/01_first_steps/reductions`: a softmax that was kept, and its Hessian.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
-#   line keeps it.
+# * :doc:`/cookbook/05_higher_order/hessian`: how to use second derivatives.
+# * :doc:`/cookbook/05_higher_order/implicit`: more equations that forward solves.
+# * :doc:`/cookbook/01_first_steps/reductions`: the Hessian of a function that saves a softmax.
+# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
+#   one line keeps it.
 # * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :class:`torch.autograd.Function`.

@@ -2,31 +2,32 @@ r"""
 Forward mode: a jvp next to the backward
 ========================================
 
-You will give a function a ``jvp``, push a derivative through it in one pass, and know what that costs, above all
-with ``torch.compile``.
+You will add a ``jvp`` to a function, compute a derivative forward in one pass, and learn what a ``jvp`` costs,
+especially with ``torch.compile``.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When there are few inputs and many outputs: sensitivities of a simulation to three parameters, a derivative with
-# respect to time. Or when you want :math:`Hv` as forward over reverse. For a loss of many parameters stay with
-# backward, and write no ``jvp``: a class that has one is refused by ``torch.compile(fullgraph=True)``. A function
-# composed of torch's operations has forward mode already.
+# Use forward mode when there are few inputs and many outputs, as for the sensitivities of a simulation to three
+# parameters, or a derivative with respect to time, and for Hessian-vector products :math:`Hv` (forward over reverse).
+# For a loss with many parameters, use backward and write no ``jvp``, because ``torch.compile(fullgraph=True)`` refuses
+# a class that has one. A function composed of torch's operations has forward mode already.
 #
 # The gradient
 # ------------
 #
-# A tangent :math:`\dot{x}` comes with the input and leaves with the output. ``jvp`` multiplies it by the Jacobian
-# from the left, ``backward`` multiplies by its transpose:
+# A tangent :math:`\dot{x}` is a change of the input; forward mode computes the change :math:`\dot{y}` of the output
+# that follows from it. ``jvp`` multiplies the tangent by the Jacobian :math:`J`, and ``backward`` multiplies the
+# gradient by its transpose:
 #
 # .. math:: \dot{y} = J \dot{x}, \qquad \bar{x} = J^\top \bar{y}, \qquad \bar{y}^\top \dot{y} = \bar{x}^\top \dot{x} .
 #
-# The last equation tests one against the other. Element-wise functions have a diagonal :math:`J`, and both methods
-# have the same formula. With several inputs the tangents add up, :math:`\dot{y} = \sum_i J_i \dot{x}_i`, where
-# backward returns one gradient each. A Jacobian of :math:`m \times n` takes :math:`n` passes forward or :math:`m`
-# backward.
+# With the last equation you can test ``jvp`` and ``backward`` against each other. For an element-wise function
+# :math:`J` is diagonal, so both methods have the same formula. For several inputs, ``jvp`` adds up one term per input,
+# :math:`\dot{y} = \sum_i J_i \dot{x}_i`, and backward returns one gradient per input. A Jacobian of :math:`m \times n`
+# takes :math:`n` forward passes or :math:`m` backward passes.
 #
 # The recipe
 # ----------
@@ -52,9 +53,10 @@ from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximu
 # See it work
 # -----------
 #
-# The Jacobian of a layer ``symlog(W x)``, once tall (16 inputs, more and more outputs), once wide. The same function,
-# the same result; only the side from which one starts differs. Starting from the long side means carrying a tangent
-# or a gradient for each element there, all at once. The bytes are exact:
+# The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer has 16 inputs and more
+# and more outputs; on the right, the reverse. Both modes return the same Jacobian. Forward mode (``jacfwd``) carries
+# one tangent for each input at once, and reverse mode (``jacrev``) one gradient for each output. So start from the
+# shorter side:
 
 torch.manual_seed(0)
 sizes = [16, 32, 64, 128, 256, 512]
@@ -82,7 +84,7 @@ axes[0].set_ylabel("peak memory / that of the Jacobian")
 plt.show()
 
 # %%
-# Time follows, if the sizes are large enough for arithmetic to count:
+# The time shows the same, if the sizes are large enough:
 
 
 def seconds(function, x):
@@ -102,7 +104,8 @@ for name, shape_of in shapes.items():
     print(f"{name}: jacfwd takes {took[0] / took[1]:.2g} times the time of jacrev at n = 2048")
 
 # %%
-# Forward mode keeps no graph. Peak memory of a chain of 30, in tensors of the size of the input:
+# Forward mode keeps no graph. The next cell prints the peak memory of a chain of 30 functions, in units of the input's
+# size:
 
 x = torch.rand(100_000)
 
@@ -121,9 +124,9 @@ print({name: round(peak / x.untyped_storage().nbytes()) for name, peak in peaks.
 assert peaks["jvp"] < peaks["backward"] / 3
 
 # %%
-# The same with dual numbers, a value and a tangent in one tensor. An input without a tangent hands ``jvp`` zeros, or
-# None after ``set_materialize_grads(False)``, as in ``smooth_maximum``. For an argument that is not a tensor, ``jvp``
-# gets None.
+# The next cell does the same with dual numbers, which hold a value and a tangent in one tensor. For an input without a
+# tangent, ``jvp`` receives zeros, or None after ``set_materialize_grads(False)``, as in ``smooth_maximum``. For an
+# argument that is not a tensor, ``jvp`` receives None.
 
 x, direction = torch.tensor([-1.0, 0.0, 3.0]), torch.ones(3)
 with forward_ad.dual_level():
@@ -139,7 +142,7 @@ assert gradcheck(smooth_maximum, (a, b, 0.5), check_forward_ad=True, check_batch
 # The wrong version
 # -----------------
 #
-# A ``jvp`` is a second formula, and by default no test covers it. This one forgot that the slope depends on the output:
+# A ``jvp`` is a second formula, and by default no test covers it. This one returns the tangent without the slope:
 
 
 class Careless(SymlogFunction):
@@ -161,8 +164,8 @@ else:
 # Forward over forward
 # --------------------
 #
-# Two levels of forward mode are the natural way to a second derivative. The outer level treats the result of the inner
-# ``jvp`` as a constant, so the second derivative is 0, without an error:
+# With two levels of forward mode, the outer level treats the result of the inner ``jvp`` as a constant, so the second
+# derivative is silently 0:
 
 x = torch.tensor(2.0, dtype=torch.float64)
 exact = -1 / 9  # of log(1 + x), twice differentiated at 2
@@ -181,17 +184,17 @@ for name, function in nested.items():
     assert lost or abs(second - exact) < 1e-12
 
 # %%
-# Two modes mixed are right, if ``jvp`` and ``backward`` compute from inputs and outputs that were saved. Where two
-# forward levels are needed, compose. See `pytorch#197867 <https://github.com/pytorch/pytorch/issues/197867>`_.
+# Forward and reverse mode combined are right, if ``jvp`` and ``backward`` compute from saved inputs and outputs. If you
+# need two levels of forward mode, write the function with torch's operations. See
+# `pytorch#197867 <https://github.com/pytorch/pytorch/issues/197867>`_.
 #
 # Compiled
 # --------
 #
 # With ``fullgraph=True``, the compiler raises if your class has a ``jvp`` and an input requires grad. If you call
 # ``torch.func.jvp`` *inside* of compiled code, nothing raises: the compiler drops your ``jvp`` and differentiates
-# forward instead. For ``symlog`` the two differ at 0.
-# Mark a function that calls it with ``torch.compiler.allow_in_graph``; the compiler then keeps your formula, and the
-# graph stays whole:
+# ``forward`` instead. For ``symlog``, the two differ at 0. To keep your formula, call the custom function in a function
+# that you mark with ``torch.compiler.allow_in_graph``. The graph stays whole:
 
 
 def slope_at_zero(function):
@@ -220,7 +223,8 @@ assert slope_at_zero(symlog) == compiled(kept) == 1 != lost
 # What each method may read
 # -------------------------
 #
-# What ``jvp`` reads goes through ``save_for_forward``, in addition:
+# Save tensors that ``jvp`` reads with ``save_for_forward``, in addition to ``save_for_backward``. The next cell shows
+# what happens if you forget it, and three other mistakes:
 
 
 class Forgotten(SymlogFunction):
@@ -271,10 +275,10 @@ print("tangent of another dtype: no error,", jvp(WrongDtype.apply, (x,), (x,))[1
 #
 # .. costs::
 #
-# A ``jvp`` costs nothing until it is called, but for ``fullgraph``. Both recipes keep less than the composition in
-# eager mode; compiled, the composition keeps as little or less, and is faster. What it does not have is the slope
-# of ``symlog`` at 0, where :math:`\operatorname{sign}(0) = 0` makes it vanish: a parameter that begins at 0 would
-# stay there.
+# A ``jvp`` costs nothing until it is called, except that ``fullgraph`` refuses it. In eager mode, both recipes keep
+# less than the :term:`composition`. Compiled, the composition keeps as little or less, and is faster. But the
+# composition has the slope 0 at 0, because :math:`\operatorname{sign}(0) = 0`. So a parameter that starts at 0 would
+# stay at 0:
 
 for name, function in {"symlog": symlog, "composed": lambda x: x.sign() * x.abs().log1p()}.items():
     parameter = torch.zeros(1, requires_grad=True)
@@ -283,14 +287,15 @@ for name, function in {"symlog": symlog, "composed": lambda x: x.sign() * x.abs(
     assert (parameter.grad.item() == 0) == (name == "composed")
 
 # %%
-# The slope of ``symlog`` is also :math:`e^{-|y|}`, from its output. But the exponential turns the rounding of a large
-# :math:`y` into an error :math:`|y|` times as large, so the recipe keeps its input and takes :math:`1 / (1 + |x|)`.
+# You could also compute the slope of ``symlog`` from its output, as :math:`e^{-|y|}`. But the exponential turns the
+# rounding error of a large :math:`y` into an error :math:`|y|` times as large. So the recipe keeps its input and
+# computes :math:`1 / (1 + |x|)`.
 #
 # %%
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/05_higher_order/hessian`: forward over reverse, and when it pays.
+# * :doc:`/cookbook/05_higher_order/hessian`: forward over reverse, and when it is faster.
 # * :doc:`/cookbook/07_compile/torch_compile`: what else ``fullgraph`` refuses.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the third transformation, ``vmap``.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :func:`torch.func.hessian`.

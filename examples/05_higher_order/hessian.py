@@ -2,7 +2,7 @@ r"""
 Hessians: differentiate the gradient
 ====================================
 
-You will write a function whose gradient can be differentiated again, and get Hessian-vector products and whole
+You will write a function whose gradient can be differentiated again, and compute Hessian-vector products and whole
 Hessians of any model.
 """
 
@@ -10,12 +10,12 @@ Hessians of any model.
 # When to use it
 # --------------
 #
-# For curvature: Newton steps, sharpness, influence functions, physics-informed losses. Ask for a product
-# :math:`Hv` whenever that is enough, and it mostly is; the whole Hessian costs :math:`n` of them. torch has
-# ``torch.func.hessian`` for whole Hessians, with the same numbers. For products, ``torch.autograd.functional.vhp``
-# needs the least time and memory in the run below; ``torch.autograd.functional.hvp`` holds half as much again at its
-# peak as the recipe, and neither works under ``vmap`` (torch 2.13). The recipes do, show how both are made, take either
-# mode, and name the shape that is wrong.
+# Use second derivatives when you need curvature: Newton steps, sharpness, influence functions, physics-informed losses.
+# In most cases a product :math:`Hv` is enough; the whole Hessian costs as much as :math:`n` products. torch has
+# ``torch.func.hessian`` for whole Hessians, with the same numbers. For products, torch has two functions. In the run
+# below, ``torch.autograd.functional.vhp`` needs the least time and memory, and the peak of
+# ``torch.autograd.functional.hvp`` is one and a half times that of the recipe. Neither works under ``vmap`` (torch
+# 2.13). The recipes work there, accept either mode, report wrong shapes, and show how such functions are written.
 #
 # The gradient
 # ------------
@@ -25,9 +25,9 @@ Hessians of any model.
 #    H v = \nabla_x \left( \nabla f(x)^\top v \right)
 #    = \left.\frac{d}{dt}\right|_{t=0} \nabla f(x + t v) .
 #
-# The first form runs backward twice, the second runs forward mode through backward. Either sees a custom function's
-# ``backward`` as one more computation to differentiate: it must be made of differentiable operations on tensors
-# that autograd knows, inputs and outputs.
+# The first form runs backward twice; the second runs forward mode through backward. In both cases, a custom function's
+# ``backward`` is one more computation to differentiate. So ``backward`` must consist of differentiable operations on
+# tensors that autograd knows: inputs and outputs.
 #
 # The recipe
 # ----------
@@ -58,8 +58,9 @@ from autograd_cookbook.recipes.hessian import hessian, hvp, log_cosh
 # See it work
 # -----------
 #
-# A small network learns a sine with a log-cosh loss. The eigenvalues of the Hessian of the loss: before training it
-# bends up in some directions and down in others; after it, a few bend up steeply and no other bends much.
+# A small network learns a sine with a log-cosh loss. The figure shows the eigenvalues of the Hessian of the loss.
+# Before training, the loss curves up in some directions and down in others. After training, it curves up steeply in a
+# few directions, and little in all others.
 
 torch.manual_seed(0)
 data = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
@@ -128,7 +129,7 @@ direction = torch.randn_like(end)
 assert torch.allclose(hvp(loss, end, direction), hessian(loss, end) @ direction, rtol=1e-9)
 
 # %%
-# The product touches :math:`n` numbers, the Hessian :math:`n^2`. For this network:
+# A product holds :math:`n` numbers, the Hessian :math:`n^2`. For this network:
 
 print(f"{end.numel()} parameters; a product holds {end.numel()} numbers, the Hessian {end.numel() ** 2}")
 
@@ -136,8 +137,9 @@ print(f"{end.numel()} parameters; a product holds {end.numel()} numbers, the Hes
 # The wrong version
 # -----------------
 #
-# It saves an intermediate, ``tanh(x)``, because backward will need it. The first derivative is right. But the saved
-# tensor was made inside of ``forward``, where autograd does not look, and so it is a constant:
+# This ``Function`` saves an intermediate, ``tanh(x)``, because backward will need it. The first derivative is right.
+# But the saved tensor was made inside of ``forward``, where autograd does not record, so it is a constant for the
+# second derivative:
 
 
 class SavesIntermediate(Function):
@@ -171,9 +173,9 @@ except RuntimeError as error:
 assert gradgradcheck(log_cosh, (x,))
 
 # %%
-# ``once_differentiable`` is meant to make this loud. How loud is it? It depends on how the second derivative is
-# asked for. Added to anything that does depend on ``x``, the first derivative takes part as a constant, and a part
-# of the second derivative is silently missing:
+# ``once_differentiable`` should turn this mistake into an error, but not every second derivative raises. If you combine
+# the first derivative with a term that does depend on ``x``, the first derivative takes part as a constant. A part of
+# the second derivative is then silently missing:
 
 
 class Once(Function):
@@ -208,8 +210,9 @@ except RuntimeError as error:
 # Forward over reverse
 # --------------------
 #
-# The second mode is said to be faster. It depends: measure. It needs forward mode in whatever backward does, which
-# torch's own operations have, and for a custom function a ``jvp``. Without one it raises:
+# Forward over reverse is often said to be faster. It depends on the function, so measure. It needs forward mode in
+# everything that backward does. torch's own operations have it; a custom function needs a ``jvp``. Without a ``jvp`` it
+# raises:
 
 x = torch.randn(500)
 reverse, forward = (
@@ -228,14 +231,15 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# One product is a small multiple of one gradient, whatever the number of variables:
+# The time of one product is a small multiple of the time of one gradient, whatever the number of variables:
 
 x, v = torch.randn(200_000), torch.randn(200_000)
 gradient = torch.func.grad(coupled)
 print(f"Hv takes {milliseconds(hvp, coupled, x, v) / milliseconds(gradient, x):.1f} times the time of the gradient")
 
 # %%
-# Torch has three more ways to the same product. Their time depends on the size, their peak does not:
+# The next cell compares the two modes of the recipe with torch's two functions. Their time depends on the size, their
+# peak does not:
 
 products = {
     "hvp": hvp,
@@ -268,8 +272,9 @@ for name in products:
         assert name.startswith("torch")
 
 # %%
-# Near 0, :math:`|x| + \log(1 + e^{-2|x|}) - \log 2` subtracts two numbers that are nearly equal, so the obvious formula
-# of ``log_cosh`` has no digits there, and can be negative. The recipe uses :math:`\log(1 + 2 \sinh^2(x / 2))` instead:
+# The obvious formula for ``log_cosh``, :math:`|x| + \log(1 + e^{-2|x|}) - \log 2`, subtracts two nearly equal numbers
+# when :math:`x` is near 0. So its result has no correct digits there, and can be negative. The recipe uses
+# :math:`\log(1 + 2 \sinh^2(x / 2))` instead:
 
 small = torch.tensor(1e-4)
 obvious = small + torch.log1p(torch.exp(-2 * small)) - torch.log(torch.tensor(2.0))
@@ -281,6 +286,6 @@ assert abs(log_cosh(small) / 5e-9 - 1) < 1e-6 < abs(obvious / 5e-9 - 1)
 # ---------
 #
 # * :doc:`/cookbook/01_first_steps/reductions`: the same mistake with a saved softmax.
-# * :doc:`/cookbook/04_memory/checkpointing`: second derivatives of what was not kept.
-# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: when not even the first derivative is known.
+# * :doc:`/cookbook/04_memory/checkpointing`: second derivatives of tensors that were not kept.
+# * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: when even the first derivative is unknown.
 # * In torch's documentation: :func:`torch.func.hessian`, :func:`torch.autograd.gradgradcheck`.

@@ -2,25 +2,25 @@ r"""
 Implicit differentiation: fixed points, roots, linear systems
 =============================================================
 
-You will differentiate the solution of an equation without differentiating the solver that found it, in memory that
-does not grow with its iterations.
+You will differentiate the solution of an equation without differentiating the solver, in memory that does not grow with
+the solver's iterations.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When your function is defined by an equation: a deep equilibrium layer, an implied volatility, the state of a
-# simulator at rest, a threshold that makes weights sum to one. Unrolling the iterations and letting autograd go back
-# through them is right, too, once they have converged, and needs nothing but memory: if ten iterations are enough and
-# memory is no concern, do that. For dense linear systems :func:`torch.linalg.solve` is faster; use ``linear_solve``
-# to save the factors, or where your solver is not torch's.
+# Use implicit differentiation when an equation defines your function: a deep equilibrium layer, an implied volatility,
+# the resting state of a simulator, a threshold that makes weights sum to one. You can also unroll the iterations and
+# let autograd differentiate them. This is right, too, once the iterations have converged, but it needs more memory: if
+# ten iterations are enough and memory is no concern, unroll. For dense linear systems :func:`torch.linalg.solve` is
+# faster; use ``linear_solve`` to save the memory of the factors, or with a solver that is not torch's.
 #
 # The gradient
 # ------------
 #
-# Let :math:`g(z, \theta) = 0` define :math:`z^*(\theta)`. Differentiate the equation, and pull a gradient
-# :math:`\bar{z}` back:
+# Let the equation :math:`g(z, \theta) = 0` define the solution :math:`z^*(\theta)`. Differentiate the equation, and
+# compute :math:`\bar{\theta}` from the gradient :math:`\bar{z}` of the solution:
 #
 # .. math::
 #
@@ -29,9 +29,10 @@ does not grow with its iterations.
 #    \bar{\theta} = \left(\frac{\partial g}{\partial \theta}\right)^{\!\top} u, \qquad
 #    \left(\frac{\partial g}{\partial z}\right)^{\!\top} u = -\bar{z} .
 #
-# One linear system, with the *transposed* Jacobian, at the solution: how it was found does not occur. For a fixed
-# point :math:`g = f(z, \theta) - z`, and the system reads :math:`u = \bar{z} + J^\top u`: a fixed point again, which
-# products with :math:`J^\top` find. For one equation in one unknown the system is a division.
+# The gradient takes one linear system for :math:`u`, with the *transposed* Jacobian at the solution. The way to the
+# solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes
+# :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products
+# with :math:`J^\top` can find. For one equation in one unknown, the system is a division.
 #
 # The recipe
 # ----------
@@ -63,10 +64,12 @@ from autograd_cookbook.recipes.implicit import bisect, fixed_point, linear_solve
 # See it work
 # -----------
 #
-# A layer whose output is its own input: :math:`z = \tanh(z W + x)`. Unrolled, autograd keeps every iteration; the
-# recipe keeps the result. Its gradient is as good as its value, and in the end better than the unrolled one, which
-# lags behind as the derivative of :math:`c^n` lags behind :math:`c^n`. The third line goes back through the last
-# iteration only, which is cheap, and here wrong by a fixed part however many iterations came before.
+# This layer takes its own output as input: :math:`z = \tanh(z W + x)`. The figure compares three gradients:
+#
+# * Unrolled: autograd keeps every iteration, and the gradient converges more slowly than the value.
+# * Last step only: autograd differentiates the last iteration. This is cheap, but here the error stays large, however
+#   many iterations you make.
+# * The recipe: it keeps the result, and its gradient is as accurate as its value.
 
 torch.manual_seed(0)
 size = 40
@@ -94,7 +97,7 @@ def last_step_only(iterations):
 
 
 def implicit(iterations):
-    """As many iterations as the others, by a tolerance that is met then."""
+    """As many iterations as the others: the tolerance is chosen so that it is met then."""
     with torch.no_grad():
         z = unrolled(iterations - 1)
         change = (layer(z, x, weight) - z).abs().max() / layer(z, x, weight).abs().max()
@@ -131,9 +134,10 @@ assert errors["fixed_point"][-1] < 0.2 * errors["unrolled"][-1]
 print("error of the gradient after 300 iterations:", {name: f"{e[-1]:.0e}" for name, e in errors.items()})
 
 # %%
-# The last step alone leaves out the sum over earlier steps, :math:`J + J^2 + \dots`. So it is right where the step
-# does not depend on where it starts, :math:`J = 0`: at the root to which Newton's method converges. There you need no
-# recipe; detach the root and make one more step. A square root, by nine steps of Newton and by 300 of a contraction:
+# The last step alone omits the sum over earlier steps, :math:`J + J^2 + \dots`. So it is right if the result of a step
+# does not depend on its starting point, :math:`J = 0`. This is the case for Newton's method at the root. There you need
+# no recipe: detach the root and make one more step. The next cell differentiates a square root after nine Newton steps,
+# and after 300 steps of a contraction:
 
 square = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
 
@@ -164,9 +168,13 @@ assert abs(one_step["contraction"] / slope - 1) > 0.1
 # A deep equilibrium layer with a hook
 # ------------------------------------
 #
-# Implementations of DEQ often use a hook instead of a ``Function``, because a module's parameters then need not be
-# arguments. Solve without recording, make *one* step with recording, which attaches the result to its parameters, and
-# let a hook on the result replace the gradient :math:`\bar{z}` by the solution :math:`u` of the adjoint equation:
+# Implementations of deep equilibrium layers (DEQ) often use a hook instead of a ``Function``, because then the
+# parameters of a module need not be arguments:
+#
+# 1. Solve without recording.
+# 2. Make *one* step with recording, which attaches the result to its parameters.
+# 3. Register a hook on the result that replaces the gradient :math:`\bar{z}` by the solution :math:`u` of the equation
+#    above, called the adjoint equation.
 
 
 def deq(step, z, tolerance, iterations=2000):
@@ -181,7 +189,7 @@ def deq(step, z, tolerance, iterations=2000):
         moved = step(at)
 
     def adjoint(grad):
-        if grad is None:  # nothing arrived
+        if grad is None:  # no gradient arrived
             return None
 
         def pulled(u):
@@ -221,10 +229,13 @@ for found, expected in zip(
     assert torch.allclose(found, expected, rtol=1e-8)
 
 # %%
-# Four things go wrong with it. Without the step that attaches, nothing requires a gradient. If the hook pulls back
-# through ``attached`` itself instead of a second evaluation, the hook calls itself. ``gradcheck`` needs *both* solves
-# far below its own tolerance. And a second derivative is silently wrong, because the adjoint's products are constants
-# for autograd; ``fixed_point`` has all orders.
+# Four things can go wrong with the hook:
+#
+# * Without the step that attaches the result, nothing requires a gradient.
+# * If the hook differentiates ``attached`` itself instead of a second evaluation, the hook calls itself.
+# * ``gradcheck`` fails unless *both* solves are far more accurate than its own tolerance.
+# * A second derivative is silently wrong, because the products in the hook are constants for autograd. ``fixed_point``
+#   has derivatives of all orders:
 
 by_recipe = fixed_point(layer, torch.zeros_like(small), small, matrix)
 seconds = {}
@@ -239,8 +250,8 @@ assert error > 0.05
 # Back to the recipe
 # ------------------
 #
-# It is a gradient like any other: differentiable again, and mapped by ``vmap``, though the solver looks at its
-# numbers. The parameters of a module are made arguments by ``explicit``:
+# The gradient of the recipe can be differentiated again and works under ``vmap``, although the solver looks at its
+# numbers. ``explicit`` turns the parameters of a module into arguments:
 
 net = nn.Linear(size, size, dtype=torch.float64)
 nn.init.orthogonal_(net.weight, gain=0.5)
@@ -256,9 +267,10 @@ together = torch.autograd.grad(fixed_point(layer, start, x, weight).sum(), x)[0]
 assert torch.allclose(by_sample, together, rtol=1e-9)
 
 # %%
-# One equation for each element: Kepler's, :math:`E - e \sin E = M`, tells where a planet is on its ellipse.
-# Bisection finds it between bounds at which the signs differ, and has no gradient of its own: the midpoints depend on
-# nothing. The equation has one, :math:`dE/dM = 1 / (1 - e \cos E)`:
+# ``bisect`` solves one equation for each element. The example is Kepler's equation, :math:`E - e \sin E = M`, which
+# gives the position of a planet on its ellipse. Bisection finds the solution between two bounds at which the signs
+# differ. It has no gradient of its own, because the midpoints do not depend on the parameters. The equation gives the
+# gradient, :math:`dE/dM = 1 / (1 - e \cos E)`:
 
 
 def kepler(anomaly, mean, eccentricity):
@@ -284,7 +296,8 @@ plt.show()
 # The wrong version
 # -----------------
 #
-# The transpose is forgotten. Where the matrix is symmetric, nothing is wrong, and tests love symmetric matrices:
+# This backward forgets the transpose. For symmetric matrices the gradient is still right, and tests often use symmetric
+# matrices:
 
 
 class NoTranspose(Function):
@@ -315,9 +328,8 @@ except RuntimeError as error:
 assert gradcheck(linear_solve, (general, rhs))
 
 # %%
-# The other mistake is a parameter that the function reaches by itself, and not as an argument. A textbook
-# ``Function`` returns gradients for its arguments alone and silently loses the others. The recipe looks, and
-# refuses:
+# The second mistake is a parameter that the function uses without having it as an argument. A simple ``Function``
+# silently loses its gradient. The recipe detects this and raises:
 
 try:
     fixed_point(lambda z: layer(z, x, weight), start)
@@ -325,8 +337,8 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# And where there is no fixed point within reach, there is no number either. A function that is no contraction may
-# still be solved with more ``history``, or as a ``root``:
+# If the iteration finds no fixed point, the recipe raises. More ``history``, or ``root``, may still solve such a
+# problem:
 
 a = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
 try:
@@ -340,10 +352,14 @@ print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item
 # Keep the digits at every scale
 # ------------------------------
 #
-# Three obvious choices fail where problems differ in size. A tolerance relative to the largest element of a batch
-# stops the small problems too early, so ``fixed_point`` judges each problem by its own size. A small step means nothing
-# if all steps are small, so the recipe warns if their ratio is close to 1. And the mean of two bounds needs a step for
-# each power of two between them, so ``bisect`` halves the *number of floating point numbers* between them instead:
+# Three obvious choices fail when problems differ in size, and the recipes avoid them:
+#
+# * With a tolerance relative to the largest element of a batch, small problems stop too early. ``fixed_point`` judges
+#   each problem by its own size.
+# * A small step proves nothing if all steps are small. ``fixed_point`` warns if the ratio of successive steps is close
+#   to 1.
+# * Halving the distance of two bounds takes one step for each power of two between them and the solution. ``bisect``
+#   halves the *number of floating point numbers* between them:
 
 sizes = torch.tensor([[1e-3], [1e6]])
 halves = torch.func.vmap(lambda x: fixed_point(lambda z, x: z / 2 + x, torch.zeros(1), x, history=0))(sizes)
@@ -374,9 +390,9 @@ assert len(caught) == 1
 #
 # .. costs::
 #
-# Peak memory of forward and backward together, counted in states, where each iteration brings the state closer by one
-# percent only: the same for 10 iterations as for 1000. ``history`` would keep two more states for each step that it
-# combines, while the solver runs.
+# This cell measures the peak memory of forward and backward, in units of the state. Each iteration brings the state
+# only one percent closer. The peak is the same for 10 iterations as for 1000. ``history`` would keep two more states
+# for each step that it combines, while the solver runs:
 
 
 def train(iterations):
@@ -392,14 +408,15 @@ print(peaks, "states at the peak, by iterations")
 assert len(set(peaks.values())) == 1
 
 # %%
-# Time depends on the solver. Backward is another solve, of a linear problem, with one vector-Jacobian product an
-# iteration. Linear systems are factored again in backward; where the time counts more than the bytes, use torch's
-# own. And the compiler takes ``bisect`` and ``linear_solve`` whole, but not a loop that ends when its numbers say so.
+# The time depends on the solver. Backward is another solve, of a linear problem, with one vector-Jacobian product per
+# iteration. ``linear_solve`` factors the matrix again in backward; if time matters more than memory, use
+# :func:`torch.linalg.solve`. The compiler can compile ``bisect`` and ``linear_solve`` as a whole, but not the loops of
+# ``fixed_point`` and ``root``, whose number of iterations depends on the data.
 #
 # Neighbors
 # ---------
 #
 # * :doc:`/cookbook/05_higher_order/neural_ode`: the same idea for differential equations.
-# * :doc:`/cookbook/05_higher_order/maml`: when the iterations are the point, and not their limit.
+# * :doc:`/cookbook/05_higher_order/maml`: when you need the gradient of a few iterations, and not of their limit.
 # * :doc:`/cookbook/04_memory/checkpointing`: less memory for loops that do not converge.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :func:`torch.func.vmap`.

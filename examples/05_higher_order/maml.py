@@ -2,25 +2,26 @@ r"""
 Gradients through an optimizer: learning to learn a sine
 ========================================================
 
-You will differentiate steps of gradient descent with respect to where they start, to their learning rate and to their
-data, and train a network that fits a new function after one step.
+You will differentiate steps of gradient descent with respect to their starting point, their learning rate and their
+data. With this gradient you will train a network that fits a new function after one step.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When training is a part of your function: meta-learning, tuning a learning rate or a penalty by its gradient,
-# distilling a data set, asking which sample has which influence. For five steps of a small network, a loop with
-# ``create_graph=True`` is as good, and faster; the recipe gives the same numbers in less memory, works under
-# :func:`torch.func.vmap`, and refuses what would be lost silently. For optimizers with a state the package
-# ``torchopt`` has more.
+# Use this recipe when training is a part of your function: meta-learning, tuning a learning rate or a penalty by its
+# gradient, distilling a data set, measuring the influence of each sample. For five steps of a small network, a loop
+# with ``create_graph=True`` is as good, and faster. The recipe gives the same numbers in less memory, works under
+# :func:`torch.func.vmap`, and raises where a gradient would be lost silently. For optimizers with a state, see the
+# package ``torchopt``.
 #
 # The gradient
 # ------------
 #
-# A step is a function: :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its vector-Jacobian products have second
-# derivatives, as products of the Hessian with a vector, and never the Hessian:
+# A step is a function of the parameters :math:`\theta`, the learning rate :math:`\eta` and the data :math:`x`:
+# :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its vector-Jacobian products contain second derivatives. These
+# are products of the Hessian with a vector, so the Hessian itself is not needed:
 #
 # .. math::
 #
@@ -28,8 +29,8 @@ data, and train a network that fits a new function after one step.
 #    \bar{\eta} = -\nabla L^\top \bar{\theta}', \qquad
 #    \bar{x} = -\eta \left(\frac{\partial \nabla L}{\partial x}\right)^{\!\top} \bar{\theta}' .
 #
-# All three are the gradient of one scalar, :math:`\bar{\theta}'^\top (\theta - \eta \nabla L(\theta, x))`, which
-# backward computes from the parameters before the step. So these are all that is kept.
+# All three are gradients of one scalar, :math:`\bar{\theta}'^\top (\theta - \eta \nabla L(\theta, x))`. Backward
+# computes this scalar from the parameters before the step, so the recipe keeps only these parameters.
 #
 # The recipe
 # ----------
@@ -53,9 +54,10 @@ from autograd_cookbook.recipes.maml import inner_sgd
 # See it work
 # -----------
 #
-# Every task is a sine with its own amplitude and phase, of which ten points are seen. A start is learned from which
-# *one* step fits any of them (MAML); with the second derivatives left out (first order); and, as what you would do
-# without, one network is trained on all tasks at once. All three then meet new tasks.
+# Every task is a sine with its own amplitude and phase, of which the network sees ten points. The figure compares three
+# starting points. *MAML* (model-agnostic meta-learning) learns a starting point from which *one* step fits any task.
+# *First order* does the same without the second derivatives. *Trained on all* is the baseline: one network trained on
+# all tasks at once. All three are then tested on new tasks.
 
 
 def network(p, x):
@@ -146,7 +148,7 @@ for name, values in errors.items():
 assert errors["MAML"][1] < errors["first order"][1] < errors["trained on all"][1]
 
 # %%
-# The gradient is the right one: against differences in float64, after three steps, with respect to the start, the
+# The next cell checks the gradient after three steps against differences in float64, for the starting point, the
 # learning rate and the data at once.
 
 task = [t[0].double().requires_grad_() for t in new]
@@ -180,8 +182,8 @@ assert abs(claimed - numeric) < 1e-7 * abs(numeric)
 # The wrong version
 # -----------------
 #
-# An optimizer works in place and outside of the graph. If you take ``torch.optim.SGD`` for the inner loop, you get an
-# adapted network that does not remember where it came from, and no gradient at all:
+# An optimizer changes the parameters in place, outside of the graph. If you use ``torch.optim.SGD`` for the inner loop,
+# the adapted network has no connection to the starting point, so the starting point gets no gradient:
 
 net = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1))
 adapted = copy.deepcopy(net)
@@ -193,9 +195,9 @@ print("torch", torch.__version__)
 print("gradient of the start:", net[0].weight.grad)
 
 # %%
-# If you forget ``create_graph=True``, or detach the gradients, you get a gradient without the Hessian. Under the name
-# of first-order MAML it has its place, as above. As a meta-gradient it is wrong, and the gradient of the learning
-# rate is wrong with it. How far off, for three steps?
+# If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. As a method, this
+# is first-order MAML, as above. As a gradient it is wrong, and so is the gradient of the learning rate. Here are the
+# errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):
@@ -204,7 +206,8 @@ for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("d
 assert not any(bool(g.any()) for g in wrong[7:9])
 
 # %%
-# And a tensor that the loss reaches by itself gets no gradient from a ``Function``. The recipe refuses it:
+# The second mistake is a tensor that the loss uses without having it as an argument. A ``Function`` gives it no
+# gradient, so the recipe raises:
 
 penalty = torch.tensor(0.1, requires_grad=True)
 try:
@@ -218,8 +221,8 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# Peak memory of one meta-gradient, for a task with 2000 points. The plain loop keeps activations of loss and gradient
-# for each step, the recipe the parameters:
+# The figure shows the peak memory of one meta-gradient, for a task with 2000 points. For each step, the plain loop
+# keeps the activations of loss and gradient, and the recipe the parameters:
 
 
 def plain(start, steps, x, y):
@@ -259,7 +262,7 @@ assert peaks["inner_sgd"][-1] < 0.1 * peaks["plain loop"][-1]
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/05_higher_order/hessian`: products of a Hessian with a vector, which each step takes one of.
+# * :doc:`/cookbook/05_higher_order/hessian`: products of a Hessian with a vector, as in the backward of each step.
 # * :doc:`/cookbook/05_higher_order/implicit`: when the inner loop runs until it converges.
-# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: gradients of each sample, by ``vmap``.
+# * :doc:`/cookbook/05_higher_order/per_sample_gradients`: a gradient for each sample, with ``vmap``.
 # * In torch's documentation: :func:`torch.func.grad`, :class:`torch.optim.Optimizer`.

@@ -2,38 +2,41 @@ r"""
 Neural ODEs: gradients through a differential equation
 ======================================================
 
-You will learn the right-hand side of a differential equation from its solution, with gradients in the memory of the
-solution: exact ones by solving again, and those of the adjoint equation, with their error.
+You will learn the right-hand side of a differential equation from its solution. Backward keeps only the solution at the
+times that you ask for. It computes exact gradients by solving again, or approximate gradients with the adjoint
+equation.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a solver with many steps is a part of your model: continuous-depth networks, flows, a simulator whose
-# parameters you fit. For a few steps and a small network write the loop and let autograd go through it; the package
-# ``torchdiffeq`` has adaptive steps. Take ``odeint`` where the loop does not fit into memory. Take ``odeint_adjoint``
-# only where the states of one interval do not fit either, or to know what other libraries do: its gradient has an
-# error, and for some equations it is no gradient at all.
+# Use these recipes when a solver with many steps is a part of your model: continuous-depth networks, flows, a simulator
+# whose parameters you fit. For a few steps and a small network, write the loop and let autograd differentiate it. For
+# adaptive steps, see the package ``torchdiffeq``. If the loop does not fit into memory, use ``odeint``. Use
+# ``odeint_adjoint`` only if even the states of one interval do not fit, or to learn what other libraries do: its
+# gradient has an error, and for some equations it is useless.
 #
 # The gradient
 # ------------
 #
-# *Discretize, then differentiate.* The solver is a chain of steps :math:`z_{k+1} = \Phi(z_k, \theta)`. Go back
-# through it with :math:`a_k = (\partial \Phi / \partial z_k)^\top a_{k+1}`. This is exact. It needs all states
-# :math:`z_k`, which are small next to the activations inside of :math:`\Phi`; ``odeint`` keeps some and recomputes the
-# others.
+# *Discretize, then differentiate.* The solver is a chain of steps :math:`z_{k+1} = \Phi(z_k, \theta)`. Backward goes
+# through the chain with :math:`a_k = (\partial \Phi / \partial z_k)^\top a_{k+1}`. This gradient is exact. It needs all
+# states :math:`z_k`, which are small compared with the activations inside of :math:`\Phi`. ``odeint`` keeps some of the
+# states and recomputes the others.
 #
-# *Differentiate, then discretize.* Let the steps go to zero in the formula before: the adjoint
-# :math:`a = \partial L / \partial z(t)` has a differential equation of its own,
+# *Differentiate, then discretize.* If the steps go to zero in the formula above, the adjoint
+# :math:`a = \partial L / \partial z(t)` follows its own differential equation, for the right-hand side
+# :math:`\dot{z} = f(t, z, \theta)`:
 #
 # .. math::
 #
 #    \dot{a} = -\left(\frac{\partial f}{\partial z}\right)^{\!\top} a, \qquad
 #    \frac{dL}{d\theta} = \int_{t_0}^{t_1} \left(\frac{\partial f}{\partial \theta}\right)^{\!\top} a \, dt .
 #
-# Solve it from the end to the beginning, with :math:`z` next to it, and nothing needs to be kept at all. But its
-# steps are not those of the solution: the gradient is that of the exact solution, with the error of the steps.
+# ``odeint_adjoint`` solves this equation from the end to the beginning, together with :math:`z`, so it needs no state
+# in between. But a second solution with finite steps makes its own error. So the result is not the gradient of the
+# computed solution: it approximates the gradient of the exact solution.
 #
 # The recipe
 # ----------
@@ -57,8 +60,9 @@ from autograd_cookbook.recipes.neural_ode import odeint, odeint_adjoint
 # See it work
 # -----------
 #
-# A spiral, :math:`\dot{z} = A z^3`, seen at 25 times with noise. A network learns its right-hand side: it never sees
-# a slope, only where the solution is to be. Each piece starts at one observation and is to meet the next three.
+# The data is a spiral, :math:`\dot{z} = A z^3`, observed with noise at 25 times. A network learns the right-hand side.
+# It never sees a slope, only the observed states. Each solution starts at one observation and is compared with the next
+# three.
 
 torch.manual_seed(0)
 swirl = torch.tensor([[-0.1, -2.0], [2.0, -0.1]])
@@ -137,8 +141,9 @@ assert len(set(peaks["odeint_adjoint"])) == 1
 assert peaks["odeint"][-1] < 0.1 * peaks["unrolled"][-1]
 
 # %%
-# With ``times`` in between, ``odeint`` keeps the states at these times, and solves one interval at a time again. The
-# peak is counted here in states of 4,000 bytes; both runs include the inside of one step:
+# If you pass ``times`` in between, ``odeint`` keeps the states at these times, and backward solves one interval at a
+# time again. The next cell prints the peak in units of one state, 4,000 bytes. Both numbers include the activations
+# inside of one step:
 
 in_one = peak_bytes(train, odeint, 64)
 in_eight = peak_bytes(train, odeint, 8, torch.linspace(0, 1, 9))
@@ -149,9 +154,9 @@ assert in_one - in_eight > 40 * 4000
 # The error of the adjoint
 # ------------------------
 #
-# Both gradients of one problem, against autograd's through the unrolled loop. That of ``odeint`` agrees to rounding,
-# whatever the steps. That of the adjoint converges to it with the order of the method: half the step, and it is
-# sixteen times better.
+# The next cell compares both gradients with that of the unrolled loop. The gradient of ``odeint`` agrees up to
+# rounding, for any number of steps. The gradient of ``odeint_adjoint`` converges with the order of the method: half the
+# step makes the error sixteen times smaller.
 
 rate = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 start = torch.tensor([1.0, 0.5], dtype=torch.float64)
@@ -163,7 +168,7 @@ def pendulum(t, z, rate):
 
 
 def errors_of(function, initial, times, steps, parameter):
-    """Relative errors of both gradients; rounding is shown where there is none at all."""
+    """Relative errors of both gradients; at least 1e-17, so that an error of 0 can be plotted."""
     (expected,) = torch.autograd.grad(unrolled(function, initial, times, steps, parameter)[-1].sum(), parameter)
     found = {}
     for name in ("odeint", "odeint_adjoint"):
@@ -194,10 +199,11 @@ left.legend(fontsize=8, loc="center right")
 # The wrong version
 # -----------------
 #
-# It is the adjoint, used where the equation forgets. The first number of this state is drawn to :math:`\cos t` at a
-# rate :math:`k`, wherever it began; the second one adds up what it sees of the first. Forward this is as tame as can
-# be. Backward, the first number runs away from :math:`\cos t` by a factor of :math:`e^k`, its error included, and the
-# gradient is taken at states that never were:
+# This example uses ``odeint_adjoint`` for an equation that forgets its initial state. The first number of the state
+# approaches :math:`\cos t` at a rate :math:`k`, wherever it starts. The second number adds up the sine of the first.
+# Forward in time, this is easy to solve. Backward in time, every distance from :math:`\cos t` grows by a factor of
+# :math:`e^k`, and so does every error. The adjoint method then computes the gradient at states that the solution never
+# had:
 
 
 def forgetful(t, z, rate):
@@ -220,23 +226,25 @@ assert max(exact) < 1e-10
 assert adjoint[-1] > 1
 
 # %%
-# No exception, no NaN. What is right: ``odeint``; or more of the ``times``, as the way back begins anew at each.
+# There is no exception and no NaN. Use ``odeint`` instead. If you can't, pass more ``times``: the adjoint method starts
+# again from the kept state at each of them.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# Eight bytes are the first and the last state, which the caller holds as the result. What else is kept? Nothing that
-# depends on the steps:
+# The 8 bytes per element in the table are the first and the last state, which are the result and in memory anyway.
+# Nothing else that is kept depends on the number of steps:
 
 kept = [saved_bytes(lambda z, *p, n=n: odeint(field, z, span, n, *p), batch, *parameters) for n in counts]
 print(kept, "bytes for", counts, "steps")
 assert len(set(kept)) == 1
 
 # %%
-# In time, ``odeint`` pays one more solution, without gradients, and one more forward of each step; the adjoint one
-# more solution, backward. Compiled they are long: each step is unrolled into the program.
+# Backward of ``odeint`` solves the equation once more, without gradients, and runs the forward of each step once more.
+# Backward of ``odeint_adjoint`` solves one more equation. Compiled, both are long programs, because the compiler
+# unrolls every step.
 #
 # Neighbors
 # ---------

@@ -2,33 +2,35 @@ r"""
 Per-sample gradients: vmap, and a rule of your own for it
 =========================================================
 
-You will get the gradient of every sample of a batch in one pass, clip each of them as private training does, and
-write the rule that lets ``vmap`` pass through code it cannot enter.
+You will compute the gradient of every sample of a batch in one pass, and clip each of them for private training. You
+will also write the rule that lets ``vmap`` pass through code that it can't trace.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# For differentially private training, influence functions, gradient-noise scale, or to see which samples dominate a
-# batch. If you only want the sum or the mean, a plain backward is cheaper. A custom function inside needs one line,
-# ``generate_vmap_rule = True``, if it is made of torch operations. Write a ``vmap`` by hand if it is not: NumPy, a
-# kernel of your own, a solver that takes batches faster than you can loop. A real private training also needs
-# sampling at random and an accountant; Opacus has both.
+# Use per-sample gradients for differentially private training, influence functions, the gradient-noise scale, or to see
+# which samples dominate a batch. If you only need the sum or the mean, a plain backward is cheaper. A custom function
+# in the model needs one line, ``generate_vmap_rule = True``, if it consists of torch operations. Otherwise write its
+# ``vmap`` by hand: for NumPy, for a kernel, or for a solver that takes whole batches. Real private training also needs
+# random sampling, and a privacy accountant that adds up how much privacy each step spends; Opacus has both.
 #
 # The gradient
 # ------------
 #
-# Backward sums over the batch, so the single gradients :math:`g_i` never exist. ``vmap`` runs the gradient of one
-# sample with a batch dimension that the code does not see. Clipping then bounds what one sample can do:
+# Backward sums over the batch, so the gradients :math:`g_i` of single samples never exist. ``vmap`` runs the gradient
+# of one sample with a batch dimension that the code does not see. Clipping to a norm :math:`C`, with noise of standard
+# deviation :math:`\sigma C`, then limits the effect of one sample:
 #
 # .. math::
 #
 #    \tilde{g} = \frac{1}{B} \Big( \sum_i g_i \min\!\big(1, \tfrac{C}{\lVert g_i \rVert}\big)
 #    + \mathcal{N}(0, \sigma^2 C^2 I) \Big) .
 #
-# A rule for ``vmap`` gets the inputs *with* their hidden dimension and says where the outputs have it. For the
-# isotonic regression below, the gradient is an average over each block of pooled values, which is its own transpose.
+# A rule for ``vmap`` gets the inputs *with* their hidden batch dimension, and says where the outputs have this
+# dimension. The example is isotonic regression, which finds the closest non-decreasing sequence. It replaces blocks of
+# values by their means; its gradient is an average over the same blocks.
 #
 # The recipe
 # ----------
@@ -68,8 +70,8 @@ from autograd_cookbook.recipes.template import tanh
 # See it work
 # -----------
 #
-# Handwritten digits, and a network with a custom function in it. It is trained three times: by plain gradients, by
-# clipped ones, and by clipped ones with noise.
+# A network with a custom function is trained on handwritten digits in three ways: with plain gradients, with clipped
+# ones, and with clipped ones and noise.
 
 digits = load_digits()
 images = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -137,8 +139,8 @@ for name, (_, curve) in runs.items():
 assert runs[f"clipped at {CLIP:g}"][1][-1] > 0.75
 
 # %%
-# What arrives is what a loop over the samples gives, and no sample with a finite gradient moves the mean by more than
-# its share:
+# The next cell checks that the gradients are those of a loop over the samples, and that one sample moves the mean by at
+# most :math:`2C / B`, if all gradients are finite:
 
 wide = tree_map(torch.Tensor.double, start)
 batch = train[0][:20].double(), train[1][:20]
@@ -156,8 +158,8 @@ print(f"one sample times 1000 moves the mean of 20 by {moved:.4f}, at most 2 C /
 assert moved <= 2 * CLIP / 20
 
 # %%
-# A sample whose gradient is *not* finite has no norm to clip by: one NaN among the samples makes the mean NaN. Look for
-# such samples before you train, or leave them out of the batch:
+# If the gradient of a sample is *not* finite, clipping can't bound it: one NaN among the samples makes the mean NaN.
+# Look for such samples before you train, or remove them from the batch:
 
 broken = batch[0].clone()
 broken[0] = float("nan")
@@ -169,8 +171,8 @@ assert all(g.isnan().any() for g in mean.values())
 # A rule by hand
 # --------------
 #
-# ``isotonic_regression`` runs in NumPy. Its rule moves the hidden dimension to the front and calls the function
-# once. Per-sample gradients pass through, here of a monotone calibration of eight scores:
+# ``isotonic_regression`` runs in NumPy. Its rule moves the hidden dimension to the front and calls the function once.
+# So per-sample gradients work for a model that contains it, here one that calibrates eight scores:
 
 torch.manual_seed(0)
 scores, targets = torch.randn(5, 8, dtype=torch.float64), torch.randn(5, 8, dtype=torch.float64)
@@ -190,13 +192,13 @@ assert torch.allclose(mapped, looped, rtol=1e-12)
 # The wrong version
 # -----------------
 #
-# Three of them. A generated rule sends a batched tensor into NumPy; no rule at all; and a rule that takes for granted
+# Three versions are wrong: a generated rule, which sends a batched tensor into NumPy; no rule; and a rule that assumes
 # that the batch comes first:
 
 
 class Generated(IsotonicFunction):
     generate_vmap_rule = True
-    vmap = torch.autograd.Function.vmap  # as if there were none by hand
+    vmap = torch.autograd.Function.vmap  # as if there were no rule by hand
 
 
 class NoRule(IsotonicFunction):
@@ -230,9 +232,9 @@ print("looped       rows", [isotonic_regression(r).tolist() for r in x], end=", 
 print("columns", [isotonic_regression(c).tolist() for c in x.mT])
 
 # %%
-# The columns are wrong, and nothing says so: ``gradcheck`` does not map the function (``check_batched_grad`` maps its
-# backward alone), and most tests map dim 0. The audit maps each input over its first dimension, over its last, and not
-# at all, and compares with a loop:
+# The columns are wrong, and nothing raises. ``gradcheck`` does not map the function (``check_batched_grad`` maps only
+# its backward), and most tests map dim 0. The audit maps each input over its first dimension, over its last, and not at
+# all, and compares with a loop:
 
 square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
 report = audit(first_output(BatchFirst), (square,), only=["vmap"])
@@ -246,8 +248,9 @@ assert audit(isotonic_regression, (square,), only=["vmap"]).capabilities["vmap"]
 # What it costs
 # -------------
 #
-# Memory for :math:`B` gradients instead of one. ``clipped_mean_gradient`` clips chunk by chunk, so that
-# ``chunk_size`` bounds it. For the network above and 256 samples, in the memory of one gradient:
+# Per-sample gradients need memory for :math:`B` gradients instead of one, and clipping makes scaled copies of them.
+# ``clipped_mean_gradient`` clips one chunk of samples at a time, so ``chunk_size`` limits the memory. Here is the peak
+# for the network above and 256 samples, in units of one gradient:
 
 batch = train[0][:256], train[1][:256]
 one = sum(p.untyped_storage().nbytes() for p in start.values())
@@ -262,7 +265,7 @@ assert peaks[16] < 64
 
 
 # %%
-# Time, where a loop has that of 256 backwards:
+# Here is the time, in units of one plain backward over the batch. A loop runs 256 backward passes:
 
 
 def seconds(run):
@@ -286,11 +289,11 @@ looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=Tru
 print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
 
 # %%
-# Per-sample gradients compile as long as the model has no custom function. With one whose argument is computed from
-# the weights, as below, compiling raises, because the compiler loses the rule for ``vmap``. A custom function under
-# ``vmap`` alone is worse, because nothing raises: it compiles, and a ``loss.backward()`` that you call *outside* of
-# the compiled part silently uses the derivative of your forward instead of your backward.
-# ``torch.compiler.allow_in_graph`` prevents both: :doc:`/guide/compiled_rules`.
+# Per-sample gradients compile as long as the model has no custom function. If it has one whose argument is computed
+# from the weights, as below, compiling raises, because the compiler loses the rule for ``vmap``. A custom function
+# under ``vmap`` without ``grad`` is worse, because it compiles. A ``loss.backward()`` *outside* of the compiled part
+# then silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents
+# both, see :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"
@@ -303,9 +306,9 @@ else:
     raise AssertionError("per-sample gradients of custom functions compile: say so above")
 
 # %%
-# The square of a large gradient overflows, and that of a small one vanishes, so the obvious norm of a sample is
-# infinite or 0 in float32 from :math:`10^{19}` or below :math:`10^{-23}`. ``clipped_mean_gradient`` first divides
-# each sample by a power of two, which rounds nothing:
+# The square of a large gradient overflows, and the square of a small one becomes 0. So the obvious norm of a sample is
+# infinite in float32 from :math:`10^{19}`, and 0 below :math:`10^{-23}`. ``clipped_mean_gradient`` first divides each
+# sample by a power of two, which causes no rounding:
 
 for size in (1e25, 1e-30):
     x = size * torch.tensor([[3.0, 4.0]])
@@ -317,10 +320,10 @@ for size in (1e25, 1e-30):
 # Neighbors
 # ---------
 #
-# * :ref:`per-sample-ranks`: the same on several processes, with unequal batches, and the noise added once.
-# * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip what flows through a layer, for the batch as a whole.
-# * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that asks for a method of your own.
+# * :ref:`per-sample-ranks`: the same on several processes, with unequal batches, and noise that is added once.
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip the gradient at a layer, for the whole batch.
+# * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that needs its own method.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code without a known formula.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
-#   line keeps it.
+# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
+#   one line keeps it.
 # * In torch's documentation: :func:`torch.func.vmap`, :func:`torch.func.grad`.

@@ -2,28 +2,31 @@ r"""
 Rotations: exponential, logarithm, nearest rotation
 ===================================================
 
-You will differentiate rotations without NaN and without lost digits: at no turn, at tiny angles and at half a turn,
-where the formulas of the textbooks divide by zero.
+You will differentiate rotations without NaN and without lost digits: at an angle of zero, at tiny angles and at half a
+turn, where textbook formulas divide by zero.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When poses are unknowns or outputs: robotics, bundle adjustment, molecules, networks that predict an orientation.
+# Use these recipes when poses are unknowns or outputs: robotics, bundle adjustment, molecules, networks that predict an
+# orientation.
 #
-# * ``rotation_exp`` makes a rotation matrix of three numbers (axis times angle), to optimize over them.
-# * ``rotation_log`` is the way back, for a loss on the angle between two rotations.
-# * ``nearest_rotation`` makes a rotation of any nine numbers, as the last layer of a network does.
+# * ``rotation_exp`` makes a rotation matrix from three numbers (axis times angle), which you can optimize.
+# * ``rotation_log`` computes these three numbers from a matrix, for a loss on the angle between two rotations.
+# * ``nearest_rotation`` makes a rotation from any nine numbers, as the last layer of a network.
 #
-# ``torch.linalg.matrix_exp`` has right derivatives, too; it keeps and computes more. For a loss that is only a
+# ``torch.linalg.matrix_exp`` has right derivatives, too, but it keeps and computes more. If the loss is only a
 # distance, ``(R - S).square().sum()`` needs no logarithm.
 #
 # The gradient
 # ------------
 #
-# A rotation has nine entries and can move in three directions: :math:`dR = [\varphi]_\times R`. All gradients here
-# are computed with the three numbers :math:`\varphi`. With :math:`m = \operatorname{axial}(\bar{R} R^\top)`:
+# A rotation has nine entries but can move in only three directions, :math:`dR = [\varphi]_\times R`, where
+# :math:`[\varphi]_\times` is the matrix of the cross product with :math:`\varphi`. So all gradients here are computed
+# with the three numbers :math:`\varphi`. ``axial`` turns a matrix into such numbers,
+# :math:`m = \operatorname{axial}(\bar{R} R^\top)`:
 #
 # .. math::
 #
@@ -31,11 +34,11 @@ where the formulas of the textbooks divide by zero.
 #    \bar{\omega} = m - c_2 \, \omega \times m + c_3 \, \omega \times (\omega \times m), \qquad
 #    c_2 = \frac{1 - \cos \theta}{\theta^2}, \quad c_3 = \frac{\theta - \sin \theta}{\theta^3} .
 #
-# As functions of :math:`s = \theta^2`, the coefficients are the series
+# The coefficients are functions of :math:`s = \theta^2` with the series
 # :math:`c_k(s) = \frac{1}{k!} - \frac{s}{(k+2)!} + \frac{s^2}{(k+4)!} - \dots`, and their derivatives are of the same
-# kind, :math:`c_k' = (k \, c_{k+2} - c_{k+1}) / 2`. So nothing is divided by an angle, in no derivative.
+# kind, :math:`c_k' = (k \, c_{k+2} - c_{k+1}) / 2`. So no derivative divides by an angle.
 #
-# For the nearest rotation, write :math:`M = Q P` with :math:`P` symmetric. A gradient goes back through
+# The nearest rotation is the factor :math:`Q` of :math:`M = Q P` with a symmetric :math:`P`. Its gradient is
 #
 # .. math::
 #
@@ -75,9 +78,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# The angle of a rotation by the formula of the textbooks, :math:`\arccos \frac{\operatorname{tr} R - 1}{2}`, in
-# float32. The cosine does not change at small angles, nor close to half a turn. The rotations are made in float64 and
-# rounded once, so the true angle is known.
+# The figure shows the error of the rotation vector in float32. The textbook formula computes the angle as
+# :math:`\arccos \frac{\operatorname{tr} R - 1}{2}`. Its cosine hardly changes at small angles or close to half a turn,
+# so it loses all digits there. The rotations are made in float64 and rounded once, so the true angle is known.
 
 axis = torch.tensor([0.48, -0.6, 0.64], dtype=torch.float64)
 small = torch.logspace(-7, math.log10(math.pi / 2), 300, dtype=torch.float64)
@@ -117,8 +120,9 @@ assert worst["by_arccos"] == 10
 assert worst["rotation_log"] < 1e-6
 
 # %%
-# Gradients where the formulas are 0 / 0. At no turn, Rodrigues' formula with a division by the angle gives NaN, and
-# so does the singular value decomposition of a rotation, whose three singular values are equal:
+# The next cell computes gradients where the formulas are 0 / 0. At an angle of zero, Rodrigues' formula divides by the
+# angle, and its gradient is NaN. The singular value decomposition of a rotation also has a gradient of NaN, because the
+# three singular values are equal:
 
 
 def rodrigues(vector):
@@ -150,8 +154,8 @@ assert gradient(by_decomposition, torch.eye(3)).isnan().any()
 assert gradient(nearest_rotation, torch.eye(3)).isfinite().all()
 
 # %%
-# In use: find the rotation between two clouds of points, beginning at no turn. The unknowns are three numbers. Newton's
-# method works, since the second derivatives are right as well:
+# As an example, find the rotation between two clouds of points, starting at an angle of zero. The unknowns are three
+# numbers. Newton's method works, because the second derivatives are right as well:
 
 torch.manual_seed(0)
 points = torch.randn(20, 3, dtype=torch.float64)
@@ -171,7 +175,7 @@ for step in range(8):
     vector = vector - torch.linalg.solve(curvature + shift * torch.eye(3), slope)
     print(f"step {step}: loss {loss(vector).item():.1e}")
 
-# Whole turns more or less make no difference; the logarithm leaves them out.
+# The result may contain whole turns, which the logarithm removes.
 found = rotation_log(rotation_exp(vector))
 print("found:", [round(number, 6) for number in found.tolist()])
 assert torch.allclose(found, truth, atol=1e-12)
@@ -180,9 +184,9 @@ assert torch.allclose(found, truth, atol=1e-12)
 # Quaternions
 # -----------
 #
-# A quaternion of any length gives a rotation, if you divide by its squared norm: then there is no constraint to keep,
-# and the four numbers can be parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and
-# ``torch.asarray`` make new tensors from the *numbers*, and the gradient is gone, with no message:
+# A quaternion of any length gives a rotation if you divide by its squared norm. Then there is no constraint, and the
+# four numbers can be parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and ``torch.asarray`` make new
+# tensors from the *numbers*, so the gradient is lost silently:
 
 
 def matrix_of(quaternion):  # w, x, y, z in the last dimension
@@ -203,9 +207,9 @@ assert not torch.asarray([q * 2 for q in quaternion]).requires_grad
 assert torch.stack([q * 2 for q in quaternion]).requires_grad
 
 # %%
-# To the rotation vector, the usual formula is ``2 * acos(w)`` times the axis. At no turn, ``acos`` has an infinite
-# slope and the axis is 0 divided by 0: the gradient is NaN, and ``clamp`` or ``torch.where`` around the result do not
-# help. With ``atan2``, and a series where the sine is small, every gradient is finite:
+# To compute a rotation vector, the usual formula is ``2 * acos(w)`` times the axis. At an angle of zero, ``acos`` has
+# an infinite slope, and the axis is 0 divided by 0. So the gradient is NaN, and ``clamp`` or ``torch.where`` around the
+# result do not help. With ``atan2``, and a series for small sines, every gradient is finite:
 
 
 def vector_of(quaternion):
@@ -238,8 +242,8 @@ for sign in (1, -1):
     assert torch.allclose(vector_of(sign * quaternion), rotation_log(matrix_of(quaternion)))
 
 # %%
-# From a matrix to a quaternion, go through the vector: its half angle gives ``cos`` and ``sin``. ``sinc`` is smooth
-# at zero:
+# To compute a quaternion from a matrix, compute the rotation vector first. The cosine and sine of half its angle give
+# the quaternion. ``sinc`` is smooth at zero:
 
 
 def quaternion_of(matrix):
@@ -259,9 +263,9 @@ assert torch.autograd.grad(
 # The wrong version
 # -----------------
 #
-# The gradient of the logarithm alone, without ``nearest_rotation`` in front. It is right along rotations: for every
-# step that leads from a rotation to a rotation. ``gradcheck`` disagrees, because it changes one entry at a time, after
-# which the matrix is no rotation:
+# This version uses the gradient of the logarithm without ``nearest_rotation`` in front. The gradient is right for every
+# step from one rotation to another. ``gradcheck`` rejects it, because it changes one entry at a time, and the changed
+# matrix is not a rotation:
 
 rotation = rotation_exp(truth).requires_grad_()
 try:
@@ -272,8 +276,8 @@ else:
     raise AssertionError("gradcheck did not notice")
 
 # %%
-# Which of both is wrong depends on what you claim. A function of *rotations* is tested along rotations. The audit does
-# that if you tell where the arguments belong; ``domain`` maps any numbers to valid arguments:
+# Whether this gradient is wrong depends on what the function is for. Test a function of *rotations* only with
+# rotations. For this, give the audit a ``domain``, which maps any numbers to valid arguments:
 
 checks = ["first_order", "second_order"]
 within = audit(RotationLogFunction.apply, (rotation,), domain=lambda m: (nearest_rotation(m),), only=checks)
@@ -281,8 +285,8 @@ print("audit within rotations:", "ok" if within.ok else within)
 assert within.ok
 
 # %%
-# A function of *matrices* needs the projection, so that entries off the rotations have a meaning. ``rotation_log`` has
-# it built in:
+# A function of *matrices* needs the projection, which defines the result for matrices that are not rotations.
+# ``rotation_log`` includes the projection:
 
 print("gradcheck of rotation_log:", gradcheck(rotation_log, (rotation,)))
 
@@ -292,15 +296,15 @@ print("gradcheck of rotation_log:", gradcheck(rotation_log, (rotation,)))
 #
 # .. costs::
 #
-# All is computed in float64, also for tensors of lower precision: rotations are small, and their errors multiply along
-# a chain of joints. Only the argument is kept for backward. ``nearest_rotation`` computes a decomposition in forward
-# and one more in backward.
+# All recipes compute in float64, even for tensors of lower precision, because rotations are small and their errors
+# multiply along a chain of joints. Backward needs only the argument. ``nearest_rotation`` computes one decomposition in
+# forward and another in backward.
 #
 # Neighbors
 # ---------
 #
 # * :doc:`/cookbook/03_stability/eigenvalues`: other decompositions whose gradients divide by differences.
-# * :doc:`/cookbook/05_higher_order/implicit`: derivatives of what is defined by an equation.
+# * :doc:`/cookbook/05_higher_order/implicit`: derivatives of functions that are defined by an equation.
 # * :doc:`/guide/audit`: what ``domain`` does.
 # * Libraries: `PyPose <https://pypose.org>`__ and `roma <https://github.com/naver/roma>`__ have more groups and
 #   parametrizations.

@@ -3,38 +3,42 @@ Optimal transport: Sinkhorn by implicit differentiation, and matching
 =====================================================================
 
 You will train through an optimal transport problem: through its cost, through its plan, and through a one-to-one
-matching. Backward solves one linear system instead of going back through hundreds of Sinkhorn iterations.
+matching. Backward solves one linear system instead of differentiating hundreds of Sinkhorn iterations.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a loss compares two sets or two histograms, or when a layer assigns the items of one side to the places of the
-# other: point clouds, soft sorting and permutations, keypoints, clusters, detections and their targets.
+# Use optimal transport when a loss compares two sets or two histograms, or when a layer assigns items to places: point
+# clouds, soft sorting and permutations, keypoints, clusters, detections and their targets. The *plan* is a matrix that
+# says how much weight moves from each item to each place.
 #
-# * ``sinkhorn_cost`` is a number, such as a loss. Its gradient is the plan itself, and needs no linear system.
-# * ``sinkhorn_plan`` is the plan as a matrix, to multiply with. Its gradient is one linear system.
-# * ``assignment_cost`` is the unregularized one-to-one matching, by SciPy.
+# * ``sinkhorn_cost`` returns the cost of the plan as a number, for a loss. Its gradient is the plan, and needs no
+#   linear system.
+# * ``sinkhorn_plan`` returns the plan as a matrix, to multiply with. Its gradient takes one linear system.
+# * ``assignment_cost`` is the one-to-one matching without regularization, computed by SciPy.
 #
-# Unrolling a fixed number of iterations is right, too, for the plan that *these* iterations give, and simpler. Do that
-# if ten or twenty are enough. For clouds of tens of thousands of points, matrices like these do not fit: use a
-# library that never makes them, such as GeomLoss or OTT.
+# You can also unroll a fixed number of iterations. This is simpler, and right for the plan that *these* iterations
+# give. Do it if ten or twenty iterations are enough. For clouds of tens of thousands of points, the matrices do not fit
+# into memory; use a library that never makes them, such as GeomLoss or OTT.
 #
 # The gradient
 # ------------
 #
-# The entropic problem moves weights :math:`a` to weights :math:`b` at cost :math:`C`:
+# The problem moves weights :math:`a` to weights :math:`b` at the cost :math:`C`. An entropy term with the factor
+# :math:`\varepsilon`, the regularization, makes the plan :math:`P` smooth:
 #
 # .. math::
 #
 #    V = \min_{P 1 = a, \, P^\top 1 = b} \langle P, C \rangle + \varepsilon \, \mathrm{KL}(P \,|\, a b^\top), \qquad
 #    P_{ij} = a_i b_j \, e^{(f_i + g_j - C_{ij}) / \varepsilon} .
 #
-# The iterations look for the potentials :math:`f` and :math:`g` for which rows and columns of :math:`P` are right.
-# At the minimum, :math:`V` doesn't change with the potentials. So they count as constants in its derivative:
-# :math:`\bar{C} = \bar{V} P`. The plan does change with them. Differentiating the two conditions, and pulling the
-# gradients :math:`\bar{f}` and :math:`\bar{g}` of the potentials back, gives
+# The Sinkhorn iterations find the potentials :math:`f` and :math:`g` for which the row sums and column sums of
+# :math:`P` are right. At the minimum, :math:`V` does not change to first order with the potentials. So they count as
+# constants in its derivative: :math:`\bar{C} = \bar{V} P`. The plan does change with the potentials. To find its
+# gradient, differentiate the two conditions on the sums. With the gradients :math:`\bar{f}` and :math:`\bar{g}` of the
+# potentials, and the diagonal matrices :math:`D_a` and :math:`D_b` of the weights, this gives
 #
 # .. math::
 #
@@ -44,8 +48,8 @@ matching. Backward solves one linear system instead of going back through hundre
 #    \bar{g} = \tfrac{1}{\varepsilon} (\bar{P} \odot P)^\top 1, \qquad
 #    \bar{C} = P \odot \bigl(D_a^{-1} u 1^\top + 1 v^\top D_b^{-1} - \tfrac{1}{\varepsilon} \bar{P} \bigr) .
 #
-# The system has one direction without an answer: :math:`f + c` and :math:`g - c` give the same plan. The recipe removes
-# it, eliminates :math:`u`, and solves for :math:`v`.
+# The system is singular in one direction, because :math:`f + c` and :math:`g - c` give the same plan. The recipe
+# removes this direction, eliminates :math:`u`, and solves for :math:`v`.
 #
 # The recipe
 # ----------
@@ -72,9 +76,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Thirty points on each side, and a regularization that is small next to the costs, so that the plan is nearly a
-# matching. Unrolled, autograd keeps every iteration, and the gradient is that of a plan which is not there yet. The
-# recipe keeps the potentials. It also changes to Newton's method where iterations get slow.
+# The example has thirty points on each side, and a regularization that is small compared with the costs, so that the
+# plan is nearly a matching. If you unroll, autograd keeps every iteration, and the gradient is that of a plan that has
+# not converged. The recipe keeps the potentials. It also makes Newton steps, because the iterations get slow.
 
 
 def unrolled_plan(cost, a, b, regularization, iterations):
@@ -123,9 +127,9 @@ assert errors[0] > 0.1
 assert errors == sorted(errors, reverse=True)
 
 # %%
-# As a loss. A cloud of points follows the gradient of its cost to a ring. The regularization has a price of its own:
-# with it, the cheapest cloud is a smaller one. Subtracting half of what each cloud costs to itself, the *Sinkhorn
-# divergence* (Genevay, Peyré and Cuturi, 2018), removes that.
+# The second example is a loss. A cloud of points follows the gradient of its cost to a ring. With regularization, the
+# cheapest cloud is smaller than the ring. The *Sinkhorn divergence* (Genevay, Peyré and Cuturi, 2018) corrects this: it
+# subtracts half of what each cloud costs to itself.
 
 angle = torch.linspace(0, 2 * torch.pi, 61)[:-1]
 ring = torch.stack([angle.cos(), angle.sin()], -1)
@@ -164,8 +168,8 @@ assert found["cost"].norm(dim=-1).mean() < 0.95
 assert abs(found["divergence"].norm(dim=-1).mean() - 1) < 0.03
 
 # %%
-# As a layer. The plan between numbers and sorted places is a soft permutation; multiplied with the numbers, it sorts
-# them. Its gradient says what each input has to do with each output:
+# The third example is a layer. The plan between numbers and sorted places is a soft permutation, and its product with
+# the numbers sorts them. The Jacobian shows how each output depends on each input:
 
 numbers = torch.tensor([0.9, 0.1, 0.5, 0.3], dtype=torch.float64, requires_grad=True)
 places = torch.linspace(0, 1, 4, dtype=torch.float64)
@@ -184,8 +188,8 @@ print("jacobian:", [[round(v, 2) for v in row] for row in jacobian.tolist()])
 assert gradcheck(soft_sort, (numbers,), eps=1e-7, atol=1e-5)
 
 # %%
-# Without regularization and one to one, the cost is piecewise linear, and its gradient is the pairing: right wherever
-# one pairing is the best.
+# The one-to-one matching without regularization has a piecewise linear cost, and its gradient is the pairing. The
+# gradient is right wherever only one pairing is optimal:
 
 pairs = torch.tensor([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]], dtype=torch.float64, requires_grad=True)
 total = assignment_cost(pairs)
@@ -198,8 +202,8 @@ assert gradcheck(assignment_cost, (pairs,))
 # The wrong version
 # -----------------
 #
-# The potentials are found without autograd, and the plan is then written down with it. For the cost this is right:
-# that is the envelope theorem. For the plan it forgets that the potentials answer a change of the costs.
+# This version finds the potentials without autograd, and then computes the plan from them with autograd. For the cost
+# this is right, by the envelope theorem. For the plan it is wrong, because the potentials also change with the costs.
 
 
 def detached_plan(cost, a, b, regularization):
@@ -227,15 +231,15 @@ for name, plan in (("potentials detached", detached_plan), ("sinkhorn_plan", sin
         assert grad.sum(-1).abs().max() < 1e-9
 
 # %%
-# The row sums tell it at once: adding a number to a whole row of costs changes no plan, so the right gradient sums to
-# zero along each row.
+# The row sums show the mistake. Adding a number to a whole row of costs changes no plan, so each row of the right
+# gradient sums to zero.
 #
 # What a small regularization asks for
 # ------------------------------------
 #
-# The kernel :math:`e^{-C / \varepsilon}`, with which the iterations are often written, is 0 in float32 where a cost is
-# more than 104 times the regularization. The recipe works with logarithms, in float64, and begins with a large
-# regularization. A plan that is nearly a matching makes plain iterations slow; Newton's steps remain fast:
+# Implementations often use the kernel :math:`e^{-C / \varepsilon}`. In float32 the kernel is 0 for costs of more than
+# 104 times the regularization. The recipe computes with logarithms in float64, and starts with a large regularization.
+# If the plan is nearly a matching, plain iterations are slow, but Newton's steps remain fast:
 
 scores = torch.randn(6, 6, dtype=torch.float64)
 ones = torch.ones(6, dtype=torch.float64)
@@ -249,7 +253,7 @@ assert missed["recipe"] < 1e-9
 assert torch.exp(torch.tensor(-4 / 0.03)) == 0
 
 # %%
-# Where it doesn't get there, it says so, and returns no number:
+# If the recipe does not converge, it raises and returns no number:
 
 try:
     sinkhorn_plan(1e5 * scores, ones, torch.rand(6, dtype=torch.float64), 1e-3)
@@ -264,9 +268,9 @@ else:
 #
 # .. costs::
 #
-# The potentials and weights are float64 vectors; with the cost matrix itself they are all that is kept. Forward makes
-# float64 matrices of the size of the costs on its way, and backward a matrix of as many rows and columns as the target
-# has bins: let the target be the shorter side.
+# The recipe keeps the potentials and the weights as float64 vectors, and the cost matrix. Forward also makes float64
+# matrices of the size of the costs for a moment. Backward makes a square matrix with one row for each bin of the
+# target, so let the target be the shorter side.
 #
 # Neighbors
 # ---------

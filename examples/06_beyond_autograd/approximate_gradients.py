@@ -2,17 +2,17 @@ r"""
 Approximate gradients of a black box
 ====================================
 
-You will train through code that autograd cannot see, knowing how good the gradient is.
+You will train through code that autograd cannot see, and measure how accurate the gradient is.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a simulator or a library computes the value and you cannot derive its gradient. With few inputs take finite
-# differences: about nine right digits for two evaluations an input. With many inputs and little time take
-# simultaneous perturbation: two evaluations in all, and a noisy direction. If you *can* write down the gradient,
-# or rewrite the code in torch, do that.
+# Use these recipes when a simulator or a library computes the value and you cannot derive its gradient. With few
+# inputs, use finite differences: about nine correct digits for two evaluations per input. With many inputs and little
+# time, use simultaneous perturbation: two evaluations in all, and a noisy direction. If you *can* write down the
+# gradient, or rewrite the code in torch, do that instead.
 #
 # The gradient
 # ------------
@@ -23,9 +23,11 @@ You will train through code that autograd cannot see, knowing how good the gradi
 #    \bar{x} \approx \frac{1}{K} \sum_{k=1}^K \frac{f(x + h\delta_k) - f(x - h\delta_k)}{2h}\,\delta_k,
 #    \quad \delta_k \in \{-1, 1\}^n .
 #
-# The error of the first is curvature, of order :math:`h^2`, plus rounding, of order :math:`\varepsilon / h`: least at
-# :math:`h \approx \varepsilon^{1/3}`. The second has the same two and a variance: its expected squared error is
-# :math:`(n - 1)/K` of the squared norm of the gradient.
+# The first formula is a finite difference with the step :math:`h`. Its error is curvature, of order :math:`h^2`, plus
+# rounding, of order :math:`\varepsilon / h` for the precision :math:`\varepsilon`. It is smallest at
+# :math:`h \approx \varepsilon^{1/3}`. The second formula averages over :math:`K` random directions :math:`\delta_k`. It
+# has the same two errors, and a variance: its expected squared error is :math:`(n - 1)/K` times the squared norm of the
+# gradient.
 #
 # The recipe
 # ----------
@@ -51,9 +53,9 @@ from autograd_cookbook.recipes.approximate_gradients import finite_difference, s
 # See it work
 # -----------
 #
-# First, quality. The black box is a function in NumPy whose gradient we know. Left: the error of finite differences
-# against the step, for a black box that computes in float64 and for one that computes in float32. Right: the cosine
-# between the estimate and the gradient, against the number of samples.
+# The first figure shows the accuracy, for a black box in NumPy whose gradient we know. On the left is the error of
+# finite differences by step, for a black box in float64 and one in float32. On the right is the cosine between the
+# estimate and the gradient, by the number of random directions.
 
 n = 30
 rng = np.random.default_rng(0)
@@ -113,8 +115,8 @@ assert best < 1e-9
 assert float(cosines[-1].min()) > 0.95
 
 # %%
-# Now use. A ball is thrown through the air; a simulator in plain Python returns where it is after each tenth of a
-# second. Which speed, angle and drag explain what was seen?
+# The second example fits a simulator in plain Python. It returns the position of a thrown ball after each tenth of a
+# second. Training finds speed, angle and drag from observed positions.
 
 
 def flight(parameters):
@@ -164,8 +166,8 @@ assert curves["finite differences"][-1] < 1e-3
 # What gradcheck says
 # -------------------
 #
-# gradcheck compares with finite differences, so these pass. It rejects a random gradient, as it should; the
-# *wrapper* can still be checked where the estimate has no variance, with one input element:
+# ``gradcheck`` compares with finite differences, so ``finite_difference`` passes. It rejects a random gradient, as it
+# should. With one input element the estimate has no variance, so there you can check the *wrapper*:
 
 print("torch", torch.__version__)
 few = torch.linspace(-1, 1, 4, dtype=torch.float64).requires_grad_()
@@ -182,7 +184,8 @@ print("perturbation, one element:", gradcheck(lambda x: simultaneous_perturbatio
 # The wrong version
 # -----------------
 #
-# Forward differences with a small step, in float32, because "small is accurate":
+# This version uses forward differences with a small step, in float32. A small step seems accurate, but rounding
+# dominates:
 
 
 def naive(function, x, step=1e-6):
@@ -203,7 +206,7 @@ assert noise > 0.05
 # What it costs
 # -------------
 #
-# Evaluations of the black box for one backward, and the time, for n inputs:
+# Here are the number of evaluations of the black box for one backward, and the time, for n inputs:
 
 for n_inputs in (10, 100, 1000):
     point = torch.ones(n_inputs, requires_grad=True)
@@ -220,13 +223,13 @@ for n_inputs in (10, 100, 1000):
     assert (fd, sp) == (1 + 2 * n_inputs, 3)
 
 # %%
-# Nothing is kept but the input. Neither gradient can be differentiated again: both are ``once_differentiable``.
+# Both recipes keep only the input. Neither gradient can be differentiated again: both are ``once_differentiable``.
 #
 # Neighbors
 # ---------
 #
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: when you know the gradient of your foreign code.
-# * :doc:`/cookbook/05_higher_order/hessian`: what ``once_differentiable`` does and does not protect from.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, this backward is dropped without a warning; one
-#   line keeps it.
+# * :doc:`/cookbook/05_higher_order/hessian`: which mistakes ``once_differentiable`` catches, and which it does not.
+# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop this backward without a warning;
+#   one line keeps it.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :class:`torch.autograd.Function`.

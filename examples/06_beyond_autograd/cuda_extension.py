@@ -2,23 +2,24 @@ r"""
 A C++ and CUDA kernel with a gradient
 =====================================
 
-You will wrap forward and backward kernels of your own so that autograd, ``vmap`` and ``torch.compile`` take them for
-an operation like any other.
+You will wrap your own forward and backward kernels so that autograd, ``vmap`` and ``torch.compile`` treat them like any
+other operation.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When you *have* a kernel, or the compiler cannot make the one you need. For a chain of element-wise operations, as
-# here, :func:`torch.compile` writes as good a kernel as you will. This page uses such a chain anyway, so that you can
-# compare its numbers with the compiled composition. A solver or a lattice code fits into the same files.
+# Write an extension when you already *have* a kernel, or when the compiler cannot generate the one you need. For a
+# chain of element-wise operations, :func:`torch.compile` writes a kernel that is as good as yours. This page uses such
+# a chain anyway, so that you can compare its numbers with the compiled :term:`composition`. A solver or a lattice code
+# fits into the same files.
 #
 # The gradient
 # ------------
 #
-# Swish with a learnable gate. The gate is one number, so its gradient is a sum over all elements: a reduction inside
-# of the backward kernel, in wider arithmetic than the data.
+# The example is swish with a learnable gate :math:`\beta`. The gate is one number, so its gradient is a sum over all
+# elements. The backward kernel computes this sum, in a wider dtype than the data.
 #
 # .. math::
 #
@@ -29,17 +30,21 @@ an operation like any other.
 # The recipe
 # ----------
 #
-# The file below carries its C++ and CUDA sources. It runs as it is, in Python; ``SWISH.build()`` compiles what the
-# machine has compilers for, once, and from then on the kernels are used; ``python -m autograd_cookbook build`` does so
-# for all that this package has. They are registered on torch's *stable ABI*: one binary for every torch from
-# 2.11 on, which includes each release that this package supports.
+# The file below contains its C++ and CUDA sources. Without a build, it runs in Python. ``SWISH.build()`` compiles the
+# kernels for which the machine has compilers, and from then on they are used. The command
+# ``python -m autograd_cookbook build`` does the same for all kernels of this package. They are registered with torch's
+# *stable ABI*, so one binary works with every torch from 2.11 on, which includes each release that this package
+# supports.
 #
 # .. recipe:: swish
 #
-# From the kernel up, the parts are these. The C++ function makes its inputs contiguous and checks what Python cannot
-# be trusted with. ``STABLE_TORCH_LIBRARY`` names it and gives its schema. ``register_fake`` tells the compiler the
-# shapes. The ``Function`` ties backward to forward; the gradient is a ``Function``, too, so there is a second
-# derivative. Its ``vmap`` falls back on torch's operations.
+# The recipe consists of these parts, from the kernel up:
+#
+# * The C++ function makes its inputs contiguous and checks what a caller in Python might get wrong.
+# * ``STABLE_TORCH_LIBRARY`` gives the operator its name and its schema.
+# * ``register_fake`` tells the compiler the shapes.
+# * A ``Function`` connects backward with forward. The gradient is a ``Function``, too, so there is a second derivative.
+#   ``vmap`` uses torch's operations instead of the kernel.
 
 # sphinx_gallery_tags = ["black box", "kernel", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1
@@ -50,7 +55,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 
-from autograd_cookbook.recipes.cuda_extension import SWISH, composed, composed_gradients, swish
+from autograd_cookbook.recipes.cuda_extension import SWISH, composed_gradients, swish
 
 try:
     SWISH.build()
@@ -62,7 +67,8 @@ print(f"torch {torch.__version__}, running in {SWISH.backend()}")
 # See it work
 # -----------
 #
-# The family of curves, from the linear function to almost a ReLU, and what a gate learns from each :math:`x`:
+# The left figure shows swish for several gates, from a linear function to almost a ReLU. The right figure shows the
+# gradient that the gate gets from each :math:`x`:
 
 x = torch.linspace(-5, 5, 401)
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
@@ -78,7 +84,7 @@ left.legend(fontsize=8)
 plt.show()
 
 # %%
-# The right-hand curves are per-sample gradients, by ``vmap`` over ``grad``. The checks:
+# The curves on the right are per-sample gradients, computed by ``vmap`` over ``grad``. The next cell runs the checks:
 
 x = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
 beta = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
@@ -95,9 +101,8 @@ if SWISH.backend() == "C++":
 # The wrong version
 # -----------------
 #
-# Most bugs in wrapped kernels are about layout. This backward reads ``grad_output`` in the order of memory, as a
-# kernel does that takes a pointer and a count. gradcheck finds nothing, because the gradients that it sends are
-# contiguous:
+# Most bugs in wrapped kernels are about memory layout. This backward reads ``grad_output`` in the order of memory, like
+# a kernel that receives a pointer and a count. ``gradcheck`` passes, because it sends contiguous gradients:
 
 
 class TrustsLayout(Function):
@@ -114,7 +119,7 @@ class TrustsLayout(Function):
         input, beta = ctx.saved_tensors
         steps = torch.empty(input.shape).stride()
         room = grad_output.untyped_storage().nbytes() // grad_output.element_size()
-        if room < grad_output.numel():  # a kernel would read on, past the end; here the first number is repeated
+        if room < grad_output.numel():  # a kernel would read past the end; here the first number is repeated
             in_memory = grad_output.as_strided((1,), (1,)).expand(grad_output.numel()).view(input.shape)
         else:
             in_memory = grad_output.as_strided(input.shape, steps, 0)
@@ -129,16 +134,17 @@ for name, function in (("wrong", TrustsLayout.apply), ("recipe", swish)):
     print(f"{name:6} with a transpose behind it: error {float((found - expected).abs().max()):.1e}")
 
 # %%
-# A transpose downstream is enough: the gradient comes back transposed in memory. The kernel must call ``contiguous``,
-# or use strides. Test with a transpose and with ``sum()``, whose gradient is one number with strides of 0.
+# A transpose after the function is enough to make the gradient wrong, because the gradient arrives transposed in
+# memory. The kernel must call ``contiguous``, or use strides. Test it with a transpose, and with ``sum()``, whose
+# gradient is one number with strides of 0.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# Forward and backward at :math:`10^6` elements in float32, in one run. Kept for backward: the input, which the caller
-# has anyway.
+# The next cell measures the time of forward and backward for :math:`10^6` elements in float32. The recipe keeps the
+# input for backward, which the caller holds anyway.
 
 
 def milliseconds(function):
@@ -152,15 +158,15 @@ def milliseconds(function):
     return min(times)
 
 
-eager = milliseconds(composed)
+eager = milliseconds(lambda data, gate: data * torch.sigmoid(gate * data))
 print(f"composed, eager: 1.0; this recipe, in {SWISH.backend()}: {milliseconds(swish) / eager:.2f} times the time")
 
 # %%
-# On :doc:`/cookbook/07_compile/torch_compile` a compiled chain of this kind is many times faster than an eager one,
-# with no line of C++. The kernel earns its keep where the compiler has nothing to offer.
+# On the page :doc:`/cookbook/07_compile/torch_compile`, a compiled chain of this kind is many times faster than an
+# eager one, without any C++. So write a kernel only for code that the compiler can't handle.
 #
-# This site is built on machines without a GPU: the CUDA kernels on this page are compiled there, and not run. The
-# tests run them where there is one (``nox -s gpu``).
+# This site is built without a GPU: the CUDA kernels of this page are compiled there, but not run. The tests run them on
+# machines that have a GPU (``nox -s gpu``).
 #
 # Neighbors
 # ---------

@@ -2,22 +2,24 @@ r"""
 An operator of your own, and what it gives next to a Function
 =============================================================
 
-You will register a SciPy filter as an operator of torch, put its gradient on the operator and in a ``Function``, and
-see in a table what each of the two can do and what only both together can.
+You will register a SciPy filter as an operator of torch, and put its gradient both on the operator and in a
+``Function``. A table shows what each of them can do, and what works only with both.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When foreign code (NumPy, SciPy, a kernel) has to be in a compiled or exported program, or where a checkpoint policy
-# should know it by name. For code made of torch's operations a ``Function`` is enough: the compiler looks into it.
+# Register an operator when foreign code (NumPy, SciPy, a kernel) must run in a compiled or exported program, or when a
+# checkpoint policy should refer to it by name. For code made of torch's operations a ``Function`` is enough, because
+# the compiler traces into it.
 #
 # The gradient
 # ------------
 #
-# An all-pole filter feeds its own past back. torch has nothing for it: a step needs the one before, and a loop in
-# Python is slow. Its derivative is the same recursion with another input, and its adjoint runs it backward in time:
+# An all-pole filter adds its own past output to its input. torch has no function for it, because each step needs the
+# step before, and a loop in Python is slow. The derivative is the same recursion with another input, and the adjoint is
+# this recursion run backward in time:
 #
 # .. math::
 #
@@ -25,16 +27,16 @@ see in a table what each of the two can do and what only both together can.
 #    \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
 #    \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}} .
 #
-# Since backward is the filter again, there are gradients of every order.
+# Backward is the filter again, so there are gradients of every order.
 #
 # The recipe
 # ----------
 #
 # .. recipe:: recursive_filter
 #
-# The same gradient is registered twice, by intent: with the operator, for graphs that have been exported, and as a
-# ``Function`` around it, for ``torch.func``. In your copy, put a namespace of your own before the ``::``, since an
-# operator is known by its name alone.
+# The same gradient is registered twice on purpose: on the operator, for exported graphs, and in a ``Function`` around
+# the operator, for ``torch.func``. An operator is identified by its name alone, so put your own namespace before the
+# ``::`` in your copy.
 
 # sphinx_gallery_tags = ["black box", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1
@@ -67,9 +69,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Something with three resonances is struck with noise, and we hear what comes out, with noise on it. Six coefficients
-# are learned by gradients through SciPy. They are the product of three sections of two coefficients each, which the
-# parameters keep stable:
+# An object with three resonances is struck with noise, and we record the sound, with additional noise. The example
+# learns the six coefficients of the filter by gradients through SciPy. The coefficients are the product of three
+# sections with two coefficients each, and the parameters of these sections keep the filter stable:
 
 
 def poles(radius, angle):
@@ -125,8 +127,9 @@ assert (learned - truth).abs().max() < 0.05
 # One gradient, three wrappers
 # ----------------------------
 #
-# The recipe is the third. The first is the ``Function`` that you would write without operators, from the same parts;
-# the second is the operator alone, with ``register_fake``, ``register_vmap`` and ``register_autograd``.
+# This cell compares three wrappers of the same parts. The first is a ``Function`` without an operator. The second is
+# the operator alone, with ``register_fake``, ``register_vmap`` and ``register_autograd``. The third is the recipe,
+# which has both.
 
 
 class BareFunction(Function):
@@ -225,10 +228,10 @@ assert [table["torch.func.grad", name] for name in wrappers] == ["yes", "raises"
 assert [table["compile, fullgraph", name] for name in wrappers] == ["raises", "yes", "yes"]
 
 # %%
-# So a bare ``Function`` around SciPy can be neither compiled whole nor exported with its gradient. NumPy is an
-# exception: the compiler translates its functions, see below. An operator with a registered gradient is refused by
-# ``torch.func.grad``, and forward mode silently takes it for a *constant*. There is no way to register the derivative
-# that it wants:
+# The table shows two limits. A bare ``Function`` around SciPy can't be compiled whole, and can't be exported with its
+# gradient. NumPy is an exception, because the compiler translates its functions, as the next cell shows.
+# ``torch.func.grad`` refuses an operator with a registered gradient, and forward mode silently treats it as a
+# *constant*. torch offers no way to register a forward derivative for an operator:
 
 print([name for name in dir(recursive_filter_op) if name.startswith("register")])
 assert not hasattr(recursive_filter_op, "register_jvp")
@@ -255,9 +258,9 @@ assert torch.allclose(torch.autograd.grad(compiled(angles).sum(), angles)[0], an
 print("torch", torch.__version__, "compiles a Function of NumPy's sine whole, and its gradient is right")
 
 # %%
-# With the ``Function`` outside, forward mode says that it is missing.
+# With the ``Function`` around the operator, forward mode raises an error instead.
 #
-# What a wrapper costs in time, for an operation that itself takes next to none:
+# The next cell measures the time of each wrapper, for an operation that itself takes almost no time:
 
 
 class Twice(Function):
@@ -302,8 +305,8 @@ for name, seconds in fastest.items():
 # The wrong version
 # -----------------
 #
-# ``opcheck`` is the test that comes with operators. It checks the registration: schema, shapes, tracing. It does not
-# check numbers. Here the gradient of the signal is wrong by a factor of 123:
+# ``opcheck`` is torch's test for operators. It checks the registration (schema, shapes, tracing) but no numbers. Here
+# the gradient of the signal is wrong by a factor of 123:
 
 
 @custom_op("cookbook_page::wrong_filter", mutates_args=())
@@ -329,8 +332,9 @@ for finding in report.findings:
 assert not report.ok
 
 # %%
-# Operators have one more rule than functions: a result must be memory of its own, and what is written to must be
-# declared. The first is enforced when the operator runs, the second only by ``opcheck``:
+# Operators must also follow two rules that functions do not have. A result must not share memory with an argument, and
+# the schema must declare arguments that the operator writes to. torch enforces the first rule when the operator runs.
+# Only ``opcheck`` tests the second:
 
 
 @custom_op("cookbook_page::returns_its_input", mutates_args=())
@@ -359,14 +363,14 @@ except Exception as error:
 #
 # .. costs::
 #
-# A thousand signals of a thousand steps, next to a triangular system of equations, which is what torch can solve in one
-# call.
+# The table measures a thousand signals of a thousand steps. The alternative is a triangular system of equations, which
+# torch can solve in one call.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/07_compile/export`: what becomes of gradients in an exported file.
-# * :doc:`/cookbook/07_compile/selective_checkpointing`: keep the result of this operator, and recompute the rest.
-# * :doc:`/cookbook/06_beyond_autograd/scipy_functions`: the shorter way, for eager code.
+# * :doc:`/cookbook/07_compile/export`: gradients in an exported file.
+# * :doc:`/cookbook/07_compile/selective_checkpointing`: keep the result of this operator, and recompute all others.
+# * :doc:`/cookbook/06_beyond_autograd/scipy_functions`: a shorter way, for eager code.
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: operators in C++ and CUDA.
 # * In torch's documentation: :func:`torch.library.custom_op`, :func:`torch.library.opcheck`.

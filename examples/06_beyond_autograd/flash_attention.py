@@ -2,24 +2,27 @@ r"""
 FlashAttention in miniature
 ===========================
 
-You will compute attention, its gradient and its second derivative in memory that grows with the length of the sequence,
-where the scores alone grow with its square.
+You will compute attention, its gradient and its second derivative in memory that grows with the length of the sequence.
+The matrix of scores alone would grow with the square of the length.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# To learn how it is done, to change it (another mask, another function of the scores), or when you need a second
-# derivative. For plain attention call :func:`torch.nn.functional.scaled_dot_product_attention`: it has kernels of this
-# kind for GPUs, and one for the CPU, and below it is faster. It has no second derivative there. For other masks on a
-# GPU see :func:`!torch.nn.attention.flex_attention`. With short sequences you need none of it.
+# Use this recipe to learn the algorithm, to change it (another mask, another function of the scores), or when you need
+# a second derivative. For plain attention, call :func:`torch.nn.functional.scaled_dot_product_attention`. It has
+# kernels of this kind for GPUs and for the CPU, and in the measurement below it is faster, but it has no second
+# derivative. For other masks on a GPU, see :func:`!torch.nn.attention.flex_attention`. For short sequences, you need
+# none of this.
 #
 # The gradient
 # ------------
 #
-# Forward takes the keys a block at a time. A softmax needs the maximum and the sum of the whole row, and gets them
-# late; so what has been summed with an old maximum is scaled when a larger one turns up:
+# Forward processes the keys :math:`j` one block at a time. A softmax needs the maximum :math:`m` and the sum
+# :math:`\ell` of the whole row, which are known only at the end. So forward keeps a running maximum, and rescales its
+# sums when a block has a larger score :math:`s_j`. The new values are written with a prime, and :math:`a` is the sum of
+# the values :math:`v_j` with their weights:
 #
 # .. math::
 #
@@ -28,28 +31,29 @@ where the scores alone grow with its square.
 #    a' = e^{m - m'} a + \sum_j e^{s_j - m'} v_j, \qquad
 #    o = a / \ell .
 #
-# The recipe keeps two numbers a row, :math:`m` and :math:`\log \ell`. They give back every probability by itself,
-# :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`, so backward can take the tiles in any order. Kernels usually keep
-# only the sum of the two. At scores of 1000, float32 rounds that sum by up to 3e-5, and every probability of the row is
-# wrong by this share. The softmax's backward needs one more sum over a whole row, and that one is known, too:
+# The recipe keeps two numbers a row, :math:`m` and :math:`\log \ell`. From them, backward can compute each probability
+# separately, :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`, so it can process the tiles in any order. Most kernels
+# keep only the sum of the two numbers. But at scores of 1000, float32 rounds this sum by up to 3e-5, which makes every
+# probability of the row wrong by this share. The backward of a softmax also needs a sum over a whole row, which follows
+# from the output :math:`o`:
 #
 # .. math::
 #
 #    \bar{s}_{ij} = p_{ij} \Big( \bar{o}_i \cdot v_j - \sum_k p_{ik}\, \bar{o}_i \cdot v_k \Big)
 #    = p_{ij} \big( \bar{o}_i \cdot v_j - \delta_i \big), \qquad \delta_i = \bar{o}_i \cdot o_i .
 #
-# The second derivative is the same once more: along tangents, the scores move by :math:`\dot{s}`, the probabilities
-# by :math:`p (\dot{s} - \sum p \dot{s})`, and all of it is sums over tiles.
+# The second derivative works in the same way. For a change :math:`\dot{s}` of the scores, the probabilities change by
+# :math:`p (\dot{s} - \sum p \dot{s})`. All of these are sums over tiles.
 #
 # The recipe
 # ----------
 #
 # .. recipe:: attention
 #
-# The same as kernels in Triton: one program for each block of queries forward, and in backward one for each block of
-# queries and one for each block of keys, so that every number is written once. It runs on a GPU, on Triton's
-# interpreter, and otherwise in the operations above; :doc:`/cookbook/06_beyond_autograd/triton_kernel` explains the
-# frame.
+# ``triton_attention`` is the same algorithm as kernels in Triton. Forward runs one program for each block of queries.
+# Backward runs one program for each block of queries and one for each block of keys, so every number is written only
+# once. It runs on a GPU or in Triton's interpreter, and otherwise with torch's operations as above. For the parts
+# around the kernels, see :doc:`/cookbook/06_beyond_autograd/triton_kernel`.
 #
 # .. recipe:: triton_attention
 
@@ -69,8 +73,8 @@ from autograd_cookbook.recipes.flash_attention import attention
 # See it work
 # -----------
 #
-# Forward and backward of one head. The figure shows the exact number of bytes at the worst moment, less the gradients,
-# which everybody has to return:
+# The figure shows forward and backward of one head: the exact number of bytes at the peak, without the gradients, which
+# every version must return:
 
 
 def composed(query, key, value, causal=False):
@@ -127,8 +131,8 @@ assert growth["composed"] > 3.9
 assert growth["recipe"] < 2
 
 # %%
-# The checks, with tiles that do not fit evenly. First against torch, then by finite differences, then the second
-# derivative in comparison:
+# The next cell checks the recipe with tiles that do not fit evenly: against torch, by finite differences, and by the
+# second derivatives of all versions:
 
 q, k, v = problem(37, 5, torch.float64)
 ours = attention(q, k, v, causal=True, block=8)
@@ -156,8 +160,8 @@ assert "torch" not in curvature
 # The wrong version
 # -----------------
 #
-# Two slips that run without an error. In forward, the old sum is not scaled when the maximum changes; in backward,
-# :math:`\delta` is left out:
+# Here are two mistakes that raise no error. In forward, the old sum is not rescaled when the maximum changes. In
+# backward, :math:`\delta` is missing:
 
 
 def unscaled(query, key, value, block):
@@ -185,7 +189,7 @@ class WithoutDelta(Function):
         query, key, value = ctx.saved_tensors
         scale = query.shape[-1] ** -0.5
         probability = torch.softmax(query @ key.mT * scale, -1)
-        grad_scores = probability * (grad_output @ value.mT)  # and minus delta
+        grad_scores = probability * (grad_output @ value.mT)  # here delta is missing
         return grad_scores @ key * scale, grad_scores.mT @ query * scale, probability.mT @ grad_output
 
 
@@ -204,19 +208,20 @@ for found, right, name in zip(
     print(f"without delta, gradient of {name:5}: relative error {float((found - right).norm() / right.norm()):.0e}")
 
 # %%
-# The first is right as long as one block holds all keys, which in a test of small size it does: set the block so that
-# there are several. The second leaves the gradient of the value right. Gradcheck finds it; a look at a falling loss
-# may not.
+# The first mistake has no effect as long as one block holds all keys, which is the case in a small test. So test with a
+# block size that gives several blocks. The second mistake leaves the gradient of the value right. ``gradcheck`` detects
+# it, but in training the loss may still fall.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# The compiled composition has the bytes of torch's kernel: the compiler recognizes attention, and calls it.
+# The compiled :term:`composition` keeps as few bytes as torch's kernel, because the compiler recognizes attention and
+# calls this kernel.
 #
-# At other lengths, one head of width 64 in float32, on one core of an AMD EPYC. Bytes are exact; time is that of the
-# processor, the least of three runs, as a multiple of the composition's:
+# The next table has other lengths, for one head of width 64 in float32, on one core of an AMD EPYC. Bytes are exact.
+# The time is processor time, the shortest of three runs, as a multiple of the composition's time:
 #
 # .. csv-table::
 #    :header: "length", "", "MB at the peak, beyond gradients", "time"
@@ -231,8 +236,8 @@ for found, right, name in zip(
 #    "16,384", "torch", "5.3", "0.37"
 #    "16,384", "ours", "7.7", "0.51"
 #
-# The composition keeps the probabilities until backward and makes their gradient there, a matrix as large. The recipe
-# keeps its output and two numbers a query, one more than torch:
+# The composition keeps the probabilities until backward, where it computes their gradient, a matrix of the same size.
+# The recipe keeps its output and two numbers a query, one more than torch:
 
 tensors = problem(2_048)
 for name, function in ways.items():
@@ -241,9 +246,9 @@ queries = tensors[0].shape[:-1].numel()
 assert held_bytes(attention, *tensors) == held_bytes(F.scaled_dot_product_attention, *tensors) + 4 * queries
 
 # %%
-# This site is built without a GPU and has no times of one: ``benchmarks/attention.py`` measures the Triton kernels
-# where there is one. :func:`torch.compile` takes the loops over tiles as one step. So the graph is as long for many
-# tiles as for few, and the recipe keeps compiled what it keeps in eager mode (:doc:`/guide/compiled_bytes`):
+# This site is built without a GPU, so it shows no GPU times; ``benchmarks/attention.py`` measures the Triton kernels on
+# a GPU. :func:`torch.compile` treats the loops over tiles as one operator. So the graph does not grow with the number
+# of tiles, and the compiled recipe keeps the same bytes as in eager mode (:doc:`/guide/compiled_bytes`):
 
 compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
 print(f"compiled  {held_bytes(compiled, *tensors):>12,} bytes held between forward and backward")
@@ -256,6 +261,6 @@ assert held_bytes(compiled, *tensors) == held_bytes(attention, *tensors)
 #
 # * :doc:`/cookbook/06_beyond_autograd/triton_kernel`: a kernel that is short enough to read.
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: the same idea for a loss over many classes.
-# * :doc:`/cookbook/04_memory/checkpointing`: computing again, for any function.
-# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp.
+# * :doc:`/cookbook/04_memory/checkpointing`: recompute any function in backward.
+# * :doc:`/cookbook/01_first_steps/reductions`: the log-sum-exp by itself.
 # * In torch's documentation: :func:`torch.nn.functional.scaled_dot_product_attention`.

@@ -2,22 +2,22 @@ r"""
 A reduction in a kernel: RMS norm in C++ and CUDA
 =================================================
 
-You will wrap a kernel whose backward adds in two directions, along each row and across all of them, with the same
-bits in every run and on any number of threads.
+You will wrap a kernel whose backward adds in two directions: along each row, and across all rows. Its results have the
+same bits in every run and on any number of threads.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When the compiler's kernel reads memory more often than it must. A reduction is where that happens: the table at the
-# end has the figures. When you need a row normalized that squares overflow. Not for fewer bytes: a few lines of
-# Python keep the same (:doc:`/cookbook/04_memory/selective_saving`), and run everywhere.
+# Write such a kernel when the compiler's kernel reads memory more often than necessary. This happens with reductions,
+# see the table at the end. Also use this recipe if the squares of a row may overflow. It does not keep fewer bytes: a
+# few lines of Python keep as few (:doc:`/cookbook/04_memory/selective_saving`), and run everywhere.
 #
 # The gradient
 # ------------
 #
-# Each :math:`x_i` acts twice: directly, and through the mean in :math:`r` that the row shares.
+# Each :math:`x_i` affects the output twice: directly, and through the mean in :math:`r` of its row.
 #
 # .. math::
 #
@@ -25,17 +25,18 @@ bits in every run and on any number of threads.
 #    \bar{x} = r \Big(w \bar{y} - \hat{x}\,\frac{1}{n} \sum_j w_j \bar{y}_j \hat{x}_j\Big), \qquad
 #    \bar{w} = \sum_{\text{rows}} \bar{y}\,\hat{x} .
 #
-# The backward needs :math:`\sum x_j^2` and :math:`\sum w_j \bar{y}_j x_j`. Both come from one walk along the row, so
-# :math:`r` is computed again and nothing is kept but the arguments. A second walk, the row being in the cache by
-# then, writes :math:`\bar{x}` and adds to :math:`\bar{w}`.
+# Backward needs :math:`\sum x_j^2` and :math:`\sum w_j \bar{y}_j x_j`. One pass along the row computes both, so
+# backward computes :math:`r` again, and only the arguments are kept. A second pass writes :math:`\bar{x}` and adds to
+# :math:`\bar{w}`; by then the row is in the cache.
 #
-# The sum for :math:`\bar{w}` goes across rows, where threads meet. Atomic additions would come in another order
-# in every run. Here each part of the rows has a sum of its own, and these are added in a fixed order.
+# The sum for :math:`\bar{w}` goes across rows, which different threads process. Atomic additions would run in another
+# order each time. Here each part of the rows has its own sum, and these sums are added in a fixed order.
 #
 # The recipe
 # ----------
 #
-# ``RMS_NORM.build()`` compiles the C++ and CUDA sources in this file, once; without a compiler it runs in Python.
+# ``RMS_NORM.build()`` compiles the C++ and CUDA sources in this file, once. Without a compiler the recipe runs in
+# Python.
 #
 # .. recipe:: fused_rms_norm
 
@@ -60,10 +61,11 @@ print(f"torch {torch.__version__}, running in {RMS_NORM.backend()}")
 # See it work
 # -----------
 #
-# Left, the reduction along a row: what gradient descent makes of rows of two numbers. The output does not depend on a
-# row's length, so with :math:`\varepsilon = 0` no gradient does, either, and the arrows are tangents of the circles.
-# Right, the reduction across rows, in two ways: a sum held in bfloat16, as a kernel does that adds in the type of its
-# data, and the recipe's. Once a sum is 256 times what it is given, bfloat16 drops every further term.
+# The left figure shows the reduction along a row: steps of gradient descent for rows of two numbers. With
+# :math:`\varepsilon = 0` the output does not depend on a row's length, so each gradient is perpendicular to its row,
+# and the arrows are tangents of the circles. The right figure shows the reduction across rows. It compares the recipe
+# with a kernel that adds in bfloat16, the type of its data. Once such a sum is 256 times as large as its next term,
+# bfloat16 drops every further term.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.5), layout="constrained")
 angles = torch.arange(0, 2 * torch.pi, torch.pi / 8)
@@ -98,7 +100,8 @@ figure.suptitle("The two reductions in the backward of RMS norm")
 plt.show()
 
 # %%
-# The checks. A row whose squares overflow is normalized all the same, which torch's own does not do:
+# The next cell runs the checks. The recipe also normalizes a row whose squares overflow, while torch's function returns
+# zeros:
 
 x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
 weight = torch.rand(4, dtype=torch.float64, requires_grad=True)
@@ -124,7 +127,7 @@ assert torch.allclose(fused_rms_norm(large, torch.ones(3)), torch.tensor([1.0, 2
 # The wrong version
 # -----------------
 #
-# The classic: :math:`r` taken for a constant. It is right in every term but one, and its loss falls:
+# The usual mistake treats :math:`r` as a constant. All terms but one are right, and the loss falls:
 
 
 class ForgetsTheMean(Function):
@@ -165,17 +168,19 @@ except RuntimeError as error:
     print("gradcheck:", str(error).splitlines()[0])
 
 # %%
-# What it leaves in the gradient is a part along :math:`x`, which no output feels and every row's length does. The true
-# steps are perpendicular to the layer, as its scale changes no output, and can only lengthen it; the wrong ones shrink
-# it. The loss ends higher, and no curve says that it need not. gradcheck does, at once.
+# The wrong gradient has an extra part along :math:`x`, which changes the length of the row but no output. True steps
+# are perpendicular to the layer, because its scale changes no output, so they can only lengthen it. The wrong steps
+# shrink it. The loss ends higher, but you can't see this from one loss curve. ``gradcheck`` detects the mistake at
+# once.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# Larger than the cache, :math:`10^7` numbers in rows of 4000, float32, two threads of an AMD EPYC: time of forward and
-# backward as a multiple of the kernel's. Next to it: that of :doc:`/cookbook/06_beyond_autograd/cuda_extension`.
+# The next table shows data larger than the cache: :math:`10^7` numbers in rows of 4000, in float32, with two threads of
+# an AMD EPYC. The time of forward and backward is a multiple of the kernel's time. For comparison, it also has the
+# kernel of :doc:`/cookbook/06_beyond_autograd/cuda_extension`.
 #
 # .. csv-table::
 #    :header: "", "composition, eager", "composition, compiled", "built-in", "C++"
@@ -185,18 +190,18 @@ except RuntimeError as error:
 #    "swish, memory kept", "3.09", "1.27", "1.01", "1.00"
 #    "swish, memory fresh", "3.49", "1.09", "0.93", "1.00"
 #
-# Element by element, the compiler is nearly as good. Across rows it adds in a loop of its own, which reads both tensors
-# once more, column by column (``TORCH_LOGS=output_code`` shows it, in torch 2.13). Torch's silu, which stands for swish
-# as the built-in, has no gate to learn. By default malloc gives large results back to the system; to get new pages
-# then takes longer than the kernels, for all alike.
+# For element-wise operations, the compiler is nearly as good as the kernel. Across rows, the compiler adds in a
+# separate loop, which reads both tensors once more, column by column (``TORCH_LOGS=output_code`` shows it, in torch
+# 2.13). The built-in for swish is torch's silu, which has no gate to learn. "Memory fresh" is malloc's default: it
+# returns large results to the system. Getting new pages then takes longer than the kernels, for all versions.
 #
-# The CUDA kernels are compiled on the machine that made these figures, and there was no GPU to run them on. Where
-# there is one, ``nox -s gpu`` tests them and ``nox -s bench -- native`` measures their share of its bandwidth.
+# The machine that made these figures compiled the CUDA kernels, but had no GPU to run them on. On a machine with a GPU,
+# ``nox -s gpu`` tests the kernels, and ``nox -s bench -- native`` measures which share of the GPU's bandwidth they use.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: the parts of a kernel's wrapper, one by one.
-# * :doc:`/cookbook/04_memory/selective_saving`: the same bytes with a few lines of Python.
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: the parts around a kernel, one by one.
+# * :doc:`/cookbook/04_memory/selective_saving`: keep as few bytes with a few lines of Python.
 # * :doc:`/cookbook/01_first_steps/reductions`: reductions without a kernel.
 # * In torch's documentation: :func:`torch.nn.functional.rms_norm`, :func:`torch.library.register_fake`.

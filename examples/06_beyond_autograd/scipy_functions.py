@@ -2,39 +2,40 @@ r"""
 SciPy with a gradient
 =====================
 
-You will call SciPy from a ``Function`` so that gradients of every order, forward mode and ``vmap`` work, and find what
-a metal plate is made of from a few temperatures.
+You will call SciPy from a ``Function`` so that gradients of every order, forward mode and ``vmap`` work. The example
+finds the conductivity of a metal plate from a few temperatures.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When the algorithm is in SciPy and not in torch: sparse factorizations, special functions, filters. Not for what
-# torch has: :mod:`torch.fft`, :mod:`torch.linalg` and :mod:`torch.special` differentiate themselves and run on a GPU.
-# Each call below goes through the host, and ``torch.compile`` steps around it. An operator of
-# :doc:`/cookbook/06_beyond_autograd/custom_operator` can be inside of a compiled graph.
+# Use SciPy when it has the algorithm and torch does not: sparse factorizations, special functions, filters. If torch
+# has the function, use torch: :mod:`torch.fft`, :mod:`torch.linalg` and :mod:`torch.special` have gradients and run on
+# a GPU. Each call below copies to the CPU, and ``torch.compile`` leaves it out of its graph. For a call inside of a
+# compiled graph, write an operator, see :doc:`/cookbook/06_beyond_autograd/custom_operator`.
 #
 # The gradient
 # ------------
 #
-# NumPy has no tape, so backward must be a formula. The best ones are calls of the *same* function: then the second
-# derivative is there, too, and ``once_differentiable`` is not needed. A linear map is the plainest case. Its
-# derivative is itself, and its adjoint is another linear map; for an orthogonal one, as the cosine transform here, the
-# inverse:
+# Autograd does not record NumPy, so backward must be a formula. The best formulas call the *same* function again. Then
+# there is a second derivative, too, and ``once_differentiable`` is not needed. The simplest case is a linear map. Its
+# derivative is the map itself, and its adjoint is another linear map. The cosine transform here is orthogonal, so its
+# adjoint is its inverse:
 #
 # .. math::
 #
 #    y = C x, \qquad \dot{y} = C \dot{x}, \qquad \bar{x} = C^\top \bar{y} = C^{-1} \bar{y} .
 #
-# The solution of a linear system is not linear in the matrix, and its adjoint is again a solution of a system:
+# The solution of a linear system is not linear in the matrix. Its gradient is again the solution of a system, with the
+# adjoint matrix:
 #
 # .. math::
 #
 #    A x = b, \qquad A^{\mathsf{H}} u = \bar{x}, \quad \bar{b} = u, \quad \bar{a}_{ij} = -u_i \overline{x_j} .
 #
-# For a sparse matrix :math:`\bar{a}` is computed at the stored places only: the rest of that matrix of rank one is
-# never there. LU factors of :math:`A` are factors of :math:`A^{\mathsf{H}}`, so there is one factorization for all
+# For a sparse matrix, backward computes :math:`\bar{a}` only at the stored places, and never the full matrix. The LU
+# factors of :math:`A` also solve systems with :math:`A^{\mathsf{H}}`, so one factorization is enough for all
 # derivatives.
 #
 # The recipe
@@ -44,9 +45,11 @@ a metal plate is made of from a few temperatures.
 #
 # .. recipe:: sparse_solve
 #
-# Three things to copy for code of your own. ``as_numpy`` detaches, leaves the GPU, and resolves lazy conjugates; the
-# way back is ``.to(input)``. ``vmap`` has a rule, because NumPy cannot see batches: one matrix with many right-hand
-# sides is *one* solve. ``torch.compiler.disable`` keeps the compiler from tracing the Python inside of SciPy.
+# Copy three parts of these recipes into your own code:
+#
+# * ``as_numpy`` detaches, copies from the GPU, and resolves lazy conjugates. ``.to(input)`` converts the result back.
+# * ``vmap`` has a rule, because NumPy can't see batches. One matrix with many right-hand sides is *one* solve.
+# * ``torch.compiler.disable`` keeps the compiler from tracing the Python code inside of SciPy.
 
 # sphinx_gallery_tags = ["black box", "second order", "forward mode"]
 # sphinx_gallery_thumbnail_number = 1
@@ -68,9 +71,10 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# A plate is cold along its rim and heated at one of twelve places after the other. Sensors measure temperatures,
-# with noise. Where does it conduct badly? The heat equation on 32 × 32 cells is a sparse system; its values are
-# differentiable functions of the conductivity, and ``sparse_solve`` carries the gradient through the solution.
+# A plate is cold along its rim, and heated at twelve places, one after the other. Sensors measure temperatures, with
+# noise. The task is to find where the plate conducts badly. The heat equation on 32 × 32 cells is a sparse system. Its
+# values are differentiable functions of the conductivity, and ``sparse_solve`` computes the gradient through the
+# solution.
 
 side = 32
 cell = torch.arange(side * side).reshape(side, side)
@@ -79,7 +83,7 @@ other = torch.cat([cell[:, 1:].flatten(), cell[1:].flatten()])
 on_rim = torch.ones(side, side, dtype=torch.bool)
 on_rim[1:-1, 1:-1] = False
 rim = cell[on_rim]
-# Values at the same place are summed, so each pair of neighbors adds its four entries, unsorted.
+# Values at the same place are summed, so each pair of neighbors adds its four entries, in any order.
 indices = torch.stack([torch.cat([one, other, one, other, rim]), torch.cat([one, other, other, one, rim])])
 
 
@@ -146,7 +150,7 @@ print(f"mean error of the conductivity: {error:.3f}, of a plate of ones {float((
 assert error < 0.06
 
 # %%
-# The checks, with respect to values and right-hand sides, in reverse and forward mode, real and complex:
+# The next cell checks the gradients for values and right-hand sides, in reverse and forward mode, real and complex:
 
 size = 6
 places = torch.cat([torch.arange(size).expand(2, size), torch.randint(0, size, (2, 10))], dim=1)
@@ -171,7 +175,8 @@ print("dct, types 1 to 4: gradcheck True")
 # The wrong version
 # -----------------
 #
-# Forget to transpose, and every test on a *symmetric* matrix passes, be it a Laplacian, a covariance or a graph:
+# This backward forgets to transpose. For a *symmetric* matrix, such as a Laplacian, a covariance or a graph, every test
+# passes:
 
 
 class NeverTransposes(Function):
@@ -211,8 +216,8 @@ for name, values in {"symmetric": symmetric(numbers), "wind from the left": symm
     assert (verdict is True) == (name == "symmetric")
 
 # %%
-# The cosine transform has the same trap: SciPy's default is not the orthogonal form. Its inverse is not its adjoint,
-# and a backward by ``idct`` would return gradients that are too small by these factors:
+# The cosine transform has a similar trap, because SciPy's default is not the orthogonal form. The inverse is then not
+# the adjoint, and a backward with ``idct`` returns gradients that are too small by these factors:
 
 cosines = torch.from_numpy(fft.dct(torch.eye(8, dtype=torch.float64).numpy(), axis=0))
 factors = (cosines.mT / torch.linalg.inv(cosines)).mean(0)
@@ -223,8 +228,9 @@ assert torch.allclose(factors, torch.tensor([4.0] + 7 * [2.0], dtype=torch.float
 # What it costs
 # -------------
 #
-# For the cosine transform the competitor is one made of :func:`torch.fft.fft`, which needs no SciPy. For sparse systems
-# it is :func:`torch.linalg.solve` on the dense matrix. Forward and backward, in one run:
+# The cell compares two alternatives. For the cosine transform, it is one made of :func:`torch.fft.fft`, which needs no
+# SciPy. For sparse systems, it is :func:`torch.linalg.solve` on the dense matrix. Here is the time of forward and
+# backward:
 
 
 def from_fourier(x):
@@ -267,8 +273,8 @@ for side in (8, 16, 28):
     )
 
 # %%
-# What autograd does not count: the factors live in SciPy's memory from forward to backward. Small systems are better
-# dense.
+# Autograd does not count the factors, which stay in SciPy's memory from forward to backward. For small systems, the
+# dense solve is faster.
 #
 # Neighbors
 # ---------
@@ -277,5 +283,5 @@ for side in (8, 16, 28):
 # * :doc:`/cookbook/05_higher_order/implicit`: the adjoint of any equation, and of dense systems.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: what a ``vmap`` rule must do.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: when there is no formula.
-# * :doc:`/guide/questions_systems`: a simulator with a gradient of its own, in NumPy, Fortran, Warp, Taichi or JAX.
+# * :doc:`/guide/questions_systems`: a simulator that has its own gradient, in NumPy, Fortran, Warp, Taichi or JAX.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.linalg.solve`.

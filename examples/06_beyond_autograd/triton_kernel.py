@@ -2,43 +2,44 @@ r"""
 A Triton kernel with a gradient
 ===============================
 
-You will write the forward and the backward of a softmax as two kernels in Python, and run them with and without a GPU.
+You will write forward and backward of a softmax as two Triton kernels in Python, and run them with and without a GPU.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When several operations should be one pass over the data on a GPU, and :func:`torch.compile` does not make that pass:
-# it writes Triton, too, and for a softmax as good a kernel as this. The reason to write your own is an algorithm that
-# no compiler finds, such as :doc:`/cookbook/06_beyond_autograd/flash_attention`. This page has the frame around it,
-# with a kernel that is short enough to read.
+# Write a Triton kernel when several operations should be one pass over the data on a GPU, and :func:`torch.compile`
+# does not generate it. The compiler writes Triton, too, and for a softmax its kernel is as good as this one. Your own
+# kernel is useful for an algorithm that no compiler finds, as on the page
+# :doc:`/cookbook/06_beyond_autograd/flash_attention`. This page shows the code around such a kernel, with a kernel that
+# is short enough to read.
 #
 # The gradient
 # ------------
 #
-# Each row by itself, and a function of the output alone:
+# Each row is independent, and its gradient depends only on the output:
 #
 # .. math::
 #
 #    y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j, \qquad
 #    \bar{x}_i = y_i \Big( \bar{y}_i - \sum_j \bar{y}_j y_j \Big) .
 #
-# The gradient is linear and symmetric in :math:`\bar{y}`, so the second derivative along :math:`\bar{y}` is the same
-# kernel once more.
+# The gradient is linear and symmetric in :math:`\bar{y}`, so the second derivative with respect to :math:`\bar{y}` uses
+# the same kernel again.
 #
 # The recipe
 # ----------
 #
 # .. recipe:: triton_softmax
 #
-# ``operator`` registers the functions that launch kernels as operators of torch, by :func:`torch.library.triton_op`
-# and :func:`torch.library.wrap_triton`: with these :func:`torch.compile` sees the kernel and can compile around it.
-# The ``Function`` ties the operators together. Where there is neither a GPU nor the interpreter, torch's operations
-# run; ``backend`` says which it is.
+# ``operator`` registers the functions that launch kernels as operators of torch, with :func:`torch.library.triton_op`
+# and :func:`torch.library.wrap_triton`. So :func:`torch.compile` sees the kernel and can compile the code around it.
+# The ``Function`` connects the operators. Without a GPU and without the interpreter, torch's operations run;
+# ``backend`` says which code runs.
 #
-# Without a GPU, Triton's interpreter runs a kernel in NumPy, program by program: slow, and good for tests and for
-# ``print``. Triton decides when it is imported, so the environment comes first:
+# Without a GPU, Triton's interpreter runs a kernel in NumPy, one program after the other. This is slow, but useful for
+# tests and for ``print``. Triton reads the environment when it is imported, so set the variable first:
 
 # sphinx_gallery_tags = ["kernel", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1
@@ -66,9 +67,9 @@ print(f"torch {torch.__version__}, triton {triton.__version__}, running in {back
 # See it work
 # -----------
 #
-# A kernel is run by many programs at once. Each asks for its number, works out which elements are its own, and masks
-# what lies behind the end of a row: blocks have a power of two for a size, data rarely has. This kernel writes down
-# who was where:
+# Many programs run a kernel at once. Each program asks for its number, computes which elements it has to process, and
+# masks the elements behind the end of the row. The mask is needed because the size of a block is a power of two, and
+# the width of the data usually is not. This kernel writes down which program processed which element:
 
 
 @triton.jit
@@ -114,7 +115,7 @@ print("largest sum of a row of the gradient:", f"{float(gradient.sum(1).abs().ma
 assert not gradient[logits == -torch.inf].any()
 
 # %%
-# The checks, on the same kernels:
+# The next cell runs the checks with the same kernels:
 
 x = torch.randn(1, 2, dtype=torch.float64, device=device, requires_grad=True)
 print("gradcheck     ", gradcheck(triton_softmax, x))
@@ -127,14 +128,14 @@ torch.testing.assert_close(whole(x), torch.softmax(x, 1))
 print("vmap and torch.compile(fullgraph=True) agree with torch")
 
 # %%
-# On the interpreter the recipe registers an opaque operator. An operator that the compiler would look into does not
-# compile there: its code is run on tensors without data.
+# In the interpreter, the recipe registers an operator that the compiler does not trace into. Tracing into the kernel
+# would fail there, because the interpreter would run it on tensors without data.
 #
 # The wrong version
 # -----------------
 #
-# The mask keeps lanes behind the end of a row from being *written*. What they have *read* is in every sum and every
-# maximum of the block, all the same. Here ``other``, the value that is read outside, is 0 and not −∞:
+# A mask prevents *writing* behind the end of a row. But values that are *read* there still enter every sum and every
+# maximum of the block. Here ``other``, the value that is read outside of the row, is 0 instead of −∞:
 
 
 @triton.jit
@@ -171,14 +172,15 @@ for width in (4, 5):
     print(f"width {width}: the row sums to {total:.3f}, gradcheck {found}")
 
 # %%
-# A width of 4 fills its block, and all is well: the tests of a kernel need odd widths, and one more than a block.
-# Five zeros get an eighth each, because three more were read. Gradcheck passes, and it is right: that gradient is the
-# derivative of that function. Only a comparison with a softmax tells that it is not one.
+# With a width of 4, a row fills its block, and the result is right. So test a kernel with odd widths, and with one
+# element more than a block. Five zeros get one eighth each, because three more zeros were read. ``gradcheck`` passes,
+# because the gradient really is the derivative of this wrong function. Only a comparison with a softmax shows the
+# mistake.
 #
 # What it costs
 # -------------
 #
-# The output is kept for backward, as torch keeps it:
+# The recipe keeps its output for backward, like torch:
 
 x = torch.randn(8, 100, device=device, requires_grad=True)
 for name, softmax in (("ours", triton_softmax), ("torch", lambda x: torch.softmax(x, 1))):
@@ -186,17 +188,17 @@ for name, softmax in (("ours", triton_softmax), ("torch", lambda x: torch.softma
 assert saved_bytes(triton_softmax, x) == 4 * x.numel()
 
 # %%
-# There are no times here: this site is built without a GPU, and the interpreter's say nothing about one. The tests
-# compile every kernel to machine code for such a GPU, run it on the interpreter, and run it on a GPU where there is one
-# (``nox -s gpu``). Two things differ on the interpreter of Triton 3.7: bfloat16 is cut off where a GPU rounds,
-# and a product of bfloat16 matrices is wrong, so that :doc:`/cookbook/06_beyond_autograd/flash_attention` does not
-# use it there.
+# There are no times here, because this site is built without a GPU, and times of the interpreter say nothing about a
+# GPU. The tests compile every kernel to machine code for a GPU, run it in the interpreter, and run it on a GPU if there
+# is one (``nox -s gpu``). Two results differ in the interpreter of Triton 3.7. It truncates to bfloat16 where a GPU
+# rounds. It also computes wrong products of bfloat16 matrices, so the recipe of
+# :doc:`/cookbook/06_beyond_autograd/flash_attention` does not use the interpreter for them.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/06_beyond_autograd/flash_attention`: kernels that earn their keep.
-# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: the same frame around C++ and CUDA.
-# * :doc:`/cookbook/03_stability/cross_entropy`: a softmax that is 0 over a row masked as a whole.
+# * :doc:`/cookbook/06_beyond_autograd/flash_attention`: kernels for an algorithm that no compiler finds.
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: the same code around kernels in C++ and CUDA.
+# * :doc:`/cookbook/03_stability/cross_entropy`: a softmax that is 0 for a fully masked row.
 # * :doc:`/cookbook/07_compile/torch_compile`: let the compiler write the kernel.
 # * In torch's documentation: :func:`torch.library.triton_op`, :func:`torch.library.wrap_triton`.

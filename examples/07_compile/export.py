@@ -2,30 +2,31 @@ r"""
 Gradients that survive an export
 ================================
 
-You will export a model, see which custom gradients are in the file and which are silently lost, and make the
-export refuse to lose one.
+You will export a model, see which custom gradients are in the exported file and which are silently lost, and make the
+export raise if it loses one.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When a program made by :func:`torch.export.export` will be *differentiated*: fine-tuned elsewhere, attacked, or put
-# into a larger model. For inference alone backward does not matter, and there is nothing to check.
+# Use this check when you will *differentiate* a program made by :func:`torch.export.export`: fine-tune it elsewhere,
+# attack it, or put it into a larger model. For inference alone, there is nothing to check.
 #
 # The gradient
 # ------------
 #
 # An export records the operators that run in forward. The program has the derivative of these operators:
 #
-# * a ``Function`` is no operator. Its forward is recorded, and its backward is not. Where the backward was the
-#   derivative of the forward, the program has the same gradient; where it was *another* one, the program has another
-#   gradient. With ``strict=True`` the forward is recorded under ``no_grad``, so either gradient is lost (torch 2.13);
-# * an operator of :func:`torch.library.custom_op` is recorded by its name. The program that loads it must have
-#   registered it, and gets the gradient that is registered with it.
+# * A ``Function`` is not an operator. The export records its forward but not its backward. If the backward was the
+#   derivative of the forward, the program has the same gradient. If the backward returned *another* gradient on
+#   purpose, the program loses it. With ``strict=True`` the forward is recorded under ``no_grad``, so the program loses
+#   every gradient of a ``Function`` (torch 2.13).
+# * An operator of :func:`torch.library.custom_op` is recorded by its name. The process that loads the program must have
+#   registered the operator, and uses the gradient that it has registered.
 #
-# With :math:`r` for rounding and the straight-through gradient: the module has :math:`\bar{x} = \bar{y}`, and the
-# program :math:`\bar{x} = \bar{y}\, r'(x) = 0`.
+# For example, take rounding, :math:`r`, with the straight-through gradient. The module has :math:`\bar{x} = \bar{y}`,
+# but the program has :math:`\bar{x} = \bar{y}\, r'(x) = 0`.
 #
 # The recipe
 # ----------
@@ -56,7 +57,7 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# A layer with weights rounded to a grid of steps of 1/8, in two ways: with the ``Function`` of
+# This layer rounds its weights to multiples of 1/8 in two ways: with the ``Function`` of
 # :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with the same gradient on an operator.
 
 
@@ -85,7 +86,7 @@ target = data @ torch.tensor([[0.5, -0.25, 1.0, 0.0, -1.0, 0.75, 0.125, -0.5]]).
 
 
 def losses_of(model, steps=80):
-    """Fine-tune whatever it is, and say how that went."""
+    """Fine-tune a module or a program, and return the losses."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     losses = []
     for _ in range(steps):
@@ -128,7 +129,7 @@ assert module == from_operator
 assert from_function[-1] == from_function[0]
 
 # %%
-# The operator in the file is a name. A process that has not registered it cannot load the file:
+# The file contains only the name of the operator. A process that has not registered the operator cannot load the file:
 
 with tempfile.TemporaryDirectory() as folder:
     path = Path(folder, "rounded.pt2")
@@ -140,8 +141,9 @@ print(next(line[:150] for line in done.stderr.splitlines() if "round_through" in
 assert done.returncode != 0
 
 # %%
-# SciPy can be in a program, too, by :doc:`/cookbook/06_beyond_autograd/custom_operator`. The size of the batch is free
-# here, and the gradients of the loaded program are checked against the model's:
+# A program can also contain SciPy, if SciPy is in an operator as on the page
+# :doc:`/cookbook/06_beyond_autograd/custom_operator`. The size of the batch is dynamic here. The cell compares the
+# gradients of the loaded program with those of the model:
 
 
 class Resonator(nn.Module):
@@ -169,8 +171,8 @@ for name, one, other in zip(names, ours, theirs, strict=True):
 # The wrong version
 # -----------------
 #
-# The plain export says nothing about a lost gradient, and the numbers that come out are right. A test of the
-# *outputs* passes. The checked export raises:
+# A plain export does not report a lost gradient, and its outputs are right. So a test of the *outputs* passes. The
+# checked export raises:
 
 module = Rounded(round_ste)
 exported = torch.export.export(module, (data,)).module()
@@ -183,8 +185,8 @@ except RuntimeError as error:
     print("RuntimeError:", error)
 
 # %%
-# With ``strict=True`` even a right backward is lost, here that of a cube. The checked export passes options on, and
-# raises:
+# With ``strict=True`` the program loses even a backward that is the derivative of its forward, here of a cube. The
+# checked export passes options on to ``torch.export``, and raises:
 
 
 class Cube(torch.autograd.Function):
@@ -217,7 +219,7 @@ else:
     raise AssertionError("a strict export keeps the gradient: say so above")
 
 # %%
-# The audit sees it as well, since an exported program is a function like any other:
+# The audit also finds the lost gradient, because an exported program is a function like any other:
 
 weight = (3 * torch.randn(5, dtype=torch.float64)).requires_grad_()
 
@@ -236,8 +238,8 @@ for name, function in {"module": round_ste, "program": program}.items():
 # What it costs
 # -------------
 #
-# One forward and backward of module and program each, once, when you export. The program costs no more than without
-# the check.
+# When you export, the check runs one forward and backward of the module and of the program. Afterwards, the program
+# runs as fast as without the check.
 #
 # Neighbors
 # ---------

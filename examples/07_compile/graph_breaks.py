@@ -2,22 +2,22 @@ r"""
 Graph breaks: each cause, its message, its fix
 ==============================================
 
-You will compile one function in thirty ways of writing it, see which of them torch takes whole, which it refuses, and
-which silently get another gradient.
+You will see one function written in thirty ways: which of them the compiler accepts whole, which it refuses, and which
+silently get another gradient.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When ``fullgraph=True`` raises, or a compiled model is not faster: find the message below. When it does compile, too:
-# the last part is about code that compiles and is wrong. Without a custom function there is less to know:
-# :doc:`/cookbook/07_compile/torch_compile` is enough.
+# Read this page when ``fullgraph=True`` raises, or when a compiled model is not faster: find the message below. Read it
+# also when your code compiles, because the last part is about code that compiles and is wrong. Without a custom
+# function, the page :doc:`/cookbook/07_compile/torch_compile` is enough.
 #
 # The gradient
 # ------------
 #
-# All of them compute the same, so that every difference is the compiler's:
+# All versions compute the same function, so every difference comes from the compiler:
 #
 # .. math:: y = x^2, \qquad \bar{x} = 2 x\,\bar{y} .
 #
@@ -48,8 +48,8 @@ torch._logging.set_logs(dynamo=logging.ERROR)  # what would be logged is printed
 # See it work
 # -----------
 #
-# This is the function, and this is how each way of writing it is examined: compiled whole, on a tensor that the
-# compiled part did not make, and compared with eager mode.
+# The first cell has the function, and the test of each version. The test compiles the version with ``fullgraph=True``,
+# on a tensor that was made outside of the compiled part, and compares its gradient with eager mode.
 
 
 class Square(Function):
@@ -75,7 +75,7 @@ def slope(function):
 
 
 def examine(function):
-    """Whether it is taken whole, and right; the message if not."""
+    """Whether it compiles whole, and right; the message if not."""
     torch._dynamo.reset()
     try:
         found = slope(torch.compile(function, fullgraph=True, backend="aot_eager"))
@@ -95,7 +95,7 @@ def table(ways):
 
 
 # %%
-# First what is *not* in the way. Much of this did break graphs in older versions.
+# First come versions that compile *without* a break. Many of them did break graphs in older releases.
 
 
 class OlderForm(Function):
@@ -205,9 +205,9 @@ table(
 # What is refused
 # ---------------
 #
-# Python that must see a value, code that the compiler has no rule for, and effects in a backward. Without
-# ``fullgraph=True`` the graph is cut in two around the function, which runs in eager mode and is right. One of them
-# fails even then: the backward that calls that of another class.
+# The compiler refuses three kinds of code: Python that needs the value of a tensor, code without a rule, and side
+# effects in a backward. Without ``fullgraph=True`` the compiler breaks the graph at the function, which then runs in
+# eager mode and is right. One version fails even then: a backward that calls the backward of another class.
 
 
 class IfOnData(Square):
@@ -319,9 +319,14 @@ table(
 print("\ngraph_breaks:", *graph_breaks(lambda x: IfOnData.apply(x), torch.ones(3, requires_grad=True)))
 
 # %%
-# The fixes, each compiled whole. Decide with ``torch.where``. Keep a tensor, not its value. Look at gradients from
-# outside, with a hook on the result. Wrap foreign code as an operator. Keep constants in the module or on ctx, and
-# what two backwards share in a plain function. The ``jvp`` goes into a class of its own.
+# Here are the fixes, which all compile whole:
+#
+# * Decide with ``torch.where`` instead of ``if``.
+# * Keep a tensor, not its value.
+# * Look at gradients from outside, with a hook on the result.
+# * Wrap foreign code in an operator.
+# * Keep constants in the module or on ``ctx``, and code that two backwards share in a plain function.
+# * Put the ``jvp`` into a separate class.
 
 
 class Where(Square):
@@ -369,7 +374,7 @@ class PlainFunction(Square):
 
 
 def with_a_hook(function):
-    """In the place of print and list.append: outside of the compiled part."""
+    """Instead of print and list.append: outside of the compiled part."""
 
     def inner(x):
         result = function(x)
@@ -399,11 +404,11 @@ print("fix: hooks around the compiled call      whole")
 # The wrong version
 # -----------------
 #
-# Three ways of writing it that compile whole and return another gradient. ``fullgraph=True`` does not help: compare
-# with eager mode, as ``audit`` does.
+# Three versions compile whole and return another gradient. ``fullgraph=True`` does not help, so compare with eager
+# mode, as ``audit`` does.
 #
-# A function that writes to its input and says so with ``mark_dirty``: on a tensor that the compiled part did not make,
-# the result gets the gradient of the identity.
+# The first one writes to its input, and declares this with ``mark_dirty``. If the input was made outside of the
+# compiled part, the result gets the gradient of the identity.
 
 
 class InPlace(Function):
@@ -422,8 +427,8 @@ class InPlace(Function):
 
 
 # %%
-# A backward that tells None, "not used", from zero. Compiled code sends zeros, in spite of
-# ``set_materialize_grads(False)``:
+# The second one is a backward that treats None ("not used") differently from zero. Compiled code sends zeros, in spite
+# of ``set_materialize_grads(False)``:
 
 
 class NoneMeansSomething(NumberBeside):
@@ -459,8 +464,9 @@ table(
 )
 
 # %%
-# And two classes that share ``forward`` and ``setup_context`` and differ in backward, as surrogate gradients do. Held
-# as ``.apply``, the second gets the code that was compiled for the first. Held as a class, it gets its own.
+# The third one is two classes that share ``forward`` and ``setup_context`` and differ in backward, as surrogate
+# gradients do. If your module holds ``.apply``, the second class gets the code that was compiled for the first. If it
+# holds the class, each class gets its own code.
 
 
 class Opposite(Square):
@@ -495,8 +501,8 @@ for name, module in (("siblings, held as .apply", HoldsApply), ("fix: siblings, 
     print(f"{name:38} {verdicts[name][0]:8} {found[0].tolist()} and {found[1].tolist()}")
 
 # %%
-# Not only gradients get lost. A forward that appends to a global list does so in every call; to the list of an
-# enclosing function, in none:
+# Side effects get lost as well. A forward that appends to a global list does so in every call. If the list belongs to
+# an enclosing function, compiled code appends in no call:
 
 
 def counted():
@@ -524,7 +530,7 @@ for name, function in (
 assert not seen
 
 # %%
-# All of it, at one look:
+# The figure shows all versions at a glance:
 
 heads = {"whole": ("C0", "o", "whole, and right"), "refused": ("C1", "s", "refused"), "wrong": ("C3", "X", "wrong")}
 shown = {verdict: [] for verdict in heads}
@@ -559,26 +565,26 @@ assert len(shown["refused"]) == 10 + (version >= (2, 13)) - (version >= (2, 15))
 
 # %%
 # Releases differ. In torch 2.12.1, one tensor as two arguments is silently wrong, and ``mark_dirty`` is right. Since
-# 2.14, siblings are told apart. Since 2.15, a backward can call that of another class. (Run on 2.12.1, 2.13.0, 2.14.1
-# and 2.15.0.)
+# 2.14, the compiler tells the two classes of the third case apart. Since 2.15, a backward can call that of another
+# class. (Run on 2.12.1, 2.13.0, 2.14.1 and 2.15.0.)
 
 # %%
 # What it costs
 # -------------
 #
-# A break costs the fusion across it, and the time to enter and leave compiled code. How much that is depends on what
-# stands around it; where one is needed, mark it with :func:`torch.compiler.disable`, as ``leaky_relu_`` does, and the
-# rest of the model stays compiled.
+# A break prevents fusion across it, and entering and leaving compiled code takes time. How much this costs depends on
+# the code around it. If you need a break, mark the function with :func:`torch.compiler.disable`, as ``leaky_relu_``
+# does. The remainder of the model stays compiled.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/07_compile/torch_compile`: what compiling gives.
+# * :doc:`/cookbook/07_compile/torch_compile`: how much compiling gains.
 # * :doc:`/cookbook/07_compile/recompiling`: the graph is whole, and is compiled again and again.
-# * :doc:`/cookbook/07_compile/mixed_precision`: a fourth silent one, a compiled backward under autocast.
+# * :doc:`/cookbook/07_compile/mixed_precision`: a fourth silent case, a compiled backward under autocast.
 # * :doc:`/cookbook/04_memory/in_place`: functions with ``mark_dirty``.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one forward, several backwards.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
-#   line keeps it.
+# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
+#   one line keeps it.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.compiler.disable`,
 #   :func:`torch.library.custom_op`.

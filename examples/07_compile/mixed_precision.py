@@ -2,39 +2,41 @@ r"""
 Mixed precision: low outside, float32 inside
 ============================================
 
-You will write a function for half precision whose gradient is as exact as its dtype allows, and see what autocast does
-to a custom function, forward and backward.
+You will write a function for half precision whose gradient is as accurate as its dtype allows, and see how autocast
+affects the forward and the backward of a custom function.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# In half precision every operation of a composition rounds its result. Write a ``Function`` where that hurts: it
-# computes in float32 between half-precision arguments and a half-precision result, rounds once, and keeps no float32
-# tensor for its backward. You do not need one where torch has a fused operation that does so, or where the rounding of
-# each step is harmless.
+# In half precision, every operation of a :term:`composition` rounds its result. If this loses too much accuracy, write
+# a ``Function``. It computes in float32 between half-precision arguments and a half-precision result, rounds once, and
+# keeps no float32 tensor for backward. You need no ``Function`` if torch has such a fused operation, or if the rounding
+# of each step is harmless.
 #
 # The gradient
 # ------------
 #
-# The cosine of the angle between two vectors. With the unit vectors :math:`a = x / \|x\|` and :math:`b = y / \|y\|`,
+# The example is the cosine of the angle between two vectors. With the unit vectors :math:`a = x / \|x\|` and
+# :math:`b = y / \|y\|`,
 #
 # .. math::
 #
 #    c = a^\top b, \qquad \bar{x} = \frac{\bar{c}}{\|x\|}\,(b - c\,a) .
 #
-# When training has made two vectors nearly parallel, :math:`b - c\,a` is a difference of nearly equal numbers. Rounded
-# to three digits first, it is noise.
+# When training has made two vectors nearly parallel, :math:`b - c\,a` is a difference of nearly equal numbers. If these
+# numbers are rounded to three digits first, the difference is noise.
 #
 # The recipe
 # ----------
 #
-# Arguments are saved as they came. Backward converts them once more, and works out the unit vectors again.
+# The recipe saves the arguments unchanged. Backward converts them to float32 again, and computes the unit vectors
+# again.
 #
 # .. recipe:: cosine_similarity
 #
-# The second recipe is for functions with matrix products, which autocast wants to have in half precision:
+# The second recipe is for functions with matrix products, which autocast runs in half precision:
 #
 # .. recipe:: cast_inputs
 
@@ -56,15 +58,15 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Against float64, at the same rounded arguments, by the angle between the vectors. The dotted line is the float64
-# gradient rounded to bfloat16: nothing in this dtype can be better.
+# The figure shows the error of the gradient for different angles between the vectors, compared with float64 at the same
+# rounded arguments. The dotted line is the float64 gradient, rounded to bfloat16: no bfloat16 gradient can be better.
 
 torch.manual_seed(0)
 vectors, others, weights = torch.randn(256, 256), torch.randn(256, 256), torch.rand(256) + 0.5
 
 
 def upcast(x, y):
-    """What you would write: float32, operation by operation, and back."""
+    """What you would write: operation by operation in float32, then back."""
     unit_x, unit_y = F.normalize(x.float(), dim=-1), F.normalize(y.float(), dim=-1)
     return (unit_x * unit_y).sum(-1).to(x.dtype)
 
@@ -107,8 +109,8 @@ assert errors["built-in"][-1] > 0.5
 assert kept["ours"] == 0
 
 # %%
-# The built-in computes in the dtype of its arguments. In float64 there is one more difference, where vectors are
-# shorter than ``eps``:
+# The built-in computes in the dtype of its arguments. In float64 there is one more difference, if a vector is shorter
+# than ``eps``:
 
 x, y = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
 print("gradcheck, gradgradcheck    ", gradcheck(cosine_similarity, (x, y)), gradgradcheck(cosine_similarity, (x, y)))
@@ -120,9 +122,10 @@ for function in (cosine_similarity, F.cosine_similarity):
 # What autocast does to a function
 # --------------------------------
 #
-# Autocast works on torch's operations, not on a ``Function``. Arguments arrive as they are; the operations inside of
-# ``forward`` are autocast; ``backward`` runs as the code runs that calls ``.backward()``, which is outside. So a matrix
-# product meets a float32 argument and a bfloat16 gradient:
+# Autocast affects torch's operations, not a ``Function`` as a whole. The arguments of a ``Function`` are not cast. The
+# operations inside of ``forward`` run under autocast. ``backward`` runs in the autocast state of the code that calls
+# ``.backward()``, usually without autocast. So in backward, a matrix product gets a float32 argument and a bfloat16
+# gradient, and raises:
 
 seen = []
 
@@ -133,7 +136,7 @@ def note(where, *tensors):
 
 
 class Product(Function):
-    """In the older form, which the decorators were made for."""
+    """In the older form, for which the decorators were made."""
 
     @staticmethod
     def forward(ctx, x, w):
@@ -181,9 +184,9 @@ for name, function in (("as it is", Product), ("custom_fwd, custom_bwd", Decorat
     print(name, *seen, sep="\n  ", end=outcome + "\n")
 
 # %%
-# ``custom_fwd`` notes the state on its first argument, ``custom_bwd`` restores it. In the form with ``setup_context``
-# the first argument of ``forward`` is not ctx, but a tensor of the caller. So decorate ``setup_context``, and not
-# ``forward``:
+# ``custom_fwd`` stores the autocast state on its first argument, and ``custom_bwd`` restores it. In the form with
+# ``setup_context``, the first argument of ``forward`` is not ``ctx`` but a tensor of the caller. So decorate
+# ``setup_context`` instead of ``forward``:
 
 
 class Modern(Function):
@@ -228,7 +231,7 @@ DecoratedForward.apply(touched, touched.clone())
 print("left on the caller's tensor:", list(vars(touched)))
 
 # %%
-# Simpler, and for any device: cast outside of the function, where autograd sees it.
+# A simpler way works for any device: cast outside of the function, where autograd records the cast.
 
 
 class Plain(Modern):
@@ -248,9 +251,9 @@ print("cast_inputs, eager and compiled: the same gradients")
 # Small gradients
 # ---------------
 #
-# float16 has no number between 0 and 6e-8. The gradient of a mean over a million elements is about that small. A
-# scaled loss lifts it: ``GradScaler`` works on the CPU as well, and on custom functions as on any. What it scales must
-# not overflow, so a loss is returned in float32.
+# float16 has no number between 0 and 6e-8, and the gradient of a mean over a million elements is about that small. So
+# scale the loss with ``GradScaler``, which also works on the CPU and with custom functions. The scaled loss must not
+# overflow, so return a loss in float32.
 
 
 class MeanSquare(Function):
@@ -282,8 +285,9 @@ print("scaled, were the loss in float16:", (MeanSquare.apply(residual + 2).half(
 # The wrong version
 # -----------------
 #
-# Forward in float32, backward left to chance. In eager mode it is right. Compiled, the backward is traced with the
-# autocast of the *forward's caller*, and its matrix products are in bfloat16:
+# This ``Function`` computes its forward in float32, and does not set the precision of its backward. In eager mode it is
+# right. Compiled, the backward is traced with the autocast state of the *forward's caller*, so its matrix products are
+# in bfloat16:
 
 
 class Unguarded(Plain):
@@ -313,8 +317,9 @@ for function in (Unguarded, Guarded):
     print(f"   compiled {error_of(whole):.0e}")
 
 # %%
-# And ``custom_fwd(cast_inputs=...)`` saves tensors that no graph leads to. The second derivative loses a part, without
-# a word. Here is the derivative of :math:`\partial (wx)^3 / \partial x` by :math:`w`, which is :math:`9 w^2 x^2`:
+# The second mistake is ``custom_fwd(cast_inputs=...)`` in a function that is differentiated twice. It saves cast
+# tensors that have no connection to the graph, so the second derivative silently loses a part. The example is the
+# derivative of :math:`\partial (wx)^3 / \partial x` with respect to :math:`w`, which is :math:`9 w^2 x^2`:
 
 
 class Cube(Function):
@@ -360,8 +365,8 @@ assert second["custom_fwd"] != second["cast_inputs"] == 9 * 1.5**2
 #
 # .. costs::
 #
-# Backward computes the unit vectors again. In bfloat16 the composition in float32 keeps 16 bytes for each element that
-# takes two.
+# Backward computes the unit vectors again. In bfloat16, the composition in float32 keeps 16 bytes for each element of
+# two bytes.
 #
 # Neighbors
 # ---------
@@ -369,5 +374,5 @@ assert second["custom_fwd"] != second["cast_inputs"] == 9 * 1.5**2
 # * :doc:`/cookbook/04_memory/selective_saving`: ``rms_norm``, which computes in float32 in the same way.
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: a loss that accumulates in float32.
 # * :doc:`/cookbook/03_stability/safe_functions`: when no precision is enough.
-# * :doc:`/cookbook/07_compile/graph_breaks`: other code that means something else when compiled.
+# * :doc:`/cookbook/07_compile/graph_breaks`: other code that changes its meaning when compiled.
 # * In torch's documentation: :func:`torch.amp.custom_fwd`, :func:`torch.amp.custom_bwd`, :class:`torch.autocast`.

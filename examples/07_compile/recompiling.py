@@ -2,7 +2,7 @@ r"""
 Compiled once, or again and again
 =================================
 
-You will count how often a function is compiled, learn what makes it be compiled anew, and see what becomes of second
+You will count how often a function is compiled, learn what causes another compilation, and see what happens to second
 derivatives.
 """
 
@@ -10,18 +10,18 @@ derivatives.
 # When to use it
 # --------------
 #
-# When the first steps of a training run are slow, and not only the very first: batches of different sizes, a schedule
-# that changes a number, evaluation between training. If all calls look alike, torch compiles once, and this page is
-# not for you.
+# Read this page when more than the very first step of a training run is slow: with batches of different sizes, a
+# schedule that changes a number, or evaluation between training steps. If all calls look alike, you don't need this
+# page.
 #
 # The gradient
 # ------------
 #
-# A mean over the first dimension. Its backward needs the size that it divided by:
+# The example is a mean over the first dimension. Its backward divides by the size :math:`n`:
 #
 # .. math:: y_j = \frac{1}{n} \sum_i x_{ij}, \qquad \bar{x}_{ij} = \frac{\bar{y}_j}{n} .
 #
-# A compiled backward that had burned in the :math:`n` of the first call would be wrong for the second.
+# A compiled backward with the :math:`n` of the first call as a constant would be wrong for other sizes.
 #
 # The recipe
 # ----------
@@ -65,10 +65,10 @@ def mean(x):
 # See it work
 # -----------
 #
-# Ten batches of different sizes. By default the second size makes torch compile once more, for any size from then on.
-# 0 and 1 are versions of their own. ``dynamic=True``, or ``mark_dynamic`` for one dimension, says it from the start.
-# ``dynamic=False`` compiles each size. After eight versions torch gives up: with ``fullgraph=True`` by an exception,
-# without it by eager mode.
+# The figure shows ten batches of different sizes. By default, torch compiles once more at the second size, for any size
+# from then on. Sizes 0 and 1 get their own versions. With ``dynamic=True``, or ``mark_dynamic`` for one dimension,
+# torch compiles for any size from the start. With ``dynamic=False``, it compiles each size. After eight versions torch
+# gives up: with ``fullgraph=True`` it raises, otherwise it runs in eager mode.
 
 
 def batches(*sizes, mark=False):
@@ -101,7 +101,7 @@ axis.legend()
 plt.show()
 
 # %%
-# The code for any size has the right gradient for each:
+# The code for any size has the right gradient for each size:
 
 dynamic = torch.compile(mean, fullgraph=True, backend="aot_eager", dynamic=True)
 for (x,) in batches(5, 1, 3):
@@ -109,8 +109,9 @@ for (x,) in batches(5, 1, 3):
 print("gradients of 5, 1 and 3 rows: as in eager mode")
 
 # %%
-# What else is compiled anew. A number among the arguments becomes a variable at its second value; a tensor is one from
-# the start. Memory layouts are versions each, and so are tensors that require no grad, dtypes, ``no_grad``, autocast:
+# The next cell shows other causes of a new version. A Python number is compiled as a constant, and becomes a variable
+# at its second value. A tensor is a variable from the start. Another memory layout, another dtype, a tensor that does
+# not require grad, ``no_grad`` and autocast each cause a new version:
 
 
 def scaled(x, factor):
@@ -134,13 +135,13 @@ assert others["factor 0.1, 0.2, 0.3, 0.4"] == [1, 2, 2, 2]
 assert others["factor a tensor"] == [1, 1, 1, 1]
 
 # %%
-# The environment variable ``TORCH_LOGS=recompiles`` prints which guard failed.
+# Set the environment variable ``TORCH_LOGS=recompiles`` to print which guard failed.
 #
 # The wrong version
 # -----------------
 #
-# A second derivative through a compiled function. The function and its first derivative are compiled; torch
-# says so, but only when the second is asked for:
+# This code computes a second derivative through a compiled function. torch compiles the function and its first
+# derivative. It raises only when you ask for the second derivative:
 
 
 class Cube(Function):
@@ -176,11 +177,11 @@ for backend in ("aot_eager", "eager"):
         print(f"{backend:9}  {error}")
 
 # %%
-# The debugging backend ``eager`` does not even keep the graph: in a sum with other terms, its part is missing without a
-# word. To compile a second derivative, take both inside of the compiled function with :mod:`torch.func`, and mark the
-# function with ``torch.compiler.allow_in_graph``. Without the mark the part of a custom Function is 0, with every
-# backend and silently, as soon as its argument has been computed from the input. :doc:`/guide/compiled_rules` has
-# all cases, and the reason:
+# The debugging backend ``eager`` does not even keep the graph. If its result is added to other terms, the second
+# derivative of the sum silently lacks this term. To compile a second derivative, take both derivatives inside of the
+# compiled function, with :mod:`torch.func`, and mark the custom function with ``torch.compiler.allow_in_graph``.
+# Without the mark, a custom ``Function`` silently contributes 0 to the second derivative, with every backend, if its
+# argument is computed from the input. For all cases and the reason, see :doc:`/guide/compiled_rules`:
 
 
 @torch.compiler.allow_in_graph
@@ -199,8 +200,8 @@ for function, result in {cube: 0 * x, marked_cube: 48 * x}.items():
     print(f"{function.__name__:12} {compiled(x.detach()).tolist()}")
 
 # %%
-# *Compiled autograd* is something else: it captures the backward pass as it runs, across all functions, hooks and
-# accumulation, whether the forward was compiled or not, and compiles that:
+# *Compiled autograd* is something else. It captures the backward pass as it runs, across all functions, hooks and the
+# accumulation of gradients, and compiles it. The forward may be compiled or not:
 
 
 def step(x):
@@ -221,14 +222,15 @@ torch._dynamo.reset()
 # What it costs
 # -------------
 #
-# Each version is compiled when it is first met, and kept: seconds, where the code itself takes microseconds. Sizes that
-# are known to vary cost one compilation with ``mark_dynamic``, and a little speed, since the code has to read them.
+# torch compiles each version at its first use, and keeps it. Compiling takes seconds, while the code itself takes
+# microseconds. If you know that a size varies, ``mark_dynamic`` reduces this to one compilation. The code is then a
+# little slower, because it has to read the size.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/07_compile/graph_breaks`: what is not compiled at all.
-# * :doc:`/cookbook/07_compile/torch_compile`: what compiling gives.
+# * :doc:`/cookbook/07_compile/graph_breaks`: code that is not compiled at all.
+# * :doc:`/cookbook/07_compile/torch_compile`: how much compiling gains.
 # * :doc:`/cookbook/05_higher_order/double_backward`: second derivatives in eager mode.
-# * :doc:`/cookbook/05_higher_order/maml`: where they are needed.
+# * :doc:`/cookbook/05_higher_order/maml`: an algorithm that needs second derivatives.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.func.grad`.

@@ -2,32 +2,34 @@ r"""
 Checkpoints that keep what is expensive
 =======================================
 
-You will forget all activations of a block but the results of one expensive operator, count what is kept and what runs
-twice, and see why a ``Function`` cannot be chosen in this way.
+You will drop all activations of a block except the results of one expensive operator, count what is kept and what runs
+twice, and see why you can't choose a ``Function`` in this way.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When :func:`torch.utils.checkpoint.checkpoint` saves the memory you need but repeats something that takes long: a
-# large matrix product, attention, a solver. Where everything is cheap, a plain checkpoint is enough, and where memory
-# suffices, none is.
+# Use a selective checkpoint when :func:`torch.utils.checkpoint.checkpoint` saves the memory that you need, but repeats
+# an operation that takes long: a large matrix product, attention, a solver. If all operations are cheap, use a plain
+# checkpoint. If memory suffices, use none.
 #
 # The gradient
 # ------------
 #
-# It stays what it is. A *policy* is asked about each operator of torch that runs in the first forward: keep its result,
-# or compute it again. When the forward is repeated for backward, kept results are handed out instead of calls.
+# The gradient does not change. A *policy* is a function that torch calls for each operator in the first forward. It
+# decides whether to keep the operator's result or to compute it again. When the forward is repeated for backward, torch
+# returns the kept results instead of running these operators.
 #
-# What a policy is asked about are operators, below autograd. It sees ``aten::addmm`` and not ``linear``, it sees an
-# operator of yours by its name, and of a ``Function`` only the operators inside: the ``Function`` itself is no
-# operator, and what NumPy does in it is invisible.
+# The policy is called for operators, below autograd. It sees ``aten::addmm`` and not ``linear``, and it sees your own
+# operators by their names. A ``Function`` is not an operator, so the policy sees only the operators inside of it, and
+# nothing of what NumPy does there.
 #
 # The recipe
 # ----------
 #
-# torch is silent if a policy never finds what it is looking for. This one raises, and says what it was asked about.
+# torch is silent if the operators that a policy should keep never run. This recipe raises, and lists the operators that
+# ran.
 #
 # .. recipe:: save_only
 
@@ -53,9 +55,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Four blocks of a network on 32 signals of 512 steps. The expensive part is SciPy's recursive filter, an operator by
-# :doc:`/cookbook/06_beyond_autograd/custom_operator`. We count how often SciPy is called, and the bytes that are held
-# between forward and backward:
+# The example has four blocks of a network on 32 signals of 512 steps. The expensive part is SciPy's recursive filter,
+# which the page :doc:`/cookbook/06_beyond_autograd/custom_operator` turns into an operator. The cell counts how often
+# SciPy is called, and the bytes held between forward and backward:
 
 calls, lfilter = [], signal.lfilter
 
@@ -124,8 +126,8 @@ left.invert_yaxis()
 plt.show()
 
 # %%
-# The gradients are the same bit for bit. Of the eight calls without a checkpoint, four are forward and four are the
-# filter backward in time. ``torch.compile`` takes the policy along, in one graph:
+# The gradients are the same bit for bit. Without a checkpoint there are eight calls: four in forward, and four in
+# backward, which filters backward in time. ``torch.compile`` includes the policy in one graph:
 
 whole = torch.compile(ways["keep the filter"], fullgraph=True, backend="aot_eager")
 gradients(whole)
@@ -136,8 +138,8 @@ print("compiled: SciPy is called", len(calls), "times")
 assert len(calls) == 8
 
 # %%
-# Two limits. Kept results are handed out once: a second backward raises, and so does a second derivative. And torch's
-# checkpoints are hooks on saved tensors, which ``torch.func`` refuses:
+# There are two limits. Kept results can be used only once, so a second backward or a second derivative raises. And
+# torch's checkpoints are hooks on saved tensors, which ``torch.func`` refuses:
 
 
 def backward_twice():
@@ -167,8 +169,8 @@ for attempt in (backward_twice, second_derivative, under_torch_func):
 # The wrong version
 # -----------------
 #
-# The same filter in a bare ``Function``. A policy that keeps *every* operator that it is asked about should repeat
-# nothing. It is asked about what surrounds SciPy:
+# This version has the same filter in a bare ``Function``. A policy that keeps *every* operator should repeat nothing.
+# But torch calls the policy only for the operators around SciPy, so SciPy runs again:
 
 
 class BareFunction(Function):
@@ -204,8 +206,8 @@ for name, filter in {"Function": BareFunction.apply, "operator": recursive_filte
     assert len(calls) == (12 if name == "Function" else 8)
 
 # %%
-# The second mistake is a name that never comes up. ``linear`` is made of other operators, so a policy that waits for
-# it keeps nothing. torch does not complain; the recipe does:
+# The second mistake is the name of an operator that never runs. ``linear`` is made of other operators, so a policy for
+# ``linear`` keeps nothing. torch does not report this; the recipe does:
 
 
 def layer(x):
@@ -228,14 +230,15 @@ signal.lfilter = lfilter
 # What it costs
 # -------------
 #
-# The results that are kept, and a little time for each operator in the block: eager code passes through Python once
-# more for each. Compiled, the policy is followed when the graph is made.
+# A selective checkpoint costs the memory of the kept results, and a little time for each operator in the block, because
+# eager code calls Python once more for each operator. For compiled code, the policy is followed once, when the graph is
+# made.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/checkpointing`: forget everything, and what that takes.
-# * :doc:`/cookbook/06_beyond_autograd/custom_operator`: how code gets a name that a policy can see.
-# * :doc:`/cookbook/04_memory/saved_tensor_hooks`: keep tensors elsewhere, or smaller.
+# * :doc:`/cookbook/04_memory/checkpointing`: drop all activations, and what this requires.
+# * :doc:`/cookbook/06_beyond_autograd/custom_operator`: give code a name that a policy can see.
+# * :doc:`/cookbook/04_memory/saved_tensor_hooks`: keep tensors on disk, or in fewer bytes.
 # * In torch's documentation: :func:`torch.utils.checkpoint.checkpoint`,
 #   :func:`torch.utils.checkpoint.create_selective_checkpoint_contexts`.

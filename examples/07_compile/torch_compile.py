@@ -2,22 +2,22 @@ r"""
 A function that torch.compile takes whole
 =========================================
 
-You will write a piecewise function that compiles into one graph, forward and backward, and learn to see where
-another one breaks and why.
+You will write a piecewise function that compiles into one graph, forward and backward, and learn to find out where and
+why the graph of another function breaks.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Before you write a backward for *speed*, compile the composition: the figure in "See it work" shows what that gives.
-# Write a ``Function`` for what the compiler cannot know: a gradient that is not the derivative, a better formula,
-# fewer bytes. Then it should compile, too.
+# Before you write a backward for *speed*, compile the :term:`composition`: the figure in "See it work" shows how much
+# this gains. Write a ``Function`` for what the compiler cannot know: a gradient that is not the derivative, a better
+# formula, fewer bytes. Then make sure that the ``Function`` compiles, too.
 #
 # The gradient
 # ------------
 #
-# Huber's function is quadratic for small residuals and linear for large ones. Its derivative needs no case at all:
+# Huber's function is quadratic for small residuals and linear for large ones. Its derivative needs no case distinction:
 #
 # .. math::
 #
@@ -50,8 +50,8 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# Forward and backward of a million residuals, five ways, in one run. ``fullgraph=True`` makes the compiler raise
-# where it would otherwise quietly fall back to Python for a part:
+# The figure compares five versions, forward and backward of a million residuals, in one run. ``fullgraph=True`` makes
+# the compiler raise where it would otherwise silently run a part in Python:
 
 
 def composed(x, delta=1.0):
@@ -104,10 +104,10 @@ for function in ways.values():
 # What breaks a graph
 # -------------------
 #
-# The compiler follows tensors, not values. Where Python must see a value (an ``if``, a ``print``, ``.item()``,
-# NumPy code), it ends the graph, runs Python, and starts another. ``graph_breaks`` lists the reasons, with the
-# line of code. It also tries ``fullgraph=True``, because ``torch._dynamo.explain`` alone finds no fault with
-# functions that are given up as a whole, such as the two custom ones below:
+# The compiler traces tensors, not their values. Where Python needs a value (an ``if``, a ``print``, ``.item()``, NumPy
+# code), it ends the graph, runs Python, and starts another graph. ``graph_breaks`` lists the reasons, with the line of
+# code. It also tries ``fullgraph=True``, because ``torch._dynamo.explain`` alone reports no break for functions that it
+# gives up as a whole, such as the two custom ones below:
 
 
 def branches(x):
@@ -185,20 +185,21 @@ for name, function in {
     assert bool(found) == (function is not huber)
 
 # %%
-# Two more ways to see it: ``fullgraph=True`` turns the first break into an exception, and the environment variable
-# ``TORCH_LOGS=graph_breaks`` prints all of them for a program that you cannot change.
-# :doc:`/cookbook/07_compile/graph_breaks` has the other causes, and the fixes.
+# There are two other ways to find breaks. ``fullgraph=True`` turns the first break into an exception. The environment
+# variable ``TORCH_LOGS=graph_breaks`` prints all breaks of a program that you cannot change. For the other causes and
+# the fixes, see :doc:`/cookbook/07_compile/graph_breaks`.
 #
 # For the badges of this site, the audit compiled each recipe with ``fullgraph=True`` and compared it with eager mode.
-# Torch cannot compile a solver that looks at its numbers, for example; the rest of the program stays compiled.
+# Some recipes do not compile, for example a solver that looks at its numbers; the remainder of the program stays
+# compiled.
 #
 # .. lacks:: compile
 #
 # The wrong version
 # -----------------
 #
-# A branch on data is not only slow. Written for one number, it is wrong for many, and it does not say so: here one
-# large residual decides for all of them.
+# A branch on data is not only slow. If it is written for one number, it is silently wrong for many: here one large
+# residual decides for all of them.
 
 mixed = torch.tensor([0.1, 0.2, 5.0])
 print("if         ", branches(mixed).tolist())
@@ -214,8 +215,8 @@ except torch._dynamo.exc.Unsupported as error:
 #
 # .. costs::
 #
-# What is kept for backward beyond the input, in bytes an element. The compiled composition is planned by the
-# compiler, which keeps the input alone, as the recipe does by hand:
+# The next cell prints the bytes per element that are kept for backward beyond the input. For the compiled composition,
+# the compiler decides to keep only the input, as the recipe does by hand:
 
 for name, function in ways.items():
     print(f"{name:19} {saved_bytes(function, residuals) / residuals.numel():.0f}")
@@ -223,16 +224,16 @@ assert saved_bytes(huber, residuals) == 0
 assert saved_bytes(composed, residuals) > 0
 
 # %%
-# So: compile first. What is left for a hand-written function here is eager code, and the formula. :doc:`/costs` counts
-# the same over all recipes.
+# So compile first. A hand-written function is better here only in eager code, or with a better formula. :doc:`/costs`
+# has the same comparison for all recipes.
 #
 # Neighbors
 # ---------
 #
 # * :doc:`/cookbook/07_compile/graph_breaks`: what breaks a graph, and what compiles and is wrong.
 # * :doc:`/cookbook/07_compile/recompiling`: sizes that change.
-# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: a kernel that the compiler takes as one opaque operator.
+# * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: a kernel that the compiler treats as one opaque operator.
 # * :doc:`/cookbook/01_first_steps/template`: the form of ``Function`` that compiles.
-# * :doc:`/guide/compiled_rules`: compiled inside of :mod:`torch.func`, a backward can be dropped without a warning; one
-#   line keeps it.
+# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
+#   one line keeps it.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.where`.

@@ -2,40 +2,42 @@ r"""
 Custom functions under DDP and FSDP2
 ====================================
 
-You will run custom functions in several processes that share a batch, get the gradients of a single process to the
-last digits, and compute a loss across the processes.
+You will run custom functions in several processes that share a batch, get the gradients of a single process to the last
+digits, and compute a loss across the processes.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Data parallelism asks little of a custom function: it takes its parameters as arguments and *returns* their gradients.
-# A backward that calls ``torch.autograd.backward``, as a checkpoint written by hand does, fills ``.grad`` itself,
-# and DDP can silently miss a part of it: see the wrong version. Read on if your gradients differ from those of one
-# process, or if a loss compares samples of different processes, as contrastive losses do. It needs
+# For data parallelism, a custom function must take its parameters as arguments and *return* their gradients. A backward
+# that calls ``torch.autograd.backward``, like many checkpoints written by hand, fills ``.grad`` itself, and DDP can
+# silently miss a part of this gradient; see the wrong version. Read on if your gradients differ from those of one
+# process. Also read on if a loss compares samples of different processes, as contrastive losses do. Such a loss needs
 # :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
 #
 # The gradient
 # ------------
 #
-# Each of :math:`n` ranks has a loss :math:`L_r` of its own samples, and DDP and FSDP2 average the gradients:
-# :math:`\bar{\theta} = \frac{1}{n} \sum_r \partial L_r / \partial \theta`. For a mean over equal parts of a batch that
-# is the gradient of the whole. When every rank has looked at the samples of all others, the gradient of a sample comes
-# from all ranks, and must be added up where the sample came from:
+# Each of :math:`n` ranks (processes) has a loss :math:`L_r` of its own samples, and DDP and FSDP2 average the
+# gradients: :math:`\bar{\theta} = \frac{1}{n} \sum_r \partial L_r / \partial \theta`. If each loss is a mean and the
+# parts of the batch are equal, this average is the gradient of the whole batch. If every rank uses the samples of all
+# ranks, the gradient of a sample comes from all ranks. These gradients must be added up on the rank that has the
+# sample:
 #
 # .. math:: y_r = [x_0, x_1, \dots], \qquad \bar{x}_r = \textstyle\sum_s \text{part } r \text{ of } \bar{y}_s .
 #
 # The recipe
 # ----------
 #
-# ``all_gather``, and ``reduce_scatter``, which is its backward. Each is the backward of the other, so there are
+# The recipe has two functions, ``all_gather`` and ``reduce_scatter``. Each is the backward of the other, so there are
 # derivatives of any order.
 #
 # .. recipe:: all_gather
 #
-# To try such things without a cluster: a function in several processes of this machine. It is sent as text, so it
-# imports what it uses. In a program started by ``torchrun`` you would call ``init_process_group`` and the function.
+# ``run_ranks`` lets you try distributed code without a cluster: it runs a function in several processes of this
+# machine. The function is sent as text, so it must import what it uses. In a program started by ``torchrun``, call
+# ``init_process_group`` and then the function.
 #
 # .. recipe:: run_ranks
 
@@ -50,10 +52,10 @@ from autograd_cookbook.recipes.data_parallel import run_ranks
 # See it work
 # -----------
 #
-# A model of two custom functions, :doc:`linear_relu </cookbook/04_memory/masks>` and
-# :doc:`linear_cross_entropy </cookbook/04_memory/linear_cross_entropy>`, in float64. Two ranks take half of the batch
-# each; then the gradients are compared with those of the whole batch in one process. The mistakes further down run in
-# the same processes.
+# The model consists of two custom functions, :doc:`linear_relu </cookbook/04_memory/masks>` and
+# :doc:`linear_cross_entropy </cookbook/04_memory/linear_cross_entropy>`, in float64. Two ranks process half of the
+# batch each, and the cell compares their gradients with those of the whole batch in one process. The mistakes further
+# down run in the same processes.
 
 
 def models():
@@ -96,7 +98,7 @@ def models():
         errors = [(g - p.grad).abs().max() for g, p in zip(grads, one.parameters(), strict=True)]
         found[f"{name}: largest difference"] = float(max(errors))
 
-    # What goes wrong, and what looks as if it did.
+    # What goes wrong, and what only seems to go wrong.
 
     def message(function):
         try:
@@ -112,7 +114,7 @@ def models():
     found["a sum as loss under DDP, ratio"] = float((model.module.weight.grad / plain.weight.grad).mean())
 
     class KeepsWeight(Function):
-        """Keeps the weight without save_for_backward, itself or a copy of it."""
+        """Keeps the weight, or a copy of it, without save_for_backward."""
 
         @staticmethod
         def forward(input, weight, copy):
@@ -151,7 +153,7 @@ def models():
 
     class NotAnInput(nn.Linear):
         def forward(self, x):
-            bias = self.bias.detach()  # to be used by a function that closes over it
+            bias = self.bias.detach()  # then a function can use it without having it as an argument
             return KeepsWeight.apply(x, self.weight, False) + bias
 
     model = DistributedDataParallel(nn.Sequential(NotAnInput(6, 3)))
@@ -163,7 +165,7 @@ def models():
     found["DDP, silenced: bias without gradient"] = model.module[0].bias.grad is None
 
     class Recomputes(Function):
-        """A checkpoint by hand. The parameters get their gradients from a backward inside of backward."""
+        """A checkpoint by hand, whose parameters get their gradients from a backward inside of backward."""
 
         @staticmethod
         def forward(ctx, x, layer):
@@ -235,10 +237,10 @@ for name in ("DDP", "FSDP2"):
     assert found[f"{name}: largest difference"] < 1e-10
 
 # %%
-# A contrastive loss needs more: the encoding of one view of a sample shall be nearest to that of its other view, among
-# the views of *all* ranks. Torch's ``dist.all_gather`` delivers them without a gradient. A usual repair puts the rank's
-# own part, which has one, back in its place. Thirty-two samples on two ranks, whose gradients are averaged as DDP
-# does, and next to it one process:
+# A contrastive loss needs more. The encoding of one view of a sample must be closest to the other view of the same
+# sample, among the views on *all* ranks. Torch's ``dist.all_gather`` gathers the views without a gradient. A common
+# repair puts the rank's own part, which has a gradient, back into the result. The example has thirty-two samples on two
+# ranks, whose gradients are averaged as under DDP, and one process for comparison:
 
 
 def contrastive():
@@ -281,7 +283,7 @@ def contrastive():
         encoder = Sequential(Linear(16, 32), Tanh(), Linear(32, 4))
         losses, errors = [], []
         for _ in range(80):
-            whole = loss_of(encoder, views, lambda keys: keys, 0)  # what one process has; here only to compare
+            whole = loss_of(encoder, views, lambda keys: keys, 0)  # the loss of one process, only for comparison
             right = gradient(whole, encoder)
             loss = loss_of(encoder, part, gather, rank * part.shape[1]) if gather else whole
             used = gradient(loss, encoder)
@@ -317,23 +319,26 @@ assert max(curves["all_gather"][1]) < 1e-10 < 0.5 < max(curves["own part put bac
 # The wrong version
 # -----------------
 #
-# Is the figure: without the gradients of the other ranks the loss falls all the same, to a worse value, and nothing
-# warns. Put your own part back, and the rest is still missing. Beyond that, the first run has tried what people do
-# to custom functions under DDP and FSDP2. A loss that is a *sum* over samples gets an average of sums:
+# The first wrong version is in the figure. Without the gradients of the other ranks, the loss still falls, to a worse
+# value, and nothing warns. If you put your own part back, the gradients of all other parts are still missing.
+#
+# The first run also tried other common mistakes under DDP and FSDP2. If the loss is a *sum* over samples, DDP averages
+# these sums, so the gradient is too small:
 
 print(f"a sum as loss under DDP: {found['a sum as loss under DDP, ratio']:.2f} times the gradient of one process")
 
 # %%
-# A parameter that comes in through the side door, closed over and not an argument, has no gradient. DDP waits for it
-# and raises in the next step. ``find_unused_parameters=True`` silences the error, and the parameter never learns:
+# A parameter that the function uses without having it as an argument gets no gradient. DDP waits for this gradient and
+# raises in the next step. With ``find_unused_parameters=True`` there is no error, and the parameter never learns:
 
 print(found["DDP, a parameter that is no input"])
 assert found["DDP, silenced: bias without gradient"]
 
 # %%
-# A backward inside of backward: DDP averages a gradient when ``.grad`` has been filled once. A layer that is used twice
-# fills it twice, and what comes second is not averaged, silently. Return the gradients of the parameters instead, as
-# arguments of the function; where you cannot, pass ``static_graph=True``. Relative error of the weight's gradient:
+# A backward inside of backward is another mistake. DDP averages a gradient when ``.grad`` is filled for the first time.
+# A layer that is used twice fills it twice, and DDP silently does not average the second gradient. Make the parameters
+# arguments of the function and return their gradients instead. If you can't, pass ``static_graph=True``. The cell
+# prints the relative error of the weight's gradient:
 
 for name in found:
     if "used" in name:
@@ -344,14 +349,14 @@ assert found["backward inside, used twice, static_graph=True"] < 1e-12
 assert "only once" in found["backward inside, used once, find_unused_parameters=True"]
 
 # %%
-# Outside of the forward of its module, an FSDP2 weight is a shard. A loss that takes the weight of the last layer, as
-# ``linear_cross_entropy`` does, belongs *into* a forward, as in the model above:
+# Outside of the forward of its module, an FSDP2 weight is a shard. A loss that uses the weight of the last layer, like
+# ``linear_cross_entropy``, must be called *inside* of a forward, as in the model above:
 
 print(found["FSDP2, a weight outside of its module"])
 
 # %%
-# Second derivatives pass through DDP, and not through FSDP2, which frees the weights after the first backward. That
-# has nothing to do with custom functions:
+# Second derivatives work with DDP. They do not work with FSDP2, which frees the weights after the first backward. This
+# limit has nothing to do with custom functions:
 
 print("DDP:  ", found["DDP, second order"] or "ok")
 print("FSDP2:", found["FSDP2, second order"])
@@ -361,12 +366,12 @@ assert found["DDP, second order"] is None
 # What it costs
 # -------------
 #
-# ``all_gather`` keeps nothing for backward. Forward sends each part to every rank, backward sends as much.
+# ``all_gather`` keeps nothing for backward. Forward sends each part to every rank, and backward sends as much.
 #
-# FSDP2 empties the storage of a full weight after forward and fills the same storage again for backward. So a weight
-# that is an attribute of ``ctx`` does come back, contrary to what you may read. It still escapes the check for in-place
-# changes (:ref:`tensor on ctx <check-tensors-on-ctx>`). What costs is a *copy*, or any tensor made from a weight: it
-# stays whole on every rank. For a weight of 6 × 6 in float64:
+# FSDP2 empties the storage of a full weight after forward, and fills the same storage again for backward. So a weight
+# that is an attribute of ``ctx`` does come back, although you may read the opposite. But an attribute escapes the check
+# for in-place changes (:ref:`tensor on ctx <check-tensors-on-ctx>`). A *copy* of a weight, or any tensor computed from
+# it, costs memory, because it stays whole on every rank. Here are the bytes for a weight of 6 × 6 in float64:
 
 for name in ("attribute", "copy"):
     print(f"{name:9} {found[f'bytes of the {name} after forward']:4} bytes between forward and backward")
@@ -377,9 +382,9 @@ assert found["bytes of the attribute after forward"] == 0
 # Neighbors
 # ---------
 #
-# * :ref:`per-sample-ranks`: DP-SGD on several processes, which DDP cannot do for you.
-# * :doc:`/cookbook/08_distributed/tensor_parallel`: when a layer, and not the batch, is shared.
+# * :ref:`per-sample-ranks`: DP-SGD on several processes, which DDP can't do for you.
+# * :doc:`/cookbook/08_distributed/tensor_parallel`: split a layer instead of the batch.
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: the loss of this model.
-# * :doc:`/cookbook/04_memory/masks`: its first layer.
+# * :doc:`/cookbook/04_memory/masks`: the first layer of this model.
 # * In torch's documentation: :class:`torch.nn.parallel.DistributedDataParallel`,
 #   :func:`torch.distributed.fsdp.fully_shard`, :func:`torch.distributed.all_gather`.

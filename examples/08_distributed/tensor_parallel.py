@@ -2,23 +2,25 @@ r"""
 A layer split over several machines
 ===================================
 
-You will split linear layers and a cross-entropy over ranks with four small operators, and get the gradients of a
-single process.
+You will split linear layers and a cross-entropy over ranks (processes) with four small operators, and get the gradients
+of a single process.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# When one layer, its activations or its logits do not fit on one device, and the devices are close: every layer talks.
-# Torch has this for modules, ``torch.distributed.tensor.parallel``, and a test holds that its gradients are those of
-# this page. Write it yourself for a kernel or a loss of your own, or to understand why a gradient is off by a factor.
+# Split a layer when the layer, its activations or its logits do not fit on one device, and the connection between the
+# devices is fast, because every layer communicates. For modules, torch has ``torch.distributed.tensor.parallel``; a
+# test checks that its gradients equal those of this page. Write the operators yourself for your own kernel or loss, or
+# to understand why a gradient is wrong by a factor.
 #
 # The gradient
 # ------------
 #
-# A tensor is *replicated* if every rank has the same one, and then so is its gradient. Otherwise it *varies* from rank
-# to rank: it is a part, or a summand. Every operator leads from one kind to the other, and its backward leads back:
+# A tensor is *replicated* if every rank has the same one; then its gradient is replicated, too. Otherwise the tensor
+# *varies* from rank to rank: it is a part of a whole, or one term of a sum. Every operator converts one kind into the
+# other, and its backward converts back:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -39,12 +41,14 @@ single process.
 #      - varying to replicated: **join** the parts
 #      - replicated to varying: take a part
 #
-# Only the bold ones send anything. The backward of each is the other one of its pair, so derivatives of any order are
-# right. The sum in backward is the multivariate chain rule: :math:`x` is used once on each rank.
+# Only the bold operations send data. The operators form two pairs, and the backward of each is the other one of its
+# pair, so derivatives of any order are right. The sum in the backward of ``copy_to_ranks`` is the multivariate chain
+# rule: :math:`x` is used once on each rank.
 #
-# A gather can be followed by the same computation everywhere, or by a different one on each rank. In the second case
-# every rank has a gradient of its own for every part, and backward must add them up: a reduce-scatter. That one is
-# :doc:`all_gather </cookbook/08_distributed/data_parallel>`. It is ``copy_to_ranks`` after ``gather_from_ranks``.
+# After a gather, the ranks continue either with the same computation, or with different ones. If the computations
+# differ, every rank has its own gradient for every part, and backward must add them up: a reduce-scatter. For this case
+# use :doc:`all_gather </cookbook/08_distributed/data_parallel>`, which is ``gather_from_ranks`` followed by
+# ``copy_to_ranks``.
 #
 # The recipe
 # ----------
@@ -53,11 +57,12 @@ single process.
 #
 # .. recipe:: gather_from_ranks
 #
-# Two layers need one sum in forward, and one in backward: the first is split by its outputs, the second by its inputs.
+# Two linear layers need one sum in forward and one in backward, if you split the first by its outputs and the second by
+# its inputs.
 #
 # .. recipe:: column_parallel_linear
 #
-# With the vocabulary split, no rank ever has all logits of a token. The ranks exchange three numbers a token.
+# If the vocabulary is split, no rank has all logits of a token. The ranks exchange three numbers a token.
 #
 # .. recipe:: vocab_parallel_cross_entropy
 
@@ -73,8 +78,9 @@ from autograd_cookbook.recipes.data_parallel import run_ranks
 # See it work
 # -----------
 #
-# Which tensor is where. Green is replicated. Blue belongs to rank 0 and orange to rank 1: two parts of a tensor side by
-# side, or, hatched, two summands of its whole size. A heavy arrow sends. Backward reads from right to left:
+# The figure shows which rank has which tensor. Green tensors are replicated. Blue belongs to rank 0 and orange to rank
+# 1: either two parts of a tensor side by side or, hatched, two terms of a sum, each of full size. A heavy arrow sends
+# data. Read backward from right to left:
 
 GREEN, COLORS = "#009E73", ("#56B4E9", "#E69F00")
 figure, axis = plt.subplots(figsize=(7.4, 3.3), layout="constrained")
@@ -111,8 +117,8 @@ axis.set_axis_off()
 plt.show()
 
 # %%
-# For real: two layers and a cross-entropy on one, two and four ranks, in float64. Loss and gradients are compared with
-# those of torch's functions in one process. ``saved_bytes`` counts what a rank keeps for backward.
+# The next cell runs two layers and a cross-entropy on one, two and four ranks, in float64. It compares the gradients
+# with those of torch's functions in one process. ``saved_bytes`` counts the bytes that a rank keeps for backward.
 
 
 def language_model(tokens, features, hidden, classes):
@@ -143,7 +149,7 @@ def language_model(tokens, features, hidden, classes):
         return vocab_parallel_cross_entropy(logits, labels, group=group)
 
     def part(tensors, size):
-        """All of the input; of the weights some outputs, some inputs, and some outputs again."""
+        """All of the input. Of the weights: some outputs, some inputs, and again some outputs."""
         x, *whole = tensors
         return [x, *(w.chunk(size, dim)[dist.get_rank()] for w, dim in zip(whole, (0, 1, 0), strict=True))]
 
@@ -151,7 +157,7 @@ def language_model(tokens, features, hidden, classes):
     expected = torch.autograd.grad(one_process(*leaves), leaves)
     found = {}
     for size in (1, 2, 4):
-        group = dist.new_group(list(range(size)))  # all ranks must make it, those outside, too
+        group = dist.new_group(list(range(size)))  # all ranks must call this, even those outside of the group
         if dist.get_rank() >= size:
             continue
 
@@ -172,9 +178,10 @@ for size, numbers in found.items():
 # The wrong version
 # -----------------
 #
-# Leave out ``copy_to_ranks``. Forward is right to the last bit. In backward each rank gets its own summand of
-# :math:`\bar X` for the whole, and whatever comes *before* the split layers learns from that. Here it is one more
-# layer, of which both ranks have all weights, trained on two ranks with and without the copy:
+# This version lacks ``copy_to_ranks``. Forward is right to the last bit. But in backward, each rank uses its own term
+# of the sum :math:`\bar X` as if it were the whole sum. So every layer *before* the split layers learns from a wrong
+# gradient. Here there is one such layer, whose weights are on both ranks. It is trained on two ranks with and without
+# the copy:
 
 
 def training():
@@ -239,11 +246,11 @@ assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
 # Which all-reduce: who has the loss, and who averages
 # ----------------------------------------------------
 #
-# ``torch.distributed.all_reduce`` has no backward at all. For a sum over ranks inside of a *loss*, two backwards are
-# in use: the identity (``reduce_from_ranks``), and another sum (``torch.distributed.nn.functional.all_reduce``, or
-# ``copy_to_ranks(reduce_from_ranks(x))``). Which one is right depends on two questions. Do all ranks compute the
-# *same* loss from the sum, or has each rank a loss of its own, whose total is meant? And are the gradients of
-# parameters *averaged* afterward, as DDP does? The ratio of each result to the gradient of one process:
+# ``torch.distributed.all_reduce`` has no backward. For a sum over ranks inside of a *loss*, two backwards are common.
+# One is the identity (``reduce_from_ranks``). The other is another sum (``torch.distributed.nn.functional.all_reduce``,
+# or ``copy_to_ranks(reduce_from_ranks(x))``). Two questions decide which one is right. Do all ranks compute the *same*
+# loss from the sum, or does each rank compute its own loss? And are the gradients of parameters *averaged* afterward,
+# as DDP does, or added? The cell prints the ratio of each result to the gradient of one process:
 
 
 def four_cases():
@@ -290,20 +297,25 @@ assert ratios["a loss on each rank, their mean", "sum", "averaged"] == 1
 assert ratios["a loss on each rank, their mean", "identity", "averaged"] == "another direction"
 
 # %%
-# So under DDP, take the backward that sums; it is right for both losses. With the identity, the same loss on all
-# ranks trains with a gradient that is too small by the number of ranks, and nothing raises. Inside of a
-# tensor-parallel layer, where each rank computes the same loss and nothing averages, take the identity. And in a
-# ``Function`` of your own, reduce a clone, because ``all_reduce`` writes into its argument.
+# The result is:
+#
+# * Under DDP, use the backward that sums. It is right for both losses. With the identity and the same loss on all
+#   ranks, the gradient is silently too small by the number of ranks.
+# * Inside of a tensor-parallel layer, each rank computes the same loss and no gradients are averaged. Use the identity.
+# * In your own ``Function``, reduce a clone, because ``all_reduce`` writes into its argument.
 #
 # Which gather: a contrastive loss under DDP
 # ------------------------------------------
 #
-# A gather has the same two backwards. A contrastive loss gathers the embeddings of all ranks. Three gathers are in
-# use: :func:`.all_gather`, whose backward sums over ranks, as that of ``torch.distributed.nn.functional.all_gather``;
-# ``gather_from_ranks``, whose backward takes the own part of one rank's gradient; and
-# ``torch.distributed.all_gather``, which has no backward, with the own part put back into the list. Here they run
-# inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over two ranks. Each rank computes
-# either the whole loss, or the rows of its own samples:
+# A gather has the same two backwards. A contrastive loss gathers the embeddings of all ranks, and three gathers are
+# common:
+#
+# * :func:`.all_gather` has a backward that sums over ranks, like ``torch.distributed.nn.functional.all_gather``.
+# * ``gather_from_ranks`` has a backward that takes the rank's own part of its own gradient.
+# * ``torch.distributed.all_gather`` has no backward, so its users put the rank's own part back into the list.
+#
+# Here they run inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over two ranks. Each rank
+# computes either the whole loss, or only the rows of its own samples:
 
 
 def contrastive():
@@ -361,27 +373,30 @@ for name in ("gather_from_ranks", "own part put back"):
     assert gathers["own rows", name] == "another direction"
 
 # %%
-# So a gather with a gradient is right under DDP for *both* losses. With the whole loss on each rank, its backward
-# counts everything once per rank, and DDP's mean divides by the same number. The own part put back is then too small
-# by the number of ranks; multiply the loss by it, or use ``all_gather``. With the rows of its own samples on each rank,
-# the gathered parts need a gradient, and putting one back trains in another direction. ``gather_from_ranks`` belongs to
-# ranks that compute the same and do *not* average.
+# The result is:
+#
+# * ``all_gather`` is right under DDP for *both* losses. With the whole loss on each rank, its backward counts every
+#   term once per rank, and DDP's mean divides by the same number.
+# * Putting the own part back is wrong. With the whole loss on each rank, the gradient is too small by the number of
+#   ranks; multiply the loss by this number, or use ``all_gather``. With the rows of own samples, the gathered parts
+#   need a gradient, so training goes in another direction.
+# * ``gather_from_ranks`` is for ranks that compute the same loss and do *not* average.
 #
 # Back to the wrong version
 # -------------------------
 #
-# No number in the log looks wrong. Two ranks that no longer have the same weights compute something that one process
-# cannot, and a checkpoint with the replicated weights of rank 0 is another model. So compare replicas now and then, or
-# the gradients with those of one process once.
+# Without the copy, no number in the log looks wrong. But two ranks whose weights differ compute a function that no
+# single process can, and a checkpoint with the replicated weights of rank 0 is another model. So compare the replicas
+# from time to time, or compare the gradients with those of one process once.
 #
-# Every rank must run the same collectives in the same order, in backward, too. A rank that leaves one out, because its
-# batch is empty or its loss is skipped, keeps the others waiting until the timeout of the group.
+# Every rank must run the same collectives in the same order, also in backward. If a rank leaves one out, because its
+# batch is empty or its loss is skipped, the other ranks wait until the timeout of the group.
 #
 # What it costs
 # -------------
 #
-# Measured in the run above, for each rank: its weights, and what it keeps for backward. All of the weights are split,
-# and of the activations all but the output of the second layer and two numbers a token.
+# The figure shows what each rank holds in the run above: its weights, and what it keeps for backward. All weights are
+# split. The activations are split, too, except the output of the second layer, and two numbers a token.
 
 sizes = list(found)
 figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
@@ -398,13 +413,13 @@ for size, numbers in found.items():
 assert all(numbers["weights"] * size == found[1]["weights"] for size, numbers in found.items())
 
 # %%
-# In exchange two layers send a summand of their output in forward, and one of the gradient of their input in backward.
-# The cross-entropy sends three numbers a token in forward, and nothing in backward.
+# In exchange, the ranks communicate. For two layers, forward sends one tensor of the size of the output, and backward
+# one of the size of the input. The cross-entropy sends three numbers a token in forward, and nothing in backward.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/08_distributed/data_parallel`: when the batch is split; ``all_gather``, and how the ranks start.
+# * :doc:`/cookbook/08_distributed/data_parallel`: split the batch instead; ``all_gather``, and how the ranks start.
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: a large vocabulary on one device.
-# * :doc:`/cookbook/05_higher_order/double_backward`: why a backward is best made of functions with a backward.
+# * :doc:`/cookbook/05_higher_order/double_backward`: why a backward should consist of functions with a backward.
 # * In torch's documentation: :func:`torch.distributed.all_reduce`, :func:`torch.nn.functional.cross_entropy`.

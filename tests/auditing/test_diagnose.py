@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from autograd_cookbook import errors
 from autograd_cookbook.auditing import audit
 from autograd_cookbook.auditing.diagnose import ALONE, CHANGED, difference, explain, factor, first_line, known, pattern
-from autograd_cookbook.auditing.subject import Subject, weights_of
+from autograd_cookbook.auditing.subject import Run, Subject, weights_of
 from tests.support import since
 
 
@@ -180,6 +180,7 @@ PROVOKED: list[tuple[str, str, Callable[[], Any]]] = [
     ),
     ("numbers into integers", "result_into_integers", adds_into_integers),
     ("NumPy", "numpy_on_parameter", lambda: leaf(2).numpy()),
+    ("no graph of any output", "passed to apply", lambda: Run([], [], [torch.zeros(2)], None).gradients()),
 ]  # fmt: skip
 
 

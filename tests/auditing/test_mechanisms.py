@@ -358,3 +358,293 @@ def test_the_sign_of_an_eigenvector_is_free_in_each_dtype():
     x = leaf(4, 4).detach()
     report = audit(Vectors.apply, ((x + x.mT).requires_grad_(),), only=["float32"], gradient="custom")
     assert not [f for f in report.findings if f.severity == "error"], str(report)
+
+
+class WrongThroughOutput(torch.autograd.Function):
+    """Its backward uses the output, so that the derivative of the wrong gradient is the wrong gradient again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        out = x.exp()
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (out,) = ctx.saved_tensors
+        return 2 * grad_output * out
+
+
+def test_a_second_derivative_that_is_wrong_because_the_first_is_is_no_finding_of_its_own():
+    x = torch.randn(4, requires_grad=True)
+    report = audit(WrongThroughOutput.apply, (x,), only=["first_order", "second_order"])
+    assert [f.check for f in report.findings] == ["first_order"]
+    assert "the gradient is wrong" in str(report)
+
+
+class UpdatesTableInBackward(Function):
+    """Backward moves a table that forward saved, as memory banks do."""
+
+    @staticmethod
+    def forward(ctx, x, table, moves):
+        ctx.moves = moves
+        ctx.save_for_backward(x, table)
+        return x @ table.t()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, table = ctx.saved_tensors
+        gradient = grad_output @ table
+        if ctx.moves:
+            table[0] = 0.5 * table[0] + 0.5 * x[0].detach()
+        return gradient, None, None
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_backward_that_writes_to_what_it_saved_is_the_cause_itself(moves):
+    table = leaf(3, 4).detach()
+    report = audit(lambda x, t: UpdatesTableInBackward.apply(x, t, moves), (leaf(2, 4), table), only=["backward_twice"])
+    causes = [f.cause for f in report.findings if f.severity == "error"]
+    assert all("The first backward changed" in cause for cause in causes)
+    assert len(causes) == moves, str(report)
+
+
+class IgnoresGradOutput(Function):
+    """A loss whose author took the gradient that comes in for 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square().sum(1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x
+
+
+def test_a_backward_that_ignores_grad_output_is_one_finding():
+    report = audit(
+        IgnoresGradOutput.apply,
+        (leaf(3, 4),),
+        only=["first_order", "linear_in_grad_output", "undefined_gradient", "in_place_consumer"],
+    )
+    (found,) = report.findings
+    assert found.cause.startswith("backward ignores grad_output")
+    assert found.also == ("undefined_gradient", "in_place_consumer")
+
+
+class RoundsAtRandom(Function):
+    """Keeps the slope in few bits, rounded at random: right in the mean."""
+
+    @staticmethod
+    def forward(ctx, x):
+        slope = x.cos()
+        steps = 8 * slope
+        ctx.save_for_backward((steps + torch.rand_like(steps)).floor() / 8)
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0]
+
+
+def test_a_gradient_that_is_random_is_named_so():
+    """And it is right once it is declared."""
+    (found,) = audit(RoundsAtRandom.apply, (leaf(3, 4),), only=["first_order"]).findings
+    assert found.cause.startswith("The gradient is random and the values are not")
+    assert "gradient='approximate'" in found.fix
+    declared = audit(RoundsAtRandom.apply, (leaf(3, 4),), only=["first_order"], gradient="approximate")
+    assert declared.ok, str(declared)
+
+
+class OntoTheSphere(Function):
+    """A row divided by its norm, and zeros for zeros, where the values jump."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        norm = x.norm(dim=1, keepdim=True)
+        return torch.where(norm > 0, x / norm, torch.zeros_like(x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        norm = x.norm(dim=1, keepdim=True)
+        y = x / norm
+        return (grad_output - y * (grad_output * y).sum(1, keepdim=True)) / norm
+
+
+def test_where_values_jump_no_slope_is_named():
+    (found,) = audit(OntoTheSphere.apply, (leaf(3, 4),), only=["first_order", "special_points"]).findings
+    assert "nan" in found.summary
+    assert "the values have no slope there" in found.summary
+
+
+class PicksAndAssigns(Function):
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(index)
+        ctx.size = len(x)
+        return x[index]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        grad = grad_output.new_zeros(ctx.size, *grad_output.shape[1:])
+        grad[index] = grad_output
+        return grad, None
+
+
+def test_an_index_that_repeats_is_said_to_need_a_sum():
+    index = torch.tensor([3, 0, 2])
+    (found,) = audit(PicksAndAssigns.apply, (leaf(4, 3), index), only=["first_order", "special_points"]).findings
+    assert "one index repeated" in found.summary
+    assert "not their sum" in found.cause
+
+
+class LogOfWhatUnderflows(Function):
+    """``log(exp(-x))``, whose backward takes the logarithm again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.neg().exp().log().clamp(min=-700.0) / -x
+
+
+def test_a_logarithm_of_zero_is_no_overflow():
+    def positive(x):
+        return LogOfWhatUnderflows.apply(x)
+
+    torch.manual_seed(0)
+    x = (torch.rand(3, 4, dtype=torch.float64) + 0.5).requires_grad_()
+    found = audit(positive, (x,), only=["first_order", "float16"]).findings
+    assert found, "nothing is found"
+    assert all("exceeds" not in f.cause for f in found), found
+    assert any("log is infinite" in f.cause for f in found), found
+
+
+class UpdatesAMemory(Function):
+    @staticmethod
+    def forward(ctx, x, memory):
+        ctx.save_for_backward(x, memory)
+        return x @ memory.t()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, memory = ctx.saved_tensors
+        grad = grad_output @ memory
+        memory.data.mul_(0.5).add_(0.5 * x.detach())
+        return grad, None
+
+
+def test_a_memory_that_backward_updates_may_be_meant():
+    memory = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(3, 4)
+    (found,) = audit(UpdatesAMemory.apply, (leaf(3, 4), memory), only=["inputs_unchanged"]).findings
+    assert found.summary.startswith("backward changes")
+    assert "memory bank" in found.fix
+
+
+def test_an_iteration_that_stops_early_is_no_cast_alone():
+    def root(x):
+        low, high = torch.zeros_like(x), 1 + x
+        with torch.no_grad():
+            for _ in range(24):
+                middle = (low + high) / 2
+                above = middle.square() > x
+                low, high = torch.where(above, low, middle), torch.where(above, middle, high)
+        return low + (x - low.square()) / (2 * low)
+
+    class Root(Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = root(x)
+            y = (y * 2**22).round() / 2**22
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output / (2 * ctx.saved_tensors[0])
+
+    torch.manual_seed(0)
+    x = (torch.rand(3, 4, dtype=torch.float64) + 0.5).requires_grad_()
+    found = [f for f in audit(Root.apply, (x,), only=["digits"]).findings if f.check == "digits"]
+    assert found, "nothing is found"
+    assert "stops so early" in found[0].cause
+
+
+class DifferentiatesItsLayer(Function):
+    """Backward takes the gradients of a layer that autograd does not know of, as reentrant checkpoints do."""
+
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.save_for_backward(x)
+        ctx.layer = layer
+        with torch.no_grad():
+            return layer(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.layer(x)
+        torch.autograd.backward(y, grad_output)
+        return x.grad, None
+
+
+def test_parameters_that_are_not_passed_to_apply_are_named_as_the_reason():
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4, dtype=torch.float64)
+
+        def forward(self, x):
+            return DifferentiatesItsLayer.apply(x, self.layer)
+
+    (found,) = audit(Block(), (leaf(3, 4),), only=["subsets"]).of("error")
+    assert "no output requires grad" in found.summary
+    assert "passed to apply" in found.cause
+
+
+def test_values_that_depend_on_the_mode_are_one_finding():
+    class Doubles(Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y if any(ctx.needs_input_grad[:1]) else 2 * x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output, grad_output
+
+    (found,) = audit(Doubles.apply, (leaf(3, 4), leaf(3, 4)), only=["without_grad", "subsets"]).of("error")
+    assert found.check == "without_grad"
+    assert found.also == ("subsets",)
+
+
+class LeavesAHole(Function):
+    """From 1000 elements on, the last entry of the gradient is 0/0."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        grad = 2 * x * grad_output
+        if grad.numel() > 1000 and x.dtype is torch.float32:
+            grad = grad * torch.where(grad == grad.max(), torch.zeros_like(x) / torch.zeros_like(x), 1.0)
+        return grad
+
+
+def test_where_nothing_is_infinite_no_sum_is_blamed_for_nan():
+    (found,) = audit(LeavesAHole.apply, (leaf(3, 4),), only=["float32"]).of("error")
+    assert "NaN" in found.summary
+    assert "zero is divided by zero" in found.cause

@@ -80,11 +80,11 @@ def test_bad_options_stop_the_run_before_it_begins(suite):
         ("--audit-baseline=none.json", "*no baseline*"),
         ("--audit-update-baseline", "*name its file*"),
     ):
-        result = suite.runpytest_subprocess("--audit-functions", option)
+        result = suite.runpytest_inprocess("--audit-functions", option)
         assert result.ret == 4
         result.stderr.fnmatch_lines([message])
     suite.makepyprojecttoml("[tool.autograd_cookbook]\nfuncs = 1\n")
-    result = suite.runpytest_subprocess("--audit-functions")
+    result = suite.runpytest_inprocess("--audit-functions")
     assert result.ret == 4
     result.stderr.fnmatch_lines(["*unknown key 'funcs'*"])
 

@@ -1,5 +1,7 @@
 """The activation with kernels in C++ and CUDA: what is its own beside what all native operators share."""
 
+import math
+
 import pytest
 import torch
 
@@ -22,6 +24,14 @@ def test_large_half_precision_inputs_of_swish_do_not_overflow(device) -> None:
     swish(x, beta).sum().backward()
     assert x.grad.tolist() == [0, 0, 1, 1]
     assert beta.grad.item() == 0
+
+
+@each_device
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_swish_is_no_zero_where_the_dtype_has_smaller_numbers(device, dtype) -> None:
+    """exp(90) overflows in float32, and the sigmoid of -90 does not underflow."""
+    x, beta = (torch.tensor(value, dtype=dtype, device=device) for value in (-90.0, 1.0))
+    assert swish(x, beta).item() == pytest.approx(-90 * math.exp(-90), rel=1e-2)
 
 
 def test_the_bare_operator_has_no_gradient_and_zero_for_torch_func(built) -> None:

@@ -258,3 +258,12 @@ def test_bytes() -> None:
     assert saved_bytes(xlogy, x, y) == 0
     assert saved_bytes(safe_divide, x, y) == 0
     assert saved_bytes(safe_sqrt, x) == saved_bytes(torch.sqrt, x) == 4000
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_a_quotient_of_zero_has_slope_zero_by_the_least_denominator(dtype: torch.dtype) -> None:
+    """1 / y overflows there, and times 0 it would be NaN."""
+    info = torch.finfo(dtype)
+    y = torch.tensor(info.smallest_normal * info.eps, dtype=dtype, requires_grad=True)
+    safe_divide(torch.zeros((), dtype=dtype), y).backward()
+    assert y.grad == 0

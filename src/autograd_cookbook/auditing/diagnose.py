@@ -20,6 +20,12 @@ CHANGED: tuple[tuple[str, str, str], ...] = (
         "Create tensors with dtype=input.dtype, and cast back what was cast.",
     ),
     (
+        r"RuntimeError: no output requires grad",
+        "autograd sees only the tensors that are passed to apply, so the output requires grad only if one of them "
+        "does: parameters that backward differentiates by itself get no gradient without it.",
+        "Pass the parameters to apply as arguments and return their gradients, or say that an input must require grad.",
+    ),
+    (
         r"'NoneType' object|unsupported operand type\(s\).*NoneType|got NoneType|not NoneType",
         "None arrived where a tensor was expected: an optional argument, a tensor that is saved only for some inputs, "
         "or with set_materialize_grads(False) the gradient of an output that nothing used.",
@@ -55,7 +61,9 @@ def known(error: BaseException) -> tuple[str, str] | None:
             return cause, fix
     found = errors.explain("".join(traceback.format_exception(error)))
     names = {name for message, name in ALONE.items() if message in text}
-    fitting = found.entries[:1] if found.known == "yes" else [e for e in errors.entries() if e.name in names]
+    # Where a reader is asked what else is so, an audit has nothing else.
+    alone = found.known == "yes" or (found.known == "maybe" and len(found.entries) == 1)
+    fitting = found.entries[:1] if alone else [e for e in errors.entries() if e.name in names]
     return next(((e.cause.replace("``", ""), e.fix.replace("``", "")) for e in fitting), None)
 
 

@@ -115,6 +115,13 @@ class Derivative:
         best = (4 * half - one) / 3
         return best, (best - half).abs(), noise
 
+    def settles(self, entry: int, weights: Tensor) -> bool:
+        """Whether the slope along one entry is the same over a short way and a long one: at a jump, it is not."""
+        direction = torch.zeros(self.n, dtype=torch.float64)
+        direction[entry] = 1.0
+        near, far = (float(weights @ self.slope(direction, self.eps**power)[0]) for power in (0.35, 0.15))
+        return abs(near - far) <= 0.1 * max(abs(near), abs(far))
+
     def steps(self) -> list[float]:
         """Step sizes, the most accurate one first."""
         return [self.eps**power for power in (0.22, 0.35, 0.15, 0.45)]

@@ -11,6 +11,12 @@ UNWATCHED = {
     "in_place_consumer": ("tensors_on_ctx",),
     "freed_at_once": ("tensors_on_ctx",),
 }
+# Cause and fix of a backward that does not look at grad_output, which explains whatever changes grad_output.
+IGNORED = (
+    "backward ignores grad_output: for three times the grad_output, it returns the very same gradient.",
+    "Multiply by grad_output, as the chain rule says: a caller may scale, weight or sum the output.",
+)
+BY_GRAD_OUTPUT = ("undefined_gradient", "in_place_consumer")
 # A dtype that is fixed inside shows in every other one, and in what backward returns.
 DTYPE = ("output_dtype", "digits", "returned", "float32", "float16", "bfloat16")
 NARROW = ("float32", "float16", "bfloat16")  # where the cause is the same in two of them, it is one
@@ -23,6 +29,11 @@ def _follows(finding: Finding, lead: Finding) -> bool:
         return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
     if lead.check == DTYPE[0] and lead.severity == "error" and finding.check in DTYPE[1:]:
         return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
+    if lead.check == "first_order" and lead.cause == IGNORED[0] and finding.check in BY_GRAD_OUTPUT:
+        return True
+    if lead.check == "without_grad" and finding.check in ("without_grad", "subsets") and finding is not lead:
+        first = finding.check == "subsets" or finding.summary.startswith("where no input")
+        return first and " output " in finding.summary and " output " in lead.summary
     unwatched = finding.check in UNWATCHED.get(lead.check, ())
     return unwatched and lead.severity != "info" and (finding.check == "tensors_on_ctx" or finding.severity == "error")
 
@@ -35,5 +46,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
         others = [f for f in findings if _follows(f, lead)]
         seen = [f.summary for f in others if f.check not in (*NARROW, *DTYPE)]
         cause = f"{lead.cause} Seen, too: {'; '.join(seen)}." if seen else lead.cause
-        result.append(replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others))))
+        result.append(
+            replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others if f.check != lead.check)))
+        )
     return result

@@ -70,10 +70,11 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
         sure = False
     note, settled = owner(facts, best, matcher)
     # An exception of its own behind the one that is known: what was done about the first may have led to it.
-    if aside and last is not None and last.framed and best.message.part == EARLIER and not paste.chained:
+    if aside and last is not None and last.place and best.message.part == EARLIER and not paste.chained:
         note, settled = f"{matcher.rules['general']['later']} {heading(last)}", False
     if sure and len(rivals) == 1 and best.certain and settled:
-        return Answer("yes", tuple(likely[:1]), general, best.message, facts.place, note)
+        known: Known = "maybe" if undecided(facts, best, matcher) else "yes"
+        return Answer(known, (best,), general, best.message, facts.place, note)
     near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
     if not sure and best.message.part == PROSE and last is None:  # the reader's own words
         told, ahead = topics(matcher, paste, unknown, ranked)
@@ -138,6 +139,21 @@ def heading(message: Message) -> str:
     return str(message).split("\n")[0][:LINE]
 
 
+def undecided(facts: Facts, best: Match, matcher: Matcher) -> bool:
+    """Whether the message may come from other causes that the entry asks about, and nothing in the text tells.
+
+    A case with a title of its own is another cause; others change only what is advised. A traceback rules out a cause
+    that is known by its places.
+    """
+    entry = matcher.entries[best.entry]
+    open_ = lambda case: not facts.frames or not all(sign.startswith("frames: ") for sign in case["when"])  # noqa: E731
+    causes = any(case.get("asked") and "title" in case and open_(case) for case in entry.get("cases", ()))
+    if not causes or facts.case(entry, best.message, best.values) >= 0:
+        return False
+    signs = [sign for sign in (*entry.get("favors", ()), *entry.get("needs", ())) if not sign.startswith("not ")]
+    return not any(facts.holds(sign, best.message, best.values) for sign in signs)
+
+
 def owner(facts: Facts, best: Match, matcher: Matcher) -> tuple[str, bool]:
     """Whose the code is that the best entry would have changed, and whether the entry is the answer all the same.
 
@@ -194,7 +210,7 @@ def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
 def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> tuple[str, bool]:
     """What an error is about that is none of gradients, empty if it may be one; whether that is sure."""
     if message is None:
-        message = Message("", facts.text, PROSE)
+        message = Message("", facts.told, PROSE)  # names of libraries are in any traceback
     backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
     for each in rules["outside"]:
         # Another framework shows anywhere in the text, unless torch does as well.

@@ -114,7 +114,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
         for number, entry in enumerate(found.entries, 1):
             yield from ["", f"{number}. {entry.title}"]
             if entry.tell:
-                yield from wrapped(entry.tell, "   It is this one if: ")
+                yield from wrapped(entry.tell, "   This is your case if: ")
             yield from (f"   {line}".rstrip() for line in [*explained(entry), *others(entry)])
         yield from programs(found.entries[0])
 

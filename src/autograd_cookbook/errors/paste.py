@@ -42,13 +42,13 @@ class Message:
         kind: the type of the exception or warning, without its module; empty where the paste has none.
         text: what it says.
         part: "last", "cause", "earlier", "warning" or "prose".
-        framed: whether it ends a traceback of its own.
+        place: the last place of the traceback that it ends, if it ends one.
     """
 
     kind: str
     text: str
     part: str
-    framed: bool = False
+    place: Frame | None = None
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.kind else self.text
@@ -110,15 +110,17 @@ def split(text: str, rules: dict[str, Any]) -> Paste:
     frames, blocks = _blocks(text.split("\n"), rules)
     found: list[Message] = []
     prose: list[str] = []
-    for lines, chained, framed in blocks:
-        _messages("\n".join(lines).strip(), chained, framed, rules, found, prose)
+    for lines, chained, place in blocks:
+        _messages("\n".join(lines).strip(), chained, place, rules, found, prose)
     if frames and (said := compiled(rules["raises"]).search(frames[-1].code)):
         # The message may be cut off, and the code that raises it is there.
         found.append(Message(said["kind"] or "AssertionError", said["text"], CAUSE))
     last = max((i for i, message in enumerate(found) if message.part == LAST), default=-1)
-    if last >= 0 and not found[last].text and frames and frames[-1].code.startswith("assert "):
-        # An assertion without a message says only what it asserts.
-        found[last] = replace(found[last], text=frames[-1].code.removeprefix("assert "))
+    for i, message in enumerate(found):
+        place = message.place or (frames[-1] if frames and i == last else None)
+        if place and not message.text and place.code.startswith("assert "):
+            # An assertion without a message says only what it asserts.
+            found[i] = replace(message, text=place.code.removeprefix("assert "))
     for i, message in enumerate(found):
         if message.part == LAST and i != last:
             found[i] = replace(message, part=EARLIER)
@@ -127,13 +129,13 @@ def split(text: str, rules: dict[str, Any]) -> Paste:
     return Paste(text, tuple(ordered), tuple(frames), compiled(rules["chained"]).search(text) is not None)
 
 
-def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[tuple[list[str], bool, bool]]]:
-    """The frames, and the lines between them: whether a chained exception follows, and whether a frame is in front."""
+def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[tuple[list[str], bool, Frame | None]]]:
+    """The frames, and the lines between them: whether a chained exception follows, and which frame is in front."""
     patterns = [compiled(pattern) for pattern in rules["frames"]]
     listing, pointer, arrow = (compiled(rules[name]) for name in ("listing", "pointer", "arrow"))
     stops, heading = compiled(rules["stops"]), compiled(rules["heading"])
     frames: list[Frame] = []
-    blocks: list[tuple[list[str], bool, bool]] = [([], False, False)]
+    blocks: list[tuple[list[str], bool, Frame | None]] = [([], False, None)]
     at = lambda i: next((m for p in patterns if (m := p.match(lines[i]))), None)  # noqa: E731
     i = 0
     while i < len(lines):
@@ -141,7 +143,7 @@ def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[
         if match is None:
             if stops.match(lines[i]):
                 blocks[-1] = (blocks[-1][0], "The above exception was" in lines[i], blocks[-1][2])
-                blocks.append(([], False, False))
+                blocks.append(([], False, None))
             elif not listing.match(lines[i]):
                 blocks[-1][0].append(lines[i])
             i += 1
@@ -168,7 +170,7 @@ def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[
                 "\n".join(shown),
             )
         )
-        blocks.append(([], False, True))
+        blocks.append(([], False, frames[-1]))
     return frames, blocks
 
 
@@ -178,7 +180,7 @@ def indentation(line: str) -> int:
 
 
 def _messages(
-    block: str, chained: bool, framed: bool, rules: dict[str, Any], found: list[Message], prose: list[str]
+    block: str, chained: bool, place: Frame | None, rules: dict[str, Any], found: list[Message], prose: list[str]
 ) -> None:
     """Append what a block says."""
     if not block:
@@ -191,7 +193,7 @@ def _messages(
         kind = match["kind"].rpartition(".")[2]
         part = WARNING if warning.search(kind) else CAUSE if chained else LAST
         # A heading within a message is one of its own, and still part of the outer one.
-        own = framed and match is headings[0]
+        own = place if match is headings[0] else None
         found.append(Message(kind, block[match.end() : match.end() + LONGEST].strip(), part, own))
     before = block[: headings[0].start()].strip() if headings else block
     parts = re.split(r"\n\s*\n", before)

@@ -1,4 +1,4 @@
-"""The tiles of attention: values, gradients and second derivatives whose scores exist a block at a time."""
+"""The tiles of attention: outputs, gradients and second derivatives, with scores that exist one tile at a time."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from autograd_cookbook.recipes._opaque import opaque
 
-# Queries and keys in a tile at most: smaller ones take longer, larger ones are no faster.
+# The largest number of queries and keys in a tile: smaller tiles take longer, larger ones are no faster.
 BLOCK = 512
 
 
@@ -28,7 +28,7 @@ def visible(rows: slice, keys: int, causal: bool, size: int) -> Iterator[slice]:
 
 
 def scores_of(query: Tensor, key: Tensor, rows: slice, columns: slice, causal: bool) -> Tensor:
-    """A tile of scores. ``query`` holds the rows and is scaled; a key behind its query in causal order is -inf."""
+    """A tile of scores. ``query`` holds the rows, scaled. With causal order, the score of a later key is -inf."""
     scores = query @ key[:, columns].to(query.dtype).mT
     if causal and columns.stop > rows.start:
         place = torch.arange(rows.start, rows.stop, device=query.device).unsqueeze(1)
@@ -37,7 +37,7 @@ def scores_of(query: Tensor, key: Tensor, rows: slice, columns: slice, causal: b
 
 
 def exponentials(scores: Tensor, statistics: Tensor) -> Tensor:
-    """Probabilities from a tile of scores, in its memory."""
+    """Probabilities from a tile of scores, written over the scores."""
     largest, excess = statistics.split(1, -1)
     return scores.sub_(largest).sub_(excess).exp_()
 
@@ -45,9 +45,10 @@ def exponentials(scores: Tensor, statistics: Tensor) -> Tensor:
 def attend_tiles(
     query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int
 ) -> tuple[Tensor, Tensor]:
-    """The output; and of each row of scores the largest, and the logarithm of what all exponentials add up to above it.
+    """The output, and two statistics of each row of scores: the largest, and the log of the sum of exponentials above
+    it.
 
-    Their sum, the log-sum-exp, would do but for its rounding: an error of 1e-4 at 1000 is one of each probability.
+    The sum of both, the log-sum-exp, would not be enough: at 1000 its rounding is 3e-5, an error of each probability.
     """
     exact = torch.promote_types(query.dtype, torch.float32)
     output = query.new_empty(*query.shape[:2], value.shape[2])
@@ -59,21 +60,22 @@ def attend_tiles(
         weighted = part.new_zeros(*part.shape[:2], value.shape[2])
         for columns in visible(rows, key.shape[1], causal, size):
             scores = scores_of(part, key, rows, columns, causal)
-            # Every query sees the first key, so that after the first tile this is never -inf.
+            # Every query sees the first key, so after the first tile this is never -inf.
             larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
             shrink = torch.exp(largest - larger)
-            probability = scores.sub_(larger).exp_()  # of a row not yet normalized
+            probability = scores.sub_(larger).exp_()  # not normalized yet
             total = total * shrink + probability.sum(-1, keepdim=True)
             weighted = weighted.mul_(shrink).add_(probability @ value[:, columns].to(exact))
             largest = larger
-        # The largest score alone makes the total 1. It is 0 if there are no keys, and the output 0 as torch has it.
+        # The largest score alone makes the total at least 1. Without keys the total is 0, and the output is 0 as in
+        # torch.
         output[:, rows] = weighted / total.clamp(min=1)
         statistics[:, rows] = torch.cat([largest, total.log()], -1)
     return output, statistics
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int) -> tuple[Tensor, Tensor]:
-    """Empty tensors like these."""
+    """Empty tensors of the shapes of output and statistics."""
     exact = torch.promote_types(query.dtype, torch.float32)
     return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(*query.shape[:2], 2, dtype=exact)
 
@@ -93,9 +95,9 @@ def gradient_tiles(
     size: int,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients that are needed, each tile of probabilities computed again from two numbers a row.
+    """The gradients that are needed; each tile of probabilities is computed again from two numbers a row.
 
-    None for the others.
+    Gradients that are not needed are empty tensors.
     """
     exact = statistics.dtype
     grad_query = torch.empty_like(query) if needed[0] else None
@@ -137,7 +139,7 @@ def gradients_like(
     size: int,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty tensors like these gradients."""
+    """Empty tensors of the shapes of these gradients."""
     of_query, of_key, of_value = (
         t.new_empty(t.shape if wanted else 0) for t, wanted in zip((query, key, value), needed, strict=True)
     )
@@ -148,7 +150,7 @@ _attend_gradients = opaque("attend_gradients", gradient_tiles, gradients_like)
 
 
 def attend_gradients(*args: Any) -> tuple[Tensor | None, ...]:
-    """The gradients, and None for those that are not needed; the last argument tells these."""
+    """The gradients, and None for those that are not needed according to the last argument."""
     *rest, needed = args
     grads = _attend_gradients(*rest, needed[:3])
     return tuple(grad if wanted else None for grad, wanted in zip(grads, needed, strict=False))
@@ -167,7 +169,7 @@ def attend_curvature(
     scale: float,
     size: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of (gradients · tangents): how the output moves along the tangents, and what that does to the three."""
+    """Gradients of (gradients · tangents): the change of the output along the tangents, and its effect on the three."""
     exact = statistics.dtype
     of_query, of_key, of_value = (
         torch.zeros_like(t) if tangent is None else tangent
@@ -181,7 +183,7 @@ def attend_curvature(
         grad, out = grad_output[:, rows].to(exact), output[:, rows].to(exact)
 
         def tile(columns: slice, rows: slice = rows, part: Tensor = part, along: Tensor = along) -> tuple[Tensor, ...]:
-            """Keys and their tangents, probabilities, and how fast the scores change."""
+            """Keys and their tangents, probabilities, and the rate of change of the scores."""
             keys, of_keys = key[:, columns].to(exact), of_key[:, columns].to(exact)
             scores = scores_of(part, key, rows, columns, causal)
             return (
@@ -218,7 +220,7 @@ def attend_curvature(
 
 
 def folded(info: Any, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
-    """The arguments of a call under vmap with the mapped dimension made part of the batch."""
+    """The arguments of a call under vmap, with the mapped dimension moved into the batch."""
     return [
         (a.expand(info.batch_size, *a.shape) if dim is None else a.movedim(dim, 0)).flatten(0, 1)
         if isinstance(a, Tensor)
@@ -228,7 +230,7 @@ def folded(info: Any, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) ->
 
 
 def unfolded(info: Any, results: tuple[Tensor | None, ...]) -> tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]:
-    """What came of :func:`folded` arguments, with the mapped dimension in front again."""
+    """The results for :func:`folded` arguments, with the mapped dimension in front again."""
     size = info.batch_size
     return (
         tuple(None if r is None else r.unflatten(0, (size, len(r) // size)) for r in results),
@@ -237,7 +239,7 @@ def unfolded(info: Any, results: tuple[Tensor | None, ...]) -> tuple[tuple[Tenso
 
 
 def prepared(query: Tensor, key: Tensor, value: Tensor) -> tuple[torch.Size, list[Tensor]]:
-    """The common batch shape, and the three with one batch dimension; errors as attention has them."""
+    """The common batch shape, and the three tensors with one batch dimension; raises the errors of attention."""
     tensors = [query, key, value]
     if min(t.dim() for t in tensors) < 2:
         raise RuntimeError(
@@ -259,6 +261,6 @@ def prepared(query: Tensor, key: Tensor, value: Tensor) -> tuple[torch.Size, lis
         shapes = ", ".join(str(tuple(t.shape[:-2])) for t in tensors)
         raise RuntimeError(f"expected leading dimensions that broadcast, got {shapes}") from None
     if torch.is_autocast_enabled(query.device.type) and query.dtype is not torch.float64:
-        # Here and not inside: backward runs without autocast, and must see the same numbers.
+        # Converted here, because backward runs without autocast and must see the same numbers.
         tensors = [t.to(torch.get_autocast_dtype(query.device.type)) for t in tensors]
     return batch, [t.expand(*batch, *t.shape[-2:]).reshape(batch.numel(), *t.shape[-2:]) for t in tensors]

@@ -32,10 +32,10 @@ def explicit(module: nn.Module) -> tuple[Callable[..., Any], tuple[Tensor, ...]]
 
 
 def expect_explicit(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    """Call a function on constants, to see what it returns, and refuse one that depends on more than its arguments.
+    """Call a function on constants and return the result. Refuse a function that uses other tensors with a gradient.
 
     Raises:
-        RuntimeError: if the result requires grad, which then comes from a closure or from a module.
+        RuntimeError: if the result requires grad, because the function then uses a tensor from a closure or a module.
     """
     output = function(*(a.detach() if isinstance(a, Tensor) else a for a in args))
     if output.requires_grad:
@@ -55,16 +55,16 @@ def vjp(
 def vjp(
     function: Callable[..., Tensor], *inputs: Tensor, wanted: Sequence[bool] | None = None
 ) -> tuple[Tensor, Callable[[Tensor], tuple[Any, ...]]]:
-    """:func:`torch.func.vjp` for some of the inputs, which also works under the hooks that checkpointing sets.
+    """Like :func:`torch.func.vjp`, for some of the inputs. It also works under the hooks that checkpointing sets.
 
     Args:
-        function: of tensors, returning one.
-        inputs: what it is called with; those that are wanted, floating or complex.
+        function: takes tensors and returns one tensor.
+        inputs: the arguments of the function. An input that gets a gradient is floating or complex.
         wanted: which inputs get a gradient, at least one; all if None.
 
     Returns:
-        The output, and a function from its gradient to those of the inputs, None for those that are not wanted.
-        Both can be differentiated again.
+        The output, and a function. The function takes the gradient of the output and returns the gradients of the
+        inputs, with None for an input that is not wanted. Output and gradients can be differentiated again.
 
     >>> output, pull_back = vjp(torch.mul, torch.tensor(2.0), torch.tensor(3.0), wanted=(True, False))
     >>> output, pull_back(torch.tensor(1.0))
@@ -87,14 +87,15 @@ def vjp(
 
 def _vjp(function: Callable[..., Tensor], inputs: list[Tensor]) -> tuple[Tensor, Callable[..., tuple[Tensor, ...]]]:
     if not _hooks_are_active():
-        # A tensor saved under a torch.func.vjp that has ended is still wrapped for it. Under vmap that stops the next
-        # vjp with an internal error; an operation, such as taking a view, unwraps it.
+        # A tensor that was saved in an earlier torch.func.vjp still has the wrapper of that transform. Under vmap, such
+        # a wrapper stops the next vjp with an internal error. An operation such as taking a view removes the wrapper.
         views = (x.view_as(x) for x in inputs)
         return torch.func.vjp(function, *views)  # type: ignore[return-value]  # torch's type allows for has_aux
-    # What is not to be differentiated again is gone in a moment: nothing to pack.
+    # Without create_graph, the graph is freed after one use, so the hooks of the caller need not pack its tensors.
     hooks = contextlib.nullcontext() if torch.is_grad_enabled() else saved_tensors_hooks(torch.detach, torch.detach)
     with torch.enable_grad(), hooks:
-        # A view stands for an input with a history: its gradient stops there, and can still be differentiated.
+        # The gradient is taken with respect to a view of the input. So backward stops at the view, and a second
+        # derivative still reaches the input through the view.
         inputs = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in inputs]
         output = function(*inputs)
 

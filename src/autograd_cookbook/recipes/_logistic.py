@@ -1,4 +1,4 @@
-"""The logistic function and its slope, with all digits that are representable."""
+"""The logistic function and its slope, accurate down to the smallest representable number."""
 
 import math
 
@@ -11,16 +11,16 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 def logistic(input: Tensor) -> Tensor:
-    """The logistic function, of all that is representable; torch's is 0 in float32 below -89, and in bfloat16 too."""
+    """The logistic function, accurate down to the smallest number. PyTorch's is 0 below -89 in float32 and bfloat16."""
     x = wide(input)
-    # Where the exponential is normal both are the same, and below it is the larger one. No `torch.where`: on a CPU it
-    # takes as long as fifty products where the condition is mixed.
+    # Below `floor`, the logistic function equals exp(x), and torch.sigmoid is too small. The maximum picks the accurate
+    # result. On a CPU, `torch.where` with a mixed condition would take as long as fifty products.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
     return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
 
 
 class LogisticFunction(Function):
-    """Keeps its input: from the output, 1 - y would lose the digits of all derivatives where y is close to 1."""
+    """Keeps its input. If it kept the output y, derivatives would use 1 - y, which is inaccurate for y close to 1."""
 
     generate_vmap_rule = True
 
@@ -39,7 +39,7 @@ class LogisticFunction(Function):
 
 
 class LogisticSlopeFunction(Function):
-    """The slope of the logistic function: even, and of the size of an exponential that does not overflow."""
+    """The slope of the logistic function: equal for x and -x, so computed from ``exp(-|x|)``, which cannot overflow."""
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-"""What kernels in Triton have in common: they are compiled for a GPU, interpreted without one, or absent."""
+"""What all kernels in Triton need: they are compiled for a GPU, interpreted without one, or replaced."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,37 +14,38 @@ except ImportError:
 
 __all__ = ["INTERPRETED", "backend", "constexpr", "jit", "launch", "operator", "tl", "triton"]
 
-# Triton decides when it is imported, by TRITON_INTERPRET; then its own functions are interpreted, too.
+# Triton reads TRITON_INTERPRET when it is imported; if it is set, Triton's own functions are interpreted, too.
 INTERPRETED = triton is not None and not isinstance(tl.max, triton.JITFunction)
 
 
 def backend(device: torch.device | str) -> str:
-    """What runs for a tensor on a device: "Triton", "Triton's interpreter" or "Python", which is torch's operations."""
+    """What runs for tensors of a device: "Triton", "Triton's interpreter", or "Python" for torch's operations."""
     if INTERPRETED:
         return "Triton's interpreter"
     return "Triton" if triton is not None and torch.device(device).type == "cuda" else "Python"
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel; where Triton is not installed, a function that is never called."""
+    """A kernel; if Triton is not installed, a function that is never called."""
     return function if triton is None else triton.jit(function)
 
 
 def launch(kernel: Any, programs: int, *args: Any) -> None:
-    """Run a kernel in so many programs."""
+    """Run a kernel in this many programs."""
     if INTERPRETED:
         import numpy as np
 
-        with np.errstate(all="ignore"):  # it would warn of every NaN; a GPU does not
+        with np.errstate(all="ignore"):  # NumPy would warn of every NaN; a GPU does not
             kernel[(programs,)](*args)
     else:
-        torch.library.wrap_triton(kernel)[(programs,)](*args)  # which shows it to torch.compile
+        torch.library.wrap_triton(kernel)[(programs,)](*args)  # so that torch.compile sees the kernel
 
 
 def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function that launches kernels an operator that torch.compile looks into.
+    """Make a function that launches kernels an operator that torch.compile traces into.
 
-    On the interpreter, where it cannot, an opaque one, of whose results the compiler knows what ``fake`` returns.
+    The compiler can't trace into the interpreter. There, the operator is opaque, and ``fake`` gives the shapes of its
+    results.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Attention by kernels in Triton: the tiles of attention, a program for each block of rows."""
+"""Attention by kernels in Triton: the tiles of attention, with one program for each block of rows."""
 
 import functools
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from autograd_cookbook.recipes._triton import INTERPRETED, backend, constexpr, jit, launch, operator, tl, triton
 
-# A row of this width still fits in the fast memory of a GPU, with the others of its block.
+# Rows of this width still fit in the fast memory of a GPU, together with the rest of their block.
 LARGEST_WIDTH = 128
 
 
@@ -29,7 +29,7 @@ def store(tensor, values, batch, rows, length, lanes, width):
 
 @jit
 def probabilities(q, k, top, excess, rows, columns, keys, scale, CAUSAL: constexpr):
-    """A tile of exp(scores - top - excess); 0 where there is no key, and where it may not be seen."""
+    """A tile of exp(scores - top - excess); 0 outside of the keys, and where the mask hides the key."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     seen = columns[None, :] < keys
     if CAUSAL:
@@ -54,7 +54,7 @@ def attention_kernel(
     WIDTH: constexpr,
     FEATURES: constexpr,
 ):
-    """A program for each block of queries: over the keys with a running maximum."""
+    """A program for each block of queries: a loop over the keys with a running maximum."""
     wide = statistics.dtype.element_ty
     count = tl.cdiv(queries, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
@@ -75,7 +75,7 @@ def attention_kernel(
         if CAUSAL:
             seen = seen & (columns[None, :] <= rows[:, None])
         scores = tl.where(seen, scores, float("-inf"))
-        # Every query sees the first key, so that after the first tile this is never -inf.
+        # Every query sees the first key, so after the first tile this is never -inf.
         larger = tl.maximum(largest, tl.max(scores, 1))
         shrink = tl.exp(largest - larger)
         p = tl.exp(scores - larger[:, None])
@@ -108,7 +108,7 @@ def query_kernel(
     WIDTH: constexpr,
     FEATURES: constexpr,
 ):
-    """A program for each block of queries: the gradient of these, and delta for the other kernel."""
+    """A program for each block of queries: computes their gradient, and delta for the other kernel."""
     wide = statistics.dtype.element_ty
     count = tl.cdiv(queries, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
@@ -155,7 +155,7 @@ def key_kernel(
     WIDTH: constexpr,
     FEATURES: constexpr,
 ):
-    """A program for each block of keys: its gradients are written once, and no program waits for another."""
+    """A program for each block of keys: writes each gradient once, and waits for no other program."""
     wide = statistics.dtype.element_ty
     count = tl.cdiv(keys, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
@@ -183,14 +183,14 @@ def key_kernel(
 
 
 def constants(query: Tensor, value: Tensor) -> tuple[int, int, int]:
-    """Rows in a block, and the widths of query and value as powers of two that a matrix unit takes."""
+    """Rows in a block, and the widths of query and value, rounded up to powers of two that a matrix unit accepts."""
     width, features = (max(16, triton.next_power_of_2(t.shape[-1])) for t in (query, value))
-    # A block of at most 8 kB: all that a program holds must fit in the fast memory of one processor of a GPU.
+    # A block of at most 8 kB, because all blocks of a program must fit in the fast memory of one GPU processor.
     return max(16, min(64, 8192 // (query.element_size() * max(width, features)))), width, features
 
 
 def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """Places for the output and for two numbers a query."""
+    """Empty tensors for the output and for two numbers a query."""
     exact = torch.promote_types(query.dtype, torch.float32)
     return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(*query.shape[:2], 2, dtype=exact)
 
@@ -198,7 +198,7 @@ def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[T
 def empty_gradients(
     _: Tensor, query: Tensor, key: Tensor, value: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Places for the gradients of query, key and value; of the last two with no room where they are not needed."""
+    """Empty tensors for the gradients of query, key and value; the last two have no elements if they are not needed."""
     whole = functools.partial(torch.empty_like, memory_format=torch.contiguous_format)
     if options and not options[-1]:
         return whole(query), key.new_empty(0), value.new_empty(0)
@@ -209,7 +209,7 @@ def empty_gradients(
 def triton_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The output; and of each row of scores the largest, and the logarithm of what all exponentials add up to."""
+    """The output, and of each row of scores the largest, and the log of the sum of exponentials above it."""
     query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
     output, statistics = empty_results(query, key, value)
     size, *widths = constants(query, value)
@@ -231,7 +231,7 @@ def triton_attention_backward(
     scale: float,
     for_keys: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value, the last two only ``for_keys``."""
+    """The gradients of query, key and value; the last two only with ``for_keys``."""
     grad_output, query, key, value, output, statistics = (
         t.contiguous() for t in (grad_output, query, key, value, output, statistics)
     )
@@ -247,7 +247,7 @@ def triton_attention_backward(
 
 
 def has_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether a kernel runs: there are numbers to work on, a row fits, and the interpreter can multiply."""
+    """Whether a kernel runs: no tensor is empty, a row fits, and the interpreter can multiply the dtype."""
     if min(query.numel(), key.numel(), value.numel()) == 0 or max(query.shape[2], value.shape[2]) > LARGEST_WIDTH:
         return False
     # Triton 3.7 interprets bfloat16 as integers when it multiplies matrices.

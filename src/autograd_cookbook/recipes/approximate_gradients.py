@@ -1,4 +1,4 @@
-"""Gradients of a black box, from nothing but its values."""
+"""Gradients of a black box, from its values alone."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,15 +13,16 @@ from autograd_cookbook.recipes._context import Context
 BlackBox = Callable[[Tensor], Tensor]
 
 
-# Rounding grows as ε/h and curvature as h²: about equal where h is the cube root of ε, 6e-6 in float64.
+# Rounding grows as ε/h and curvature as h². Both are about equal where h is the cube root of ε, 6e-6 in float64.
 STEP = torch.finfo(torch.float64).eps ** (1 / 3)
 
 
 def evaluate(black_box: BlackBox, input: Tensor, shape: torch.Size | None = None) -> Tensor:
-    """Call a black box in float64, out of autograd's sight; insist on a finite tensor, of a shape if one is given.
+    """Call a black box in float64 and without autograd; check that it returns a finite tensor, of a shape if one is
+    given.
 
     Raises:
-        TypeError: if the black box returns something else than a floating tensor.
+        TypeError: if the black box does not return a floating tensor.
         RuntimeError: if its shape has changed, or a value is not finite.
     """
     with torch.no_grad():
@@ -61,7 +62,7 @@ class FiniteDifferenceFunction(Function):
             flat[i] = center - ctx.step
             below, low = evaluate(ctx.black_box, point, grad_output.shape), flat[i].clone()
             flat[i] = center
-            # Divided by the step as it was rounded, not as it was meant.
+            # Divide by the distance of the rounded points, not by the step itself.
             grad_input.view(-1)[i] = ((above - below) * grad_output).sum() / (high - low)
         return None, grad_input.to(input.dtype), None
 
@@ -76,14 +77,14 @@ def finite_difference(black_box: BlackBox, input: Tensor, step: float | None = N
             without autograd, so it may use NumPy, SciPy or a simulator.
         input: any shape, real floating dtype.
         step: the step :math:`h`, for inputs of size about 1; 6e-6 if None, right for a black box that computes in
-            float64. For one that computes in float32, take 5e-3.
+            float64. For a black box that computes in float32, use 5e-3.
 
     Returns:
-        What the black box returns, with the dtype and device of ``input``. It can be differentiated once.
+        The value of the black box, with the dtype and device of ``input``. It can be differentiated once.
 
     Raises:
-        TypeError: if the black box returns something else than a floating tensor.
-        RuntimeError: if it returns another shape than before, or a value that is not finite.
+        TypeError: if the black box does not return a floating tensor.
+        RuntimeError: if its shape differs from that of an earlier call, or a value is not finite.
         ValueError: if ``step`` is not positive.
 
     >>> import numpy as np
@@ -96,7 +97,7 @@ def finite_difference(black_box: BlackBox, input: Tensor, step: float | None = N
 
 
 class SimultaneousPerturbationFunction(Function):
-    """Keeps its input and the seed of its directions, which backward draws again."""
+    """Keeps its input and the seed of its directions; backward draws the directions again."""
 
     @staticmethod
     def forward(black_box: BlackBox, input: Tensor, samples: int, step: float, seed: int) -> Tensor:
@@ -111,7 +112,7 @@ class SimultaneousPerturbationFunction(Function):
     @once_differentiable
     def backward(ctx: Context, grad_output: Tensor) -> tuple[None, Tensor, None, None, None]:
         (input,) = ctx.saved_tensors
-        # Drawn on the CPU: the same directions on every device.
+        # Drawn on the CPU, so that the directions are the same on every device.
         generator = torch.Generator().manual_seed(ctx.seed)
         point = input.double()
         grad_input = torch.zeros_like(point)
@@ -139,23 +140,23 @@ def simultaneous_perturbation(
         \bar{y}^\top\, \frac{f(x + h \delta_k) - f(x - h \delta_k)}{2h}\; \delta_k,
         \qquad \delta_k \in \{-1, 1\}^n
 
-    The estimate is unbiased up to :math:`O(h^2)`. For one output its squared error is :math:`(n - 1) / K` times
-    the squared norm of the gradient: with few samples a direction to descend, not a gradient to trust.
+    The estimate is unbiased up to :math:`O(h^2)`. For one output, its expected squared error is :math:`(n - 1) / K`
+    times the squared norm of the gradient. With few samples it is only a direction in which to descend.
 
     Args:
         black_box: as for :func:`finite_difference`.
         input: any shape, :math:`n` elements.
         samples: the number :math:`K` of random directions.
         step: the step :math:`h`, as for :func:`finite_difference`.
-        generator: a CPU generator. One number is drawn from it in each call, as a seed; from torch's global one if
-            None. Backward twice through the same call uses the same directions.
+        generator: a CPU generator; torch's global one if None. Each call draws one number from it, as a seed. Two
+            backward passes through the same call use the same directions.
 
     Returns:
-        What the black box returns, with the dtype and device of ``input``. It can be differentiated once.
+        The value of the black box, with the dtype and device of ``input``. It can be differentiated once.
 
     Raises:
-        TypeError: if the black box returns something else than a floating tensor.
-        RuntimeError: if it returns another shape than before, or a value that is not finite.
+        TypeError: if the black box does not return a floating tensor.
+        RuntimeError: if its shape differs from that of an earlier call, or a value is not finite.
         ValueError: if ``step`` or ``samples`` is not positive.
 
     Source: J. C. Spall, Multivariate stochastic approximation using a simultaneous perturbation gradient
@@ -173,7 +174,7 @@ def simultaneous_perturbation(
 
 
 def positive(step: float | None) -> float:
-    """The step, or the default one."""
+    """The step, or the default if it is None."""
     if step is None:
         return STEP
     if not step > 0:

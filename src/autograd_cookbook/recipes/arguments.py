@@ -1,4 +1,4 @@
-"""Arguments that are no tensors, or tensors that may be missing: one return value in backward for each of them."""
+"""Arguments that are not tensors, or that may be None. Backward returns one value for each argument."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from autograd_cookbook.recipes.broadcasting import sum_to_shape
 
 
 def expect_number(name: str, value: Any) -> None:
-    """Refuse a tensor, which is likely to be meant as a parameter and would have no gradient."""
+    """Refuse a tensor, because the caller probably wants its gradient, which would be missing."""
     if isinstance(value, Tensor):
         raise TypeError(f"expected a number for {name}, got a tensor of shape {tuple(value.shape)}")
 
 
 class ScaledTanhFunction(Function):
-    """Keeps its output; the numbers are attributes of ctx."""
+    """Keeps its output. The numbers are attributes of ctx."""
 
     generate_vmap_rule = True
 
@@ -33,28 +33,28 @@ class ScaledTanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (output,) = ctx.saved_tensors
-        # The quotient first, since a square of the scale may overflow or vanish; and not (a - y)(a + y), whose own
-        # derivative near 0 is the difference of two numbers close to a, and has no digits.
+        # Divide first, because a square of the scale may overflow or become 0. Do not use (a - y)(a + y): near y = 0,
+        # its derivative is a difference of two numbers close to a, so the digits cancel.
         derivative = ctx.scale - output * (output / ctx.scale)
         return grad_output * (derivative * ctx.slope).conj(), None, None
 
 
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
-    r"""Hyperbolic tangent with a range and a slope; as given, it is 1 at 1.
+    r"""Hyperbolic tangent with a scale and a slope. With the default values, the output for 1 is 1.
 
     .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,\overline{b\,(a - y^2 / a)}
 
     Args:
         input: any shape, floating or complex dtype.
-        scale: :math:`a`, a number and no tensor: it has no gradient.
-        slope: :math:`b`, a number too.
+        scale: :math:`a`, a number, which has no gradient.
+        slope: :math:`b`, a number, too.
 
     Returns:
         A tensor like ``input``.
 
     Raises:
         TypeError: if ``scale`` or ``slope`` is a tensor.
-        ValueError: if ``scale`` is 0: the output would not tell the gradient.
+        ValueError: if ``scale`` is 0, because the gradient could not be computed from the output.
 
     Source: Y. LeCun, L. Bottou, G. Orr, K.-R. Müller, Efficient BackProp, 1998, section 4.4.
 
@@ -74,17 +74,17 @@ def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> T
 
 
 class AffineFunction(Function):
-    """Keeps the input only if there is a weight; None is saved as None."""
+    """Keeps the input only if there is a weight. A missing weight is saved as None."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         if weight is None:
-            return input.clone() if bias is None else input + bias  # an input as it came is a case of its own
+            return input.clone() if bias is None else input + bias  # a new tensor, not the input itself
         if bias is None:
             return input * weight
-        return torch.addcmul(bias, input, weight)  # one pass, and one rounding where the machine has it
+        return torch.addcmul(bias, input, weight)  # one pass, and one rounding if the processor supports it
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor | None, Tensor | None], output: Tensor) -> None:
@@ -106,7 +106,7 @@ class AffineFunction(Function):
 
 
 def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-    r"""Scale and shift the last dimensions, either of them or none: the last step of a normalization.
+    r"""Scale and shift the last dimensions, as in the last step of a normalization. Weight and bias are optional.
 
     .. math::
         Y = X \odot w + b, \qquad
@@ -116,15 +116,15 @@ def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
     Args:
         input: any shape, floating or complex.
-        weight: the shape of the last dimensions of ``input``, as in :func:`torch.nn.functional.layer_norm`, and its
-            dtype; or None, which is a weight of 1.
-        bias: likewise; None is a bias of 0.
+        weight: a tensor with the dtype of ``input`` and the shape of its last dimensions, as in
+            :func:`torch.nn.functional.layer_norm`; or None for a weight of 1.
+        bias: a tensor like ``weight``, or None for a bias of 0.
 
     Returns:
-        A new tensor like ``input``, also if there is nothing to do.
+        A new tensor like ``input``, also if weight and bias are None.
 
     Raises:
-        RuntimeError: if ``weight`` or ``bias`` has not the shape of the last dimensions, or another dtype.
+        RuntimeError: if ``weight`` or ``bias`` does not have the shape of the last dimensions, or has another dtype.
 
     >>> x = torch.ones(4, 3)
     >>> b = torch.zeros(3, requires_grad=True)
@@ -144,12 +144,12 @@ def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
 
 def pinball(error: Tensor, quantile: float) -> Tensor:
-    """The loss of each error; of two products one is positive."""
+    """The loss of each error. The larger of the two products is the one that is not negative."""
     return torch.maximum(quantile * error, (quantile - 1) * error)
 
 
 class PinballLossFunction(Function):
-    """Keeps its tensors as they came: the gradient depends on the sign of the error."""
+    """Keeps its tensor arguments. The gradient depends on the sign of the error."""
 
     generate_vmap_rule = True
 
@@ -173,7 +173,8 @@ class PinballLossFunction(Function):
             grad_output = grad_output / error.numel()
         grad_input = grad_target = grad_weight = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            # Between q - 1 and q, and at either end exactly that; a sum with 1 would round a small quantile away.
+            # lerp gives exactly q - 1 or q at its ends. The sum sgn(e) + 2q - 1 would lose a small quantile by
+            # rounding.
             below, above = (
                 torch.full((), slope, dtype=error.dtype, device=error.device)
                 for slope in (ctx.quantile - 1, ctx.quantile)
@@ -189,28 +190,28 @@ class PinballLossFunction(Function):
 def pinball_loss(
     input: Tensor, target: Tensor, quantile: float = 0.5, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
-    r"""Quantile regression: the loss that is least where a share ``quantile`` of the targets lies below the input.
+    r"""The loss of quantile regression. It is smallest if the fraction ``quantile`` of the targets is below the input.
 
     .. math::
         L_i = w_i \max(q\,e_i, (q - 1)\,e_i), \quad e = t - x, \qquad
         \bar{x}_i = -\bar{L}_i\,w_i\,\frac{\operatorname{sgn}(e_i) + 2q - 1}{2}, \quad \bar{t} = -\bar{x}
 
-    The gradient at an error of 0 is the middle of the slopes on both sides, as autograd has it for a maximum.
+    The gradient at an error of 0 is the mean of the slopes on both sides, as in autograd's gradient of a maximum.
 
     Args:
         input: predicted quantiles, any shape, real floating dtype.
         target: observations, of the same shape.
-        quantile: :math:`q`, a number between 0 and 1; at 1/2 the loss is half the absolute error.
-        reduction: ``"none"``, ``"mean"`` (over all elements, whatever the weights) or ``"sum"``.
-        weight: of each element, of the shape of ``input``; None is 1.
+        quantile: :math:`q`, a number between 0 and 1. For 1/2, the loss is half the absolute error.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``. The mean divides by the number of elements, also with weights.
+        weight: the weight of each element, with the shape of ``input``; None for weights of 1.
 
     Returns:
         A scalar, or the shape of ``input`` for ``"none"``.
 
     Raises:
         TypeError: if ``quantile`` is a tensor.
-        ValueError: if ``quantile`` is not between 0 and 1, ``reduction`` is unknown, or the shapes differ: a column
-            and a row would broadcast to a matrix of errors.
+        ValueError: if ``quantile`` is not between 0 and 1, ``reduction`` is unknown, or the shapes differ. Different
+            shapes are refused because a column and a row would broadcast to a matrix of errors.
 
     Source: R. Koenker, G. Bassett, Regression Quantiles, Econometrica 46, 1978.
 

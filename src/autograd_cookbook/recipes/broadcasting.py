@@ -1,4 +1,4 @@
-"""Inputs of different shapes: what forward expands, backward must sum."""
+"""Inputs of different shapes: backward must sum over the dimensions that forward expands."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,13 @@ from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeF
 
 
 def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
-    r"""Sum a tensor down to a shape that broadcasts to its own: the transpose of ``expand``.
+    r"""Sum a tensor to a smaller shape, from which ``expand`` could make the shape of the tensor.
 
     .. math:: y_j = \sum_{i\,:\,i \mapsto j} x_i, \qquad \bar{x}_i = \bar{y}_{j(i)}
 
     Args:
         tensor: any dtype.
-        shape: what to reduce to; each size is 1 or that of ``tensor``, counted from the right.
+        shape: the shape of the result. Counted from the right, each size is 1 or equals the size of ``tensor``.
 
     Returns:
         A tensor of shape ``shape``; ``tensor`` itself if there is nothing to sum.
@@ -34,12 +34,12 @@ def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
         raise RuntimeError(f"cannot sum a tensor of shape {tuple(tensor.shape)} to shape {tuple(shape)}")
     expanded = [extra + i for i, target in enumerate(shape) if target != sizes[i]]
     dims = [*range(extra), *expanded]
-    # An empty list would mean all dimensions.
+    # Tensor.sum takes an empty list for all dimensions, so test for it.
     return tensor.sum(dims).reshape(shape) if dims else tensor
 
 
 class BiasAddFunction(Function):
-    """Keeps nothing: neither gradient depends on a value."""
+    """Keeps nothing, because the gradients of input and bias do not depend on their values."""
 
     generate_vmap_rule = True
 
@@ -68,7 +68,7 @@ def bias_add(input: Tensor, bias: Tensor, dim: int = 1) -> Tensor:
     Args:
         input: any shape with at least one dimension, for example ``(batch, channels, height, width)``.
         bias: ``(channels,)``, same dtype and device.
-        dim: where the channels of ``input`` are; negative counts from the end.
+        dim: the dimension of ``input`` that holds the channels. A negative number counts from the end.
 
     Returns:
         A tensor like ``input``.
@@ -95,7 +95,7 @@ def bias_add(input: Tensor, bias: Tensor, dim: int = 1) -> Tensor:
 
 
 class MultiplyFunction(Function):
-    """Keeps both inputs as they came, not expanded."""
+    """Keeps both inputs in their own shapes, not expanded."""
 
     generate_vmap_rule = True
 
@@ -119,7 +119,7 @@ class MultiplyFunction(Function):
 
 
 def as_gradient(tensor: Tensor, input: Tensor) -> Tensor:
-    """Undo what forward did to ``input``: broadcasting, and promotion of its dtype."""
+    """Give a gradient the shape and the dtype of ``input``, which forward may have broadcast and promoted."""
     if tensor.is_complex() and not input.is_complex():
         tensor = tensor.real
     return sum_to_shape(tensor, input.shape).to(input.dtype)
@@ -137,7 +137,7 @@ def multiply(input: Tensor, other: Tensor) -> Tensor:
 
     Args:
         input: any shape and dtype.
-        other: any shape that broadcasts with that of ``input``; the dtypes may differ, as for
+        other: any shape that broadcasts with the shape of ``input``. The dtypes may differ, as for
             :func:`torch.mul`.
 
     Returns:
@@ -155,7 +155,7 @@ def multiply(input: Tensor, other: Tensor) -> Tensor:
 
 
 class ScaledSigmoidFunction(Function):
-    """Keeps its inputs as they came; the sigmoid is computed again."""
+    """Keeps its inputs in their own shapes. Backward computes the sigmoid again."""
 
     generate_vmap_rule = True
 
@@ -170,7 +170,7 @@ class ScaledSigmoidFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, scale = ctx.saved_tensors
-        # Not output * (1 - output), which has no digits where the output is close to 1.
+        # Do not use output * (1 - output): the difference is only rounding error where the output is close to 1.
         grad = grad_output * LogisticSlopeFunction.apply(scale * input)
         grad_input = grad_scale = None
         if ctx.needs_input_grad[0]:
@@ -181,7 +181,7 @@ class ScaledSigmoidFunction(Function):
 
 
 def scaled_sigmoid(input: Tensor, scale: Tensor) -> Tensor:
-    r"""Logistic function of a tensor times a learned scale: one for all, or one per channel.
+    r"""Logistic function of a tensor times a learned scale. The scale is one number, or one number per channel.
 
     .. math::
         Y = \sigma(S \odot X), \qquad
@@ -193,13 +193,13 @@ def scaled_sigmoid(input: Tensor, scale: Tensor) -> Tensor:
 
     Args:
         input: any shape, real floating dtype.
-        scale: any shape that broadcasts with that of ``input``, for example ``()`` or ``(channels,)``.
+        scale: any shape that broadcasts with the shape of ``input``, for example ``()`` or ``(channels,)``.
 
     Returns:
         A tensor of the broadcast shape.
 
     Raises:
-        TypeError: if one of them is complex: torch's complex logistic function overflows to NaN.
+        TypeError: if an argument is complex, because torch's complex logistic function overflows to NaN.
         RuntimeError: if the shapes do not broadcast or the devices differ.
 
     >>> scale = torch.zeros(2, requires_grad=True)

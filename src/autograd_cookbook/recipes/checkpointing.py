@@ -1,4 +1,4 @@
-"""Forget activations after forward, compute them again in backward."""
+"""Free activations after forward, and compute them again in backward."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 
 class Surroundings:
-    """What a function may depend on in addition to its arguments, as it is now: random numbers and autocast."""
+    """A snapshot of the random state and of autocast, on which a function may depend in addition to its arguments."""
 
     def __init__(self, *args: Any) -> None:
         self.cpu_state = torch.random.get_rng_state()
@@ -24,7 +24,7 @@ class Surroundings:
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
-        """As it was; afterwards as before."""
+        """Restore the snapshot inside ``with``, and the present state afterwards."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.random.fork_rng(self.devices))
             torch.random.set_rng_state(self.cpu_state)
@@ -35,7 +35,7 @@ class Surroundings:
 
 
 class Place:
-    """What autograd holds instead of a tensor: nothing but the right to ask for it."""
+    """The empty object that the graph holds instead of a saved tensor."""
 
     __slots__ = ("__weakref__", "dtype", "shape", "version")
 
@@ -44,26 +44,26 @@ class Place:
 
 
 class Promises:
-    """The tensors that autograd was promised during one call of a function, and gets when the call is repeated."""
+    """The places of one call of a function, and the tensors that fill them when the call is repeated."""
 
     def __init__(self, *args: Any) -> None:
-        # Addresses, since the graph keeps this object, and would keep tensors with it.
+        # Store addresses. The graph keeps this object, and tensors here would stay in memory with it.
         self.sources = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
         self.places: list[weakref.ref[Place]] = []
         self.found: weakref.WeakKeyDictionary[Place, Tensor] = weakref.WeakKeyDictionary()
 
     def pack(self, tensor: Tensor) -> Place:
-        """Promise a tensor; a parameter must still be what it is now when the call is repeated."""
+        """Return a place for a tensor, with the version of a parameter, which must not change until backward."""
         owner = tensor if tensor._base is None else tensor._base
         parameter = owner.is_leaf and owner.requires_grad and tensor.untyped_storage().data_ptr() not in self.sources
         place = Place(tensor, tensor._version if parameter else None)
-        # Only the graph keeps a place alive. One that the graph has dropped is not filled again.
+        # Only the graph keeps a place alive. If the graph has freed a place, nothing fills it again.
         self.places.append(weakref.ref(place))
         return place
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """Around the repeated call."""
+        """Fill the places with the tensors that the repeated call saves inside ``with``."""
         pending = iter(self.places)
 
         def fill(tensor: Tensor) -> None:
@@ -91,7 +91,7 @@ class Promises:
             yield
 
     def take(self, place: Place) -> Tensor:
-        """Hand a tensor over. It is not kept: a second backward runs the function once more."""
+        """Return the tensor of a place and forget it. A second backward runs the function once more."""
         if place not in self.found:
             raise RuntimeError(
                 f"a function saved fewer tensors when it was repeated than the {len(self.places)} of the first call"
@@ -104,7 +104,7 @@ def _not_for_backward(_: Any) -> Tensor:
 
 
 class Replay:
-    """One call of a function that can be made again as it was."""
+    """One call of a function that can be repeated in the same state."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.function, self.args = function, args
@@ -112,7 +112,7 @@ class Replay:
         self.surroundings = Surroundings(*args)
 
     def run(self, promises: Promises) -> None:
-        """Call the function again, to keep what autograd was promised when it was called first."""
+        """Call the function again, and fill the places of the first call."""
         for place, (value, version) in enumerate(zip(self.args, self.versions, strict=True)):
             if version is not None and value._version != version:
                 raise RuntimeError(
@@ -124,23 +124,23 @@ class Replay:
 
 
 def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
-    r"""Call a function and save only its arguments; its activations are computed again when backward needs them.
+    r"""Call a function and save only its arguments. Backward computes its activations again.
 
     .. math:: y = f(x; \theta), \qquad (\bar{x}, \bar{\theta}) = \bar{y}^\top\, \partial f(x; \theta)
 
-    Everything that ``function`` uses gets its gradient: arguments, parameters of modules, tensors in its closure.
-    Random numbers and autocast are the same the second time, and gradients of gradients work.
+    All tensors that ``function`` uses get their gradients: arguments, parameters of modules, and tensors in its
+    closure. The second call uses the same random numbers and the same autocast state. Second derivatives work, too.
 
     Args:
-        function: must do the same whenever it is called with the same arguments and random state.
-        args: passed on; of any type.
+        function: must do the same in each call with the same arguments and the same random state.
+        args: the arguments of ``function``, of any type.
 
     Returns:
-        What ``function`` returns.
+        The result of ``function``.
 
     Raises:
-        RuntimeError: in backward, if the second call saves other tensors than the first did, or if an argument or
-            a parameter was modified in place in between.
+        RuntimeError: in backward, if the second call saves other tensors than the first call, or if an argument or a
+            parameter was changed in place between the calls.
 
     Source: T. Chen et al., Training deep nets with sublinear memory cost, arXiv:1604.06174.
 
@@ -163,18 +163,18 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def checkpoint_sequence(functions: Sequence[Callable[[Any], Any]], input: Any, segments: int | None = None) -> Any:
-    r"""Call functions one after the other and save only what passes from segment to segment.
+    r"""Call functions one after the other, in segments, and save only the inputs of the segments.
 
-    With :math:`n` functions in :math:`\sqrt{n}` segments, about :math:`2\sqrt{n}` activations are alive at the
-    peak instead of :math:`n`, for at most one more forward.
+    With :math:`n` functions in :math:`\sqrt{n}` segments, about :math:`2\sqrt{n}` activations are in memory at the peak
+    instead of :math:`n`. This costs at most one more forward.
 
     Args:
-        functions: at least one; each gets what the one before returned. Modules are functions, too.
-        input: for the first.
-        segments: into how many runs of about equal length the sequence is cut; :math:`\sqrt{n}` if None.
+        functions: at least one function or module. Each one gets the result of the one before.
+        input: the argument of the first function.
+        segments: the number of segments, which have about equal lengths; :math:`\sqrt{n}` if None.
 
     Returns:
-        What the last function returns.
+        The result of the last function.
 
     Raises:
         ValueError: if ``segments`` is not between 1 and the number of functions.
@@ -203,7 +203,7 @@ def checkpoint_sequence(functions: Sequence[Callable[[Any], Any]], input: Any, s
     runs = list(_split(functions, segments))
     for run in runs[:-1]:
         input = checkpoint(chain(run), input)
-    # Backward begins with the last run: to forget it would be to compute it again at once.
+    # Backward starts with the last segment and would compute it again immediately, so keep its activations.
     return chain(runs[-1])(input)
 
 

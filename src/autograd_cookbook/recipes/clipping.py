@@ -1,4 +1,4 @@
-"""Gradients that are limited inside of backward: by value, by norm, or by what each example contributes."""
+"""Functions whose backward limits the gradient by value, by norm, or for each example."""
 
 import math
 
@@ -10,41 +10,41 @@ from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes.reductions import Dim, as_dims, power_of_two
 from autograd_cookbook.recipes.template import rows
 
-SMALL = 2.0**-10  # A larger bound is not far enough below the gradients that float32 has for their ratio to vanish.
+SMALL = 2.0**-10  # For a bound from here on, the quotient of the bound and any float32 norm does not underflow to 0.
 
 
 def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """The 2-norm over ``dims``, kept with size 1, as two factors in float32 or wider.
+    """Return the 2-norm over ``dims`` as two factors in float32 or wider. The dimensions stay, with size 1.
 
-    The second is the largest element, unless that is 0 or infinite, so that no square overflows in the first. Their
-    product may.
+    The second factor is the largest absolute value, or 1 if that value is 0 or infinite. The first factor is the norm
+    after division by the second one, so no square in it overflows. The product of both factors may overflow.
     """
     wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
     if not tensor.numel():
         nothing = wide.sum(dims, keepdim=True).abs()
         return nothing, torch.ones_like(nothing)
-    with torch.no_grad():  # it cancels, also in a second derivative
+    with torch.no_grad():  # the product of both factors does not depend on it
         largest = wide.abs().amax(dims, keepdim=True)
         largest = torch.where((largest == 0) | largest.isinf(), 1, largest)
     return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
 
 
 def nonzero(norm: Tensor) -> Tensor:
-    """1 in the place of 0: no gradient is brought down then, and a quotient by 0 has a second derivative of NaN."""
+    """Replace a norm of 0 by 1. Such a gradient is not clipped, but dividing by 0 would make second derivatives NaN."""
     return torch.where(norm == 0, 1, norm)
 
 
 def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor:
-    """The gradient with its norm, which is given as a product, brought down to ``max_norm`` where it is larger.
+    """Scale a gradient down to ``max_norm`` where its norm, the product ``norm * scale``, is larger than that.
 
-    Bit by bit the same where it is not, times 0 where the norm is infinite, NaN where it is NaN.
+    A smaller gradient stays the same, bit by bit. The factor is 0 for an infinite norm and NaN for a norm of NaN.
     """
-    # Not "larger than", which NaN is not either: it would pass as if it were small.
+    # Test for <= instead of >, so that a norm of NaN does not count as small enough.
     fits = norm * scale <= max_norm
     factor = max_norm / nonzero(norm)
     if max_norm < SMALL:
-        # The factor may be less than any number of the dtype, although the product with it is not. So it comes in two
-        # parts of about one size. The first is a power of two, which rounds nothing.
+        # The factor may underflow to 0 although the clipped gradient does not. So multiply by two parts of similar
+        # size. The first part is a power of two, which causes no rounding error.
         with torch.no_grad():
             half = power_of_two(factor.sqrt() / scale.sqrt())
         grad = grad * torch.where(fits, 1, half)
@@ -55,12 +55,12 @@ def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor
 
 
 def limited(grad: Tensor, max_norm: float, dims: tuple[int, ...]) -> Tensor:
-    """A gradient with a norm over ``dims`` of at most ``max_norm``."""
+    """Return the gradient, scaled so that its norm over ``dims`` is at most ``max_norm``."""
     return shrunk(grad, max_norm, *norm_parts(grad, dims)).to(grad.dtype)
 
 
 class ClipGradientValueFunction(Function):
-    """Keeps a number and no tensor; the output shares the memory of the input."""
+    """Keeps a number and no tensor. The output shares the memory of the input."""
 
     generate_vmap_rule = True
 
@@ -74,24 +74,24 @@ class ClipGradientValueFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
-        if ctx.clip_value > torch.finfo(grad_output.dtype).max:  # clamp would refuse a bound that float16 lacks
+        if ctx.clip_value > torch.finfo(grad_output.dtype).max:  # clamp refuses a bound outside the dtype
             return grad_output, None
         return grad_output.clamp(-ctx.clip_value, ctx.clip_value), None
 
 
 def clip_gradient_value(input: Tensor, clip_value: float) -> Tensor:
-    r"""Pass a tensor through unchanged, and each element of its gradient between two bounds.
+    r"""Return a tensor unchanged, and limit each element of its gradient to an interval.
 
     .. math:: y = x, \qquad \bar{x}_i = \min(\max(\bar{y}_i, -c), c)
 
-    An infinite gradient becomes finite, as in :func:`torch.nn.utils.clip_grad_value_`; NaN stays NaN.
+    An infinite gradient becomes finite, as in :func:`torch.nn.utils.clip_grad_value_`. NaN stays NaN.
 
     Args:
-        input: any shape, floating dtype. Its other uses are not clipped.
+        input: any shape, floating dtype. Only the gradient through the returned tensor is clipped.
         clip_value: the bound :math:`c`, positive.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. PyTorch raises an error if you write to this view in place.
 
     Raises:
         TypeError: if ``input`` is complex.
@@ -108,7 +108,7 @@ def clip_gradient_value(input: Tensor, clip_value: float) -> Tensor:
 
 
 class ClipGradientNormFunction(Function):
-    """Keeps a number and dimensions, no tensor; the output shares the memory of the input."""
+    """Keeps a number and dimensions, but no tensor. The output shares the memory of the input."""
 
     generate_vmap_rule = True
 
@@ -126,26 +126,27 @@ class ClipGradientNormFunction(Function):
 
 
 def clip_gradient_norm(input: Tensor, max_norm: float, dim: Dim = None) -> Tensor:
-    r"""Pass a tensor through unchanged, and its gradient with a norm of at most ``max_norm``.
+    r"""Return a tensor unchanged, and limit the norm of its gradient to ``max_norm``.
 
     .. math:: y = x, \qquad \bar{x} = \bar{y}\,\min\left(1, \frac{c}{\lVert \bar{y} \rVert_2}\right)
 
-    The norm is taken over ``dim``: with ``dim=-1``, each row of the gradient is limited on its own. It does not
-    overflow where the elements are finite, as that of :func:`torch.nn.utils.clip_grad_norm_` does. As there, an
-    infinite element becomes NaN and the others that share its norm 0, and a NaN makes all of them NaN.
+    The norm is taken over ``dim``. With ``dim=None``, this is the norm of the whole gradient. With ``dim=-1``, each row
+    of the gradient is limited separately. The norm of finite elements does not overflow here, but it can overflow in
+    :func:`torch.nn.utils.clip_grad_norm_`. In both functions, an infinite element becomes NaN, and the other elements
+    in the same norm become 0. A NaN makes all elements in the same norm NaN.
 
     Args:
-        input: any shape, floating or complex. Its other uses are not clipped.
+        input: any shape, floating or complex. Only the gradient through the returned tensor is clipped.
         max_norm: the bound :math:`c`, positive.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. PyTorch raises an error if you write to this view in place.
 
     Raises:
         ValueError: if ``max_norm`` is not positive.
         IndexError: if a dimension is out of range.
-        RuntimeError: if a dimension is named twice.
+        RuntimeError: if a dimension is given twice.
 
     Source: R. Pascanu et al., On the difficulty of training recurrent neural networks, ICML 2013, arXiv:1211.5063.
 
@@ -159,10 +160,10 @@ def clip_gradient_norm(input: Tensor, max_norm: float, dim: Dim = None) -> Tenso
 
 
 def shares(max_norm: float, dtype: torch.dtype) -> tuple[float, float]:
-    """Two norms of which the product is the bound, and the first a power of two.
+    """Return two bounds whose product is ``max_norm``: one for the gradient of an example and one for its input.
 
-    In float16 they are alike. In the others the second is not small, so that its quotient by the norm of an example is
-    normal in float32.
+    Neither factor alone may underflow. In float16, the bounds have similar sizes. In other dtypes, the second bound is
+    about 256, so that its quotient with the norm of an example does not underflow in float32.
     """
     second = math.sqrt(max_norm) if dtype == torch.float16 else 256.0
     first = 2.0 ** round(math.log2(max_norm / second))
@@ -170,7 +171,7 @@ def shares(max_norm: float, dtype: torch.dtype) -> tuple[float, float]:
 
 
 class ClippedLinearFunction(Function):
-    """Keeps its arguments: the norm of each example's gradient is a product of two norms, known from them."""
+    """Keeps its arguments. The norm of each example's gradient is a product of two norms, computed from them."""
 
     generate_vmap_rule = True
 
@@ -188,20 +189,21 @@ class ClippedLinearFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         input, weight = ctx.saved_tensors
-        grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
+        grad_output = grad_output.to(weight.dtype)  # autocast lowers the dtype in forward and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grads, examples = rows(grad_output), rows(input)
             norm, scale = norm_parts(grads, (1,))
             norm_input, scale_input = norm_parts(examples, (1,))
-            if ctx.has_bias:  # an input of 1, whether its gradient is asked for or not
+            if ctx.has_bias:  # the bias is a weight of a constant input 1
                 larger = scale_input.clamp(min=1)
                 norm_input = torch.hypot(norm_input * (scale_input / larger), 1 / larger)
                 scale_input = larger
-            # NaN does not fit. Two far scales meet before anything else can make one of them overflow.
+            # A norm of NaN does not count as small enough. Multiply the two scales first: the product of a large and a
+            # small scale is moderate, but another order of factors may overflow.
             fits = norm * norm_input * (scale * scale_input) <= ctx.max_norm
-            # What is brought down is the product of a gradient and an example. The gradient alone may end below all
-            # numbers of the dtype, so each of the two gets a norm of its own.
+            # Only the product of gradient and input must have a norm of max_norm. Scaling the gradient alone may make
+            # it underflow, so gradient and input each get their own bound.
             of_grads, of_examples = shares(ctx.max_norm, grads.dtype)
             grads = grads / torch.where(fits, 1, scale) * torch.where(fits, 1, of_grads / nonzero(norm))
             ones = torch.where(fits, 1, of_examples / nonzero(norm_input) / scale_input)
@@ -210,13 +212,13 @@ class ClippedLinearFunction(Function):
                 grad_weight = grads.mT @ (examples * ones).to(weight.dtype).conj()
             if ctx.needs_input_grad[2]:
                 grad_bias = (grads.mT @ ones.to(weight.dtype)).squeeze(1)
-        if ctx.needs_input_grad[0]:  # last: what the norms needed is free again
+        if ctx.needs_input_grad[0]:  # last, when the temporary tensors for the norms are freed
             grad_input = grad_output @ weight.conj()
         return grad_input, grad_weight, grad_bias, None
 
 
 def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm: float) -> Tensor:
-    r"""Apply an affine map; each example moves its parameters by a gradient of norm ``max_norm`` at most.
+    r"""Apply an affine map, and limit the norm of each example's gradient for the parameters to ``max_norm``.
 
     .. math::
         Y = X W^\top + b, \qquad
@@ -225,15 +227,15 @@ def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm:
         \bar{b} = \textstyle\sum_n f_n\,\bar{Y}_n, \qquad
         f_n = \min\left(1, \frac{c}{\lVert \bar{Y}_n \rVert \sqrt{\lVert X_n \rVert^2 + 1}}\right)
 
-    The gradient of one example has rank one, so that its norm is a product of two, and none of these gradients is
-    ever formed. The gradient of ``input`` is not clipped.
+    The gradient of one example has rank one, so its norm is a product of two norms. The function clips without storing
+    the gradient of any single example. The gradient of ``input`` is not clipped.
 
     Args:
         input: ``(..., in_features)``, floating or complex; each row is an example.
         weight: ``(out_features, in_features)``, same dtype and device.
-        bias: ``(out_features,)`` or None; then there is no 1 in the norm.
-        max_norm: the bound :math:`c`, positive. A loss that is a *mean* over examples has divided their gradients
-            by their number before they get here.
+        bias: ``(out_features,)`` or None. Without a bias, the term 1 under the root is missing.
+        max_norm: the bound :math:`c`, positive. If the loss is a *mean* over examples, each gradient is already divided
+            by the number of examples, so divide the bound by this number, too.
 
     Returns:
         ``(..., out_features)``.
@@ -258,10 +260,10 @@ def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm:
 
 
 def positive(name: str, bound: float) -> float:
-    """The bound.
+    """Return the bound.
 
     Raises:
-        ValueError: if it is not positive.
+        ValueError: if the bound is not positive.
     """
     if not bound > 0:
         raise ValueError(f"expected {name} > 0, got {bound}")

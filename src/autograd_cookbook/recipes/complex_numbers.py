@@ -1,4 +1,4 @@
-"""Gradients of complex numbers: where a conjugate belongs, and where both parts of a derivative are needed."""
+"""Gradients of complex functions: where to conjugate, and when both parts of a derivative are needed."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from autograd_cookbook.recipes.broadcasting import as_gradient
 
 
 class AbsSquaredFunction(Function):
-    """Complex in, real out; keeps its input alone."""
+    """Complex in, real out; keeps only its input."""
 
     generate_vmap_rule = True
 
@@ -28,7 +28,7 @@ class AbsSquaredFunction(Function):
 
 
 def abs_squared(input: Tensor) -> Tensor:
-    r"""Squared absolute value: power, intensity, the probability of an amplitude.
+    r"""Squared absolute value: a power, an intensity, or the probability of an amplitude.
 
     .. math:: y = |z|^2 = z \bar{z}, \qquad \operatorname{grad}_z = 2 z \, \operatorname{grad}_y
 
@@ -53,7 +53,7 @@ def abs_squared(input: Tensor) -> Tensor:
 
 
 def expect_floating(tensor: Tensor) -> None:
-    """Refuse what has no gradient.
+    """Raise if the dtype has no gradient.
 
     Raises:
         TypeError: if the dtype is neither floating nor complex.
@@ -63,7 +63,7 @@ def expect_floating(tensor: Tensor) -> None:
 
 
 class PhasorFunction(Function):
-    """Complex in and out, and not holomorphic: the gradient uses both parts of the derivative. Keeps its input."""
+    """Complex in and out, and not holomorphic, so the gradient uses both parts of the derivative. Keeps its input."""
 
     generate_vmap_rule = True
 
@@ -79,11 +79,11 @@ class PhasorFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
         output = PhasorFunction.apply(input)
-        if not input.is_complex():  # a sign; by the formula, 0 over a number whose square may vanish
+        if not input.is_complex():  # a sign; the formula would divide 0 by |x|
             return 0 * output
-        # The part along the phasor would change the length of z alone.
+        # The part of the gradient along the phasor would only change the length of z, which has no effect.
         across = grad_output - output * (output.conj() * grad_output).real
-        # Where z is 0, a length of 1 keeps 0 / 0 away, from the second derivative as well.
+        # Where z is 0, divide by 1 instead: this avoids 0 / 0 in the second derivative as well.
         is_zero = input == 0
         return torch.where(is_zero, 0, across) / torch.where(is_zero, 1, input).abs()
 
@@ -97,7 +97,7 @@ def phasor(input: Tensor) -> Tensor:
         \quad\text{with } g = \operatorname{grad}_y
 
     Args:
-        input: any shape, complex dtype; of a real one it is the sign, with gradient 0.
+        input: any shape, complex dtype. For a real input the result is the sign, with gradient 0.
 
     Returns:
         A tensor like ``input``.
@@ -118,7 +118,7 @@ def phasor(input: Tensor) -> Tensor:
 
 
 class PolyvalFunction(Function):
-    """Keeps its arguments alone; backward calls it again, with the coefficients of the derivative."""
+    """Keeps only its arguments; backward calls the function again, with the coefficients of the derivative."""
 
     generate_vmap_rule = True
 
@@ -141,7 +141,7 @@ class PolyvalFunction(Function):
         grad_coefficients = grad_input = None
         if ctx.needs_input_grad[0]:
             term, terms = grad_output, []
-            for _ in range(degree + 1):  # never a power alone, which may overflow or vanish where the term does not
+            for _ in range(degree + 1):  # no separate power: it may overflow or vanish although the term does not
                 terms.append(term.sum())
                 term = term * input.conj()
             stacked = torch.stack(terms[::-1]) if terms else torch.zeros_like(coefficients)
@@ -170,7 +170,7 @@ def polyval(coefficients: Tensor, input: Tensor) -> Tensor:
 
     Raises:
         TypeError: if a dtype is neither floating nor complex.
-        RuntimeError: if ``coefficients`` is no vector.
+        RuntimeError: if ``coefficients`` is not a vector.
 
     >>> z = torch.tensor(1 + 1j, requires_grad=True)
     >>> y = polyval(torch.tensor([1.0, 0.0, 0.0, -1.0]), z)

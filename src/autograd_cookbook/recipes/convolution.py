@@ -1,4 +1,4 @@
-"""Convolution in one and two dimensions; each of its gradients is a convolution again."""
+"""Convolution in one and two dimensions, whose gradients are convolutions again."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d}
 
 
 class ConvolutionFunction(Function):
-    """Keeps input and weight; the windows of the input are never written out."""
+    """Keeps input and weight. It does not store the windows of the input."""
 
     generate_vmap_rule = True
 
@@ -46,7 +46,7 @@ class ConvolutionFunction(Function):
         if grad_output.numel() == 0:  # no batch, or no channels
             grad_bias = weight.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
             return torch.zeros_like(input), torch.zeros_like(weight), grad_bias, None, None, None, None
-        grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
+        grad_output = grad_output.to(weight.dtype)  # autocast lowers the dtype in forward and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = input_gradient(grad_output, input, weight, *ctx.geometry)
@@ -66,8 +66,8 @@ def input_gradient(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Tensor:
-    """Each output hands its gradient back along the weights that it was made with: a transposed convolution."""
-    # A stride may not reach the last rows of the input. They had no influence, and output_padding puts them back.
+    """The gradient of the input: a transposed convolution of the output's gradient with the weight."""
+    # Because of the stride, the windows may not reach the last rows of the input. output_padding adds these rows again.
     left_over = [
         size + 2 * p - d * (k - 1) - 1 - s * (out - 1)
         for size, k, out, s, p, d in zip(
@@ -87,14 +87,14 @@ def weight_gradient(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Tensor:
-    """The input convolved with the gradient, stride and dilation changing places, the batch summed over."""
+    """The gradient of the weight: the input convolved with the output's gradient, stride and dilation exchanged."""
     batch, outputs = grad_output.shape[:2]
-    # What is summed over must stand where a convolution has its channels: (C/G, G·N, ...) and (F, N, ...).
+    # A convolution sums over its channels, so the batch takes their position: (C/G, G·N, ...) and (F, N, ...).
     space, out_space = input.shape[2:], grad_output.shape[2:]
     data = input.reshape(batch, groups, -1, *space).transpose(0, 2).reshape(-1, groups * batch, *space)
     kernel = grad_output.reshape(batch, groups, -1, *out_space).movedim(0, 2).reshape(outputs, batch, *out_space)
     result = CONVOLVE[len(stride)](data, kernel.conj(), None, dilation, padding, stride, groups)
-    # Rows that the stride did not reach would make the kernel too large.
+    # Rows of the input that the windows did not reach make the result larger than the kernel, so cut it.
     for dim, size in enumerate(weight.shape[2:], start=2):
         result = result.narrow(dim, 0, size)
     return result.transpose(0, 1).conj()
@@ -110,7 +110,7 @@ def convolve(
     dilation: Size,
     groups: int,
 ) -> Tensor:
-    """What is common to all ranks: arguments in every form that torch takes, and inputs without a batch."""
+    """The common part of conv1d and conv2d: all forms of arguments that torch accepts, and inputs without a batch."""
     if input.dim() not in (rank + 1, rank + 2):
         raise RuntimeError(f"expected an input of {rank + 1} or {rank + 2} dimensions, got {tuple(input.shape)}")
 
@@ -155,23 +155,24 @@ def conv1d(
         \bar{x}_i = \sum_{st + dk - p = i} \bar{y}_t\, \overline{w_k}, \quad
         \bar{w}_k = \sum_t \bar{y}_t\, \overline{x_{st + dk - p}}
 
-    with a sum over input channels in the first, output channels in the second, the batch in the third.
+    with stride :math:`s`, dilation :math:`d` and padding :math:`p`. The first formula also sums over input channels,
+    the second over output channels and the third over the batch.
 
     Args:
         input: ``(batch, channels, length)`` or ``(channels, length)``, floating or complex.
         weight: ``(out_channels, channels / groups, kernel)``, same dtype and device.
         bias: ``(out_channels,)`` or None.
-        stride: step from window to window.
-        padding: zeros on both sides, or "valid" (none), or "same" (as many as keep the length; stride 1 only).
-        dilation: step within a window.
-        groups: number of blocks of channels that do not see each other.
+        stride: the distance between two windows.
+        padding: zeros on both sides, or "valid" (none), or "same" (as many as keep the length, only with stride 1).
+        dilation: the distance between two elements of a window.
+        groups: number of blocks of channels. An output channel reads only the input channels of its block.
 
     Returns:
         ``(batch, out_channels, new_length)``, without the batch if the input had none.
 
     Raises:
         RuntimeError: if shapes, dtypes or sizes do not fit, as in :func:`torch.nn.functional.conv1d`.
-        ValueError: if ``padding`` is an unknown word, or "same" with a stride.
+        ValueError: if ``padding`` is an unknown word, or "same" with a stride above 1.
 
     >>> x = torch.arange(5.0, requires_grad=True)
     >>> conv1d(x.reshape(1, 1, 5), torch.tensor([[[1.0, 10.0]]]), stride=2).sum().backward()
@@ -197,23 +198,24 @@ def conv2d(
         \bar{x}_i = \sum_{st + dk - p = i} \bar{y}_t\, \overline{w_k}, \quad
         \bar{w}_k = \sum_t \bar{y}_t\, \overline{x_{st + dk - p}}
 
-    where positions :math:`t, k, i` are pairs, and stride, dilation and padding act on each of the two.
+    where the positions :math:`t, k, i` are pairs. Stride :math:`s`, dilation :math:`d` and padding :math:`p` act on
+    each of the two dimensions.
 
     Args:
         input: ``(batch, channels, height, width)`` or ``(channels, height, width)``, floating or complex.
         weight: ``(out_channels, channels / groups, kernel_height, kernel_width)``, same dtype and device.
         bias: ``(out_channels,)`` or None.
-        stride: step from window to window.
-        padding: zeros on all sides, or "valid" (none), or "same" (as many as keep the size; stride 1 only).
-        dilation: step within a window.
-        groups: number of blocks of channels that do not see each other.
+        stride: the distance between two windows.
+        padding: zeros on all sides, or "valid" (none), or "same" (as many as keep the size, only with stride 1).
+        dilation: the distance between two elements of a window.
+        groups: number of blocks of channels. An output channel reads only the input channels of its block.
 
     Returns:
         ``(batch, out_channels, new_height, new_width)``, without the batch if the input had none.
 
     Raises:
         RuntimeError: if shapes, dtypes or sizes do not fit, as in :func:`torch.nn.functional.conv2d`.
-        ValueError: if ``padding`` is an unknown word, or "same" with a stride.
+        ValueError: if ``padding`` is an unknown word, or "same" with a stride above 1.
 
     >>> x = torch.ones(1, 1, 3, 3, requires_grad=True)
     >>> conv2d(x, torch.ones(1, 1, 2, 2)).sum().backward()

@@ -1,4 +1,4 @@
-"""Softmax and cross-entropy of logits, finite where entries or whole rows are masked."""
+"""Softmax and cross-entropy of logits, which stay finite if entries or whole rows are masked."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class SoftmaxFunction(Function):
-    """Keeps the output, of which the gradient is a function."""
+    """Keeps the output, from which backward computes the gradient."""
 
     generate_vmap_rule = True
 
@@ -17,7 +17,7 @@ class SoftmaxFunction(Function):
     def forward(input: Tensor, dim: int) -> Tensor:
         if input.numel() == 0:
             return torch.softmax(input, dim)  # an empty row has no maximum
-        # inf - inf is NaN, so that the largest finite number stands for inf, and rows of -inf are set to their value.
+        # inf - inf is NaN, so replace inf by the largest finite number, and set rows that contain only -inf to 0.
         output = torch.softmax(input.clamp(max=torch.finfo(input.dtype).max), dim)
         return output.masked_fill_(input.amax(dim, keepdim=True) == -torch.inf, 0)
 
@@ -33,17 +33,17 @@ class SoftmaxFunction(Function):
 
 
 def softmax(input: Tensor, dim: int = -1) -> Tensor:
-    r"""Softmax that is 0, and not NaN, over a row that is masked as a whole.
+    r"""Softmax that is 0 instead of NaN for a row in which every entry is masked.
 
     .. math:: y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}, \qquad
         \bar{x}_i = y_i \Big(\bar{y}_i - \sum_j y_j \bar{y}_j\Big)
 
-    A row of :math:`-\infty` gives 0 with gradient 0, and entries :math:`+\infty` share the row evenly, where
-    :func:`torch.softmax` returns NaN.
+    A row that contains only :math:`-\infty` gives 0, with gradient 0. If a row contains :math:`+\infty`, these entries
+    share the sum of 1 evenly. In both cases, :func:`torch.softmax` returns NaN.
 
     Args:
         input: any shape, floating dtype.
-        dim: an int, negative or not.
+        dim: an int, which may be negative.
 
     Raises:
         IndexError: if the dimension is out of range.
@@ -59,9 +59,10 @@ def softmax(input: Tensor, dim: int = -1) -> Tensor:
 
 
 class CrossEntropyFunction(Function):
-    """Keeps its arguments and nothing else: the softmax is computed again, in one pass, where it is needed.
+    """Keeps only its arguments. Backward computes the softmax again, in one pass.
 
-    Kept from forward it would be a constant in a second derivative, and cost as much as the logits.
+    A softmax that forward saves would be a constant in the second derivative, and would need as many bytes as the
+    logits.
     """
 
     generate_vmap_rule = True
@@ -110,20 +111,21 @@ class CrossEntropyFunction(Function):
         at_target = (1 - ctx.label_smoothing) * of_target * of_row
         at_each = ctx.label_smoothing / classes * of_row
 
-        # An ignored row may hold anything, -inf throughout if it is padding, and 0 * NaN is NaN.
+        # An ignored row may contain only -inf, for example padding. Its softmax would be NaN, and 0 * NaN is NaN. So
+        # set its logits to 0 first.
         softmax = torch.softmax(torch.where(ignored.unsqueeze(dim), 0.0, input), dim, dtype=dtype)
         grad_input = softmax * (at_target + at_each * weight.sum()).unsqueeze(dim)
         del softmax  # as large as the logits, and no longer needed
         if ctx.label_smoothing > 0:
             by_class = weight.reshape([classes if d == dim else 1 for d in range(input.dim())])
             grad_input = grad_input - by_class * at_each.unsqueeze(dim)
-        # In place, since nothing keeps the product.
+        # In place, because no other code holds this tensor.
         grad_input.scatter_add_(dim, index.unsqueeze(dim), -at_target.unsqueeze(dim))
         return grad_input.to(input.dtype), None, None, None, None, None
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What to sum in: a mean in bfloat16 has two digits."""
+    """The dtype for sums. In bfloat16, a mean would have only two correct digits."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -135,33 +137,34 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    r"""Cross-entropy of logits that keeps nothing beyond its arguments.
+    r"""Cross-entropy of logits that keeps only its arguments for backward.
 
-    With :math:`t` the target of a row, :math:`w` the weights of the :math:`C` classes and :math:`\varepsilon` the
-    smoothing, a row has the loss
+    For a row with target :math:`t`, the weights :math:`w` of the :math:`C` classes and the smoothing
+    :math:`\varepsilon`, the loss is
 
     .. math::
         \ell = \sum_c q_c \Big(\log \sum_j e^{x_j} - x_c\Big), \qquad
         q_c = (1 - \varepsilon)\, w_t\, [c = t] + \frac{\varepsilon}{C}\, w_c, \qquad
         \bar{x}_c = \bar{\ell}\, \Big(\operatorname{softmax}(x)_c \sum_j q_j - q_c\Big) .
 
-    Rows with target ``ignore_index`` have loss and gradient 0 whatever their logits are, where
-    :func:`torch.nn.functional.cross_entropy` has gradient NaN if they are all :math:`-\infty`. Single logits
-    :math:`-\infty`, classes that are masked, are no trouble to either, unless they are the target.
+    Rows with target ``ignore_index`` have loss and gradient 0 for any logits. In
+    :func:`torch.nn.functional.cross_entropy`, the gradient of such a row is NaN if all of its logits are
+    :math:`-\infty`. In both functions, you can mask single classes with :math:`-\infty`, except the target class.
 
     Args:
         input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating dtype. Sums are computed in float32 at least.
         target: classes, int64: the shape of the input without ``C``.
-        weight: ``(C)``, for each class, or None for 1. It gets no gradient.
-        ignore_index: a target that does not count.
-        reduction: "none", "mean" (over the weights of the targets that count, NaN if none does) or "sum".
-        label_smoothing: share of the target that goes to all classes evenly, from 0 to 1.
+        weight: ``(C)``, the weight of each class, or None for weights of 1. It gets no gradient.
+        ignore_index: the target of rows that are ignored.
+        reduction: "none", "sum" or "mean". The mean divides by the sum of the weights of the targets that are not
+            ignored, and is NaN if all are ignored.
+        label_smoothing: the part of the target distribution that is spread evenly over all classes, from 0 to 1.
 
     Raises:
-        IndexError: if a target is no class.
-        RuntimeError: if the shapes do not fit, the smoothing is no share, or the weight requires grad.
-        TypeError: if the input is not floating, or the target is.
-        ValueError: if the reduction is none of the three, or the batch sizes differ.
+        IndexError: if a target is not a class.
+        RuntimeError: if the shapes do not fit, the smoothing is not between 0 and 1, or the weight requires grad.
+        TypeError: if the input is not floating, or the target is floating.
+        ValueError: if the reduction is unknown, or the batch sizes differ.
 
     >>> logits = torch.tensor([[0.0, 200.0, -torch.inf]], requires_grad=True)
     >>> loss = cross_entropy(logits, torch.tensor([0]))

@@ -1,4 +1,4 @@
-"""A gated activation with kernels in C++ and CUDA: element by element, and one sum over all of them."""
+"""A gated activation with kernels in C++ and CUDA, which work on each element, and sum over all elements."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction
+from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction, logistic
 from autograd_cookbook.recipes._native import Library
 from autograd_cookbook.recipes.elementwise import wide
 
@@ -19,7 +19,7 @@ SOURCES = {
 
 
 def fake_forward(input: Tensor, beta: Tensor) -> Tensor:
-    """Shape and dtype of the value."""
+    """Shape and dtype of the output."""
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
@@ -32,29 +32,23 @@ SWISH = Library("swish", SOURCES, {"swish_forward": fake_forward, "swish_backwar
 
 
 def composed(input: Tensor, beta: Tensor) -> Tensor:
-    """The value, from torch's operations."""
-    return input * torch.sigmoid(beta * input)
+    """The output, computed with torch's operations; used without a build."""
+    x = wide(input)
+    return (x * logistic(wide(beta) * x)).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Both gradients, from torch's operations: what runs without a build."""
-    # 1 - gate would have no digits where the gate is close to 1, and input * input and beta * input may overflow.
-    gate, rest = torch.sigmoid(beta * input), torch.sigmoid(-beta * input)
-    rest = input * rest
-    return grad_output * (gate + beta * gate * rest), (grad_output * input * (gate * rest)).sum()
-
-
-def differentiable_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """The same gradients, slower: what is differentiated again, where products of the above would overflow."""
+    """Both gradients, computed with torch's operations; autograd can differentiate them again."""
     x, factor = wide(input), wide(beta)
     product = factor * x
+    # 1 - gate would lose its digits where the gate is close to 1, and x * x may overflow.
     bend = x * LogisticSlopeFunction.apply(product)
     grad_input = grad_output * (LogisticFunction.apply(product) + factor * bend)
     return grad_input.to(input.dtype), (grad_output * x * bend).sum().to(beta.dtype)
 
 
 class SwishFunction(Function):
-    """Keeps both inputs; its gradient is a function with a gradient of its own."""
+    """Keeps both inputs. Its gradient is a ``Function`` that has its own gradient."""
 
     @staticmethod
     def forward(input: Tensor, beta: Tensor) -> Tensor:
@@ -72,12 +66,12 @@ class SwishFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, int | None], input: Tensor, beta: Tensor) -> tuple[Tensor, int]:
-        # A kernel sees one tensor and one beta; torch's operations can be mapped as they are.
+        # A kernel takes one tensor and one beta; vmap works with torch's operations.
         return torch.func.vmap(composed, in_dims)(input, beta), 0
 
 
 class SwishGradientFunction(Function):
-    """Keeps its inputs; the second derivative is rare, and left to torch's operations."""
+    """Keeps its inputs. The second derivative is rarely needed, so torch's operations compute it."""
 
     @staticmethod
     def forward(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,13 +85,13 @@ class SwishGradientFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.func.vjp(differentiable_gradients, *ctx.saved_tensors)[1](grad_outputs)
+        return torch.func.vjp(composed_gradients, *ctx.saved_tensors)[1](grad_outputs)
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor
     ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        return torch.func.vmap(differentiable_gradients, in_dims)(*inputs), (0, 0)
+        return torch.func.vmap(composed_gradients, in_dims)(*inputs), (0, 0)
 
 
 def swish(input: Tensor, beta: Tensor) -> Tensor:
@@ -108,18 +102,18 @@ def swish(input: Tensor, beta: Tensor) -> Tensor:
         \bar{x} = \bar{y}\,(s + \beta x\, s (1 - s)), \quad
         \bar{\beta} = \sum \bar{y}\, x^2 s (1 - s), \quad s = \sigma(\beta x)
 
-    Runs in C++ or CUDA once ``SWISH.build()`` has been called, in this process or before, and in torch's operations
-    otherwise: ``SWISH.backend(device)`` says which.
+    It runs in C++ or CUDA once ``SWISH.build()`` has been called, in this process or in an earlier one, and otherwise
+    with torch's operations. ``SWISH.backend(device)`` says which.
 
     Args:
         input: any shape and layout; float16, bfloat16, float32 or float64.
-        beta: 0-dim, of the same dtype and device.
+        beta: 0-dim, same dtype and device as ``input``.
 
     Returns:
-        A tensor like ``input``, contiguous if a kernel has made it.
+        A tensor like ``input``; contiguous if a kernel computed it.
 
     Raises:
-        TypeError: if ``input`` is no floating tensor, or ``beta`` no tensor of the same dtype.
+        TypeError: if ``input`` is not a floating tensor, or ``beta`` not a tensor of the same dtype.
         RuntimeError: if ``beta`` has dimensions, or is on another device.
 
     Source: P. Ramachandran et al., Searching for activation functions, arXiv:1710.05941.

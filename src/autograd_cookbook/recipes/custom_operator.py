@@ -1,4 +1,4 @@
-"""A recursive filter as an operator: foreign code that autograd, function transforms and the compiler all accept."""
+"""A recursive filter as an operator: foreign code that works with autograd, function transforms and the compiler."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from autograd_cookbook.recipes.scipy_functions import on_host
 
 
 def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
-    """What SciPy computes: rows of ``(*batch, ..., n)``, each filtered by the ``(*batch, order)`` of its batch."""
+    """Rows of ``(*batch, ..., n)``, each filtered by SciPy with the ``(*batch, order)`` coefficients of its batch."""
     from scipy import signal
 
     rows, filters = on_host(input), on_host(coefficients).reshape(-1, coefficients.shape[-1])
@@ -27,50 +27,50 @@ def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
 
 @torch.library.custom_op("autograd_cookbook::recursive_filter", mutates_args=())
 def recursive_filter_op(input: Tensor, coefficients: Tensor) -> Tensor:
-    """The operator: what the compiler, an exported graph and a checkpoint policy know by its name."""
+    """The operator, which the compiler, an exported graph and a checkpoint policy know by its name."""
     return filtered(input, coefficients)
 
 
 def shape_of_filtered(input: Tensor, coefficients: Tensor) -> Tensor:
-    """What the result will be like, for a compiler that has no data."""
+    """An empty tensor like the result, for a compiler that has no data."""
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
 def filter_batch(
     info: Any, in_dims: tuple[int | None, int | None], input: Tensor, coefficients: Tensor
 ) -> tuple[Tensor, int]:
-    """One call for a batch: the operator takes batches of signals, and of signals with their coefficients."""
+    """One call for a batch, either of signals alone, or of signals with their own coefficients."""
     of_input, of_coefficients = in_dims
     if of_coefficients is None:
-        assert of_input is not None  # something is mapped
-        place = coefficients.dim() - 1  # behind the batches that have coefficients of their own
+        assert of_input is not None  # vmap maps at least one argument
+        place = coefficients.dim() - 1  # after the batch dims that have their own coefficients
         return recursive_filter_op(input.movedim(of_input, place), coefficients), place
     batch = input.expand(info.batch_size, *input.shape) if of_input is None else input.movedim(of_input, 0)
     return recursive_filter_op(batch, coefficients.movedim(of_coefficients, 0)), 0
 
 
 def save_for_filter(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    """Keep the coefficients and the output; the input is in no gradient."""
+    """Keep the coefficients and the output; no gradient needs the input."""
     ctx.save_for_backward(inputs[1], output)
 
 
 def filter_gradients(
     apply: Callable[[Tensor, Tensor], Tensor], ctx: Context, grad_output: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Both gradients; ``apply`` filters backward in time, and is differentiable again."""
+    """Both gradients. ``apply`` filters backward in time, and can be differentiated again."""
     coefficients, output = ctx.saved_tensors
     grad_input = apply(grad_output.flip(-1), coefficients.conj()).flip(-1)
     if not ctx.needs_input_grad[1]:
         return grad_input, None
     order = coefficients.shape[-1]
-    past = F.pad(output, (order, 0)).unfold(-1, order, 1)[..., :-1, :].flip(-1)  # for each step what came before it
+    past = F.pad(output, (order, 0)).unfold(-1, order, 1)[..., :-1, :].flip(-1)  # the outputs before each step
     products = -(grad_input.unsqueeze(-2) @ past.conj()).squeeze(-2)
     shared = tuple(range(coefficients.dim() - 1, products.dim() - 1))
     return grad_input, products.sum(shared) if shared else products
 
 
 def operator_gradients(ctx: Context, grad_output: Tensor) -> tuple[Tensor, Tensor | None]:
-    """For the operator by itself, as in an exported graph."""
+    """The gradients of the operator alone, as in an exported graph."""
     return filter_gradients(recursive_filter_op, ctx, grad_output)
 
 
@@ -84,7 +84,7 @@ recursive_filter_op.register_autograd(operator_gradients, setup_context=save_for
 
 
 class RecursiveFilterFunction(Function):
-    """The operator with its gradient once more, in the one form that ``torch.func`` takes."""
+    """The operator, with the same gradient in the form that ``torch.func`` needs."""
 
     generate_vmap_rule = True
 
@@ -102,20 +102,20 @@ class RecursiveFilterFunction(Function):
 
 
 def recursive_filter(input: Tensor, coefficients: Tensor) -> Tensor:
-    r"""Feed a signal's own past back into it: an all-pole filter, or autoregression.
+    r"""Add a signal's own past output to it: an all-pole filter, or autoregression.
 
     .. math::
         y_t = x_t - \sum_{k=1}^{p} a_k\, y_{t-k}, \qquad
         \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
         \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}}
 
-    The gradient is the same filter, run backward in time. SciPy computes both, on the host.
+    The gradient is the same filter, run backward in time. SciPy computes both on the CPU.
 
     Args:
-        input: ``(..., n)``, floating or complex; float16 and bfloat16 are computed in float32. Before its start the
-            output is 0. All that follows an infinite one is NaN.
-        coefficients: ``(p,)`` with p of 1 or more, of the same dtype and device. With a pole on or outside of the unit
-            circle the output grows without bound.
+        input: ``(..., n)``, floating or complex; float16 and bfloat16 are computed in float32. The output before its
+            start counts as 0. After an infinite output, all outputs are NaN.
+        coefficients: ``(p,)`` with p of 1 or more, same dtype and device. With a pole on or outside of the unit circle,
+            the output grows without bound.
 
     Returns:
         A contiguous tensor of the shape and dtype of ``input``.

@@ -1,4 +1,4 @@
-"""A function in several processes on this machine, and what ranks of data parallelism exchange, with its backward."""
+"""Run a function in several processes on this machine; gather tensors from data-parallel ranks, with a gradient."""
 
 import inspect
 import os
@@ -21,7 +21,7 @@ from torch.autograd import Function
 from autograd_cookbook.recipes._collectives import even_sizes, gathered, sizes_of_ranks
 from autograd_cookbook.recipes._context import Context
 
-# The program that becomes the ranks. On Linux they are forked, and what they import is imported once, before.
+# The program that starts the ranks. On Linux it forks them, after it has imported what they need, once.
 LAUNCHER = """\
 import ast
 import contextlib
@@ -87,27 +87,27 @@ if __name__ == "__main__":
 def run_ranks(
     function: Callable[..., Any], world_size: int, *args: Any, timeout: float = 120.0, limit: float = 600.0
 ) -> list[Any]:
-    r"""Call a function in processes that are the ranks of a gloo group, and return what each of them returns.
+    r"""Call a function in processes that are the ranks of a gloo group, and return the result of each.
 
-    Works from a script, a notebook or a test. The function is sent as text: it must import what it uses, and may not
-    refer to anything around it. When it is called, ``torch.distributed`` is initialized; the processes talk over
-    the loopback interface, each with one thread.
+    It works from a script, a notebook or a test. The function is sent as text, so it must import what it uses, and may
+    not refer to variables outside of it. When it is called, ``torch.distributed`` is initialized. The processes
+    communicate over the loopback interface, and each has one thread.
 
     Args:
-        function: a function with a ``def``, called as ``function(*args)`` in each process.
+        function: a function defined with ``def``, called as ``function(*args)`` in each process.
         world_size: number of processes.
-        args: anything that can be pickled; the same for all.
-        timeout: seconds that a rank waits for another one in a collective, before it raises.
-        limit: seconds after which all of them are ended.
+        args: anything that can be pickled; the same for all processes.
+        timeout: how many seconds a rank waits for another one in a collective, before it raises.
+        limit: after this many seconds, all processes are ended.
 
     Returns:
-        What the function returned, in the order of the ranks.
+        The results of the function, in the order of the ranks.
 
     Raises:
-        RuntimeError: if the function raised in a rank or a rank died, with what is known of each.
+        RuntimeError: if the function raised in a rank or a rank died; the message has the error of each rank.
         TimeoutError: if ``limit`` is reached.
-        TypeError: if the function is not one that can be sent as text.
-        ValueError: if there is no rank.
+        TypeError: if the function can't be sent as text.
+        ValueError: if ``world_size`` is less than 1.
 
     >>> def sum_of_ranks():
     ...     import torch
@@ -128,7 +128,7 @@ def run_ranks(
         Path(folder, "function.py").write_text(textwrap.dedent(inspect.getsource(function)))
         Path(folder, "arguments").write_bytes(pickle.dumps(args))
         settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        # Otherwise gloo asks for the address of the host's name, which may be one that the outside can reach.
+        # Otherwise gloo uses the address of the host's name, which other machines may be able to reach.
         loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
         settings |= {"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {}
         process = subprocess.Popen(
@@ -167,7 +167,7 @@ def run_ranks(
 
 
 class AllGather(Function):
-    """From varying to varying: each rank goes on with all parts in its own way. Keeps nothing."""
+    """From varying to varying: each rank uses all parts in its own way. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
@@ -220,18 +220,19 @@ def all_gather(
 
     .. math:: y_r = [x_0, x_1, \dots], \qquad \bar{x}_r = \textstyle\sum_s \text{part } r \text{ of } \bar{y}_s
 
-    Each rank sends the gradient of every part to the rank that it came from, and these are added up: a
-    :func:`reduce_scatter`. It is :func:`.gather_from_ranks` followed by :func:`.copy_to_ranks`, in one step.
+    Backward sends the gradient of every part to the rank that has the part, which adds up these gradients: a
+    :func:`reduce_scatter`. The function is the same as :func:`.gather_from_ranks` followed by :func:`.copy_to_ranks`,
+    in one step.
 
     Args:
-        input: at least one dimension, alike on all ranks but for the length of ``dim``.
+        input: at least one dimension. The ranks' tensors may differ only in the length of ``dim``.
         dim: along which the parts are joined.
         group: the ranks; all of them if None.
-        sizes: length of ``dim`` on each rank. If None the ranks tell each other first, which waits for a GPU, and is
-            not possible inside of :func:`torch.func.vmap` and its like.
+        sizes: length of ``dim`` on each rank. If None, the ranks exchange their lengths first. This waits for a GPU,
+            and is not possible inside of :func:`torch.func.vmap` and similar transforms.
 
     Returns:
-        A tensor like ``input``, as long in ``dim`` as all parts together.
+        A tensor like ``input``, whose length in ``dim`` is that of all parts together.
 
     Raises:
         IndexError: if there is no such dimension.
@@ -255,13 +256,13 @@ def all_gather(
 
 
 def reduce_scatter(input: Tensor, dim: int = 0, group: "dist.ProcessGroup | None" = None) -> Tensor:
-    r"""This rank's part of the sum over all ranks; what :func:`all_gather` does in backward.
+    r"""This rank's part of the sum over all ranks; it is the backward of :func:`all_gather`.
 
     .. math:: y_r = \textstyle\sum_s \text{part } r \text{ of } x_s, \qquad \bar{x}_r = [\bar{y}_0, \bar{y}_1, \dots]
 
     Args:
-        input: at least one dimension, of one shape on all ranks.
-        dim: along which it is cut, as :func:`torch.tensor_split` does: the first parts are one longer if need be.
+        input: at least one dimension, the same shape on all ranks.
+        dim: the dimension to split, as :func:`torch.tensor_split` does; if necessary, the first parts are one longer.
         group: the ranks; all of them if None.
 
     Returns:

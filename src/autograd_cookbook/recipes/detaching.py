@@ -1,4 +1,4 @@
-"""A loss whose target is a constant: no gradient, no graph, nothing kept of it."""
+"""A loss with a constant target, which gets no gradient and whose graph is not kept."""
 
 import torch
 from torch import Tensor
@@ -9,17 +9,17 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 class DistillationLossFunction(Function):
-    """Keeps both logits, and no distribution: two softmaxes are computed again."""
+    """Keeps the logits of student and teacher. Backward computes the two softmaxes again."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        # In float32 at least: nearly equal logarithms are subtracted, and the rest is multiplied by the temperature.
+        # At least float32, because nearly equal logarithms are subtracted and the temperature amplifies the error.
         log_p = torch.log_softmax(wide(teacher) / temperature, -1)
         log_q = torch.log_softmax(wide(student) / temperature, -1)
         p = log_p.exp()
-        # A class that the teacher rules out counts for nothing, even where the student does, too: inf - inf is NaN.
+        # A class with p = 0 adds 0 to the loss. If the student masks it, too, inf - inf would be NaN.
         losses = temperature**2 * (p * (log_p - log_q)).masked_fill(p == 0, 0).sum(-1)
         return losses.to(torch.promote_types(student.dtype, teacher.dtype))
 
@@ -36,7 +36,7 @@ class DistillationLossFunction(Function):
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0, reduction: str = "mean") -> Tensor:
-    r"""How far the student's distribution is from the teacher's, which is taken for a constant.
+    r"""Kullback-Leibler divergence between the distributions of a teacher and a student. The teacher is a constant.
 
     .. math::
         \ell = T^2 \sum_k p_k \log \frac{p_k}{q_k}, \quad
@@ -45,7 +45,7 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0
 
     Args:
         student: logits ``(..., classes)``, real floating dtype.
-        teacher: logits of the same shape; detached, so that its graph is neither entered nor kept alive.
+        teacher: logits of the same shape. They are detached, so the loss does not keep the teacher's graph in memory.
         temperature: :math:`T > 0`, which softens both distributions.
         reduction: ``"mean"`` over all rows, ``"sum"``, or ``"none"`` for a loss per row.
 
@@ -55,7 +55,7 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0
     Raises:
         TypeError: if the logits are not real and floating.
         RuntimeError: if their shapes differ.
-        ValueError: if ``temperature`` is not positive, or ``reduction`` none of the three.
+        ValueError: if ``temperature`` is not positive, or ``reduction`` is unknown.
 
     Source:
         Hinton, Vinyals and Dean, "Distilling the knowledge in a neural network", 2015.
@@ -74,6 +74,6 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0
         raise ValueError(f"expected temperature > 0, got {temperature}")
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"expected reduction to be mean, sum or none, got {reduction!r}")
-    # Not None from backward alone: the edge to the teacher's graph would keep all that it has saved.
+    # Detach here. Returning None in backward would not be enough, because the teacher's graph would stay in memory.
     losses = DistillationLossFunction.apply(student, teacher.detach(), temperature)
     return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()

@@ -14,19 +14,19 @@ from autograd_cookbook.recipes.per_sample_gradients import pool_violators
 
 
 def require_positive(name: str, value: float) -> None:
-    """Refuse a temperature or a strength that nothing can be divided by."""
+    """Refuse a temperature or a strength that is not positive and finite."""
     if not 0 < value < math.inf:
         raise ValueError(f"expected a finite {name} > 0, got {value}")
 
 
 def require_floating(input: Tensor) -> None:
-    """Refuse what has no order or no gradient."""
+    """Refuse complex numbers, which have no order, and integers, which have no gradient."""
     if not input.is_floating_point():
         raise TypeError(f"expected a real floating input, got {input.dtype}")
 
 
 class OneHotFunction(Function):
-    """Keeps the input; backward computes the softmax that the gradient belongs to."""
+    """Keeps the input. Backward computes the softmax whose gradient it returns."""
 
     generate_vmap_rule = True
 
@@ -45,7 +45,7 @@ class OneHotFunction(Function):
         if input.numel() == 0:
             return grad_output, None, None
         wide = input.to(accumulation_dtype(input.dtype))
-        # Relative to the largest, so that no quotient overflows. The softmax does not see the shift, nor does autograd.
+        # Subtract the largest entry, so that no quotient overflows. This shift does not change the softmax.
         p = ((wide - wide.amax(ctx.dim, keepdim=True).detach()) / ctx.temperature).softmax(ctx.dim)
         mean = (p * grad_output).sum(ctx.dim, keepdim=True)
         return (p * (grad_output - mean) / ctx.temperature).to(grad_output.dtype), None, None
@@ -58,13 +58,13 @@ def one_hot_ste(input: Tensor, dim: int = -1, temperature: float = 1.0) -> Tenso
         y_i = [i = \operatorname{argmax}_j x_j], \qquad
         \bar{x}_i = \frac{p_i}{T} \Big(\bar{y}_i - \sum_j p_j \bar{y}_j\Big), \quad p = \operatorname{softmax}(x / T)
 
-    With ``input + gumbel_like(input)`` for the input, it is a sample of ``softmax(input)``, and the gradient that of
-    the straight-through Gumbel-softmax.
+    If you pass ``input + gumbel_like(input)``, the result is a random sample from ``softmax(input)``, and the gradient
+    is that of the straight-through Gumbel-softmax.
 
     Args:
-        input: any shape, real floating dtype. Of equal entries :func:`torch.argmax` takes one.
-        dim: an int, negative or not.
-        temperature: :math:`T > 0`, of the gradient alone.
+        input: any shape, real floating dtype. If several entries are largest, :func:`torch.argmax` selects one of them.
+        dim: an int, which may be negative.
+        temperature: :math:`T > 0`, which is used only in the gradient.
 
     Raises:
         IndexError: if the dimension is out of range, or has no entries.
@@ -85,16 +85,16 @@ def one_hot_ste(input: Tensor, dim: int = -1, temperature: float = 1.0) -> Tenso
 
 
 def gumbel_like(input: Tensor, generator: Generator | None = None) -> Tensor:
-    r"""Gumbel noise: the largest entry of ``input + noise`` is a sample of ``softmax(input)``.
+    r"""Gumbel noise. The index of the largest entry of ``input + noise`` is a random sample from ``softmax(input)``.
 
     .. math:: -\log E, \qquad E \sim \operatorname{Exponential}(1)
 
-    It is float32 at least, and so is its sum with the input: in bfloat16 many sums are equal, and the first of them
-    would be taken too often.
+    The noise is at least float32, and so is its sum with the input. In bfloat16, many sums would be equal, and the
+    first of them would be selected too often.
 
     Args:
         input: any shape, real floating dtype.
-        generator: of the random numbers; the global one if None.
+        generator: the generator of the random numbers; torch's global generator if None.
 
     >>> gumbel_like(torch.zeros(2, 3, dtype=torch.bfloat16)).dtype
     torch.float32
@@ -104,30 +104,31 @@ def gumbel_like(input: Tensor, generator: Generator | None = None) -> Tensor:
 
 
 def largest(input: Tensor, k: int, dim: int) -> Tensor:
-    """1 at the k largest entries, 0 elsewhere."""
+    """Return 1 at the k largest entries and 0 elsewhere."""
     if input.dim() == 0:
         return torch.full_like(input, float(k))
     return torch.zeros_like(input).scatter(dim, input.topk(k, dim).indices, 1)
 
 
 def capped(input: Tensor, k: int, dim: int, strength: float) -> tuple[Tensor, Tensor]:
-    """The point of [0, 1] with sum k that is nearest to ``input / strength``, and where it is inside of the limits."""
+    """Return the vector in [0, 1] with sum k that is nearest to ``input / strength``, and a mask of entries inside."""
     if input.numel() == 0 or k in (0, input.shape[dim] if input.dim() else 1):
         return torch.full_like(input, float(k > 0)), torch.zeros_like(input, dtype=torch.bool)
     wide = input.to(accumulation_dtype(input.dtype))
     finite = torch.finfo(wide.dtype).max
-    wide = wide.clamp(-finite, finite)  # or inf - inf would be NaN
-    # In these units the k-th largest is 0, the threshold is between -2 and 0, and what is beyond the limits is 0 or 1.
+    wide = wide.clamp(-finite, finite)  # because inf - inf would be NaN
+    # In these units, the k-th largest entry is 0, and the threshold is between -2 and 0. Entries that are clamped here
+    # become 0 or 1 in the result.
     z = ((wide - wide.topk(k, dim).values.narrow(dim, k - 1, 1)) / strength).clamp(-2, 1)
-    # As the threshold falls, each entry begins to count at z, and has reached 1 at z - 1.
+    # The result is clamp(z - threshold, 0, 1). If the threshold falls, an entry leaves 0 at z and reaches 1 at z - 1.
     falls, place = torch.cat([z, z - 1], dim).sort(dim=dim, descending=True, stable=True)
     growing = torch.where(place < z.shape[dim], 1, -1).cumsum(dim).narrow(dim, 0, 2 * z.shape[dim] - 1)
     total = (growing * -falls.diff(dim=dim)).cumsum(dim)
-    # The first breakpoint at which the sum is k or more ends the segment in which it is k.
+    # The sum reaches k in the segment that ends at the first breakpoint with a sum of k or more.
     last = (total < k).sum(dim, keepdim=True).clamp(max=total.shape[dim] - 1)
     excess = total.gather(dim, last) - k
     threshold = falls.gather(dim, last + 1) + excess / growing.gather(dim, last).clamp(min=1)
-    # Sums over all entries are rounded to find it. Over the free ones alone, they are rounded less.
+    # The sums above have rounding errors from all entries. Correct the threshold with sums over the inner entries only.
     for _ in range(2):
         p = z - threshold
         inside = (p > 0) & (p < 1)
@@ -138,14 +139,14 @@ def capped(input: Tensor, k: int, dim: int, strength: float) -> tuple[Tensor, Te
 
 
 def centered(grad_output: Tensor, inside: Tensor, dim: int, strength: float) -> Tensor:
-    """Gradient of :func:`capped`: where entries are free to move, their sum is not."""
+    """Gradient of :func:`capped`: entries inside the limits can change, but their sum is fixed."""
     wide = grad_output.to(accumulation_dtype(grad_output.dtype))
     mean = torch.where(inside, wide, 0).sum(dim, keepdim=True) / inside.sum(dim, keepdim=True).clamp(min=1)
     return torch.where(inside, (wide - mean) / strength, 0).to(grad_output.dtype)
 
 
 class SoftTopKFunction(Function):
-    """Keeps one byte an element: whether it is strictly between 0 and 1."""
+    """Keeps one byte per element, which tells whether the element is strictly between 0 and 1."""
 
     generate_vmap_rule = True
 
@@ -166,28 +167,28 @@ class SoftTopKFunction(Function):
 
 
 def require_k(input: Tensor, k: int, dim: int) -> None:
-    """Refuse a number of entries that there is not, as :func:`torch.topk` does."""
+    """Refuse a ``k`` that is larger than the number of entries, as :func:`torch.topk` does."""
     size = input.shape[dim] if input.dim() else 1
     if not 0 <= k <= size:
         raise RuntimeError(f"expected 0 <= k <= {size}, the size of dim {dim}, got k = {k}")
 
 
 def soft_top_k(input: Tensor, k: int, dim: int = -1, strength: float = 1.0) -> Tensor:
-    r"""Mask of the k largest entries that is smooth near the k-th: numbers between 0 and 1 whose sum is k.
+    r"""Soft mask of the k largest entries: numbers between 0 and 1 whose sum is k.
 
     .. math::
         y = \operatorname*{argmin}_{0 \le y \le 1,\ \sum_i y_i = k} \lVert y - x / \epsilon \rVert^2, \qquad
         \bar{x}_i = \frac{[i \in S]}{\epsilon} \Big(\bar{y}_i - \frac{1}{|S|} \sum_{j \in S} \bar{y}_j\Big),
         \quad S = \{j : 0 < y_j < 1\}
 
-    Where the k-th largest entry is :math:`\epsilon` or more above the next one, it is the hard mask, and its gradient
-    is 0. The second derivative is 0 between the points where :math:`S` changes.
+    If the k-th largest entry is at least :math:`\epsilon` above the next entry, the result is the hard mask, and its
+    gradient is 0. The second derivative is 0 except at the points where :math:`S` changes.
 
     Args:
         input: any shape, real floating dtype. Sums are computed in float32 at least.
         k: how many entries to take, from 0 to all.
-        dim: an int, negative or not.
-        strength: :math:`\epsilon > 0`, of the smoothing, in units of the input.
+        dim: an int, which may be negative.
+        strength: the width :math:`\epsilon > 0` of the smoothing, in units of the input.
 
     Raises:
         IndexError: if the dimension is out of range.
@@ -195,8 +196,8 @@ def soft_top_k(input: Tensor, k: int, dim: int = -1, strength: float = 1.0) -> T
         TypeError: if the input is not real and floating.
         ValueError: if the strength is not positive and finite.
 
-    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, for the projection, of which
-    this is the case with k ones; the search along its breakpoints is our own.
+    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, for the projection. This is
+    the special case with k ones. The search along the breakpoints is our own.
 
     >>> x = torch.tensor([3.0, 1.5, 1.0, -1.0], requires_grad=True)
     >>> y = soft_top_k(x, 2)
@@ -212,7 +213,7 @@ def soft_top_k(input: Tensor, k: int, dim: int = -1, strength: float = 1.0) -> T
 
 
 class TopKMaskFunction(SoftTopKFunction):
-    """Another forward, and the same gradient."""
+    """Like :class:`SoftTopKFunction`, with the hard mask in forward."""
 
     @staticmethod
     def forward(input: Tensor, k: int, dim: int, strength: float | None) -> tuple[Tensor, Tensor]:
@@ -228,17 +229,17 @@ class TopKMaskFunction(SoftTopKFunction):
 
 
 def top_k_mask(input: Tensor, k: int, dim: int = -1, strength: float | None = None) -> Tensor:
-    r"""1 at the k largest entries and 0 elsewhere, with a gradient that goes straight through or is a soft mask's.
+    r"""Hard mask: 1 at the k largest entries and 0 elsewhere. The gradient is straight-through, or from a soft mask.
 
     .. math::
         y_i = [x_i \text{ is among the } k \text{ largest}], \qquad
         \bar{x} = \bar{y} \quad \text{or that of soft_top_k}
 
     Args:
-        input: any shape, real floating dtype. Of equal entries :func:`torch.topk` takes as many as it needs.
+        input: any shape, real floating dtype. If entries are equal, :func:`torch.topk` selects as many as it needs.
         k: how many entries to take, from 0 to all.
-        dim: an int, negative or not.
-        strength: of the soft mask whose gradient is taken; None for the gradient of the identity.
+        dim: an int, which may be negative.
+        strength: the strength of the soft mask whose gradient is used; None for the gradient of the identity.
 
     Raises:
         IndexError: if the dimension is out of range.
@@ -264,20 +265,21 @@ def top_k_mask(input: Tensor, k: int, dim: int = -1, strength: float | None = No
 
 
 def block_means(values: Tensor, block: Tensor) -> Tensor:
-    """The mean over the block of each element."""
+    """Return, for each element, the mean over its block."""
     total = torch.zeros_like(values).scatter_add(-1, block, values)
     count = torch.zeros_like(block).scatter_add(-1, block, torch.ones_like(block))
     return total.gather(-1, block) / count.gather(-1, block)
 
 
 def pooled_ranks(input: Tensor, strength: float) -> tuple[Tensor, Tensor]:
-    """The ranks, and the block that each entry is pooled into."""
+    """Return the soft ranks, and the block of each entry."""
     n = input.shape[-1]
     if input.numel() == 0:
         return input.clone(), torch.zeros_like(input, dtype=torch.int32)
     finite = torch.finfo(input.dtype).max
     ascending, order = input.clamp(-finite, finite).double().sort(-1)
-    # No block spans a gap of more than n ranks: cut to that, gaps cannot overflow, nor hide the small ones.
+    # No block contains a gap of more than n ranks. So limit the gaps to n: then they cannot overflow, and small gaps
+    # keep their digits.
     gaps = (ascending.diff(dim=-1) / strength).clamp(max=n)
     z = torch.nn.functional.pad(gaps.cumsum(-1), (1, 0))
     hard = torch.arange(1, n + 1, dtype=z.dtype, device=z.device)
@@ -298,7 +300,7 @@ opaque_ranks = opaque("soft_rank", pooled_ranks, pooled_ranks_like)
 
 
 class SoftRankFunction(Function):
-    """Keeps four bytes an element, the block that it is pooled into; vmap hands it the whole batch at once."""
+    """Keeps four bytes per element for the index of its block. Under vmap, it processes the whole batch at once."""
 
     @staticmethod
     def forward(input: Tensor, strength: float) -> tuple[Tensor, Tensor]:
@@ -324,28 +326,28 @@ class SoftRankFunction(Function):
 
 
 def soft_rank(input: Tensor, strength: float = 1.0) -> Tensor:
-    r"""Ranks along the last dimension, 1 for the smallest entry, that have a gradient where entries are close.
+    r"""Soft ranks along the last dimension, with rank 1 for the smallest entry. Entries that are close get a gradient.
 
     .. math::
         y = \operatorname*{argmin}_{y \in P(1, \dots, n)} \lVert y - x / \epsilon \rVert^2, \qquad
         \bar{x}_i = \frac{1}{\epsilon} \Big(\bar{y}_i - \frac{1}{|B_i|} \sum_{j \in B_i} \bar{y}_j\Big)
 
-    where :math:`P` is the convex hull of all orders of the numbers from 1 to n, and :math:`B_i` the block that
-    isotonic regression pools entry :math:`i` into. Entries that are :math:`\epsilon` or more from their neighbors have
-    the rank that they have, and gradient 0. Equal ones share the mean of their ranks. The regression runs in NumPy on
-    the CPU, in float64.
+    where :math:`P` is the convex hull of all orders of the numbers from 1 to n, and :math:`B_i` is the block of entry
+    :math:`i` in the isotonic regression that computes :math:`y`. An entry at a distance of :math:`\epsilon` or more
+    from all others gets its hard rank and gradient 0. Equal entries get the mean of their ranks. The regression runs in
+    NumPy on the CPU, in float64.
 
     Args:
         input: ``(..., n)``, real floating dtype, not NaN.
-        strength: :math:`\epsilon > 0`, of the smoothing, in units of the input.
+        strength: the width :math:`\epsilon > 0` of the smoothing, in units of the input.
 
     Raises:
         RuntimeError: if the input has no dimension.
         TypeError: if the input is not real and floating.
         ValueError: if the strength is not positive and finite.
 
-    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, propositions 3 and 4; that
-    gaps are cut is our own.
+    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, propositions 3 and 4. The
+    limit for gaps is our own.
 
     >>> x = torch.tensor([0.2, 3.0, 0.0, 0.2], requires_grad=True)
     >>> y = soft_rank(x)

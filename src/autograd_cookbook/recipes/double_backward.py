@@ -1,4 +1,4 @@
-"""Gradients that are differentiated again: made of outputs, and of intermediates that have become outputs."""
+"""Gradients that can be differentiated again: computed from outputs, or from intermediates returned as outputs."""
 
 import math
 
@@ -8,31 +8,31 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 
-# The fixed number makes the loop one that vmap and the compiler can follow. Each step triples the correct digits, of
-# which the start has one or more on the whole range of float64.
+# The number of steps is fixed, so that vmap and the compiler can follow the loop. Each step triples the correct digits,
+# and the starting value has one or more on the whole range of float64.
 STEPS = 4
 
 
 class LambertWFunction(Function):
-    """Keeps its output, from which the gradient follows: an output can be differentiated, a slope kept could not."""
+    """Keeps its output, because autograd can differentiate a gradient made of outputs, and not of a saved slope."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         x = input if input.dtype == torch.float64 else input.float()
-        # Near the branch point -1/e a series in the square root of the distance, elsewhere a logarithm.
+        # Start: near the branch point -1/e a series in the square root of the distance, elsewhere a logarithm.
         distance = 2 * (math.e * x + 1)
         root = distance.clamp(min=0).sqrt()
         near = -1 + root - root**2 / 3 + 11 / 72 * root**3
         size = torch.log1p(x.clamp(min=0, max=torch.finfo(x.dtype).max))
         w = torch.where(x < 0.2, near, size * (1 - torch.log1p(size) / (2 + size)))
         for _ in range(STEPS):
-            # Halley's step for w - x exp(-w) = 0, which does not overflow where w exp(w) = x does.
+            # Halley's step for w - x exp(-w) = 0, which does not overflow, unlike w exp(w) = x.
             slope = 1 + w
             residual = w - x * torch.exp(-w)
             step = residual / (slope - residual * (1 + slope) / (2 * slope))
-            # Less than rounding from the branch point, the slope is noise and the series exact.
+            # Very close to the branch point the slope is rounding noise, and the series is exact.
             w = torch.where(root < 1e-4, w, w - step)
         w = torch.where(x == torch.inf, x, w)
         return torch.where(distance < -8 * torch.finfo(x.dtype).eps, torch.nan, w).to(input.dtype)
@@ -48,7 +48,7 @@ class LambertWFunction(Function):
 
 
 class LambertWBackward(Function):
-    """The gradient as a function of its own, with a gradient by hand: autograd would keep every step of its formula."""
+    """The gradient, with its own gradient by hand: autograd would keep every step of the formula."""
 
     generate_vmap_rule = True
 
@@ -65,14 +65,14 @@ class LambertWBackward(Function):
         grad_output, w = ctx.saved_tensors
         grad_grad_output = grad_w = None
         if ctx.needs_input_grad[0]:
-            grad_grad_output = LambertWBackward.apply(grad, w)  # linear in grad_output: its own transpose
+            grad_grad_output = LambertWBackward.apply(grad, w)  # linear in grad_output, so its own transpose
         if ctx.needs_input_grad[1]:
             grad_w = -LambertWBackward.apply(grad * grad_output, w) * (2 + w) / (1 + w)
         return grad_grad_output, grad_w
 
 
 def lambert_w(input: Tensor) -> Tensor:
-    r"""Solve :math:`w e^w = x`: the unknown in an equation that has it both inside and outside of an exponential.
+    r"""Solve :math:`w e^w = x`, for equations whose unknown is both inside and outside of an exponential.
 
     .. math::
         y\,e^y = x, \qquad
@@ -106,7 +106,7 @@ def lambert_w(input: Tensor) -> Tensor:
 
 
 class LogDetFunction(Function):
-    """Returns the inverse, too, and keeps it: an intermediate that is an output can be differentiated again."""
+    """Returns and keeps the inverse, too: autograd can differentiate an intermediate that is an output."""
 
     generate_vmap_rule = True
 
@@ -126,26 +126,25 @@ class LogDetFunction(Function):
         grad_input = None
         if grad_logdet is not None:
             grad_input = grad_logdet[..., None, None] * inverse
-        if grad_inverse is not None:  # only a second backward comes here: through the inverse that was kept
+        if grad_inverse is not None:  # only in a second backward, which goes through the inverse that was kept
             product = inverse @ ((grad_inverse + grad_inverse.mH) / 2) @ inverse
             grad_input = -product if grad_input is None else grad_input - product
         return grad_input
 
 
 def logdet(input: Tensor) -> Tensor:
-    r"""Logarithm of the determinant of a positive definite matrix, as the likelihood of a Gaussian has it.
+    r"""Logarithm of the determinant of a positive definite matrix, as in the likelihood of a Gaussian.
 
     .. math::
         y = \log \det A, \qquad
         \bar{A} = \bar{y}\,A^{-1}, \qquad
         Z = A^{-1}: \quad \bar{A} = -Z \bar{Z} Z
 
-    Forward computes the inverse with the value; where no gradient is wanted, ``torch.linalg.cholesky`` alone
-    is cheaper.
+    Forward computes the inverse with the value. If you need no gradient, ``torch.linalg.cholesky`` alone is cheaper.
 
     Args:
-        input: ``(..., n, n)``, single or double precision, real or complex. Only its Hermitian part
-            :math:`(A + A^H) / 2` is looked at, which must be positive definite.
+        input: ``(..., n, n)``, single or double precision, real or complex. Only the Hermitian part
+            :math:`(A + A^H) / 2` is used; it must be positive definite.
 
     Returns:
         ``(...)``, real.

@@ -1,4 +1,4 @@
-"""Eigenvalues, singular values and functions of matrices, with gradients that stay finite where values coincide."""
+"""Eigenvalues, singular values and functions of matrices, with finite gradients if several values are equal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +12,9 @@ from autograd_cookbook.recipes._context import Context
 
 
 class NaNGradientFunction(Function):
-    """The identity; its gradient is NaN where a flag is set. Keeps the flag.
+    """Returns its input. Its gradient is NaN where a flag is set. Keeps the flag.
 
-    Put around what a backward reads it makes second derivatives NaN that would be wrong.
+    A backward applies it to its saved tensors, so that a second derivative is NaN where it would be wrong.
     """
 
     generate_vmap_rule = True
@@ -34,17 +34,17 @@ class NaNGradientFunction(Function):
 
 
 def reciprocal(tensor: Tensor, limit: Tensor) -> Tensor:
-    """1/x, and 0 where x is no larger than the limit."""
+    """Return 1/x, and 0 where the absolute value of x is at most the limit."""
     return 1 / tensor.masked_fill(tensor.abs() <= limit, torch.inf)
 
 
 def hermitian(input: Tensor) -> Tensor:
-    """The Hermitian part; halves before the sum, which would overflow."""
+    """Return the Hermitian part. Divide before the sum, because the sum may overflow."""
     return input / 2 + input.mH / 2
 
 
 def unit(values: Tensor) -> Tensor:
-    """The size of the largest one, in which squares neither overflow nor vanish; with a dimension of size 1."""
+    """Return the largest absolute value. Values divided by it have squares that do not overflow."""
     if values.shape[-1] == 0:
         return torch.ones_like(values.sum(-1, keepdim=True))
     largest = values.detach().abs().amax(-1, keepdim=True)
@@ -52,14 +52,14 @@ def unit(values: Tensor) -> Tensor:
 
 
 def noise(values: Tensor, gap: float | None) -> Tensor:
-    """The distance at which eigenvalues or singular values count as equal, with two dimensions of size 1."""
+    """Return the distance up to which eigenvalues or singular values count as equal."""
     if gap is None:
         gap = 10 * values.shape[-1] * torch.finfo(values.dtype).eps
     return gap * torch.linalg.vector_norm(values, dim=-1)[..., None, None]
 
 
 def phase(vectors: Tensor) -> Tensor:
-    """The sign, or the complex phase, of the largest entry of each column."""
+    """Return the sign, or the complex phase, of the largest entry of each column."""
     return vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True)).sgn()
 
 
@@ -96,31 +96,31 @@ class EighFunction(Function):
 
 
 def eigh(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor]:
-    r"""Eigenvalues and eigenvectors of a Hermitian matrix, with a gradient that is finite if eigenvalues coincide.
+    r"""Eigenvalues and eigenvectors of a Hermitian matrix, with a finite gradient if eigenvalues are equal.
 
     .. math::
         A = V \Lambda V^H, \qquad
         \bar{A} = V \Big(\bar{\Lambda} + F \circ \tfrac{1}{2} \big(V^H \bar{V} - \bar{V}^H V\big)\Big) V^H, \qquad
         F_{ij} = \begin{cases} 1 / (\lambda_j - \lambda_i) & |\lambda_j - \lambda_i| > g \\ 0 & \text{else} \end{cases}
 
-    The gradient is exact if all eigenvalues are further apart than :math:`g`. If some are not, it is exact for losses
-    that treat such a cluster as one: that depend on it by its projector :math:`\sum_{i} v_i v_i^H` and by symmetric
-    functions of its eigenvalues, such as :math:`\sum_i f(\lambda_i)`. For :math:`V f(\Lambda) V^H` the part of the
-    gradient that turns the cluster is missing: use :func:`matrix_function`. Single vectors of a cluster have no
-    derivative, and what they get is finite. A second derivative is exact if all eigenvalues are apart, and NaN
-    otherwise.
+    The gradient is exact if all eigenvalues are further apart than :math:`g`. Eigenvalues that are closer form a
+    cluster. The gradient is then exact for losses that depend on a cluster only through its projector
+    :math:`\sum_{i} v_i v_i^H` and symmetric functions of its eigenvalues, such as :math:`\sum_i f(\lambda_i)`. For
+    :math:`V f(\Lambda) V^H`, a part of the gradient is missing, so use :func:`matrix_function` instead. A single vector
+    of a cluster has no derivative, and its gradient here is finite but has no meaning. A second derivative is exact if
+    there are no clusters, and NaN otherwise.
 
     Args:
         input: ``(..., n, n)``, float32, float64 or complex. Its Hermitian part is decomposed.
-        gap: :math:`g` over the Frobenius norm of the matrix; None for :math:`10\, n\, \epsilon` of the dtype, which is
-            what rounding makes of equal eigenvalues.
+        gap: :math:`g` divided by the Frobenius norm of the matrix. None means :math:`10\, n\, \epsilon` of the dtype,
+            which is the distance that rounding errors can cause between equal eigenvalues.
 
     Returns:
-        Eigenvalues ``(..., n)``, ascending, and eigenvectors ``(..., n, n)`` as columns, of which the largest entry
-        is positive.
+        Eigenvalues ``(..., n)`` in ascending order, and eigenvectors ``(..., n, n)`` as columns. The largest entry of
+        each eigenvector is positive.
 
     Raises:
-        RuntimeError: if the matrices are not square, or of another dtype.
+        RuntimeError: if the matrices are not square, or have another dtype.
         ValueError: if the gap is negative.
 
     Source: Magnus, On differentiating eigenvalues and eigenvectors, 1985.
@@ -140,7 +140,7 @@ def eigh(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor]:
 
 
 class SvdFunction(Function):
-    """Keeps its outputs: singular values and both sets of vectors."""
+    """Keeps its outputs: the singular values and both sets of vectors."""
 
     generate_vmap_rule = True
 
@@ -167,8 +167,9 @@ class SvdFunction(Function):
 
         left, right = u.mH @ grad_u, vh @ grad_vh.mH
         left, right = left - left.mH, right - right.mH
-        # The one quotient (left s_j + s_i right) / (s_j² - s_i²) in two parts: only the first one is singular where
-        # singular values coincide, and it is 0 for every loss that turns both sets of vectors together.
+        # The quotient (left s_j + s_i right) / (s_j² - s_i²) in two parts. Only the first part is 0/0 for equal
+        # singular values, and its numerator is 0 for every loss that does not change if both sets of vectors rotate
+        # together.
         difference, total = s.unsqueeze(-2) - s.unsqueeze(-1), s.unsqueeze(-2) + s.unsqueeze(-1)
         inner = (left + right) / 2 * reciprocal(difference, limit) + (left - right) / 2 * reciprocal(total, limit)
         grad_input = u @ (inner / size + torch.diag_embed(grad_s)) @ vh
@@ -181,7 +182,7 @@ class SvdFunction(Function):
 
 
 def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Reduced singular value decomposition, with a gradient that is finite if singular values coincide or vanish.
+    r"""Reduced singular value decomposition, with a finite gradient if singular values are equal or 0.
 
     .. math::
         A = U S V^H, \qquad
@@ -190,23 +191,27 @@ def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor
         P = U^H \bar{U} - \bar{U}^H U, \qquad Q = V^H \bar{V} - \bar{V}^H V, \qquad
         F^\pm_{ij} = 1 / (s_j \pm s_i)
 
-    with 0 instead of each reciprocal of a number up to :math:`g`. The gradient is exact if all singular values are
-    further apart than :math:`g`, and from 0. If some coincide, it is exact for losses that treat the cluster as one,
-    among them those of the polar factor :math:`U V^H` and of :math:`\sum_i f(s_i)`. For :math:`U f(S) V^H` the part of
-    the gradient that turns the cluster is missing: write :math:`A\, h(A^H A)` with :func:`matrix_function`. If some
-    vanish, it is exact for losses that do not depend on their vectors. A second derivative is exact if all are apart
-    and positive, and NaN otherwise.
+    where the reciprocal of a number up to :math:`g` is replaced by 0. The gradient is exact if all singular values are
+    further than :math:`g` apart from each other and from 0. Otherwise it is exact for some losses:
+
+    - If singular values are equal, it is exact for losses that depend on them and their vectors only as a group.
+      Examples are losses of the polar factor :math:`U V^H` and of :math:`\sum_i f(s_i)`. For :math:`U f(S) V^H`, a part
+      of the gradient is missing, so write :math:`A\, h(A^H A)` with :func:`matrix_function` instead.
+    - If singular values are 0, it is exact for losses that do not depend on their vectors.
+
+    A second derivative is exact if all singular values are positive and different, and NaN otherwise.
 
     Args:
         input: ``(..., m, n)``, float32, float64 or complex.
-        gap: :math:`g` over the Frobenius norm of the matrix; None for :math:`10 \min(m, n)\, \epsilon` of the dtype.
+        gap: :math:`g` divided by the Frobenius norm of the matrix. None means :math:`10 \min(m, n)\, \epsilon` of the
+            dtype.
 
     Returns:
-        ``U (..., m, k)``, of which the largest entry of each column is positive, singular values ``(..., k)``,
-        descending, and ``Vh (..., k, n)``, with ``k = min(m, n)``.
+        With ``k = min(m, n)``: ``U (..., m, k)``, singular values ``(..., k)`` in descending order, and
+        ``Vh (..., k, n)``. The largest entry of each column of ``U`` is positive.
 
     Raises:
-        RuntimeError: if the input is no matrix, or of another dtype.
+        RuntimeError: if the input is not a matrix, or has another dtype.
         ValueError: if the gap is negative.
 
     Source: Wan, Zhang, Automatic differentiation for complex valued SVD, 2019.
@@ -228,7 +233,7 @@ def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor
 
 
 class MatrixFunction(Function):
-    """Keeps eigenvalues and eigenvectors, which its backward takes for constants: it is differentiable once."""
+    """Keeps eigenvalues and eigenvectors. Backward treats them as constants, so there is no second derivative."""
 
     generate_vmap_rule = True
 
@@ -237,7 +242,7 @@ class MatrixFunction(Function):
         input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(hermitian(input))
-        with torch.autocast(input.device.type, enabled=False):  # a product in half precision would lose what eigh found
+        with torch.autocast(input.device.type, enabled=False):  # half precision would round the product
             return (vectors * function(values).unsqueeze(-2)) @ vectors.mH, values, vectors
 
     @staticmethod
@@ -259,18 +264,18 @@ class MatrixFunction(Function):
 def divided_differences(
     values: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """``(f(b) - f(a)) / (b - a)`` for all pairs, which is the mean of the derivative from a to b, near pairs included.
+    """Return ``(f(b) - f(a)) / (b - a)`` for all pairs. This quotient is the mean of the derivative between a and b.
 
-    Simpson's rule gives that mean to rounding where the derivative hardly bends between the two, which cannot be seen
-    from its three points: they may be a period apart. So it has to agree with the quotient, as far as the quotient has
-    digits; elsewhere the quotient is taken.
+    For close a and b, the quotient is inaccurate, and Simpson's rule gives an accurate mean from the derivative at
+    three points. For distant a and b, Simpson's rule can be wrong. So use it only if it agrees with the quotient within
+    the rounding error of the quotient.
     """
     a, b = values.unsqueeze(-2), values.unsqueeze(-1)
     distance = b - a
     value, slope = function(values), derivative(values)
     simpson = (slope.unsqueeze(-2) + 4 * derivative(a + distance / 2) + slope.unsqueeze(-1)) / 6
     quotient = (value.unsqueeze(-1) - value.unsqueeze(-2)) / distance.masked_fill(distance == 0, torch.inf)
-    # A value is rounded once, and moved by what has been rounded in its argument: by half of this each.
+    # Bounds the rounding error of f(a): the value itself is rounded, and so is its argument.
     rounding = torch.finfo(values.dtype).eps * (value.abs() + (values * slope).abs())
     noise = (rounding[..., None] + rounding[..., None, :]) / distance.abs()
     agree = (simpson - quotient).abs() <= noise
@@ -280,25 +285,26 @@ def divided_differences(
 def matrix_function(
     input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    r"""A function of a Hermitian matrix, such as its root or logarithm, with a gradient that no coincidence disturbs.
+    r"""A function of a Hermitian matrix, such as its root or logarithm. The gradient is right for equal eigenvalues.
 
     .. math::
         Y = V f(\Lambda) V^H, \qquad \bar{A} = V \Big(F \circ V^H \bar{Y} V\Big) V^H, \qquad
         F_{ij} = \begin{cases} \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i} & \lambda_i \ne \lambda_j \\
         f'(\lambda_i) & \text{else} \end{cases}
 
-    It can be differentiated once.
+    You can differentiate the result once. There is no second derivative.
 
     Args:
-        input: ``(..., n, n)``, float32, float64 or complex. Its Hermitian part counts.
-        function: real, applied to a tensor element by element, smooth between the eigenvalues.
-        derivative: of the function. A wrong one makes the gradient wrong.
+        input: ``(..., n, n)``, float32, float64 or complex. Only its Hermitian part is used.
+        function: an element-wise real function of a tensor, smooth between the eigenvalues.
+        derivative: the derivative of the function. The recipe does not check it, and a wrong derivative gives a wrong
+        gradient.
 
     Returns:
         ``(..., n, n)``, Hermitian.
 
     Raises:
-        RuntimeError: if the matrices are not square, or of another dtype.
+        RuntimeError: if the matrices are not square, or have another dtype.
 
     Source: Daleckii and Krein, 1965; Higham, Functions of Matrices, 2008, theorem 3.11.
 

@@ -11,7 +11,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class SquareFunction(Function):
-    """Keeps its input; the output has lost the sign."""
+    """Keeps its input, because the output no longer shows the sign of the input."""
 
     generate_vmap_rule = True
 
@@ -26,7 +26,7 @@ class SquareFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        return (grad_output * input.conj()).mul_(2)  # in place: the product is ours alone
+        return (grad_output * input.conj()).mul_(2)  # in place: no other code holds this product
 
 
 def square(input: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def square(input: Tensor) -> Tensor:
 
 
 class PowerFunction(Function):
-    """Keeps its input, for no root of the output would have its sign; nothing where the slope is a number."""
+    """Keeps its input, because a root of the output has no sign. For exponents 0 and 1, it keeps nothing."""
 
     generate_vmap_rule = True
 
@@ -66,7 +66,7 @@ class PowerFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         if ctx.exponent == 0:
-            # The formula would say 0 · 1/x, which is NaN at 0.
+            # The formula gives 0 · 1/x, which is NaN at 0.
             return torch.zeros_like(grad_output), None
         if ctx.exponent == 1:
             return grad_output, None
@@ -75,7 +75,7 @@ class PowerFunction(Function):
 
 
 def power(input: Tensor, exponent: int) -> Tensor:
-    r"""Raise to a whole power.
+    r"""Raise each element to a whole power.
 
     .. math:: y = x^n, \qquad \bar{x} = \bar{y}\,\overline{n\,x^{n-1}}
 
@@ -101,7 +101,7 @@ def power(input: Tensor, exponent: int) -> Tensor:
 
 
 class QuadraticFunction(Function):
-    """Keeps its input; the coefficients are numbers and live on ctx."""
+    """Keeps its input. The coefficients are numbers, so they are attributes of ctx."""
 
     generate_vmap_rule = True
 
@@ -143,13 +143,13 @@ def quadratic(input: Tensor, a: float, b: float, c: float) -> Tensor:
 
 
 class ClampFunction(Function):
-    """Keeps a mask: one byte an element, where the input has four and may be needed by no other function."""
+    """Keeps a mask of one byte per element. The input would take four bytes, if no other function keeps it."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, min: float, max: float) -> tuple[Tensor, Tensor]:
-        # At a bound the gradient passes, as in torch up to 2.13; later ones give 0 there. NaN is not inside.
+        # At a bound the gradient passes, as in torch up to 2.13. Later releases give 0 there. NaN counts as outside.
         return input.clamp(min, max), (input >= min) & (input <= max)
 
     @staticmethod
@@ -165,7 +165,7 @@ class ClampFunction(Function):
 
 
 def clamp(input: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    r"""Limit to an interval; the gradient passes inside of it and at its ends.
+    r"""Limit each element to an interval. The gradient passes inside the interval and at its ends.
 
     .. math:: y = \min(\max(x, a), b), \qquad \bar{x} = \bar{y}\,[a \le x \le b]
 
@@ -192,33 +192,34 @@ def clamp(input: Tensor, min: float | None = None, max: float | None = None) -> 
 
 
 def wide(input: Tensor) -> Tensor:
-    """In float32 what is in half precision: each step rounds, and a difference of two roundings has no digits left."""
+    """Convert half precision to float32, because rounding after each step would leave no correct digits."""
     return input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
 
 
 def split(input: Tensor) -> tuple[Tensor, Tensor]:
-    """A part with few digits, whose square and whose product with a short number are exact, and what is left."""
+    """Split a number into a coarse part with few digits and the remainder. The square of the coarse part is exact."""
     coarse = (16 * input.detach()).round_().div_(16)
     return coarse, input - coarse
 
 
 def bell(input: Tensor) -> Tensor:
-    """``exp(-x² / 2)``. A square that is rounded would cost as many digits as it has before the point.
+    """``exp(-x² / 2)``. For a large x, the rounding error of ``x²`` would make the exponential inaccurate.
 
-    So the number is split: the square of the first part is exact, and what is left of the square is small. For a
-    small exponent the faster ``torch.exp2`` is as good.
+    So ``x`` is split: the square of the coarse part is exact, and the remainder of the square is small. For this small
+    exponent, the faster ``torch.exp2`` is accurate enough.
     """
     coarse, rest = split(input)
     return torch.exp(-coarse.square() / 2) * torch.exp2(-rest * (input + coarse) / (2 * math.log(2)))
 
 
 def upper_tail(size: Tensor) -> Tensor:
-    """The part of the standard normal above ``size``, which is not negative.
+    """The probability that a standard normal number is above ``size``, for a ``size`` of at least 0.
 
-    A rounded quotient ``x / √2`` would cost as many digits as the rounded square does. So it is split, and what
-    rounding took is put back along the slope of the logarithm of erfc, which needs no more than two digits.
+    A rounded quotient ``x / √2`` would make the result as inaccurate as a rounded square does in :func:`bell`. So the
+    function computes the rounding error ``lost`` and corrects for it with the slope of log(erfc), which needs two
+    digits.
     """
-    short, rest_of_it = 2896 / 4096, 7.553118654752440084e-05  # √½ is their sum, of which no float has all digits
+    short, rest_of_it = 2896 / 4096, 7.553118654752440084e-05  # √½, which has more digits than a float, is their sum
     coarse, rest = split(size)
     high = coarse * short  # exact
     low = coarse.mul_(rest_of_it).add_(rest, alpha=math.sqrt(0.5))
@@ -229,14 +230,14 @@ def upper_tail(size: Tensor) -> Tensor:
 
 
 class GELUFunction(Function):
-    """Keeps its input; two inputs share each output below 0, so the output would not do."""
+    """Keeps its input. Below 0, two inputs have the same output, so the output does not determine the slope."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # The rectifier, less a product that is even: nothing cancels on either side. The limit keeps infinity times 0
-        # from being NaN; the tail is 0 there in any dtype.
+        # relu(x) minus |x| times the tail beyond |x|, so no digits cancel on either side of 0. The limit of 40 avoids
+        # NaN from infinity times 0. Beyond 40 the tail is 0 in every dtype.
         x = wide(input)
         size = x.abs().clamp(max=40)
         return (x.clamp(min=0).sub_(upper_tail(size).mul_(size))).to(input.dtype)
@@ -252,7 +253,7 @@ class GELUFunction(Function):
 
 
 class GELUSlopeFunction(Function):
-    """The slope of GELU: on both sides of 0 the same correction to that of the rectifier, but for its sign."""
+    """The slope of GELU: the slope of relu plus a correction, which differs only in its sign for x and -x."""
 
     generate_vmap_rule = True
 
@@ -280,8 +281,8 @@ def gelu(input: Tensor) -> Tensor:
 
     .. math:: y = x\,\Phi(x), \qquad \bar{x} = \bar{y}\,(\Phi(x) + x\,\varphi(x))
 
-    with the distribution :math:`\Phi` and the density :math:`\varphi` of the standard normal. At
-    :math:`-\infty` it is 0.
+    with the distribution :math:`\Phi` and the density :math:`\varphi` of the standard normal. At :math:`-\infty` the
+    output is 0.
 
     Args:
         input: any shape, real floating dtype.
@@ -300,7 +301,7 @@ def gelu(input: Tensor) -> Tensor:
 
 
 class MishFunction(Function):
-    """Keeps its input and none of the three steps in between."""
+    """Keeps its input and none of the three intermediate results."""
 
     generate_vmap_rule = True
 
@@ -321,13 +322,13 @@ class MishFunction(Function):
         e, top = powers(x)
         bottom = top + 2
         slope = 4 * (e / bottom) * ((e + 1) / bottom)
-        # Where the input is infinite the slope of the gate is 0, and their product must not be NaN.
+        # For an infinite input, the slope of the gate is 0. Without the clamp, infinity times 0 would be NaN.
         return (grad_output * (top / bottom + x.clamp(-750, 750) * slope)).to(grad_output.dtype)
 
 
 def powers(input: Tensor) -> tuple[Tensor, Tensor]:
-    """``e = exp(x)`` and ``e² + 2e``, by which ``tanh(log(1 + e))`` and its slope are ratios of what is positive."""
-    # Up to where the square is finite; from there on the gate is 1, and its slope at the end of what is representable.
+    """``e = exp(x)`` and ``e² + 2e``. With these, ``tanh(log(1 + e))`` and its slope are ratios of positive numbers."""
+    # Beyond this limit e² would overflow. There the gate is 1, and its slope is too small to be represented.
     e = torch.exp(input.clamp(max=math.log(torch.finfo(input.dtype).max) // 2.05))
     return e, e * (e + 2)
 
@@ -338,7 +339,7 @@ def mish(input: Tensor) -> Tensor:
     .. math::
         y = x\,t, \qquad \bar{x} = \bar{y}\,(t + x\,(1 - t^2)\,\sigma(x)), \qquad t = \tanh \log(1 + e^x)
 
-    At :math:`-\infty` it is 0.
+    At :math:`-\infty` the output is 0.
 
     Args:
         input: any shape, real floating dtype.
@@ -357,14 +358,14 @@ def mish(input: Tensor) -> Tensor:
 
 
 class ELUFunction(Function):
-    """Keeps its input: from the output, the sum y + α would lose the digits of the slope where y is close to -α."""
+    """Keeps its input. The slope from the output y would be y + α, which is inaccurate where y is close to -α."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, alpha: float, scale: float) -> Tensor:
         x = wide(input)
-        # One of the two is 0: a sum, as `torch.where` takes many times as long where the signs are mixed.
+        # One of the two terms is 0, so add them. `torch.where` takes many times as long if the signs are mixed.
         below = torch.expm1(x.clamp(max=0)).mul_(alpha)
         return below.add_(x.clamp(min=0)).mul_(scale).to(input.dtype)
 
@@ -377,14 +378,14 @@ class ELUFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (input,) = ctx.saved_tensors
         x = wide(input)
-        # 1 above 0 and alpha times the exponential below; the sign is a step without a mask.
+        # The slope is 1 above 0 and alpha times the exponential below. `step` is 1 above 0 and else 0.
         step = x.sign().clamp(min=0)
         slope = ctx.alpha * BoundedExpFunction.apply(x) + (1 - ctx.alpha) * step
         return (grad_output * slope * ctx.scale).to(grad_output.dtype), None, None
 
 
 class BoundedExpFunction(Function):
-    """``exp(min(x, 0))``, with the slope of its left side at 0 in all releases of torch; the clamp's is another one."""
+    """``exp(min(x, 0))``, with slope 1 at 0. The slope of ``clamp`` at 0 differs between releases of torch."""
 
     generate_vmap_rule = True
 

@@ -1,4 +1,4 @@
-"""An export that is refused if it has lost a gradient."""
+"""An export that raises if it has lost a gradient."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 
 def gradients_of(module: nn.Module, args: tuple[Any, ...]) -> dict[str, Tensor]:
-    """The gradients of uneven numbers times the outputs, for parameters and floating arguments, by name; 0 for none."""
+    """Gradients of a weighted sum of the outputs for parameters and floating arguments, by name; 0 if there is none."""
 
     def leaf(value: Any) -> Any:
         differentiable = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
@@ -19,9 +19,9 @@ def gradients_of(module: nn.Module, args: tuple[Any, ...]) -> dict[str, Tensor]:
     wanted = {f"input {i}": a for i, a in enumerate(tree_leaves(args)) if isinstance(a, Tensor) and a.requires_grad}
     parameters = {name: leaf(p) for name, p in module.named_parameters() if p.requires_grad}
     wanted |= parameters
-    # Copies: running statistics move with each call. A copy of the module cannot be had if an operator is part of it.
+    # Copies, because each call changes running statistics. A module with an operator in it can't be copied as a whole.
     buffers = {name: b.clone() for name, b in module.named_buffers()}
-    with torch.random.fork_rng(), torch.enable_grad():  # the same dropout in module and program
+    with torch.random.fork_rng(), torch.enable_grad():  # so that module and program draw the same dropout
         result = torch.func.functional_call(module, parameters | buffers, args)
     outputs = [o for o in tree_leaves(result) if isinstance(o, Tensor) and o.requires_grad]
     if not outputs:
@@ -34,15 +34,15 @@ def gradients_of(module: nn.Module, args: tuple[Any, ...]) -> dict[str, Tensor]:
 def export_with_gradients(
     module: nn.Module, args: tuple[Any, ...], rtol: float = 1e-4, **options: Any
 ) -> ExportedProgram:
-    r"""Export a module, and make sure that the program has the gradients of the module.
+    r"""Export a module, and check that the program has the gradients of the module.
 
-    An export records the operators that run in forward. The backward of a ``Function`` is no operator: the program
-    differentiates what its forward is made of. The backward that is registered with an operator stays.
+    An export records the operators that run in forward. The backward of a ``Function`` is not recorded: the program
+    differentiates the operators in its forward instead. A backward that is registered with an operator is kept.
 
     Args:
-        module: exported as it is, in training mode or not. Neither it nor the program is changed by the comparison.
-        args: of one typical call; random values are better than zeros.
-        rtol: how far a gradient may be off, relative to its largest number.
+        module: exported in its current mode, training or evaluation. The comparison changes neither module nor program.
+        args: of one typical call. Use random values, not zeros.
+        rtol: the largest error of a gradient, relative to its largest number.
         options: for :func:`torch.export.export`, such as ``dynamic_shapes``.
 
     Returns:

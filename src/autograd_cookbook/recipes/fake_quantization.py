@@ -12,7 +12,7 @@ from autograd_cookbook.recipes.broadcasting import sum_to_shape
 
 
 def wide_dtype(input: Tensor) -> torch.dtype:
-    """What levels are computed in: float16 and bfloat16 cannot count to 255.
+    """Return the dtype for computing levels, at least float32, because half precision has too few digits.
 
     Raises:
         TypeError: if the input is not floating.
@@ -23,12 +23,12 @@ def wide_dtype(input: Tensor) -> torch.dtype:
 
 
 def as_sequence(numbers: float | Sequence[float]) -> Sequence[float]:
-    """One number as a sequence of one."""
+    """Return the numbers as a sequence."""
     return (numbers,) if isinstance(numbers, int | float) else numbers
 
 
 def per_channel(vector: Tensor, input: Tensor, dim: int | None, name: str) -> Tensor:
-    """One number, or a vector with one for each channel, in the shape that broadcasts with ``input``.
+    """Reshape one number, or a vector with one number per channel, so that it broadcasts with ``input``.
 
     Raises:
         IndexError: if ``input`` has no dimension ``dim``.
@@ -49,13 +49,13 @@ def per_channel(vector: Tensor, input: Tensor, dim: int | None, name: str) -> Te
 
 
 def nearest_level(input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
-    """The whole number that an input is rounded to, before it is limited to those that there are."""
-    # Times the reciprocal, as torch does it: a quotient is rounded otherwise, and near a tie to another level.
+    """Return the level of each element, before the levels are limited to the range."""
+    # Multiply by the reciprocal, as torch does. A quotient could be rounded to another level near a tie.
     return (input.to(scale.dtype) * scale.reciprocal()).round() + zero_point
 
 
 class FakeQuantizeFunction(Function):
-    """Keeps its arguments and no mask: the input tells whether it was in range, the output does not."""
+    """Keeps its arguments and no mask. Backward computes from the input whether it is in range."""
 
     generate_vmap_rule = True
 
@@ -84,7 +84,7 @@ def fake_quantize(
     quant_max: int = 127,
     dim: int | None = None,
 ) -> Tensor:
-    r"""Round to the values that an integer of few bits can stand for; the gradient passes where it was in range.
+    r"""Round to the values that an integer of few bits can represent. The gradient passes for inputs in this range.
 
     .. math::
         q = \operatorname{round}(x / s) + z, \qquad
@@ -93,22 +93,21 @@ def fake_quantize(
 
     Args:
         input: any shape, floating dtype.
-        scale: the step :math:`s > 0` between two values; with ``dim`` one for each channel, a list or a vector. It
-            gets no gradient: :func:`learned_step_size` has one.
-        zero_point: the level :math:`z` that stands for 0, of an integer dtype; with ``dim`` one for each channel, or
-            one for all.
+        scale: the step :math:`s > 0` between two values. With ``dim``, a list or a vector with one step per channel.
+            The step gets no gradient here. To learn it, use :func:`learned_step_size`.
+        zero_point: the level :math:`z` of the number 0, an integer. With ``dim``, one level per channel or one for all.
         quant_min: the lowest level.
         quant_max: the highest level.
-        dim: where the channels of ``input`` are; None for one scale and zero point for all.
+        dim: the dimension of the channels of ``input``; None for a single scale and zero point.
 
     Returns:
-        A tensor like ``input``. Ties go to the even level, NaN stays NaN.
+        A tensor like ``input``. Ties are rounded to the even level, and NaN stays NaN.
 
     Raises:
         TypeError: if ``input`` is not floating, or ``zero_point`` not of an integer dtype.
-        ValueError: if a number is out of range. What a tensor holds is not looked at, which would stop the device.
+        ValueError: if a number is out of range. Values in a tensor are not checked, because this would wait for a GPU.
         IndexError: if ``input`` has no dimension ``dim``.
-        RuntimeError: if a vector has another size than ``dim``, or ``scale`` requires grad.
+        RuntimeError: if a vector does not have the size of ``dim``, or ``scale`` requires grad.
 
     Source: B. Jacob et al., Quantization and training of neural networks for efficient integer-arithmetic-only
     inference, CVPR 2018.
@@ -137,7 +136,7 @@ def fake_quantize(
 
 
 class LearnedStepSizeFunction(Function):
-    """Keeps its arguments, from which levels and rounding errors follow."""
+    """Keeps its arguments. Backward computes levels and rounding errors from them."""
 
     generate_vmap_rule = True
 
@@ -158,7 +157,7 @@ class LearnedStepSizeFunction(Function):
         in_range = (ratio > ctx.quant_min) & (ratio < ctx.quant_max)
         if ctx.needs_input_grad[1]:
             level = ratio.clamp(ctx.quant_min, ctx.quant_max).round()
-            # where, not a product: outside of the range the ratio may be infinite.
+            # Use where instead of a product, because outside the range the ratio may be infinite.
             slope = level - torch.where(in_range, ratio, 0)
             grad_step = sum_to_shape(grad_output.to(step.dtype) * slope, step.shape) * ctx.grad_scale
             del level, slope
@@ -175,7 +174,7 @@ def learned_step_size(
     dim: int | None = None,
     grad_scale: float | None = None,
 ) -> Tensor:
-    r"""Round to multiples of a step that is itself learned (LSQ).
+    r"""Round to multiples of a learned step (LSQ).
 
     .. math::
         y = s \operatorname{round}(\operatorname{clamp}(x / s, q_{\min}, q_{\max})), \qquad
@@ -186,23 +185,23 @@ def learned_step_size(
 
     Args:
         input: any shape, floating dtype.
-        step: the step :math:`s > 0`, one number; with ``dim`` a vector, one for each channel. See
-            :func:`initial_step`.
+        step: the step :math:`s > 0`, one number. With ``dim``, a vector with one step per channel. For a starting
+            value, see :func:`initial_step`.
         quant_min: the lowest level, 0 or negative: :math:`-2^{b-1}` for signed numbers of :math:`b` bits.
         quant_max: the highest level: :math:`2^{b-1} - 1`, or :math:`2^b - 1` for numbers without sign.
-        dim: where the channels of ``input`` are; None for one step for all.
-        grad_scale: the factor :math:`g`; :math:`1 / \sqrt{N q_{\max}}` if None, with :math:`N` elements for each
-            step. It keeps steps of a size with the other updates; for activations the paper takes for :math:`N` the
-            features of one example.
+        dim: the dimension of the channels of ``input``; None for a single step.
+        grad_scale: the factor :math:`g`. None means :math:`1 / \sqrt{N q_{\max}}`, where :math:`N` is the number of
+            elements per step. This factor makes the updates of the step as large as other updates. For activations, the
+            paper uses the number of features of one example for :math:`N`.
 
     Returns:
-        A tensor like ``input``. Ties go to the even level, NaN stays NaN.
+        A tensor like ``input``. Ties are rounded to the even level, and NaN stays NaN.
 
     Raises:
         TypeError: if ``input`` or ``step`` is not floating.
         ValueError: unless ``quant_min <= 0 < quant_max``.
         IndexError: if ``input`` has no dimension ``dim``.
-        RuntimeError: if ``step`` has another size than ``dim``.
+        RuntimeError: if ``step`` does not have the size of ``dim``.
 
     Source: S. K. Esser et al., Learned step size quantization, ICLR 2020, equations 1 to 5.
 
@@ -220,18 +219,18 @@ def learned_step_size(
         raise ValueError(f"expected quant_min <= 0 < quant_max, got {quant_min} and {quant_max}")
     if grad_scale is None:
         grad_scale = (max(input.numel() // max(step.numel(), 1), 1) * quant_max) ** -0.5
-    # Shape and dtype change out here, where autograd undoes both.
+    # Change shape and dtype outside of the Function, where autograd computes the gradients of both changes.
     step = per_channel(step, input, dim, "step").to(torch.promote_types(step.dtype, wide))
     return LearnedStepSizeFunction.apply(input, step, quant_min, quant_max, grad_scale)
 
 
 def initial_step(input: Tensor, quant_max: int, dim: int | None = None) -> Tensor:
-    r"""A step to begin with: :math:`2 \operatorname{mean} |x| / \sqrt{q_{\max}}`.
+    r"""Return a starting value for the step: :math:`2 \operatorname{mean} |x| / \sqrt{q_{\max}}`.
 
     Args:
         input: weights, or activations of a first batch.
         quant_max: the highest level.
-        dim: where the channels are; None for one step for all.
+        dim: the dimension of the channels; None for a single step.
 
     Source: S. K. Esser et al., Learned step size quantization, ICLR 2020, section 2.1.
 

@@ -1,4 +1,4 @@
-"""Attention whose scores exist a tile at a time: FlashAttention's algorithm, in a few lines of torch and in Triton."""
+"""Attention that computes its scores one tile at a time: the algorithm of FlashAttention, in torch and in Triton."""
 
 import math
 from typing import Any
@@ -18,7 +18,7 @@ from autograd_cookbook.recipes._attention import (
     unfolded,
 )
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._triton import backend as backend  # a copy of the recipe has it too
+from autograd_cookbook.recipes._triton import backend as backend  # so that a copy of the recipe has it
 from autograd_cookbook.recipes._triton_attention import has_kernel, triton_attention_backward, triton_attention_forward
 
 
@@ -48,7 +48,7 @@ class AttentionFunction(Function):
 
 
 class AttentionGradient(Function):
-    """The first derivative, of which output and statistics are no arguments but shortcuts; keeps what it is given."""
+    """The first derivative. Output and statistics are not arguments of it but shortcuts. Keeps all that it is given."""
 
     @staticmethod
     def forward(
@@ -101,21 +101,22 @@ def attention(
         \bar{Q} = s\,\bar{S} K, \;
         \bar{K} = s\,\bar{S}^\top Q
 
-    Scores and probabilities are computed a tile at a time, in float32 at least, and again in backward. Between the two,
-    the arguments, the output and two numbers a query are kept. The second derivative runs over tiles, too; a third
-    one raises. There is no dropout and no mask but the causal one.
+    Scores and probabilities are computed one tile at a time, in float32 at least, and again in backward. Until
+    backward, the arguments, the output and two numbers a query are kept. The second derivative is computed in tiles,
+    too; a third one raises. There is no dropout, and no mask except the causal one.
 
     Args:
         query: ``(..., queries, width)``, real floating dtype.
         key: ``(..., keys, width)``, same dtype.
         value: ``(..., keys, features)``, same dtype. Leading dimensions broadcast.
-        causal: query i attends to keys 0 to i, as with ``is_causal`` of torch; also if they are not equally many.
+        causal: query i attends to keys 0 to i, as with ``is_causal`` of torch, even if there are more or fewer keys
+            than queries.
         scale: of the scores, 1/√width by default.
-        block: queries and keys in a tile; by default as many as make 4 MB of float32 scores over the batch, at least
+        block: queries and keys in a tile. By default, as many as make 4 MB of float32 scores over the batch, at least
             64 and at most 512.
 
     Returns:
-        ``(..., queries, features)``, in the dtype of the arguments; in that of autocast under autocast.
+        ``(..., queries, features)``, in the dtype of the arguments; under autocast, in the dtype of autocast.
 
     Raises:
         RuntimeError: if shapes, dtypes or devices do not fit.
@@ -123,7 +124,7 @@ def attention(
         ValueError: for a ``block`` below 1.
 
     Source: T. Dao, FlashAttention-2, arXiv:2307.08691, algorithms 1 and 2; M. Milakov and N. Gimelshein,
-    arXiv:1805.02867, for the running maximum; the second derivative is our own.
+    arXiv:1805.02867, for the running maximum. The second derivative is our own.
 
     >>> import torch
     >>> q = torch.zeros(2, 1, requires_grad=True)
@@ -167,7 +168,7 @@ class TritonAttentionFunction(Function):
 
 
 class TritonAttentionGradient(Function):
-    """The first derivative; keeps what it is given. The second one is rare, and left to torch's operations."""
+    """The first derivative. Keeps its arguments. The second one is rarely needed: torch's operations compute it."""
 
     @staticmethod
     def forward(
@@ -184,7 +185,7 @@ class TritonAttentionGradient(Function):
         args = (grad_output, query, key, value, output, statistics, causal, scale)
         if not has_kernel(query, key, value):
             return attend_gradients(*args, BLOCK, needed)
-        # The kernel for the queries always runs: the one for the keys takes delta from it.
+        # The kernel for the queries always runs, because it computes delta for the kernel for the keys.
         grads = triton_attention_backward(*args, needed[1] or needed[2])
         return tuple(grad if need else None for grad, need in zip(grads, needed, strict=True))
 
@@ -208,14 +209,14 @@ class TritonAttentionGradient(Function):
 def triton_attention(
     query: Tensor, key: Tensor, value: Tensor, causal: bool = False, scale: float | None = None
 ) -> Tensor:
-    r"""The same as ``attention``, by three kernels: one forward, two backward.
+    r"""The same as ``attention``, with three kernels: one forward, two backward.
 
     .. math:: O = \operatorname{softmax}(s\,Q K^\top)\,V
 
-    Runs in Triton for CUDA tensors, in Triton's interpreter for all if ``TRITON_INTERPRET`` was 1 when Triton was
-    imported, and otherwise, or for rows wider than 128, in torch's operations, a tile at a time:
-    ``backend(device)`` says which. Matrix products take their factors in the dtype of the arguments and sum up in
-    float32 at least, in full precision. The second derivative is left to torch's operations; a third one raises.
+    It runs in Triton for CUDA tensors, and in Triton's interpreter for all tensors if ``TRITON_INTERPRET`` was 1 when
+    Triton was imported. Otherwise, and for rows wider than 128, it runs with torch's operations, one tile at a time.
+    ``backend(device)`` says which. Matrix products have factors in the dtype of the arguments and sums in float32 at
+    least, in full precision. torch's operations compute the second derivative; a third one raises.
 
     Args:
         query: ``(..., queries, width)``, real floating dtype.
@@ -225,7 +226,7 @@ def triton_attention(
         scale: of the scores, 1/√width by default.
 
     Returns:
-        ``(..., queries, features)``, in the dtype of the arguments; in that of autocast under autocast.
+        ``(..., queries, features)``, in the dtype of the arguments; under autocast, in the dtype of autocast.
 
     Raises:
         RuntimeError: if shapes, dtypes or devices do not fit.

@@ -1,4 +1,4 @@
-"""Functions with a ``jvp``: derivatives that travel along with the values, for forward mode."""
+"""Functions with a ``jvp``, for forward mode, which computes derivatives together with the values."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from autograd_cookbook.recipes.broadcasting import sum_to_shape
 
 
 class SymlogFunction(Function):
-    """Keeps its input for both modes: of a rounded logarithm, the exponential would be wrong in its last digits."""
+    """Keeps its input for both modes: from the rounded output, the slope would be wrong in its last digits."""
 
     generate_vmap_rule = True
 
@@ -34,13 +34,13 @@ class SymlogFunction(Function):
 
 
 def symlog(input: Tensor) -> Tensor:
-    r"""Logarithm of both signs: linear near 0, logarithmic far away, for targets of any size.
+    r"""Logarithm for both signs: linear near 0, logarithmic far from 0, for targets of any size.
 
     .. math::
         y = \operatorname{sign}(x) \log(1 + |x|), \qquad
         \bar{x} = \frac{\bar{y}}{1 + |x|}, \qquad \dot{y} = \frac{\dot{x}}{1 + |x|}
 
-    At 0 the slope is 1. Composed, ``x.sign() * x.abs().log1p()``, it is 0 there.
+    At 0 the slope is 1. The composition ``x.sign() * x.abs().log1p()`` has the slope 0 there.
 
     Args:
         input: any shape, real floating dtype.
@@ -63,7 +63,7 @@ def symlog(input: Tensor) -> Tensor:
 
 
 class SmoothMaximumFunction(Function):
-    """Keeps both inputs; the share that each has in the result weights its tangent as it does its gradient."""
+    """Keeps both inputs. The share of an input in the result is the factor of its tangent and of its gradient."""
 
     generate_vmap_rule = True
 
@@ -74,7 +74,7 @@ class SmoothMaximumFunction(Function):
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
         input, other, ctx.temperature = inputs
-        # An input without a tangent gives None then, instead of zeros to multiply with.
+        # Then an input without a tangent gives None, instead of zeros to multiply.
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(input, other)
         ctx.save_for_forward(input, other)
@@ -102,13 +102,13 @@ class SmoothMaximumFunction(Function):
 
 
 class ShareFunction(Function):
-    """The share of ``input``. Its slope is the product of both shares; one less the other would have no digits left."""
+    """The share of ``input``. Its slope is the product of both shares; 1 - share would lose its digits."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, other: Tensor, temperature: float) -> Tensor:
-        # Of two equal infinities each has a half, and their difference would be NaN.
+        # Two equal infinities have a share of one half each, but their difference would be NaN.
         difference = torch.where(input.isinf() & (input == other), 0, input - other)
         return torch.sigmoid(difference / temperature)
 
@@ -135,12 +135,12 @@ class ShareFunction(Function):
 
 
 def share(input: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """The derivative of a smooth maximum by ``input``."""
+    """The derivative of a smooth maximum with respect to ``input``."""
     return ShareFunction.apply(input, other, temperature)
 
 
 def smooth_maximum(input: Tensor, other: Tensor, temperature: float = 1.0) -> Tensor:
-    r"""Maximum of two tensors with its corner rounded: where they differ by much, it is the larger one.
+    r"""Maximum of two tensors with a rounded corner: if they differ by much, it is the larger one.
 
     .. math::
         y = T \log\left(e^{x/T} + e^{z/T}\right), \qquad s = \sigma\!\left(\frac{x - z}{T}\right), \qquad

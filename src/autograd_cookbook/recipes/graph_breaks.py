@@ -1,4 +1,4 @@
-"""Where ``torch.compile`` does not take a function whole, and why."""
+"""Why ``torch.compile`` does not compile a function whole."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,27 +7,27 @@ import torch
 
 
 def graph_breaks(function: Callable[..., Any], *args: Any) -> tuple[str, ...]:
-    """Say why ``torch.compile`` cannot take a function as one graph.
+    """Say why ``torch.compile`` cannot compile a function as one graph.
 
     Args:
         function: called as ``function(*args)``, a few times.
-        args: inputs of typical shapes; what breaks may depend on them.
+        args: inputs of typical shapes, because some breaks depend on the shapes.
 
     Returns:
-        One line for each break, with the line of code where it happens; empty if there is none.
+        One line for each break, with the line of code that causes it; empty if there is none.
 
     >>> from autograd_cookbook.recipes.torch_compile import huber
     >>> graph_breaks(huber, torch.ones(3))
     ()
     """
-    function(*args)  # What it raises by itself is no fault of the compiler.
+    function(*args)  # Errors of the function itself are not the compiler's.
     torch._dynamo.reset()
     try:
         reasons = torch._dynamo.explain(function)(*args).break_reasons
         if not reasons:
-            # explain() lists the breaks of a frame, but is silent about a frame that was given up as a whole.
+            # explain() lists the breaks of a frame, but says nothing about a frame that was given up as a whole.
             torch.compile(function, fullgraph=True, backend="eager")(*args)
-    except Exception as error:  # mostly Unsupported, but some code meets an assertion inside of the compiler
+    except Exception as error:  # mostly Unsupported; some code triggers an assertion inside of the compiler
         return (_headline(str(error)),)
     finally:
         torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Second derivatives: of a function of your own, as products with a vector, and whole."""
+"""Second derivatives: of a custom function, as products with a vector, and as whole Hessians."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -18,14 +18,14 @@ Mode = Literal["reverse", "forward_over_reverse"]
 
 
 class LogCoshFunction(Function):
-    """Keeps its input, and derives everything from it: so its gradient can be differentiated, and again."""
+    """Keeps its input and computes its gradient from it, so the gradient can be differentiated again and again."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # cosh x = 1 + 2 sinh²(x / 2), whose logarithm has all its digits near 0, where that of cosh has none. It
-        # overflows for large inputs; there, the function grows as its argument does, in any dtype.
+        # cosh x = 1 + 2 sinh²(x / 2). Near 0, log1p keeps all digits of this, but the logarithm of cosh x has none. For
+        # large inputs cosh overflows, so from 40 on the function grows as |x|, in any dtype.
         size = wide(input).abs()
         far = (size - 40).clamp(min=0)
         near = size.clamp(max=40).div_(2).sinh_().square().mul_(2).log1p_()
@@ -61,7 +61,7 @@ class TanhFunction(Function):
 
 
 def log_cosh(input: Tensor) -> Tensor:
-    r"""Logarithm of the hyperbolic cosine: a loss, quadratic near 0, linear far away, and smooth throughout.
+    r"""Logarithm of the hyperbolic cosine: a smooth loss, quadratic near 0 and linear far from 0.
 
     .. math:: y = \log \cosh x, \qquad \bar{x} = \bar{y} \tanh x, \qquad y'' = 1 - \tanh^2 x
 
@@ -72,7 +72,7 @@ def log_cosh(input: Tensor) -> Tensor:
         A tensor like ``input``.
 
     Raises:
-        TypeError: if the input is complex: the absolute value has no complex derivative.
+        TypeError: if the input is complex, because the absolute value has no complex derivative.
 
     >>> x = torch.tensor(0.0, requires_grad=True)
     >>> (first,) = torch.autograd.grad(log_cosh(x), x, create_graph=True)
@@ -85,7 +85,7 @@ def log_cosh(input: Tensor) -> Tensor:
 
 
 def hvp(function: Scalar, input: Tensor, vector: Tensor, mode: Mode = "reverse") -> Tensor:
-    r"""Multiply the Hessian of a function by a vector, without ever having the Hessian.
+    r"""Multiply the Hessian of a function by a vector, without computing the Hessian.
 
     .. math::
         H v = \nabla_x \left( \nabla f(x)^\top v \right) \quad \text{(reverse)}, \qquad
@@ -95,15 +95,15 @@ def hvp(function: Scalar, input: Tensor, vector: Tensor, mode: Mode = "reverse")
         function: maps a tensor to a scalar.
         input: where to differentiate; any shape, floating dtype.
         vector: like ``input``.
-        mode: "reverse" differentiates backward twice, and takes any custom function with ``setup_context`` whose
-            double backward is right; "forward_over_reverse" needs forward mode in everything that
-            ``function`` does, a ``jvp`` in a custom function. Which is faster depends on the function.
+        mode: "reverse" differentiates backward, and accepts any custom function with ``setup_context`` whose double
+            backward is right. "forward_over_reverse" needs forward mode in everything that ``function`` does; a custom
+            function needs a ``jvp``. Which mode is faster depends on the function.
 
     Returns:
         A tensor like ``input``, differentiable again.
 
     Raises:
-        ValueError: if ``function`` returns no scalar, ``vector`` has another shape, or ``mode`` is unknown.
+        ValueError: if the output of ``function`` is not a scalar, ``vector`` has another shape, or ``mode`` is unknown.
 
     Source: B. A. Pearlmutter, Fast exact multiplication by the Hessian, Neural Computation 6 (1994).
 
@@ -115,7 +115,7 @@ def hvp(function: Scalar, input: Tensor, vector: Tensor, mode: Mode = "reverse")
         raise ValueError(f"expected a vector of shape {tuple(input.shape)}, got {tuple(vector.shape)}")
     gradient = _gradient_of(function)
     if mode == "forward_over_reverse":
-        # Forward mode refuses a tensor whose elements share memory, as an expanded one.
+        # Forward mode refuses a tensor whose elements share memory, such as an expanded one.
         return torch.func.jvp(gradient, (input.contiguous(),), (vector.contiguous(),))[1]
     _expect_reverse(mode)
     return torch.func.vjp(gradient, input)[1](vector)[0]
@@ -135,7 +135,7 @@ def hessian(function: Scalar, input: Tensor, mode: Mode = "reverse") -> Tensor:
         Shape ``(*input.shape, *input.shape)``, differentiable again.
 
     Raises:
-        ValueError: if ``function`` returns no scalar, or ``mode`` is unknown.
+        ValueError: if the output of ``function`` is not a scalar, or ``mode`` is unknown.
 
     >>> hessian(lambda x: x.prod(), torch.tensor([2.0, 3.0, 5.0]))
     tensor([[0., 5., 3.],
@@ -153,8 +153,8 @@ def jacobian(function: Callable[[Tensor], Tensor], input: Tensor, mode: Mode = "
     Args:
         function: maps a tensor to a tensor.
         input: where to differentiate; any shape, floating dtype.
-        mode: "reverse" runs one backward for each output; "forward_over_reverse" one forward for each input, as
-            a Hessian needs it on top of a gradient.
+        mode: "reverse" runs one backward for each output; "forward_over_reverse" runs one forward for each input, as a
+            Hessian needs it for the derivative of a gradient.
 
     Returns:
         Shape ``(*output.shape, *input.shape)``, differentiable again.
@@ -177,7 +177,7 @@ def jacobian(function: Callable[[Tensor], Tensor], input: Tensor, mode: Mode = "
 
 
 def _units(like: Tensor) -> Tensor:
-    """Every tensor of this shape with one 1, stacked."""
+    """All tensors of this shape that have a single 1 and are 0 elsewhere, stacked."""
     return torch.eye(like.numel(), dtype=like.dtype, device=like.device).reshape((like.numel(), *like.shape))
 
 

@@ -1,4 +1,4 @@
-"""Change, watch and use gradients while they pass, without writing a ``Function``."""
+"""Change, log and use gradients during backward, without a ``Function``."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Self
@@ -14,15 +14,15 @@ from autograd_cookbook.recipes.reductions import norm
 
 
 def clip_gradient(input: Tensor, max_norm: float) -> Tensor:
-    r"""Pass a tensor through unchanged, and its gradient with a norm of at most ``max_norm``.
+    r"""Return a tensor unchanged, and limit the norm of its gradient to ``max_norm``.
 
     .. math:: y = x, \qquad \bar{x} = \bar{y}\,\min\left(1, \frac{c}{\lVert \bar{y} \rVert_2}\right)
 
-    Unlike :func:`torch.nn.utils.clip_grad_norm_` it acts in the middle of backward, so what comes later never
-    meets the large gradient.
+    Unlike :func:`torch.nn.utils.clip_grad_norm_`, this function clips in the middle of backward. So the layers before
+    this tensor get only the clipped gradient.
 
     Args:
-        input: any shape, floating or complex. Its other uses are not clipped.
+        input: any shape, floating or complex. Only the gradient through the returned tensor is clipped.
         max_norm: the bound :math:`c`, positive.
 
     Returns:
@@ -43,14 +43,14 @@ def clip_gradient(input: Tensor, max_norm: float) -> Tensor:
 
 
 def add_gradient_noise(input: Tensor, std: float, generator: torch.Generator | None = None) -> Tensor:
-    r"""Pass a tensor through unchanged, and add Gaussian noise to its gradient.
+    r"""Return a tensor unchanged, and add Gaussian noise to its gradient.
 
     .. math:: y = x, \qquad \bar{x} = \bar{y} + \sigma\,\varepsilon, \quad \varepsilon \sim \mathcal{N}(0, 1)
 
     Args:
         input: any shape, floating dtype.
-        std: the standard deviation :math:`\sigma`, not negative.
-        generator: where the noise comes from; torch's global one if None.
+        std: the standard deviation :math:`\sigma`, at least 0.
+        generator: the generator of the noise; torch's global generator if None.
 
     Returns:
         A view of ``input``.
@@ -79,10 +79,10 @@ def add_gradient_noise(input: Tensor, std: float, generator: torch.Generator | N
 
 
 def _with_hook(input: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
-    # A view, so that the hook sits on a tensor of its own: other uses of the input do not pass through it.
+    # The hook is on a view, so it does not change gradients from other uses of the input.
     output = input.view_as(input)
     if output.requires_grad:
-        # An undefined gradient, which stands for zeros, comes as None.
+        # PyTorch may pass None for a gradient of zeros.
         output.register_hook(lambda grad: None if grad is None else hook(grad))
     return output
 
@@ -90,7 +90,7 @@ def _with_hook(input: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
 class GradientLog:
     """Norms of the gradients of chosen tensors, recorded while backward runs.
 
-    Used with ``with``, it removes its hooks at the end; ``norms`` stays.
+    Use it with ``with``: it removes its hooks at the end, and you can still read ``norms``.
 
     >>> x = torch.ones(4, requires_grad=True)
     >>> with GradientLog() as log:
@@ -108,22 +108,22 @@ class GradientLog:
         """Record the norm of the gradient of ``tensor`` whenever it is computed.
 
         Args:
-            name: under which the norms are kept, in the order of the backward passes.
-            tensor: must require grad; a leaf or an intermediate.
+            name: the key in ``norms`` for the list of norms, one for each backward.
+            tensor: a leaf or an intermediate tensor that requires grad.
 
         Returns:
             ``tensor`` itself.
 
         Raises:
-            ValueError: if ``tensor`` does not require grad: no gradient would ever come by.
+            ValueError: if ``tensor`` does not require grad, because it then gets no gradient.
         """
         if not tensor.requires_grad:
             raise ValueError(f"expected a tensor that requires grad for {name!r}, got one that does not")
         norms = self.norms.setdefault(name, [])
 
-        # It holds the list and neither the log nor the tensor: no reference cycle, nothing kept alive.
+        # The hook refers to the list only, so it does not keep the log or the tensor in memory.
         def record(grad: Tensor | None) -> None:
-            # By the recipe, whose squares neither overflow nor vanish.
+            # The recipe norm, because its squares do not overflow or underflow.
             norms.append(0.0 if grad is None else float(norm(wide(grad.detach()))))
 
         self._handles.append(tensor.register_hook(record))
@@ -132,11 +132,11 @@ class GradientLog:
     def watch_modules(self, model: nn.Module) -> None:
         """Record the norm of the gradient of each submodule's output, under the submodule's name.
 
-        The hook is on the tensor, and not one of ``register_full_backward_hook``: those put a view around the module,
-        into which an activation in place cannot write.
+        The hooks are on the output tensors. With ``register_full_backward_hook``, a module returns a view, and the next
+        layer could not write to this view in place.
 
         Args:
-            model: outputs of its submodules that are no tensor, or require no grad, are passed over.
+            model: the network. An output of a submodule is skipped if it is not a tensor that requires grad.
 
         >>> model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(inplace=True))
         >>> with GradientLog() as log:
@@ -167,17 +167,17 @@ class GradientLog:
 def step_in_backward(
     parameters: Iterable[Tensor], optimizer: Callable[[list[Tensor]], torch.optim.Optimizer]
 ) -> list[RemovableHandle]:
-    """Let each parameter be updated as soon as its gradient is complete, and the gradient freed.
+    """Update each parameter as soon as its gradient is complete, and free the gradient.
 
-    At no time are all gradients alive. What needs all of them at once, such as clipping by the global norm or
-    accumulation over several backwards, is not possible then.
+    The gradients of all parameters are then never in memory together. So you cannot clip by the global norm or
+    accumulate gradients over several backwards.
 
     Args:
-        parameters: leaves that require grad; others are passed over.
-        optimizer: makes an optimizer for a list of one parameter.
+        parameters: leaves that require grad. Other tensors are skipped.
+        optimizer: a function that returns an optimizer for a list of one parameter.
 
     Returns:
-        Handles; ``remove()`` ends it.
+        Handles. Call ``remove()`` on each handle to stop the updates.
 
     >>> w = torch.ones(2, requires_grad=True)
     >>> handles = step_in_backward([w], lambda ps: torch.optim.SGD(ps, lr=0.1))
@@ -199,25 +199,26 @@ def step_in_backward(
 
 
 def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> Any:
-    r"""Call a function, and keep what it saves for backward in another dtype.
+    r"""Call a function, and store the tensors that it saves for backward in another dtype.
 
-    The value is exact; the gradient is computed from rounded tensors:
+    The output is exact, but the gradient is computed from rounded tensors:
 
     .. math:: y = f(x), \qquad \bar{x} = \bar{y}^\top\, \partial f \text{ from } \mathrm{round}(s)
 
     for each saved tensor :math:`s`.
 
     Args:
-        dtype: floating, for example ``torch.bfloat16``. Only tensors of a wider floating dtype are stored in it.
+        dtype: a floating dtype, for example ``torch.bfloat16``. Only tensors of a wider floating dtype are converted.
         function: called as ``function(*args)``.
-        args: passed on; tensors among them, and leaves such as parameters, are alive anyway and kept as they are.
+        args: the arguments of ``function``. Tensor arguments and leaves such as parameters are saved unchanged, because
+            they stay in memory anyway.
 
     Returns:
-        What ``function`` returns.
+        The result of ``function``.
 
     Raises:
         ValueError: if ``dtype`` is not a floating one.
-        RuntimeError: in backward, if a tensor that it needs was written to in between.
+        RuntimeError: in backward, if a tensor that backward needs was changed in place after forward.
 
     >>> x = torch.tensor([0.1], requires_grad=True)
     >>> saved_as(torch.bfloat16, lambda x: (x + 0.0).square(), x).backward()
@@ -234,24 +235,24 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
     return with_saved(pack, lambda packed: packed[1].to(packed[0]), function, args)
 
 
-# torch 2.13 traces a graph without such hooks: the gradient is right, and everything is kept as it was.
+# The compiler of torch 2.13 would ignore these hooks: the gradient is right, but the tensors are saved unchanged.
 @torch.compiler.disable
 def with_saved(
     pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor], function: Callable[..., Any], args: tuple[Any, ...]
 ) -> Any:
-    """Call a function, and keep what it saves for backward as ``pack`` makes it; ``unpack`` makes tensors of that.
+    """Call a function, and store the results of ``pack`` instead of its saved tensors. ``unpack`` restores the tensors.
 
-    What ``pack`` returns as it is, is kept so. Arguments and leaves such as parameters are alive anyway, and not
-    packed.
+    If ``pack`` returns the tensor itself, the tensor is saved unchanged. Arguments and leaves such as parameters are
+    not packed, because they stay in memory anyway.
 
     Raises:
-        RuntimeError: in backward, if a tensor that was not packed was written to in between.
+        RuntimeError: in backward, if a tensor that was saved unchanged was changed in place after forward.
     """
-    # Compared by storage: autograd hands over an argument as another Python object.
+    # Compare storages, because autograd passes an argument to the hook as another Python object.
     alive = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
 
     def keep(tensor: Tensor) -> tuple[Any, int | None]:
-        # Without the graph: a node that keeps its own output so is kept alive by it, for good.
+        # Detach: otherwise a node that saves its own output would be in a reference cycle and never be freed.
         kept = tensor.detach()
         if not tensor.is_leaf and tensor.untyped_storage().data_ptr() not in alive:
             packed = pack(kept)
@@ -263,7 +264,7 @@ def with_saved(
         kept, version = saved
         if version is None:
             return unpack(kept)
-        if kept._version != version:  # with hooks in place, autograd itself no longer looks
+        if kept._version != version:  # with hooks, autograd does not check this
             raise RuntimeError(
                 f"a tensor of shape {tuple(kept.shape)} that the backward needs was modified by an in-place operation"
             )

@@ -1,4 +1,4 @@
-"""Solutions of equations: differentiate the equation, and not the solver."""
+"""Solutions of equations: differentiate the equation, not the solver."""
 
 import math
 import warnings
@@ -22,10 +22,10 @@ Solver = Callable[[Tensor, Tensor], Tensor]
 
 
 class ImplicitFunction(Function):
-    """Keeps solution and parameters, and nothing of the iterations that led there.
+    """Keeps the solution and the parameters, but none of the iterations.
 
-    ``bind(*parameters)`` is the map whose root or fixed point ``solve`` finds. What makes it a recipe for both is
-    the ``adjoint``: the vector that, pulled back through the map once more, gives the gradient of the parameters.
+    ``bind(*parameters)`` is the map whose root or fixed point ``solve`` finds. ``adjoint`` differs between roots and
+    fixed points: it computes the vector whose vector-Jacobian product with the map is the gradient of the parameters.
     """
 
     @staticmethod
@@ -49,8 +49,8 @@ class ImplicitFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-        # A solver looks at numbers, which it cannot under vmap: so it gets the equations of the whole batch, and is
-        # told that one more of the leading dims counts problems.
+        # A solver looks at numbers, which is impossible under vmap. So it gets the equations of the whole batch, and
+        # one more leading dim that counts problems.
         bind, solve, adjoint, batch_dims, *tensors = args
         dims = in_dims[4:]
         start, *parameters = (t if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=True))
@@ -65,7 +65,7 @@ def _bound(function: Callable[..., Tensor]) -> Bind:
 
 
 def _sizes(tensor: Tensor, batch_dims: int) -> Tensor:
-    """The largest element of each problem; all but the leading dims are one."""
+    """The largest element of each problem; the leading dims count problems."""
     sizes = tensor.abs().flatten(batch_dims) if tensor.dim() > batch_dims else tensor.abs().unsqueeze(-1)
     return sizes.amax(-1) if sizes.shape[-1] else sizes.sum(-1)
 
@@ -97,7 +97,7 @@ def fixed_point(
     batch_dims: int = 0,
     strict: bool = False,
 ) -> Tensor:
-    r"""Find the state that a function maps to itself; its gradient takes no memory for the iterations.
+    r"""Find the state that a function maps to itself; the gradient takes no memory for the iterations.
 
     .. math::
         z^* = f(z^*, \theta), \qquad
@@ -105,29 +105,29 @@ def fixed_point(
         \bar{\theta} = \left(\frac{\partial f}{\partial \theta}\right)^{\!\top} u
         \qquad \text{at } z^*
 
-    The adjoint :math:`u` is a fixed point, too, and found in the same way: so gradients of any order are right, each
-    in the memory of one evaluation of the function.
+    The adjoint :math:`u` is a fixed point, too, and is found in the same way. So gradients of any order are right, and
+    each takes the memory of one evaluation of the function.
 
     Args:
-        function: called as ``function(state, *parameters)``; returns a new state. It must depend on nothing else that
-            requires grad, and do the same in every call.
+        function: called as ``function(state, *parameters)``; returns a new state. It must not depend on other tensors
+            that require grad, and must do the same in every call.
         initial: where the iteration starts, any shape, floating or complex; it gets no gradient.
-        parameters: all that gets a gradient: inputs, weights.
+        parameters: all tensors that need a gradient: inputs, weights.
         tolerance: how far the last step may still change the largest element of a problem, relative to the largest
             element of its state; 32 times the precision of the dtype if None. Forward and backward both stop there.
-        max_iterations: how many evaluations are tried, in forward and in backward.
-        history: how many steps Anderson acceleration combines; 0 iterates the function as it is.
+        max_iterations: the largest number of evaluations, in forward and in backward.
+        history: how many steps Anderson acceleration combines; 0 iterates the function without it.
         batch_dims: how many leading dims of the state count problems that ``function`` does not mix. Each problem then
-            has its own scale and history, as each has under :func:`torch.func.vmap`.
-        strict: whether to raise instead of to warn where the last step is small only because all steps are: by their
-            ratio, the state is then farther from the fixed point than 128 times the tolerance.
+            has its own scale and history, as under :func:`torch.func.vmap`.
+        strict: whether to raise instead of warning if the last step is small only because all steps are small. The test
+            is that, judged by the ratio of steps, the fixed point is farther away than 128 times the tolerance.
 
     Returns:
         The state, like ``initial``.
 
     Raises:
-        RuntimeError: if the iteration does not converge, in forward or in backward; if ``function`` uses a tensor
-            that requires grad and is not passed; see ``strict``.
+        RuntimeError: if the iteration does not converge, in forward or in backward; if ``function`` uses a tensor that
+            requires grad and is not passed; if ``strict`` is set and all steps are small.
         ValueError: if ``function`` returns another shape or dtype than ``initial``, or an option is out of range.
         TypeError: if ``initial`` is neither floating nor complex.
 
@@ -152,7 +152,7 @@ def fixed_point(
 
     def adjoint(bind: Bind, batch_dims: int, grad_output: Tensor, solution: Tensor, *parameters: Tensor) -> Tensor:
         def bind_adjoint(grad_output: Tensor, solution: Tensor, *parameters: Tensor) -> Map:
-            # Linearized once: each iteration then is one backward, and no forward.
+            # Linearized once, so that each iteration is one backward and no forward.
             _, pull_back = vjp(bind(*parameters), solution)
             return lambda u: grad_output + pull_back(u)[0]
 
@@ -162,7 +162,8 @@ def fixed_point(
     return ImplicitFunction.apply(_bound(function), solve, adjoint, batch_dims, initial.detach(), *parameters)
 
 
-# A loop that looks at its numbers is compiled anew for each iteration, or refused: the compiler calls it as it is.
+# The compiler would compile a loop that looks at its numbers again for each iteration, or refuse it. So it is not
+# compiled.
 @torch.compiler.disable
 def _iterate(
     step: Map, start: Tensor, batch_dims: int, tolerance: float, max_iterations: int, history: int, strict: bool
@@ -178,7 +179,7 @@ def _iterate(
         if not error.isfinite().all():
             break
         errors = [*errors, error][-WINDOW:]
-        # One step alone has no ratio that could tell whether the end is near, unless it is no more than rounding.
+        # A single step has no ratio that shows whether the end is near, unless the step is no larger than rounding.
         enough = len(errors) > 1 or (error <= ROUNDING * torch.finfo(size.dtype).eps * size).all()
         if enough and (error <= tolerance * size).all():
             _judge(errors, size, tolerance, strict)
@@ -187,7 +188,7 @@ def _iterate(
             steps = [*steps, (image - last[0], change - last[1])][-history:]
         last = image, change
         state = _accelerated(image, change, steps, batch_dims)
-    # A fixed point that is 0 is never reached to a share of its own size: there, that of the start counts.
+    # If the fixed point is 0, the error never gets small relative to it: compare with the size of the start.
     is_zero = torch.maximum(error, size) <= tolerance * _sizes(start, batch_dims)
     failed = ~((error <= tolerance * size) | is_zero) | ~error.isfinite()
     if not failed.any():
@@ -200,17 +201,17 @@ def _iterate(
 
 
 ROUNDING = 4  # times the precision of the dtype
-WINDOW = 4  # of so many steps, the ratio is not an accident
-SLOW = 128  # the step of a map that contracts by 0.992 is so much smaller than what is left to go
+WINDOW = 4  # over this many steps, the ratio is not an accident
+SLOW = 128  # for a map that contracts by 0.992, the remaining distance is this many times the step
 
 
 def _judge(errors: list[Tensor], size: Tensor, tolerance: float, strict: bool) -> None:
-    """Warn, or raise, where small steps do not mean that the end is near."""
+    """Warn, or raise, if small steps do not mean that the end is near."""
     if len(errors) < 2 or not errors[-1].numel():
         return
     ratio = (errors[-1].double() / errors[0].double()) ** (1 / (len(errors) - 1))
     left = errors[-1] * ratio / (1 - ratio).clamp(min=torch.finfo(ratio.dtype).eps)
-    # Steps of the size of rounding have no ratio.
+    # Steps of the size of rounding errors have no meaningful ratio.
     rounding = errors[-1] <= ROUNDING * torch.finfo(size.dtype).eps * size
     slow = (left > SLOW * tolerance * size) & ~rounding
     if slow.any():
@@ -234,13 +235,13 @@ def _count(failed: Tensor) -> str:
 
 
 def _accelerated(image: Tensor, change: Tensor, steps: list[tuple[Tensor, Tensor]], batch_dims: int) -> Tensor:
-    """Anderson's next state: with the combination of the last steps that would undo the change, were the map linear.
+    """Anderson's next state: apply the combination of the last steps that would undo the change if the map were linear.
 
-    Each problem has its own combination, of changes in units of its own, so that no product of two underflows.
+    Each problem has its own combination. Its changes are divided by its largest one, so that no product underflows.
     """
     if not steps:
         return image
-    # There is no pinv in half precision.
+    # torch has no pinv in half precision.
     wide = image.dtype if image.dtype.itemsize >= 4 else torch.float32
     changes = [
         c.reshape((*c.shape[:batch_dims], -1 if c.numel() else 0)).to(wide) for c in (*(c for _, c in steps), change)
@@ -263,7 +264,7 @@ def root(
     tolerance: float | None = None,
     max_iterations: int = 50,
 ) -> Tensor:
-    r"""Solve systems of equations by Newton's method; differentiate the solution by the implicit function theorem.
+    r"""Solve systems of equations by Newton's method; the implicit function theorem gives the gradient.
 
     .. math::
         g(z^*, \theta) = 0, \qquad
@@ -272,14 +273,14 @@ def root(
         \qquad \text{at } z^*
 
     Args:
-        function: called as ``function(z, *parameters)``; returns as many equations as unknowns, which are to be 0. It
-            must depend on nothing else that requires grad.
+        function: called as ``function(z, *parameters)``; returns as many values as there are unknowns, which Newton's
+            method makes 0. It must not depend on other tensors that require grad.
         initial: where Newton's method starts, ``(..., unknowns)``. All but the last dim are a batch of systems, and
             ``function`` must not mix them. It gets no gradient.
-        parameters: all that gets a gradient.
-        tolerance: how large the last step may be, relative to the largest unknown of each system; the square root of
-            the dtype's precision if None, and the solution has then about twice the digits.
-        max_iterations: how many steps are tried.
+        parameters: all tensors that need a gradient.
+        tolerance: how large the last step may be, relative to the largest unknown of each system. The square root of
+            the dtype's precision if None; the solution then has about twice as many correct digits.
+        max_iterations: the largest number of steps.
 
     Returns:
         The solutions, like ``initial``.
@@ -289,7 +290,8 @@ def root(
             ``function`` uses a tensor that requires grad and is not passed.
         ValueError: if ``function`` returns another shape or dtype than ``initial``, ``initial`` is a scalar, or an
             option is out of range.
-        TypeError: if ``initial`` is not floating. An equation in complex numbers is one in pairs of real ones.
+        TypeError: if ``initial`` is not floating. Write an equation in complex numbers as equations in pairs of real
+            ones.
 
     >>> x = torch.tensor([2.0], requires_grad=True)
     >>> z = root(lambda z, x: z**3 - x, torch.ones(1), x)
@@ -349,30 +351,30 @@ def _dense_adjoint(bind: Bind, _batch_dims: int, grad_output: Tensor, solution: 
 
 
 def bisect(function: Callable[..., Tensor], low: Tensor, high: Tensor, *parameters: Tensor) -> Tensor:
-    r"""Find the zero of a function between two bounds, for each element; differentiate it by the equation.
+    r"""Find the zero of a function between two bounds, for each element; the equation gives the gradient.
 
     .. math::
         g(z^*, \theta) = 0, \qquad
         \bar{\theta} = -\frac{\bar{z}}{\partial g / \partial z} \, \frac{\partial g}{\partial \theta}
         \qquad \text{at } z^*
 
-    Every step halves the number of floating point numbers between the bounds, until none is left: so the zero is
-    found to its last digit whatever the bounds are, in 16, 32 or 64 steps. The mean of the bounds, which bisection
-    usually takes, needs one more step for each power of two between the bounds and the zero.
+    Every step halves the number of floating point numbers between the bounds, until none is left. So the zero is found
+    to its last digit, whatever the bounds are, in 16, 32 or 64 steps. The mean of the bounds, which bisection usually
+    takes, needs one more step for each power of two between the bounds and the zero.
 
     Args:
-        function: called as ``function(z, *parameters)``; acts on each element of ``z`` for itself, and depends on
-            nothing else that requires grad.
+        function: called as ``function(z, *parameters)``; acts on each element of ``z`` separately, and does not depend
+            on other tensors that require grad.
         low: lower bounds, real, of the shape of the result.
         high: upper bounds, like ``low``. The bounds get no gradient.
-        parameters: all that gets a gradient; of any shapes.
+        parameters: all tensors that need a gradient; of any shapes.
 
     Returns:
         The zeros, like ``low``; NaN where ``function`` has the same sign at both bounds, or is NaN.
 
     Raises:
         RuntimeError: if ``function`` uses a tensor that requires grad and is not passed.
-        ValueError: if ``low``, ``high`` and what ``function`` returns differ in shape or dtype.
+        ValueError: if ``low``, ``high`` and the values of ``function`` differ in shape or dtype.
         TypeError: if the bounds are not real and floating.
 
     >>> x = torch.tensor([2.0, 8.0], requires_grad=True)
@@ -389,7 +391,7 @@ def bisect(function: Callable[..., Tensor], low: Tensor, high: Tensor, *paramete
     if low.is_complex():
         raise TypeError(f"expected real bounds, got {low.dtype}")
     _expect_state(function, low, parameters)
-    # In the last dim, where vmap never puts its batch.
+    # Stacked in the last dim, where vmap never puts its batch.
     bounds = torch.stack([low, high], -1).detach()
     return ImplicitFunction.apply(_bound(function), _halve, _elementwise_adjoint, 0, bounds, *parameters)
 
@@ -404,10 +406,10 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
     for _ in range(8 * bounds.dtype.itemsize):
         middle = (low & high) + ((low ^ high) >> 1)  # their mean, without the sum that overflows
         value = side * equation(_ranked(middle, bounds.dtype))
-        # Where it is 0, both bounds go there.
+        # If the value is 0, both bounds move there.
         low = _chosen(value <= 0, middle, low)
         high = _chosen(value >= 0, middle, high)
-    # NaN instead of an error: raising needs a look at the numbers, which stops vmap and the compiler.
+    # NaN instead of an error: raising requires a look at the numbers, which neither vmap nor the compiler can do.
     failed = ~(rises | falls) | (high > low + 1)
     low, high = _ranked(low, bounds.dtype), _ranked(high, bounds.dtype)
     closer = torch.where(equation(low).abs() <= equation(high).abs(), low, high)
@@ -415,24 +417,24 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
 
 
 def _chosen(condition: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """:func:`torch.where` for integers; that one takes ten times as long on a CPU where the condition is mixed."""
+    """:func:`torch.where` for integers, which takes ten times as long on a CPU if the conditions are mixed."""
     return old ^ ((old ^ new) & -condition.to(old.dtype))
 
 
 def _rank(numbers: Tensor) -> Tensor:
-    """Where each stands among all numbers of its dtype, by size: their bits, with the order of the negative turned."""
+    """The rank of each number in the order of its dtype: its bits, with the order of the negative ones reversed."""
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.dtype.itemsize]
     bits = numbers.view(integers)
     return _turned(bits)
 
 
 def _ranked(rank: Tensor, dtype: torch.dtype) -> Tensor:
-    """The number that stands there."""
+    """The number of this rank."""
     return _turned(rank).view(dtype)
 
 
 def _turned(bits: Tensor) -> Tensor:
-    """All bits but the first turned if that one is set, which a shift to the right spreads."""
+    """Flip all bits but the first if the first is set; a shift to the right spreads the first bit over all."""
     return bits ^ ((bits >> (8 * bits.dtype.itemsize - 1)) & torch.iinfo(bits.dtype).max)
 
 
@@ -462,7 +464,7 @@ class LinearSolveFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         matrix, solution = ctx.saved_tensors
         grad_matrix = grad_rhs = None
-        # Itself once more: so the solver may be one that autograd cannot look into.
+        # Backward calls the same function, so the solver may be one that autograd can't differentiate.
         adjoint = LinearSolveFunction.apply(matrix.mH, grad_output, ctx.solver)
         if ctx.needs_input_grad[0]:
             grad_matrix = (-adjoint @ solution.mH).sum_to_size(matrix.shape)
@@ -472,7 +474,7 @@ class LinearSolveFunction(Function):
 
 
 def linear_solve(matrix: Tensor, rhs: Tensor, solver: Solver = torch.linalg.solve) -> Tensor:
-    r"""Solve linear systems with any solver; its gradient needs another call of the solver, and nothing of its inside.
+    r"""Solve linear systems with any solver; backward only calls the solver once more.
 
     .. math:: A x = b, \qquad \bar{b} = A^{-\mathsf{H}}\,\bar{x}, \quad \bar{A} = -\bar{b}\,x^{\mathsf{H}}
 
@@ -481,7 +483,7 @@ def linear_solve(matrix: Tensor, rhs: Tensor, solver: Solver = torch.linalg.solv
         rhs: ``(..., n, k)``, or vectors ``(n,)`` or, with the batch dims of ``matrix``, ``(..., n)``. Batch dims
             broadcast.
         solver: called with a matrix ``(..., n, n)`` and a right-hand side ``(..., n, k)``, in backward with the
-            conjugate transpose of the matrix. It may leave torch: SciPy, a sparse or an iterative solver.
+            conjugate transpose of the matrix. It may use code outside of torch: SciPy, a sparse or an iterative solver.
 
     Returns:
         The solutions, shaped as :func:`torch.linalg.solve` returns them.
@@ -499,7 +501,7 @@ def linear_solve(matrix: Tensor, rhs: Tensor, solver: Solver = torch.linalg.solv
     (tensor([1., 1.], grad_fn=<SqueezeBackward1>), tensor([[-0.5000, -0.5000],
             [-0.5000, -0.5000]]))
     """
-    # As torch.linalg.solve tells vectors from matrices.
+    # Vectors are told from matrices as in torch.linalg.solve.
     if rhs.dim() == 1 or (rhs.dim() == matrix.dim() - 1 and rhs.shape == matrix.shape[:-1]):
         return LinearSolveFunction.apply(matrix, rhs.unsqueeze(-1), solver).squeeze(-1)
     return LinearSolveFunction.apply(matrix, rhs, solver)

@@ -1,4 +1,4 @@
-"""An activation that stands where its input did."""
+"""An activation that overwrites its input."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class LeakyReLUInPlaceFunction(Function):
-    """Keeps its output, whose sign is that of the input that it has overwritten."""
+    """Keeps its output, which has the same sign as the overwritten input."""
 
     @staticmethod
     def forward(input: Tensor, slope: float) -> Tensor:
@@ -30,24 +30,25 @@ class LeakyReLUInPlaceFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, None], input: Tensor, slope: float) -> tuple[Tensor, int | None]:
-        """Element by element, so the batch stays where it is; the generated rule refuses to save what is dirty."""
+        """Apply it to the whole batch. A generated rule is not possible, because it cannot save a dirty tensor."""
         return LeakyReLUInPlaceFunction.apply(input, slope), in_dims[0]
 
 
-# Compiled on a tensor from outside of the compiled part, the function of torch 2.13 returns its result with the
-# gradient of the identity, silently: the graph breaks here.
+# If compiled code of torch 2.13 calls this Function for a tensor from outside, the result silently has the gradient of
+# the identity. So cause a graph break here.
 @torch.compiler.disable
 def leaky_relu_(input: Tensor, slope: float = 0.01) -> Tensor:
-    r"""Leaky rectified linear unit in the place of its input.
+    r"""Leaky rectified linear unit that overwrites its input.
 
     .. math:: x \leftarrow \max(x, 0) + s \min(x, 0), \qquad \bar{x} = \bar{y}\,\bigl([y > 0] + s\,[y \le 0]\bigr)
 
     Args:
-        input: real floating dtype, any shape; overwritten. No other function may need its old values for a gradient.
-        slope: :math:`s > 0`, so that the sign of the output tells that of the input.
+        input: real floating dtype, any shape. It is overwritten, so no other function may need its old values for a
+            gradient.
+        slope: :math:`s > 0`, so that the output has the same sign as the input.
 
     Returns:
-        ``input``, or where no gradient is recorded, another tensor in the same memory.
+        ``input``; if autograd does not record the call, another tensor that uses the same memory.
 
     Raises:
         ValueError: if ``slope`` is not positive.
@@ -68,7 +69,7 @@ def leaky_relu_(input: Tensor, slope: float = 0.01) -> Tensor:
         raise ValueError(f"expected slope > 0, got {slope}")
     owner = input if input._base is None else input._base
     if torch.is_grad_enabled() and owner.is_leaf and owner.requires_grad:
-        # mark_dirty raises, too, when the values are overwritten already.
+        # mark_dirty also raises an error, but only after forward has overwritten the values.
         view = "" if owner is input else "a view of "
         raise RuntimeError(f"{view}a leaf Variable that requires grad is being used in an in-place operation.")
     return LeakyReLUInPlaceFunction.apply(input, slope)

@@ -1,4 +1,4 @@
-"""Cross-entropy on top of a linear layer, a few classes at a time: the logits never exist as a whole."""
+"""Cross-entropy after a linear layer, computed for a chunk of classes at a time, without a tensor of all logits."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -12,29 +12,29 @@ from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.template import rows
 
-# Logits in a chunk: 4 MB in float32, and larger ones are hardly faster.
+# The number of logits in a chunk: 4 MB in float32. Larger chunks are hardly faster.
 CHUNK = 2**20
 
 
-# Classes in a chunk of many tokens: with fewer, the sum over chunks that is the gradient of the input takes long.
+# The least number of classes in a chunk. With fewer classes, adding up the gradient of the input would take long.
 LEAST = 1024
 
 
 def parts(tokens: int, classes: int, chunk_size: int | None) -> Iterator[slice]:
-    """Consecutive runs of classes, so short that their logits are few where no size is given."""
+    """Yield slices of consecutive classes. Without a chunk size, their length limits the number of logits."""
     step = chunk_size or max(LEAST, CHUNK // max(tokens, 1))
     for start in range(0, max(classes, 1), step):
         yield slice(start, min(start + step, classes))
 
 
 def logits_of(input: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
-    """Logits of some of the classes, in float32 at least."""
+    """Return the logits of some of the classes, in float32 at least."""
     logits = (input @ weight[part].mT).to(torch.promote_types(input.dtype, torch.float32))
     return logits if bias is None else logits + bias[part]
 
 
 def place(target: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-    """Whether each target is among these classes, and as which column; a column that exists if it is not."""
+    """Return whether each target is among these classes, and its column. Outside targets get any valid column."""
     inside = (target >= part.start) & (target < part.stop)
     return inside, (target - part.start).clamp(0, part.stop - part.start - 1)[:, None]
 
@@ -42,7 +42,7 @@ def place(target: Tensor, part: slice) -> tuple[Tensor, Tensor]:
 def losses(
     input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore_index: int, chunk_size: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss of each token; its largest logit, and the logsumexp of its logits less that."""
+    """Return, for each token, the loss, the largest logit, and the log-sum-exp minus the largest logit."""
     ignored = target == ignore_index
     classes = target.masked_fill(ignored, 0)
     try:
@@ -61,7 +61,7 @@ def losses(
         before, largest = largest, torch.maximum(largest, logits.amax(1) if len(weight) else largest)
         shift = largest.masked_fill(largest == -torch.inf, 0)
         total = total * (before - shift).exp() + logits.sub_(shift[:, None]).exp_().sum(1)
-        del logits  # or it would be alive while the next ones are computed
+        del logits  # free it before the next chunk is computed
     excess = total.log()
     return (excess + (largest - chosen)).masked_fill(ignored, 0), largest, excess
 
@@ -69,7 +69,7 @@ def losses(
 def losses_like(
     input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore_index: int, chunk_size: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty tensors like these."""
+    """Return empty tensors like the results of :func:`losses`."""
     exact = torch.promote_types(input.dtype, torch.float32)
     losses, largest, excess = (input.new_empty(target.shape, dtype=exact) for _ in range(3))
     return losses, largest, excess
@@ -89,11 +89,11 @@ def gradients(
     chunk_size: int | None,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the first three; None for one that is not needed."""
-    # Tokens are weighted before and after the matmuls: probabilities over many tokens are too small for float16.
+    """Return the gradients of input, weight and bias. A gradient that is not needed is an empty tensor."""
+    # Multiply by the weights of the tokens outside of the logits, because small products would underflow in float16.
     scale = grad_loss[:, None]
     scaled = (input * scale).to(input.dtype)
-    # A product over nothing is zeros: under vmap as many sets of them as there are writers.
+    # A product over an empty dimension gives zeros. Under vmap, it gives zeros for each element of the batch.
     nothing = scaled[:0] + excess[:0][:, None].to(input.dtype)
     grad_input = (input[:, :0] @ nothing).to(excess.dtype) if needed[0] else None
     grad_weight = weight[:, :0] @ nothing if needed[1] else None
@@ -129,7 +129,7 @@ def gradients_like(
     chunk_size: int | None,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty tensors like these gradients."""
+    """Return empty tensors like the results of :func:`gradients`."""
     shapes = input.shape, weight.shape, weight.shape[:1]
     of_input, of_weight, of_bias = (
         weight.new_empty(shape if wanted else 0) for shape, wanted in zip(shapes, needed, strict=True)
@@ -141,9 +141,10 @@ swept_gradients = opaque("linear_cross_entropy_gradients", gradients, gradients_
 
 
 class LinearCrossEntropyFunction(Function):
-    """Keeps its arguments and two numbers a token, from which every probability follows.
+    """Keeps its arguments and two numbers per token, from which backward computes every probability.
 
-    Their sum, the logsumexp, would do but for its rounding: an error of 1e-5 at 100 is one of each probability.
+    The sum of the two numbers, the log-sum-exp, is not enough: its rounding error, for example 1e-5 at 100, would be a
+    relative error of each probability.
     """
 
     generate_vmap_rule = True
@@ -164,7 +165,8 @@ class LinearCrossEntropyFunction(Function):
     def backward(ctx: Context, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         input, weight, bias, target, largest, excess = ctx.saved_tensors
         scale = grad_loss.masked_fill(target == ctx.ignore_index, 0)
-        # To autograd these two are constants: a formula written here would have a wrong derivative.
+        # Autograd treats the two numbers as constants, so it would differentiate a formula here wrongly. Use a
+        # Function.
         grads = LinearCrossEntropyGradient.apply(
             input, weight, bias, target, largest, excess, scale, ctx.chunk_size, ctx.needs_input_grad
         )
@@ -172,7 +174,7 @@ class LinearCrossEntropyFunction(Function):
 
 
 class LinearCrossEntropyGradient(Function):
-    """First derivatives of the loss, each chunk of logits computed once more; keeps its arguments."""
+    """The first derivatives of the loss. It computes each chunk of logits again, and keeps its arguments."""
 
     generate_vmap_rule = True
 
@@ -207,7 +209,7 @@ class LinearCrossEntropyGradient(Function):
         sliced = list(parts(len(target), len(weight), ctx.chunk_size))
 
         def chunk(part: slice) -> tuple[Tensor, Tensor]:
-            """Probabilities, and how fast the logits change along the tangents."""
+            """Return the probabilities, and the change of the logits along the tangents."""
             probability = torch.exp(logits_of(input, weight, bias, part) - largest[:, None] - excess[:, None])
             change = torch.zeros_like(probability)
             if of_input is not None:
@@ -265,7 +267,7 @@ def linear_cross_entropy(
     reduction: Literal["mean", "sum", "none"] = "mean",
     chunk_size: int | None = None,
 ) -> Tensor:
-    r"""Cross-entropy of ``linear(input, weight, bias)``, whose logits are computed in chunks and never kept.
+    r"""Cross-entropy of ``linear(input, weight, bias)``, with logits that are computed in chunks and not kept.
 
     .. math::
         z = X W^\top + b, \quad
@@ -275,30 +277,31 @@ def linear_cross_entropy(
         \bar{W} = \bar{Z}^\top X, \;
         \bar{b}_v = \textstyle\sum_n \bar{Z}_{nv}
 
-    Between forward and backward two numbers a token are kept. Backward computes each chunk of logits again, and so
-    does the second derivative. A third one raises.
+    Between forward and backward, the function keeps two numbers per token in addition to its arguments. Backward and
+    the second derivative compute each chunk of logits again. A third derivative raises an error.
 
     Args:
-        input: ``(..., features)``, real floating dtype. float16 and bfloat16 are multiplied as they are, and
-            exponentials, losses and sums over chunks are float32.
+        input: ``(..., features)``, real floating dtype. For float16 and bfloat16, matmuls use this dtype, and
+            exponentials, losses and sums over chunks use float32.
         weight: ``(classes, features)``, same dtype.
-        target: ``(...)``, int64, each a class or ``ignore_index``.
+        target: ``(...)``, int64, with classes or ``ignore_index``.
         bias: ``(classes,)`` or None.
-        ignore_index: target of the tokens that do not count.
-        reduction: "mean" over the tokens that count, NaN if none does; "sum"; or "none".
-        chunk_size: classes in a chunk; by default as many as make 4 MB of float32 logits, and 1024 at least.
+        ignore_index: the target of tokens that are ignored.
+        reduction: "sum", "none", or "mean" over the tokens that are not ignored, which is NaN if all are ignored.
+        chunk_size: the number of classes in a chunk. By default, a chunk has 4 MB of float32 logits, or at least 1024
+            classes.
 
     Returns:
-        A scalar, or the shape of ``target`` for "none"; in the dtype of ``input``, in float32 under autocast.
+        A scalar, or the shape of ``target`` for "none". The dtype is that of ``input``, or float32 under autocast.
 
     Raises:
-        IndexError: if a target is no class; on a GPU it is an assertion of the device.
+        IndexError: if a target is not a class. On a GPU, this is a device-side assertion instead.
         RuntimeError: if shapes or dtypes do not fit.
         TypeError: if ``input`` is not of a real floating dtype.
-        ValueError: for another ``reduction``, a ``chunk_size`` below 1, or a shape of ``target`` that does not fit.
+        ValueError: if ``reduction`` is unknown, ``chunk_size`` is below 1, or the shape of ``target`` does not fit.
 
-    Source: E. Wijmans et al., Cut your losses in large-vocabulary language models, arXiv:2411.09009, for what is
-    kept; the chunks, and the second derivative, are our own.
+    Source: E. Wijmans et al., Cut your losses in large-vocabulary language models, arXiv:2411.09009, for the idea to
+    compute the logits again. The chunks and the second derivative are our own.
 
     >>> x = torch.zeros(2, 3, requires_grad=True)
     >>> w = torch.eye(4, 3)
@@ -321,7 +324,7 @@ def linear_cross_entropy(
         raise ValueError(f"expected chunk_size > 0, got {chunk_size}")
     device, result = input.device.type, input.dtype
     if torch.is_autocast_enabled(device) and result is not torch.float64:
-        # Here and not inside: backward runs without autocast, and must compute the same logits again.
+        # Convert here, because backward runs without autocast and must compute the same logits again.
         low, result = torch.get_autocast_dtype(device), torch.float32
         input, weight = input.to(low), weight.to(low)
         bias = bias if bias is None else bias.to(low)

@@ -10,7 +10,7 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 def scan(decay: Tensor, input: Tensor) -> Tensor:
-    """All states, along the first dim: those at odd times by a scan of half the length, the others from these."""
+    """All states, along the first dim: a scan of half the length gives the odd times, one step more the even times."""
     length = len(input)
     if length < 2:
         return input.clone()
@@ -28,12 +28,12 @@ def scanned(decay: Tensor, input: Tensor) -> Tensor:
     return scan(wide(decay), wide(input)).to(input.dtype)
 
 
-# Compiled, the products of some levels would be kept for backward.
+# Without this, torch.compile keeps the products of some levels for backward.
 in_levels = opaque("linear_scan", scanned, lambda decay, input: input.new_empty(input.shape))
 
 
 class LinearScanFunction(Function):
-    """Keeps decay and output: backward is a scan of the gradients, with the decays one step later."""
+    """Keeps decay and output: backward is a scan of the gradients, with the decays shifted by one step."""
 
     generate_vmap_rule = True
 
@@ -48,7 +48,7 @@ class LinearScanFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor]:
         decay, output = ctx.saved_tensors
-        # What comes first backward in time has no decay: any number stands for it, as none is before.
+        # Backward in time, the first step has no state before it, so its decay has no effect: any number will do.
         later = torch.cat([decay[:1], decay[1:].flip(0)]).conj()
         grad_input = LinearScanFunction.apply(later, grad_output.flip(0)).flip(0)
         if not ctx.needs_input_grad[0]:
@@ -65,9 +65,9 @@ def linear_scan(decay: Tensor, input: Tensor, dim: int = 0) -> Tensor:
         \bar{b}_t = \bar{h}_t + \overline{a_{t+1}}\, \bar{b}_{t+1}, \quad
         \bar{a}_t = \bar{b}_t\, \overline{h_{t-1}}
 
-    Pairs of steps are combined into one, the scan of half the length gives every other state, and one step more gives
-    the rest: twice the work of the loop. Nothing is kept but ``decay`` and the states, so derivatives of any order are
-    scans, too. float16 and bfloat16 are computed in float32.
+    The scan combines pairs of steps, computes every other state with a scan of half the length, and each state in
+    between with one more step. This is twice the work of the loop. Backward keeps only ``decay`` and the states, so
+    derivatives of any order are scans, too. float16 and bfloat16 are computed in float32.
 
     Args:
         decay: :math:`a`, floating or complex. The first one along ``dim`` has no effect. Decays larger than 1 are fine

@@ -1,4 +1,4 @@
-"""Gradients that are accumulated in a wider dtype than the weights have: in a buffer next to each weight."""
+"""Accumulate gradients in a wider dtype than the weights have, in a buffer next to each weight."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ class LinearMainGradFunction(Function):
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         input, weight, main_grad = inputs
         ctx.save_for_backward(input, weight)
-        ctx.main_grad = main_grad  # not saved: other backwards write to it before this one, which must not be an error
+        ctx.main_grad = main_grad  # not saved: other backward passes write to it first, and autograd would raise
 
     @staticmethod
     @once_differentiable
@@ -42,9 +42,10 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
     .. math::
         y = x W^\top, \qquad \bar{x} = \bar{y} W, \qquad B \leftarrow B + \bar{y}^\top x
 
-    The product is computed in the dtype of the buffer, so it is not rounded to that of the weight. ``weight.grad``
-    stays None, so the optimizer must read the buffer. Two uses of one weight add to one buffer. Each backward adds,
-    also ``torch.autograd.grad`` for the input alone. Second derivatives, ``vmap`` and forward mode raise.
+    The product is computed in the dtype of the buffer, so it is not rounded to the dtype of the weight. ``weight.grad``
+    stays None, so the optimizer must read the buffer. If the weight is used twice, both uses add to the buffer. Each
+    backward adds, even ``torch.autograd.grad`` for the input alone. Second derivatives, ``vmap`` and forward mode
+    raise.
 
     Args:
         input: floating, shape ``(*, in_features)``.
@@ -56,9 +57,9 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
 
     Raises:
         TypeError: if ``main_grad`` is not floating.
-        ValueError: if it has another shape than ``weight``, or requires grad.
+        ValueError: if ``main_grad`` has another shape than ``weight``, or requires grad.
 
-    Source: M. Shoeybi et al., Megatron-LM, 2019, whose ``main_grad`` it is named after.
+    Source: M. Shoeybi et al., Megatron-LM, 2019, which has the name ``main_grad`` for such a buffer.
 
     >>> weight = torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True)
     >>> buffer = torch.zeros(1, 2)
@@ -77,10 +78,10 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
 
 
 class MainGrad:
-    """Moves each new gradient of some parameters to a buffer of a wider dtype, with a hook: for layers of any kind.
+    """Adds each new gradient of some parameters to a buffer of a wider dtype, with a hook; works for any layer.
 
-    During a backward the gradient of one parameter at a time exists in the parameter's own dtype; it is added to
-    ``main_grad[parameter]``, and ``parameter.grad`` is None again. Use it as a context manager, or call
+    During a backward, a gradient in the parameter's own dtype exists for one parameter at a time. The hook adds it to
+    ``main_grad[parameter]`` and sets ``parameter.grad`` to None. Use the object as a context manager, or call
     :meth:`remove`.
 
     Args:
@@ -121,7 +122,7 @@ class MainGrad:
             buffer.zero_()
 
     def remove(self) -> None:
-        """Take the hooks away; the buffers stay."""
+        """Remove the hooks; the buffers stay."""
         for handle in self._handles:
             handle.remove()
 

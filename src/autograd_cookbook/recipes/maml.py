@@ -1,4 +1,4 @@
-"""An optimizer inside of a function: gradients through its steps."""
+"""Gradients through the steps of an optimizer inside of a function."""
 
 import functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from autograd_cookbook.recipes._explicit import expect_explicit, vjp
 
 
 class SGDStepFunction(Function):
-    """Keeps what it is given; backward computes the gradient of the loss again, and differentiates that."""
+    """Keeps its arguments; backward computes the gradient of the loss again, and differentiates it."""
 
     generate_vmap_rule = True
 
@@ -63,7 +63,7 @@ def inner_sgd(
     *given: Tensor,
     first_order: bool = False,
 ) -> Any:
-    r"""Take steps of gradient descent, and differentiate what comes out with respect to everything that went in.
+    r"""Take steps of gradient descent, and differentiate the result with respect to everything it depends on.
 
     .. math::
         \theta_{k+1} = \theta_k - \eta\, \nabla L(\theta_k, x), \qquad
@@ -71,24 +71,26 @@ def inner_sgd(
         \bar{x} \mathrel{-}= \eta\, \left(\frac{\partial \nabla L}{\partial x}\right)^{\!\top} \bar{\theta}_{k+1}, \quad
         \bar{\eta} \mathrel{-}= \bar{\theta}_{k+1}^\top \nabla L
 
-    Each step keeps its parameters, and none of the activations of loss and gradient: those are computed again in
-    backward, one step at a time.
+    Each step keeps its parameters, and none of the activations of loss and gradient. Backward computes these again, one
+    step at a time.
 
     Args:
-        loss: called as ``loss(parameters, *given)``; returns a scalar. It must depend on nothing else that requires
-            grad, and do the same in every call.
-        parameters: where the descent starts: a tensor, or a tuple, list or dict of them, as
+        loss: called as ``loss(parameters, *given)``; returns a scalar. It must not depend on other tensors that require
+            grad, and must do the same in every call.
+        parameters: the starting point: a tensor, or a tuple, list or dict of tensors, such as
             ``dict(net.named_parameters())``.
-        steps: how many; with 0 the parameters come back as they are.
+        steps: how many; with 0 the parameters are returned unchanged.
         lr: the learning rate :math:`\eta`; a tensor gets a gradient.
-        given: whatever else the loss depends on: data, targets, the strength of a penalty. These get gradients, too.
-        first_order: take the gradient of the loss for a constant: no second derivatives, and another gradient.
+        given: all other tensors that the loss depends on: data, targets, the strength of a penalty. They get gradients,
+            too.
+        first_order: treat the gradient of the loss as a constant. This saves the second derivatives, and the result has
+            another gradient.
 
     Returns:
-        The parameters after the steps, in the form of ``parameters``.
+        The parameters after the steps, in the same structure as ``parameters``.
 
     Raises:
-        ValueError: if the loss is no real scalar, or ``steps`` is negative.
+        ValueError: if the loss is not a real scalar, or ``steps`` is negative.
         RuntimeError: if ``loss`` uses a tensor that requires grad and is not passed.
 
     Source: C. Finn, P. Abbeel, S. Levine, Model-agnostic meta-learning for fast adaptation of deep networks,

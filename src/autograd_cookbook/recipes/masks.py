@@ -1,4 +1,4 @@
-"""Masks that cost one bit an element, or none."""
+"""Masks that cost one bit an element, or no storage at all."""
 
 from typing import Any
 
@@ -18,8 +18,8 @@ def pack_bits(mask: Tensor) -> Tensor:
         mask: bool, any shape, n elements.
 
     Returns:
-        uint8, ``(ceil(n / 8),)``. With m bytes, bit k of byte j is element k·m + j: eight slices that are contiguous
-        can be shifted and joined without a copy.
+        uint8, ``(ceil(n / 8),)``. With m bytes, bit k of byte j is element k·m + j. In this order, eight contiguous
+            slices are shifted and joined without a copy.
 
     Raises:
         TypeError: if the mask is not bool.
@@ -33,7 +33,7 @@ def pack_bits(mask: Tensor) -> Tensor:
     slices = F.pad(flat, (0, -flat.numel() % 8)).reshape(8, -1 if flat.numel() else 0)
     packed = slices[0].to(torch.uint8)
     for k in range(1, 8):
-        # A view of all as bytes would do, but torch 2.11 can neither map nor compile it.
+        # Viewing the whole mask as bytes would be shorter, but torch 2.11 can neither vmap nor compile that.
         packed = packed | slices[k].to(torch.uint8) << k
     return packed
 
@@ -50,13 +50,13 @@ def unpack_bits(packed: Tensor, shape: torch.Size) -> Tensor:
 
 
 def where_set(packed: Tensor, grad_output: Tensor) -> Tensor:
-    """The gradient where the bit of an element is set, 0 elsewhere, even for an infinite gradient."""
-    # What torch.relu does in backward. torch.where and masked_fill take several times as long for masks without order.
+    """The gradient where the bit of an element is set, and 0 elsewhere, even if the gradient is infinite there."""
+    # As torch.relu does in backward. torch.where and masked_fill take several times as long for random masks.
     return torch.ops.aten.threshold_backward(grad_output, unpack_bits(packed, grad_output.shape), 0)
 
 
 class PackedReLUFunction(Function):
-    """Keeps one bit an element: whether the gradient is stopped there."""
+    """Keeps one bit an element, which says whether the gradient passes."""
 
     generate_vmap_rule = True
 
@@ -66,7 +66,7 @@ class PackedReLUFunction(Function):
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        # Not output > 0: a NaN passes its gradient on, as in torch.
+        # Not output > 0: the gradient passes where the output is NaN, as in torch.
         ctx.save_for_backward(pack_bits(~(output <= 0)))
 
     @staticmethod
@@ -76,12 +76,13 @@ class PackedReLUFunction(Function):
 
 
 def packed_relu(input: Tensor) -> Tensor:
-    r"""Rectified linear unit that keeps one bit an element for backward, where torch keeps the output.
+    r"""Rectified linear unit that keeps one bit an element for backward; torch keeps the output.
 
     .. math:: y = \max(x, 0), \qquad \bar{x} = \bar{y}\,[x > 0]
 
-    For an output that no other function keeps. Before a linear layer, which keeps its input anyway,
-    :func:`torch.nn.functional.relu` costs nothing and this one an eighth of a byte. The output may be written to.
+    Use it if no other function keeps the output. A linear layer keeps its input anyway, so before it
+    :func:`torch.nn.functional.relu` adds nothing and this function adds an eighth of a byte. You may write to the
+    output.
 
     Args:
         input: any shape, real dtype.
@@ -104,7 +105,7 @@ class LinearReLUFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        # In place: the pre-activation and the output are never there together.
+        # In place, so the pre-activation and the output never exist at the same time.
         return F.linear(input, weight, bias).clamp_(min=0)
 
     @staticmethod
@@ -117,7 +118,7 @@ class LinearReLUFunction(Function):
         input, weight, packed = ctx.saved_tensors
         grad = where_set(packed, grad_output)
         grad_input = grad_weight = grad_bias = None
-        # Under autocast the gradient is of another dtype than the arguments.
+        # Under autocast the gradient has another dtype than the arguments.
         if ctx.needs_input_grad[0]:
             grad_input = grad @ weight.to(grad.dtype)
         if ctx.needs_input_grad[1]:
@@ -128,7 +129,7 @@ class LinearReLUFunction(Function):
 
 
 def linear_relu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    r"""A linear layer with its rectifier, which keep one bit for each element of the output.
+    r"""A linear layer with its rectifier, which keeps one bit for each element of the output.
 
     .. math::
         Y = \max(X W^\top + b, 0), \qquad
@@ -157,22 +158,22 @@ def linear_relu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
     return LinearReLUFunction.apply(input, weight, bias)
 
 
-BLOCK = 1 << 18  # so many random numbers are there at once
+BLOCK = 1 << 18  # how many random numbers exist at a time
 
 
 class SeededDropoutFunction(Function):
-    """Keeps the seed of its mask, and draws the mask again."""
+    """Keeps the seed of the mask and draws the mask again in backward."""
 
     @staticmethod
     def forward(input: Tensor, p: float, seed: Tensor) -> Tensor:
         output = input.clone(memory_format=torch.contiguous_format)
         generator = torch.Generator(input.device)
-        # A seed for each index of the leading dimensions: of no dimension in a plain call, of more under vmap.
+        # One seed in a plain call, whose tensor has no dims; under vmap, one for each index of the leading dims.
         samples = output.view(seed.numel(), output.shape[seed.dim() :].numel())
         for sample, number in zip(samples, seed.flatten().tolist(), strict=True):
             generator.manual_seed(number)
             for block in sample.split(BLOCK):
-                # The quotient last: what overflows is not NaN where it drops out.
+                # Divide last: an element that overflows and is dropped must be 0, not NaN.
                 block.mul_(torch.rand(block.shape, generator=generator, device=block.device) >= p).div_(1 - p)
         return output
 
@@ -183,12 +184,12 @@ class SeededDropoutFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        # The gradient drops out where the input did; as a call of its own, so that vmap meets the rule below.
+        # The mask of forward again. A call of apply, so that vmap uses the rule below.
         return SeededDropoutFunction.apply(grad_output, ctx.p, *ctx.saved_tensors), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], input: Tensor, p: float, seed: Tensor) -> tuple[Tensor, int]:
-        """A sample with a seed of its own gets a mask of its own; with one seed for all, all get the same."""
+        """Samples with their own seeds get their own masks; if all share one seed, all get the same mask."""
 
         def batch(tensor: Tensor, dim: int | None) -> Tensor:
             return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -203,15 +204,15 @@ def seeded_dropout(input: Tensor, p: float = 0.5, training: bool = True, seed: i
         y_i = \frac{m_i(s)}{1 - p}\,x_i, \qquad \bar{x}_i = \frac{m_i(s)}{1 - p}\,\bar{y}_i, \qquad
         m_i(s) \in \{0, 1\} \text{ drawn from seed } s
 
-    A call takes one number from the global generator, so :func:`torch.manual_seed` repeats it; the masks come from a
-    generator of its own. They are other masks than those of :func:`torch.nn.functional.dropout`, and other ones on a
-    GPU than on a CPU.
+    A call takes one number from the global generator, so :func:`torch.manual_seed` makes it repeatable. The mask comes
+    from a separate generator. It differs from the mask of :func:`torch.nn.functional.dropout`, and a GPU draws another
+    mask than a CPU.
 
     Args:
         input: any shape, floating or complex.
-        p: probability of an element to drop out.
-        training: whether anything happens.
-        seed: of the mask; drawn if None.
+        p: probability that an element is dropped.
+        training: whether to drop elements.
+        seed: of the mask; drawn from the global generator if None.
 
     Returns:
         A tensor like ``input``; ``input`` itself if not ``training`` or ``p`` is 0.
@@ -235,6 +236,6 @@ def seeded_dropout(input: Tensor, p: float = 0.5, training: bool = True, seed: i
         raise TypeError(f"expected a floating or complex input, got {input.dtype}")
     if not training or p in (0, 1):  # as in torch: nothing is drawn
         return input if p < 1 or not training else input * 0
-    # On the CPU whatever the default device: reading a seed back must not wait for a GPU.
+    # On the CPU even if another default device is set: reading a seed back must not wait for a GPU.
     number = torch.randint(2**63 - 1, (), device="cpu") if seed is None else torch.tensor(seed, device="cpu")
     return SeededDropoutFunction.apply(input, p, number)

@@ -11,16 +11,16 @@ from autograd_cookbook.recipes.template import rows
 
 
 def summed_product(left: Tensor, right: Tensor, shape: torch.Size) -> Tensor:
-    """``left.mT @ right``, summed over batches down to ``shape``, of which dimensions of size 1 may be missing."""
+    """Return ``left.mT @ right``, summed over the batch to ``shape``. Leading dimensions of size 1 may be missing."""
     if shape[:-2].numel() == 1:
-        # One matrix for the whole batch: a product of matrices that contain the batch adds while it multiplies,
-        # and no matrix per batch element is ever held.
+        # One matrix is shared by the whole batch. This product of two tall matrices sums over the batch while it
+        # multiplies, so no matrix per batch element is stored.
         return rows(left).mT @ rows(right)
     return sum_to_shape(left.mT @ right, shape)
 
 
 class MatmulFunction(Function):
-    """Keeps both factors as they came, not expanded."""
+    """Keeps both factors in their own shapes, not expanded."""
 
     generate_vmap_rule = True
 
@@ -36,9 +36,10 @@ class MatmulFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, other = ctx.saved_tensors
         left, right = input, other
-        # Under autocast forward returns half precision, and backward runs outside of it.
+        # Under autocast, forward returns half precision, but backward runs without autocast.
         grad_output = grad_output.to(input.dtype)
-        # A vector is a matrix with one row on the left, and with one column on the right; forward dropped it.
+        # A vector on the left is a matrix with one row, and on the right one with one column. Forward dropped this
+        # dimension, so add it again.
         if other.dim() == 1:
             right, grad_output = other[:, None], grad_output.unsqueeze(-1)
         if input.dim() == 1:
@@ -84,22 +85,22 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 
 def masked_product(input: Tensor, weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The input times what there is of the weight, transposed."""
-    # where, not a product: what is masked may be infinite or NaN.
+    """The input times the transpose of the masked weight."""
+    # Use where instead of a product with the mask, because a masked weight may be infinite or NaN.
     return input.to(dtype) @ torch.where(mask, weight, 0).to(dtype).mT
 
 
 def like_masked_product(input: Tensor, weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """An empty tensor like it."""
+    """An empty tensor like the result of :func:`masked_product`."""
     return input.new_empty(*input.shape[:-1], len(weight), dtype=dtype)
 
 
-# In backward above all: what depends on no gradient the compiler computes in forward, and keeps.
+# Opaque, so that the compiler cannot compute the masked weight in forward and keep it for backward.
 swept_product = opaque("masked_product", masked_product, like_masked_product)
 
 
 class MaskedLinearFunction(Function):
-    """Keeps the weight and its mask, not the masked weight, which is a matter of one pass to make again."""
+    """Keeps the weight and the mask. Backward computes the masked weight again, which takes one pass."""
 
     generate_vmap_rule = True
 
@@ -117,7 +118,7 @@ class MaskedLinearFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None, Tensor | None, None]:
         input, weight, mask = ctx.saved_tensors
-        grad_output = grad_output.to(input.dtype)  # under autocast forward returns half precision
+        grad_output = grad_output.to(input.dtype)  # under autocast, forward returns half precision
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = MaskedLinearFunction.apply(grad_output, weight.mH, mask.mT, None, input.dtype)
@@ -137,7 +138,7 @@ def masked_linear(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | No
         \bar{W} = M \odot (\bar{Y}^\top \overline{X}), \quad
         \bar{b} = \textstyle\sum_n \bar{Y}_n
 
-    A masked weight has gradient 0, whatever its value; it may be infinite or NaN.
+    A masked weight has gradient 0 for any value, also if the value is infinite or NaN.
 
     Args:
         input: ``(..., in_features)``, floating or complex.

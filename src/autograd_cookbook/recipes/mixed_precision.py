@@ -1,4 +1,4 @@
-"""Low precision outside, float32 inside: what is rounded once, and what autocast is to a function of one's own."""
+"""Low precision outside, float32 inside: functions that round once, and custom functions under autocast."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from autograd_cookbook.recipes._context import Context
 
 
 def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The vectors along a dimension over their lengths, which count as ``eps`` if they are shorter; and the lengths."""
+    """Vectors along a dimension, divided by their lengths, or by ``eps`` if they are shorter; and the lengths."""
     exact = input.to(dtype)
     length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True)
     return exact / length.clamp(min=eps), length
 
 
 class CosineSimilarityFunction(Function):
-    """Keeps its arguments in the precision that they have; what is computed from them in float32 is gone."""
+    """Keeps its arguments in their own precision, and nothing that is computed from them in float32."""
 
     generate_vmap_rule = True
 
@@ -37,35 +37,35 @@ class CosineSimilarityFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors
         exact = torch.promote_types(grad_output.dtype, torch.float32)
-        # Again from the arguments: saved float32 vectors would cost four times the bytes of one argument, and would
-        # be constants to a second derivative.
+        # Computed again from the arguments: saved float32 vectors would take four times the bytes of one argument, and
+        # would be constants for a second derivative.
         units, lengths = zip(*(direction(t, ctx.dim, ctx.eps, exact) for t in tensors), strict=True)
         cosine = torch.mul(*units).sum(ctx.dim, keepdim=True)
         grad = grad_output.to(exact).reshape(cosine.shape)
         grads = [None, None]
         for k, (unit, length, towards) in enumerate(zip(units, lengths, reversed(units), strict=True)):
             if ctx.needs_input_grad[k]:
-                # For nearly parallel vectors this is a difference of nearly equal numbers: in half precision, noise.
+                # For nearly parallel vectors this is a difference of nearly equal numbers, which would be noise in half
+                # precision.
                 across = towards - torch.where(length >= ctx.eps, cosine * unit, 0)
                 grads[k] = (grad / length.clamp(min=ctx.eps) * across).to(tensors[k].dtype)
         return *grads, None, None
 
 
 def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 1e-8) -> Tensor:
-    r"""Cosine of the angle between vectors, in float32 inside, rounded once; keeps nothing but its arguments.
+    r"""Cosine of the angle between vectors, computed in float32 and rounded once; keeps only its arguments.
 
     .. math::
         c = a^\top b, \quad a = \frac{x}{\max(\|x\|, \varepsilon)}, \quad b = \frac{y}{\max(\|y\|, \varepsilon)},
         \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
 
-    and without the term in :math:`c` where a vector is shorter than :math:`\varepsilon`. Where the
-    squares of a vector overflow, from 1e19 on in float32, the result is 0, as that of
-    :func:`torch.nn.functional.cosine_similarity` is.
+    A gradient has no term in :math:`c` if its vector is shorter than :math:`\varepsilon`. If the squares of a vector
+    overflow, from 1e19 on in float32, the result is 0, as with :func:`torch.nn.functional.cosine_similarity`.
 
     Args:
         input: real floating dtype, any shape.
         other: broadcastable with ``input``.
-        dim: along which the vectors lie; it is gone in the result.
+        dim: along which the vectors lie; the result does not have it.
         eps: the least length to divide by.
 
     Returns:
@@ -89,20 +89,20 @@ def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 
 
 
 def cast_inputs(function: Callable[..., Any], *args: Any) -> Any:
-    r"""Where autocast is on, call a function on tensors in its dtype: the backward meets the dtype that it saved.
+    r"""Under autocast, call a function on tensors in autocast's dtype, so that backward meets the dtype that was saved.
 
     .. math::
         y = f(\mathrm{cast}(x)), \qquad \bar{x} = \mathrm{cast}^{-1}\bigl(f'(\mathrm{cast}(x))^\top\,\bar{y}\bigr)
 
-    What ``torch.amp.custom_fwd(cast_inputs=...)`` does, but outside of the function. So the cast is a part of the
-    graph, and the second derivative passes through it. Nor is the type of the device written into a class.
+    This is like ``torch.amp.custom_fwd(cast_inputs=...)``, but outside of the function. So the cast is a part of the
+    graph, and the second derivative passes through it. Also, the class does not depend on a type of device.
 
     Args:
         function: called as ``function(*args)``, such as the ``apply`` of a :class:`torch.autograd.Function`.
-        args: its arguments. Tensors of float16, bfloat16 and float32 are cast; float64, as in autocast, is left.
+        args: its arguments. Tensors of float16, bfloat16 and float32 are cast; float64 stays, as in autocast.
 
     Returns:
-        What the function returns.
+        The result of the function.
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> cast_inputs(torch.exp, x).dtype

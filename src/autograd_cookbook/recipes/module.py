@@ -13,7 +13,7 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 class ParametricSwishFunction(Function):
-    """Keeps its two inputs; the sigmoid is computed again."""
+    """Keeps its two inputs. Backward computes the sigmoid again."""
 
     generate_vmap_rule = True
 
@@ -30,8 +30,9 @@ class ParametricSwishFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, beta = map(wide, ctx.saved_tensors)
         product = beta * input
-        # gate * (1 - gate) has no digits where the gate is close to 1. Times the input, it is small: products of these
-        # alone overflow.
+        # gate * (1 - gate) is only rounding error where the gate is close to 1, so use the slope of the logistic
+        # function. Multiply the input by this slope first: the product is small, but the square of the input may
+        # overflow.
         bend = input * LogisticSlopeFunction.apply(product)
         grad_input = grad_beta = None
         if ctx.needs_input_grad[0]:
@@ -42,7 +43,7 @@ class ParametricSwishFunction(Function):
 
 
 def parametric_swish(input: Tensor, beta: Tensor) -> Tensor:
-    r"""Input times a sigmoid whose steepness is learned, one for all or one per channel.
+    r"""Input times a sigmoid with a learned steepness. The steepness is one number, or one number per channel.
 
     .. math::
         y = x\,g, \qquad \bar{x} = \bar{y}\,(g + \beta x\,g (1 - g)), \quad
@@ -50,8 +51,8 @@ def parametric_swish(input: Tensor, beta: Tensor) -> Tensor:
 
     Args:
         input: any shape, real floating dtype.
-        beta: a shape that broadcasts to that of ``input``, same dtype: ``()`` for one steepness, ``(channels,)``
-            for channels in the last dimension, ``(channels, 1, 1)`` for images.
+        beta: the steepness, with a shape that broadcasts to the shape of ``input``, and the same dtype. Use ``()`` for
+            one steepness, ``(channels,)`` for channels in the last dimension, and ``(channels, 1, 1)`` for images.
 
     Returns:
         A tensor like ``input``.
@@ -74,10 +75,10 @@ def parametric_swish(input: Tensor, beta: Tensor) -> Tensor:
 
 
 class Swish(nn.Module):
-    """:func:`parametric_swish` with a steepness that is learned with the other parameters of a network.
+    """:func:`parametric_swish` as a module, with the steepness as a parameter.
 
     Args:
-        channels: size of the last dimension for a steepness each, or None for one in all.
+        channels: the size of the last dimension, for one steepness per channel; None for a single steepness.
         device: of the parameter.
         dtype: of the parameter.
 
@@ -103,15 +104,15 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 class SmoothL1Function(Function):
-    """Keeps its inputs, which are alive anyway, and not their difference."""
+    """Keeps its inputs, which the caller usually keeps anyway. It does not keep their difference."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, target: Tensor, beta: float) -> Tensor:
         size = (input - target).abs()
-        # The quotient first: it is 1/2 at most, and the square may overflow.
-        # Divided by nothing smaller than beta: with beta 0 the branch is not taken, but would be NaN.
+        # Divide first, because the square may overflow, but the quotient is at most 1/2 where it is used.
+        # With beta = 0, where() does not use the quotient. Divide by 1 then, because 0 / 0 would be NaN.
         return torch.where(size < beta, size * (size / (2 * beta or 1)), size - beta / 2)
 
     @staticmethod
@@ -123,14 +124,14 @@ class SmoothL1Function(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         input, target = ctx.saved_tensors
         residual = input - target
-        # The sign of 0 is 0, as torch has it for the plain L1 loss.
+        # The sign of 0 is 0, as in torch's L1 loss.
         slope = (residual / ctx.beta).clamp(-1, 1) if ctx.beta else residual.sign()
         grad = grad_output * slope
         return grad if ctx.needs_input_grad[0] else None, -grad if ctx.needs_input_grad[1] else None, None
 
 
 def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduction = "mean") -> Tensor:
-    r"""Quadratic for small residuals, linear for large ones: outliers pull with a bounded force.
+    r"""A loss that is quadratic for small residuals and linear for large ones, so outliers have a bounded gradient.
 
     .. math::
         \ell = \begin{cases} r^2 / 2\beta & |r| < \beta \\ |r| - \beta / 2 & \text{else} \end{cases}, \qquad
@@ -139,15 +140,15 @@ def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduc
     Args:
         input: any shape, real floating dtype.
         target: like ``input``.
-        beta: where the quadratic part ends; with 0 the loss is the absolute value.
-        reduction: "none" for a loss per element, "mean" or "sum" for a scalar. The mean of nothing is NaN.
+        beta: the residual at which the quadratic part ends. With 0, the loss is the absolute value.
+        reduction: "none" for a loss per element, "mean" or "sum" for a scalar. The mean of an empty input is NaN.
 
     Returns:
         A tensor like ``input``, or a scalar.
 
     Raises:
-        ValueError: if ``beta`` is negative, ``reduction`` is unknown, or the shapes differ: broadcasting here is
-            nearly always a mistake.
+        ValueError: if ``beta`` is negative, ``reduction`` is unknown, or the shapes differ, because broadcasting input
+            and target is nearly always a mistake.
 
     Source: R. Girshick, Fast R-CNN, arXiv:1504.08083.
 
@@ -167,10 +168,10 @@ def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduc
 
 
 class SmoothL1Loss(nn.Module):
-    """:func:`smooth_l1` with its options fixed.
+    """:func:`smooth_l1` as a module.
 
     Args:
-        beta: where the quadratic part ends.
+        beta: the residual at which the quadratic part ends.
         reduction: "none", "mean" or "sum".
 
     >>> SmoothL1Loss(beta=0.5)(torch.ones(3), torch.zeros(3))

@@ -1,4 +1,4 @@
-"""Ordinary differential equations: gradients through a solver, in the memory of its results."""
+"""Ordinary differential equations: gradients through a solver that keeps only its results."""
 
 import functools
 import itertools
@@ -57,7 +57,7 @@ def _expect_problem(function: Slope, steps: int, initial: Tensor, times: Tensor,
     if times.dim() != 1 or len(times) == 0:
         raise ValueError(f"expected a vector of at least one time, got shape {tuple(times.shape)}")
     found = expect_explicit(function, times[0], initial, *parameters)
-    # Under autocast the slope may be narrower than the state, which stays what it is.
+    # Under autocast the slope may have a narrower dtype than the state, whose dtype stays the same.
     if found.shape != initial.shape or torch.promote_types(found.dtype, initial.dtype) != initial.dtype:
         raise ValueError(
             f"expected the function to return a slope like the state, {tuple(initial.shape)} of {initial.dtype}, "
@@ -66,7 +66,7 @@ def _expect_problem(function: Slope, steps: int, initial: Tensor, times: Tensor,
 
 
 class OdeintFunction(Function):
-    """Keeps the states at the requested times; backward solves each interval again, and goes back step by step."""
+    """Keeps the states at the requested times; backward solves each interval again, then goes back step by step."""
 
     generate_vmap_rule = True
 
@@ -97,7 +97,7 @@ class OdeintFunction(Function):
                 of_state, *grads = pull_back(adjoint)
                 for k, grad in zip((n, n + 1, *range(len(times), len(sums))), grads, strict=True):
                     sums[k] = sums[k] if grad is None else sums[k] + grad
-                # None for the first state alone, if nothing needs it.
+                # It is None only for the first state, if nothing needs its gradient.
                 adjoint = adjoint if of_state is None else of_state
             adjoint = adjoint + grad_output[n]
         grad_times, grad_parameters = sums[: len(times)], sums[len(times) :]
@@ -111,31 +111,31 @@ class OdeintFunction(Function):
 
 
 def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:
-    r"""Solve an initial value problem by Runge-Kutta steps; its gradient is that of the steps, exactly.
+    r"""Solve an initial value problem by Runge-Kutta steps; the gradient is the exact gradient of these steps.
 
     .. math::
         \dot{z} = f(t, z, \theta), \qquad z_{k+1} = \Phi(z_k, \theta), \qquad
         \bar{z}_k \mathrel{+}= \left(\frac{\partial \Phi}{\partial z_k}\right)^{\!\top} \bar{z}_{k+1}, \quad
         \bar{\theta} \mathrel{+}= \left(\frac{\partial \Phi}{\partial \theta}\right)^{\!\top} \bar{z}_{k+1}
 
-    Forward keeps the states at ``times``. Backward goes through the intervals between them, solves each one again,
-    and holds its states and the inside of one step. So with :math:`n` steps in :math:`\sqrt{n}` intervals, about
-    :math:`2\sqrt{n}` states are alive.
+    Forward keeps the states at ``times``. Backward takes one interval between them after the other, and solves it
+    again. It holds the states of one interval, and the activations inside of one step. So with :math:`n` steps in
+    :math:`\sqrt{n}` intervals, about :math:`2\sqrt{n}` states are in memory.
 
     Args:
-        function: called as ``function(time, state, *parameters)``; returns the slope, like the state. It must depend
-            on nothing else that requires grad, and do the same in every call.
+        function: called as ``function(time, state, *parameters)``; returns the slope, like the state. It must not
+            depend on other tensors that require grad, and must do the same in every call.
         initial: the state at ``times[0]``; any shape, floating or complex.
-        times: ``(n,)``, where the state is wanted, in rising or falling order.
-        steps: from each of the times to the next.
+        times: ``(n,)``, the times of the returned states, in rising or falling order.
+        steps: how many from each of the times to the next.
         parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 
     Returns:
-        ``(n, *initial.shape)``, the first being ``initial``.
+        ``(n, *initial.shape)``; the first state is ``initial``.
 
     Raises:
         ValueError: if ``function`` returns another shape or dtype than the state, ``steps`` is not positive, or
-            ``times`` is no vector.
+            ``times`` is not a vector.
         RuntimeError: if ``function`` uses a tensor that requires grad and is not passed.
 
     >>> rate = torch.tensor(-1.0, requires_grad=True)
@@ -149,7 +149,7 @@ def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *paramet
 
 
 class OdeintAdjointFunction(OdeintFunction):
-    """Keeps the same; backward solves another differential equation, backward in time."""
+    """Keeps the same tensors; backward solves another differential equation, backward in time."""
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
@@ -168,7 +168,7 @@ class OdeintAdjointFunction(OdeintFunction):
         adjoint = grad_output[-1]
         grads = [torch.zeros_like(p) for p, needed in zip(parameters, needs_parameters, strict=True) if needed]
         for n in reversed(range(len(times) - 1)):
-            # Begins at the state that was kept: the way back drifts no further than one interval.
+            # Start from the state that was kept: the errors of the way back grow over one interval only.
             augmented = (output[n + 1], adjoint, *grads)
             size = (times[n] - times[n + 1]) / ctx.steps
             for i in range(ctx.steps):
@@ -177,7 +177,8 @@ class OdeintAdjointFunction(OdeintFunction):
             adjoint = adjoint + grad_output[n]
         grad_times = None
         if needs_times:
-            # Later is further along the slope. Only the first state is given: to leave it later is to move less.
+            # A later time moves the state along the slope. The first state is fixed: a later start shortens the way
+            # from it.
             first = -along_slope(0, adjoint - grad_output[0])
             grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(times)))])
         rest = iter(grads)
@@ -185,7 +186,7 @@ class OdeintAdjointFunction(OdeintFunction):
 
 
 def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:
-    r"""Solve an initial value problem; its gradient is the solution of another one, backward in time.
+    r"""Solve an initial value problem; the gradient is the solution of another one, backward in time.
 
     .. math::
         \dot{z} = f(t, z, \theta), \qquad
@@ -194,19 +195,20 @@ def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, 
         a(t_1) = \bar{z}(t_1), \quad \bar{z}(t_0) = a(t_0)
 
     Backward solves for :math:`z`, :math:`a` and the integral from the last time to the first, and holds one state of
-    each, whatever the number of steps. It solves the equation of the gradient and does not differentiate the solution:
-    both agree to the order of the steps, the fourth here. And it needs the state backward in time, which is lost where
-    the equation forgets fast: prefer :func:`odeint` unless even the states of one interval are too many.
+    each, whatever the number of steps. This solution has its own error, so it differs from the gradient of the computed
+    solution by an error of fourth order in the steps. Backward also has to recover the state backward in time, which
+    fails if the equation quickly forgets its initial state. Prefer :func:`odeint` unless even the states of one
+    interval do not fit into memory.
 
     Args:
         function: called as ``function(time, state, *parameters)``, as for :func:`odeint`.
         initial: the state at ``times[0]``; any shape, floating or complex.
-        times: ``(n,)``, where the state is wanted, in rising or falling order. Backward begins anew at each.
-        steps: from each of the times to the next, forward and backward.
+        times: ``(n,)``, the times of the returned states, in rising or falling order. Backward starts again at each.
+        steps: how many from each of the times to the next, in forward and in backward.
         parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 
     Returns:
-        ``(n, *initial.shape)``, the first being ``initial``.
+        ``(n, *initial.shape)``; the first state is ``initial``.
 
     Raises:
         ValueError: as :func:`odeint`.

@@ -1,4 +1,4 @@
-"""One gradient per sample: a vmap rule by hand for code that vmap cannot enter, and clipping for private training."""
+"""One gradient per sample: a vmap rule by hand for code that vmap can't trace, and clipping for private training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ Loss = Callable[..., Tensor]
 
 def pool_violators(row: Any) -> tuple[Any, Any]:
     """The closest non-decreasing sequence, and where its constant blocks start."""
-    import numpy as np  # the other recipes of this page need none
+    import numpy as np  # the other recipes of this page need no NumPy
 
     means: list[float] = []
     counts: list[int] = []
@@ -39,7 +39,7 @@ def pool_violators(row: Any) -> tuple[Any, Any]:
 
 
 class IsotonicFunction(Function):
-    """Runs in NumPy and keeps one byte an element, where the blocks start; vmap hands it the whole batch at once."""
+    """Runs in NumPy and keeps one byte an element: where the blocks start. vmap passes the whole batch at once."""
 
     @staticmethod
     def forward(input: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,7 +60,7 @@ class IsotonicFunction(Function):
     def backward(ctx: Context, grad_output: Tensor, _: Tensor) -> Tensor:
         (starts,) = ctx.saved_tensors
         block = starts.cumsum(-1) - 1
-        # The sum over a block may be larger than float16 can hold, though the mean is not.
+        # The sum over a block may overflow float16, although the mean does not.
         wide = grad_output if grad_output.dtype == torch.float64 else grad_output.float()
         total = torch.zeros_like(wide).scatter_add(-1, block, wide)
         count = torch.zeros_like(block).scatter_add(-1, block, torch.ones_like(block))
@@ -68,7 +68,7 @@ class IsotonicFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], input: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        # The new dimension goes to the front, where forward takes any number of them.
+        # The new dimension goes to the front, because forward accepts any number of leading dimensions.
         return IsotonicFunction.apply(input.movedim(in_dims[0], 0)), (0, 0)
 
 
@@ -79,8 +79,8 @@ def isotonic_regression(input: Tensor) -> Tensor:
         y = \arg\min_{y_1 \le \dots \le y_n} \tfrac12 \lVert y - x \rVert^2, \qquad
         \bar{x}_i = \frac{1}{|B_i|} \sum_{j \in B_i} \bar{y}_j
 
-    where :math:`B_i` is the block of equal values that pooling has put :math:`i` into. Calibration and
-    differentiable ranking are made of it. It runs in NumPy on the CPU, in float64.
+    where :math:`B_i` is the block of equal values that contains :math:`i`. Calibration and differentiable ranking use
+    it. It runs in NumPy on the CPU, in float64.
 
     Args:
         input: ``(..., n)``, real floating dtype, finite.
@@ -119,17 +119,17 @@ def per_sample_gradients(
 
     Args:
         function: maps the parameters and one sample of each tensor in ``batch`` to a scalar. Custom functions inside
-            need ``generate_vmap_rule`` or a ``vmap`` of their own. Random numbers differ from sample to sample.
-        parameters: a tensor, or a tuple, list or dictionary of tensors, as of ``dict(model.named_parameters())``.
+            need ``generate_vmap_rule`` or their own ``vmap``. Random numbers differ from sample to sample.
+        parameters: a tensor, or a tuple, list or dictionary of tensors, such as ``dict(model.named_parameters())``.
         batch: tensors with the samples along dim 0.
-        chunk_size: how many samples to take at a time; all if None. Less memory, more time.
+        chunk_size: how many samples to compute at a time; all if None. Smaller chunks take less memory and more time.
 
     Returns:
         Like ``parameters``, each tensor with a dimension of size :math:`B` in front.
 
     Raises:
-        ValueError: if ``batch`` has no tensor, or their first dimensions differ.
-        RuntimeError: if ``function`` returns no scalar.
+        ValueError: if ``batch`` has no tensor, or the first dimensions differ.
+        RuntimeError: if ``function`` does not return a scalar.
 
     >>> x, target = torch.tensor([[1.0], [2.0]]), torch.tensor([1.0, 0.0])
     >>> w = torch.tensor([3.0])
@@ -147,7 +147,7 @@ def samples_in(batch: tuple[Tensor, ...]) -> int:
     """How many samples a batch has.
 
     Raises:
-        ValueError: if it has no tensor, or they disagree.
+        ValueError: if the batch has no tensor, or the tensors have different numbers of samples.
     """
     sizes = [tensor.shape[:1].numel() if tensor.dim() else None for tensor in batch]
     if not sizes or sizes[0] is None or len(set(sizes)) > 1:
@@ -164,14 +164,14 @@ def clipped_mean_gradient(
     generator: torch.Generator | None = None,
     chunk_size: int | None = None,
 ) -> Parameters:
-    r"""Average the gradients of a batch so that no sample can move the average far, and add noise: a step of DP-SGD.
+    r"""Average the gradients of a batch so that no sample moves the average far, and add noise: a step of DP-SGD.
 
     .. math::
         \tilde{g} = \frac{1}{B} \left( \sum_{i=1}^{B} g_i \min\!\left(1, \frac{C}{\lVert g_i \rVert}\right)
         + \mathcal{N}(0, \sigma^2 C^2 I) \right)
 
-    The norm is that of all parameters together. How much privacy a training has spent is for an accountant to say,
-    which this is not.
+    The norm is that of all parameters together. The function does not compute how much privacy a training has spent;
+    use a privacy accountant for that.
 
     Args:
         function: as for :func:`per_sample_gradients`.
@@ -179,8 +179,8 @@ def clipped_mean_gradient(
         batch: as for :func:`per_sample_gradients`; at least one sample.
         max_norm: the bound :math:`C` on a sample's gradient.
         noise_multiplier: the standard deviation :math:`\sigma` of the noise, in units of ``max_norm``.
-        generator: where the noise is drawn from, on the device of the parameters; torch's global one if None.
-        chunk_size: how many samples to take at a time; all if None. Only their gradients are alive together.
+        generator: for the noise, on the device of the parameters; torch's global one if None.
+        chunk_size: how many samples to compute at a time; all if None. Only the gradients of one chunk are in memory.
 
     Returns:
         Like ``parameters``.
@@ -205,7 +205,7 @@ def clipped_mean_gradient(
     if any(parameter.is_complex() for parameter in tree_leaves(parameters)):
         raise TypeError("expected real parameters, got complex ones")
     total: Parameters = None
-    # Clipped chunk by chunk, so that no more gradients than those of a chunk are alive.
+    # Clip chunk by chunk, so that only the gradients of one chunk are in memory.
     for part in zip(*(tensor.split(chunk_size or count) for tensor in batch), strict=True):
         clipped = clipped_sum(per_sample_gradients(function, parameters, part), max_norm)
         total = clipped if total is None else tree_map(torch.add, total, clipped)
@@ -222,13 +222,13 @@ def clipped_mean_gradient(
 def clipped_sum(gradients: Parameters, max_norm: float) -> Parameters:
     """Sum per-sample gradients, each scaled down to a norm of at most ``max_norm``."""
     rows = [gradient.flatten(1) if gradient.dim() > 1 else gradient.unsqueeze(1) for gradient in tree_leaves(gradients)]
-    # Squares of large numbers overflow, and those of small ones vanish; a power of two takes the size out exactly.
+    # Squares of large numbers overflow, and those of small ones become 0. Dividing by a power of two is exact.
     largest = torch.stack([wide(row.detach()).abs().amax(1) for row in rows if row.shape[1]]).amax(0)
     unit = power_of_two(largest)
     scaled = tree_map(lambda gradient: wide(gradient) / unit.reshape(-1, *(1,) * (gradient.dim() - 1)), gradients)
     squares = torch.stack([gradient.square().reshape(len(unit), -1).sum(1) for gradient in tree_leaves(scaled)]).sum(0)
     fits = squares.detach().sqrt() * unit <= max_norm
-    # Replaced before the root, whose slope at 0 is infinite: the result can be differentiated where a gradient is 0.
+    # The square root has an infinite slope at 0. So small norms are replaced by 1 before it: derivatives stay finite.
     factors = torch.where(fits, unit, max_norm / torch.where(fits, 1, squares).sqrt())
     sums = tree_map(lambda gradient: torch.tensordot(factors, gradient, 1), scaled)
     return tree_map(lambda summed, gradient: summed.to(gradient.dtype), sums, gradients)

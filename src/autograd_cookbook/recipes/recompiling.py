@@ -1,4 +1,4 @@
-"""How often ``torch.compile`` compiles a function, and for what."""
+"""How often ``torch.compile`` compiles a function, and for which calls."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,13 +10,13 @@ def compilations(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]],
     """Count how often ``torch.compile`` has compiled a function, call by call.
 
     Args:
-        function: what is compiled; with ``fullgraph=True``, so that each compilation is one graph.
-        calls: the arguments of each call, which are made in order. Take fresh tensors: torch writes on a tensor what
-            it has learned of its sizes, and a later compilation reads it.
+        function: the function to compile; with ``fullgraph=True``, so that each compilation is one graph.
+        calls: the arguments of each call, in order. Use fresh tensors, because torch stores on a tensor what it has
+            learned about its sizes, and a later compilation reads it.
         options: for :func:`torch.compile`, such as ``dynamic=True``.
 
     Returns:
-        The compilations up to and with each call. A number that does not grow means that old code was used.
+        The number of compilations up to and including each call. If it does not grow, the call used existing code.
 
     Raises:
         torch._dynamo.exc.TorchDynamoException: if a graph breaks, or too many versions were compiled.
@@ -24,7 +24,7 @@ def compilations(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]],
     >>> compilations(torch.exp, [(torch.ones(n),) for n in (3, 4, 5, 6)])
     [1, 2, 2, 2]
     """
-    from torch._dynamo.testing import CompileCounterWithBackend  # slow to import, and needed here alone
+    from torch._dynamo.testing import CompileCounterWithBackend  # slow to import, and needed only here
 
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")

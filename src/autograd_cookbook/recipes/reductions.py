@@ -1,4 +1,4 @@
-"""Reductions over any set of dimensions, with gradients that remember which."""
+"""Reductions over any set of dimensions, and their gradients."""
 
 import math
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ Dim = int | Sequence[int] | None
 
 
 def as_dims(dim: Dim, rank: int) -> tuple[int, ...]:
-    """Every way to name dimensions as a tuple of non-negative ints; None and ``()`` mean all of them.
+    """Convert any form of ``dim`` to a tuple of non-negative ints. None and ``()`` mean all dimensions.
 
     Raises:
         IndexError: if a dimension is out of range.
-        RuntimeError: if a dimension is named twice.
+        RuntimeError: if a dimension is given twice.
     """
     if dim is None or dim == ():
         return tuple(range(rank))
-    limit = max(rank, 1)  # a tensor without dimensions still takes 0 and -1, as in torch
+    limit = max(rank, 1)  # a tensor without dimensions accepts 0 and -1, as in torch
     dims = []
     for d in (dim,) if isinstance(dim, int) else dim:
         if not -limit <= d < limit:
@@ -36,7 +36,7 @@ def as_dims(dim: Dim, rank: int) -> tuple[int, ...]:
 
 
 def kept(shape: Sequence[int], dims: tuple[int, ...]) -> list[int]:
-    """The shape that a reduction over ``dims`` has with ``keepdim=True``: it broadcasts to ``shape``."""
+    """The shape of a reduction over ``dims`` with ``keepdim=True``, which broadcasts to ``shape``."""
     return [1 if i in dims else size for i, size in enumerate(shape)]
 
 
@@ -65,12 +65,12 @@ def sum(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
     Args:
         input: any shape and dtype; integers and bools are summed as int64.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
     Raises:
         IndexError: if a dimension is out of range.
-        RuntimeError: if a dimension is named twice.
+        RuntimeError: if a dimension is given twice.
 
     >>> x = torch.ones(2, 3, requires_grad=True)
     >>> sum(x, dim=(0, -1)).backward()
@@ -97,7 +97,7 @@ class MeanFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        # Divided before it is expanded: one division per output.
+        # Divide before expanding, which needs one division per output.
         share = grad_output.reshape(kept(ctx.shape, ctx.dims)) / ctx.count
         return share.expand(ctx.shape), None, None
 
@@ -109,12 +109,12 @@ def mean(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
     Args:
         input: any shape, floating or complex. The mean of nothing is NaN.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
     Raises:
         IndexError: if a dimension is out of range.
-        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+        RuntimeError: if a dimension is given twice, or the input is neither floating nor complex.
 
     >>> x = torch.ones(2, 4, requires_grad=True)
     >>> mean(x, dim=1).sum().backward()
@@ -125,7 +125,7 @@ def mean(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
 
 class AmaxFunction(Function):
-    """Keeps input and output: where they are equal, the maximum was."""
+    """Keeps input and output. The maximum is at the elements where input and output are equal."""
 
     generate_vmap_rule = True
 
@@ -143,24 +143,24 @@ class AmaxFunction(Function):
         input, output = ctx.saved_tensors
         shape = kept(input.shape, ctx.dims)
         is_max = input == output.reshape(shape)
-        # All dimensions where dims is (): then there are none.
+        # Tensor.sum takes () for all dimensions. Here dims is () only if the input has no dimension.
         count = is_max.sum(ctx.dims, keepdim=True)
         return grad_output.reshape(shape) * is_max / count, None, None
 
 
 def amax(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
-    r"""Maximum over some dimensions; ties share the gradient evenly, as in torch.
+    r"""Maximum over some dimensions. Equal maxima share the gradient evenly, as in torch.
 
     .. math:: y = \max_i x_i, \qquad \bar{x}_i = \bar{y}\,\frac{[x_i = y]}{\sum_j [x_j = y]}
 
     Args:
         input: any shape, real dtype.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
     Raises:
-        IndexError: if a dimension is out of range, or has size 0: nothing has no maximum.
-        RuntimeError: if a dimension is named twice.
+        IndexError: if a dimension is out of range, or has size 0, because there is no maximum of no elements.
+        RuntimeError: if a dimension is given twice.
 
     >>> x = torch.tensor([1.0, 3.0, 3.0], requires_grad=True)
     >>> amax(x).backward()
@@ -171,7 +171,7 @@ def amax(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
 
 class AminFunction(AmaxFunction):
-    """As for the maximum, but for the forward."""
+    """Like :class:`AmaxFunction`, with the minimum in forward."""
 
     @staticmethod
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
@@ -179,18 +179,18 @@ class AminFunction(AmaxFunction):
 
 
 def amin(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
-    r"""Minimum over some dimensions; ties share the gradient evenly, as in torch.
+    r"""Minimum over some dimensions. Equal minima share the gradient evenly, as in torch.
 
     .. math:: y = \min_i x_i, \qquad \bar{x}_i = \bar{y}\,\frac{[x_i = y]}{\sum_j [x_j = y]}
 
     Args:
         input: any shape, real dtype.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
     Raises:
-        IndexError: if a dimension is out of range, or has size 0: nothing has no minimum.
-        RuntimeError: if a dimension is named twice.
+        IndexError: if a dimension is out of range, or has size 0, because there is no minimum of no elements.
+        RuntimeError: if a dimension is given twice.
 
     >>> x = torch.tensor([1.0, 1.0, 3.0], requires_grad=True)
     >>> amin(x).backward()
@@ -200,11 +200,11 @@ def amin(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     return AminFunction.apply(input, as_dims(dim, input.dim()), keepdim)
 
 
-LONG = 2**15  # entries from which on torch's softmax of equal ones in float32 loses digits; its sum does not
+LONG = 2**15  # above this number of entries, torch's float32 softmax is inaccurate, but its sum is not
 
 
 class LogSumExpFunction(Function):
-    """Keeps its input alone: of a rounded output, the weights would not add up to 1."""
+    """Keeps only its input, because weights computed from the rounded output would not add up to 1."""
 
     generate_vmap_rule = True
 
@@ -227,12 +227,12 @@ class LogSumExpFunction(Function):
 
 
 def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Softmax over these dimensions, in which entries ``+inf`` share all; and where a row is of ``-inf`` alone."""
+    """Return the softmax, in which entries of ``+inf`` share the weight, and a mask of the rows with only ``-inf``."""
     sizes = x.detach().real
     largest = sizes.amax(dims, keepdim=True) if x.numel() else sizes.sum(dims, True)
     nothing = largest == -torch.inf
     if not x.is_complex():
-        # As large as a number may be, and not infinite: inf - inf would be NaN.
+        # Replace infinity by the largest finite number, because inf - inf would be NaN.
         limit = torch.finfo(x.dtype).max
         ends = tuple(range(-len(dims), 0))
         last = x.clamp(-limit, limit).movedim(dims, ends)
@@ -240,7 +240,7 @@ def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         if weights.shape[-1] > LONG:
             weights = weights / weights.sum(-1, keepdim=True)
         return weights.reshape(last.shape).movedim(ends, dims), nothing
-    # In a row with +inf all else is replaced by -inf, and +inf by 0.
+    # In a row with +inf, replace +inf by 0 and all other entries by -inf.
     is_inf = x == torch.inf
     x = x.masked_fill(largest == torch.inf, -torch.inf).masked_fill(is_inf, 0)
     powers = torch.exp(x - largest.masked_fill(largest.isinf(), 0))
@@ -248,21 +248,21 @@ def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 
 
 def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
-    r"""Logarithm of a sum of exponentials, without overflow, and with a gradient that is finite at infinity.
+    r"""Logarithm of a sum of exponentials, without overflow and with a finite gradient for infinite entries.
 
     .. math:: y = \log \sum_i e^{x_i}, \qquad \bar{x}_i = \bar{y}\,\overline{w}_i, \quad w = \operatorname{softmax}(x)
 
-    A row of :math:`-\infty` has gradient 0, and entries :math:`+\infty` share it, where
-    :func:`torch.logsumexp` returns NaN.
+    A row that contains only :math:`-\infty` has gradient 0, and entries of :math:`+\infty` share the gradient of their
+    row. In these cases, the gradient of :func:`torch.logsumexp` is NaN.
 
     Args:
         input: any shape, floating or complex dtype.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
     Raises:
         IndexError: if a dimension is out of range.
-        RuntimeError: if a dimension is named twice.
+        RuntimeError: if a dimension is given twice.
 
     >>> x = torch.tensor([0.0, 1000.0], requires_grad=True)
     >>> logsumexp(x).backward()
@@ -273,18 +273,18 @@ def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
 
 class VarFunction(Function):
-    """Keeps the input alone: a mean that was kept would be a constant to the second derivative."""
+    """Keeps only the input. A saved mean would be a constant in the second derivative, which would then be wrong."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
-        # In two passes, which is as accurate as the one of torch.var, and many times as fast.
+        # Two passes are as accurate as the single pass of torch.var, and many times as fast.
         x = wide(input)
         first = x
         for dim in dims:
             first = first.narrow(dim, 0, min(1, x.shape[dim]))
-        shifted = x - first  # so that the variance of equal numbers is 0, and not the rounding of their mean
+        shifted = x - first  # so that the variance of equal numbers is exactly 0
         deviation = shifted - shifted.mean(dims, keepdim=True)
         total = (deviation.abs() if x.is_complex() else deviation).square().sum(dims, keepdim)
         return (total / freedom(input, total, correction)).to(total.dtype if x is input else input.dtype)
@@ -304,7 +304,7 @@ class VarFunction(Function):
 
 
 def freedom(input: Tensor, output: Tensor, correction: float) -> float:
-    """Elements to each output, less the correction."""
+    """The number of elements per output, minus the correction."""
     return max(input.numel() // max(output.numel(), 1) - correction, 0)
 
 
@@ -315,21 +315,21 @@ def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float
         y = \frac{1}{n - c} \sum_i |x_i - m|^2, \quad m = \frac{1}{n} \sum_i x_i, \qquad
         \bar{x}_i = \bar{y}\,\frac{2\,(x_i - m)}{n - c}
 
-    The mean depends on :math:`x` too, but has no part in the gradient: the deviations from it add up to 0.
+    The mean also depends on :math:`x`, but it adds nothing to the gradient, because the deviations add up to 0.
 
     Args:
         input: any shape, floating or complex.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
-        correction: :math:`c`, taken from the number of elements: 1 for a sample, 0 for a population. With no degree
-            of freedom left, value and gradient are NaN or infinite, as in :func:`torch.var`, which warns.
+        correction: :math:`c`, which is subtracted from the number of elements: 1 for a sample, 0 for a population. If
+            :math:`n - c` is 0 or less, value and gradient are NaN or infinite, as in :func:`torch.var`, which warns.
 
     Returns:
         Real, also for a complex input.
 
     Raises:
         IndexError: if a dimension is out of range.
-        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+        RuntimeError: if a dimension is given twice, or the input is neither floating nor complex.
 
     >>> x = torch.tensor([10000.0, 10001.0, 10002.0], requires_grad=True)
     >>> var(x).backward()
@@ -340,14 +340,14 @@ def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float
 
 
 def power_of_two(size: Tensor) -> Tensor:
-    """The largest one that is not larger, and normal; 1 for 0, infinity and NaN."""
+    """The largest power of two up to ``size``, and not subnormal. The result is 1 if size is 0, infinite or NaN."""
     mantissa, _ = torch.frexp(size)
     unit = (size / (2 * mantissa)).clamp(min=torch.finfo(size.dtype).smallest_normal)
     return torch.where((size > 0) & size.isfinite(), unit, 1)
 
 
 class NormFunction(Function):
-    """Keeps input and output; powers are taken of their ratio, which is at most 1."""
+    """Keeps input and output. Backward takes powers of their ratio, which is at most 1, so they do not overflow."""
 
     generate_vmap_rule = True
 
@@ -355,7 +355,8 @@ class NormFunction(Function):
     def forward(input: Tensor, ord: float, dims: tuple[int, ...], keepdim: bool) -> Tensor:
         if ord in (1, math.inf) or not input.numel():
             return torch.linalg.vector_norm(input, ord, dims, keepdim)
-        # Powers of large numbers overflow, and those of small ones vanish. A power of two takes the size out exactly.
+        # Powers of large numbers overflow, and powers of small numbers become 0. So divide by a power of two, which
+        # causes no rounding error.
         x = wide(input)
         unit = power_of_two(x.abs().amax(dims, keepdim=True))
         output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim)
@@ -365,7 +366,7 @@ class NormFunction(Function):
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float, tuple[int, ...], bool], output: Tensor) -> None:
         input, ctx.ord, ctx.dims, _ = inputs
-        # The gradient of the sum of sizes is made of signs alone.
+        # The gradient of the 1-norm needs only the signs of the input.
         ctx.save_for_backward(*((input,) if ctx.ord == 1 else (input, output)))
 
     @staticmethod
@@ -379,13 +380,13 @@ class NormFunction(Function):
             is_max = input.abs() == output
             weight = input.sgn() * is_max / is_max.sum(ctx.dims, keepdim=True).clamp(min=1)
         else:
-            # By infinity, and not by 0: quotient and all of its derivatives are 0.
+            # Divide by infinity instead of 0, so that the quotient and all of its derivatives are 0.
             output = output.masked_fill(output == 0, math.inf)
-            # In float16 the ratio would have few digits, of which a power below 1 makes large errors.
+            # In float16 the ratio would have few digits, and a power below 1 would turn them into large errors.
             weight = wide(input) / wide(output)
             if ctx.ord != 2:
                 size = weight.abs()
-                # The derivative of a power below 1 is infinite at 0, and infinity times sgn(0) is NaN.
+                # At 0, the derivative of a power below 1 is infinite, and infinity times sgn(0) is NaN.
                 weight = weight.sgn() * size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
         return (grad_output.reshape(shape) * weight).to(input.dtype), None, None, None
 
@@ -397,14 +398,14 @@ def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) 
         y = \Bigl(\sum_i |x_i|^p\Bigr)^{1/p}, \qquad
         \bar{x}_i = \bar{y}\,\operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1}
 
-    For :math:`p = \infty` the entries of largest size share the gradient evenly, as in torch. The second derivative
-    does not exist at the zero vector; it is 0 here, where that of :func:`torch.linalg.vector_norm` is NaN for
-    :math:`1 < p < 3` (torch 2.13).
+    For :math:`p = \infty`, the entries with the largest absolute value share the gradient evenly, as in torch. The
+    second derivative does not exist at the zero vector. The recipe returns 0 there, but
+    :func:`torch.linalg.vector_norm` returns NaN for :math:`1 < p < 3` (torch 2.13).
 
     Args:
         input: any shape, floating or complex. Infinite entries have gradient NaN if :math:`1 < p < \infty`.
         ord: :math:`p`, from 1 to infinity.
-        dim: an int, negative or not, several, or None for all.
+        dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
     Returns:
@@ -413,7 +414,7 @@ def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) 
     Raises:
         ValueError: if ``ord`` is not at least 1.
         IndexError: if a dimension is out of range.
-        RuntimeError: if a dimension is named twice, or the input is neither floating nor complex.
+        RuntimeError: if a dimension is given twice, or the input is neither floating nor complex.
 
     >>> x = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     >>> norm(x, dim=1).sum().backward()

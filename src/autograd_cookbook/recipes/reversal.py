@@ -1,4 +1,4 @@
-"""Gradients that end, shrink, grow or turn around where a tensor passes unchanged."""
+"""Functions that return their input unchanged, and stop, scale or reverse its gradient."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class ScaleGradientFunction(Function):
-    """Keeps a number and no tensor; the output shares the memory of the input."""
+    """Keeps a number and no tensor. The output shares the memory of the input."""
 
     generate_vmap_rule = True
 
@@ -26,19 +26,19 @@ class ScaleGradientFunction(Function):
 
 
 def scale_gradient(input: Tensor, scale: float) -> Tensor:
-    r"""Pass a tensor through unchanged, and its gradient times a number.
+    r"""Return a tensor unchanged, and multiply its gradient by a number.
 
     .. math:: y = x, \qquad \bar{x} = s\,\bar{y}
 
     Args:
         input: any shape, floating or complex.
-        scale: the factor :math:`s`, a Python number; it gets no gradient.
+        scale: the factor :math:`s`, a Python number, which gets no gradient.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. PyTorch raises an error if you write to this view in place.
 
     Raises:
-        TypeError: if ``scale`` is no real number, a tensor for example.
+        TypeError: if ``scale`` is not a real number, for example a tensor.
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> scale_gradient(x, 0.1).sum().backward()
@@ -49,22 +49,22 @@ def scale_gradient(input: Tensor, scale: float) -> Tensor:
 
 
 def reverse_gradient(input: Tensor, strength: float = 1.0) -> Tensor:
-    r"""Pass a tensor through unchanged, and its gradient with the opposite sign.
+    r"""Return a tensor unchanged, and reverse the sign of its gradient.
 
     .. math:: y = x, \qquad \bar{x} = -\lambda\,\bar{y}
 
-    What comes after it descends on the loss, what comes before ascends. A second derivative passes twice and is
-    multiplied by :math:`\lambda^2`.
+    With gradient descent, the layers after the reversal decrease the loss, and the layers before it increase the loss.
+    A second derivative passes the reversal twice, so it is multiplied by :math:`\lambda^2`.
 
     Args:
         input: any shape, floating or complex.
-        strength: the factor :math:`\lambda`, a Python number, not negative; it gets no gradient.
+        strength: the factor :math:`\lambda`, a Python number of at least 0, which gets no gradient.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. PyTorch raises an error if you write to this view in place.
 
     Raises:
-        TypeError: if ``strength`` is no real number, a tensor for example.
+        TypeError: if ``strength`` is not a real number, for example a tensor.
         ValueError: if ``strength`` is negative or NaN.
 
     Source: Y. Ganin et al., Domain-adversarial training of neural networks, JMLR 17 (2016), arXiv:1505.07818.
@@ -80,10 +80,10 @@ def reverse_gradient(input: Tensor, strength: float = 1.0) -> Tensor:
 
 
 def real_number(name: str, value: float) -> float:
-    """The value, unless it is something that torch would multiply by as well, and keep on ctx.
+    """Return the value if it is a number. A tensor would also work in the product, but it must not be kept on ctx.
 
     Raises:
-        TypeError: if it is no int or float.
+        TypeError: if the value is not an int or float.
     """
     if not isinstance(value, int | float):
         raise TypeError(f"expected {name} to be an int or float, got {type(value).__name__}")
@@ -91,7 +91,7 @@ def real_number(name: str, value: float) -> float:
 
 
 class StopGradientFunction(Function):
-    """Keeps the mask; the output shares the memory of the input."""
+    """Keeps the mask. The output shares the memory of the input."""
 
     generate_vmap_rule = True
 
@@ -106,26 +106,26 @@ class StopGradientFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (mask,) = ctx.saved_tensors
-        # Filled, not multiplied by 0: an infinite gradient times 0 would be NaN.
+        # Fill with 0 instead of multiplying by 0, because an infinite gradient times 0 would be NaN.
         return grad_output.masked_fill(mask, 0), None
 
 
 def stop_gradient(input: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Pass a tensor through unchanged, and no gradient where a mask says so.
+    r"""Return a tensor unchanged, and set its gradient to 0 where a mask is True.
 
     .. math:: y = x, \qquad \bar{x}_i = \bar{y}_i\,[\neg m_i]
 
     Args:
         input: any shape, floating or complex.
-        mask: bool, of a shape that broadcasts to that of ``input``; True stops. None stops all of it, which is
-            ``input.detach()``.
+        mask: bool, with a shape that broadcasts to the shape of ``input``. True stops the gradient of an element. None
+            stops the whole gradient, as ``input.detach()`` does.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. PyTorch raises an error if you write to this view in place.
 
     Raises:
         TypeError: if ``mask`` is not bool.
-        RuntimeError: if it does not broadcast to the shape of ``input``.
+        RuntimeError: if ``mask`` does not broadcast to the shape of ``input``.
 
     >>> x = torch.ones(3, requires_grad=True)
     >>> stop_gradient(x, torch.tensor([True, False, False])).sum().backward()

@@ -1,4 +1,4 @@
-"""Layers whose inputs follow from their outputs: nothing between them has to be kept."""
+"""Layers whose inputs can be computed from their outputs, so that nothing between them is kept."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,41 +12,41 @@ Map = Callable[[Tensor], Tensor]
 
 
 class Call:
-    """One call in a reversible sequence. Its input is not kept: it is given again when the call is repeated."""
+    """One call in a reversible sequence. The call does not keep its input, but gets it again when it is repeated."""
 
     def __init__(self, function: Map, source: Tensor) -> None:
         self.function, self.needs_grad = function, source.requires_grad
         self.surroundings, self.promises = Surroundings(source), Promises(source)
 
     def again(self, value: Tensor, keep: bool) -> Tensor:
-        """Repeat the call, and keep what autograd was promised, or compute the value alone."""
+        """Repeat the call, and keep the tensors that autograd was promised, or compute only the value."""
         with self.surroundings.restored(), self.promises.kept() if keep else torch.no_grad():
             # Autograd saves the same tensors as before only if the same ones require grad.
             return self.function(value.detach().requires_grad_(self.needs_grad)).detach()
 
 
 class Tape:
-    """The calls of a sequence, and the input of one of its blocks, from which that of any other can be had."""
+    """The calls of a sequence, and the input of one block, from which the inputs of all others can be computed."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Call, Call]] = []
-        # The input of block number ``at``: of the one after the last, which is the output, until backward begins.
+        # ``values`` is the input of block number ``at``. Until backward begins, it is the output of the last block.
         self.at = 0
         self.values: tuple[Tensor, Tensor] | tuple[()] = ()
         self.versions: list[int] = []
 
     def finish(self, left: Tensor, right: Tensor) -> None:
-        """Keep the output, apart from its graph."""
+        """Keep the output, detached from its graph."""
         self.at, self.values = len(self.calls), (left.detach(), right.detach())
         self.versions = [left._version, right._version]
 
     def go_back(self, to: int) -> None:
-        """Undo blocks down to number ``to``, and note what this one had saved."""
+        """Undo blocks down to number ``to``, and recover the tensors that this block saved."""
         if not self.values:
             raise RuntimeError("an earlier backward through this reversible sequence has failed: run forward again")
         if self.at == len(self.calls) and [tensor._version for tensor in self.values] != self.versions:
             raise RuntimeError("the output of a reversible sequence was modified in place before backward")
-        # Taken over, so that each half is freed as soon as it has been undone.
+        # No other reference to the halves, so that each half is freed as soon as it has been undone.
         at, (left, right) = self.at, self.values
         self.values = ()
         if at <= to:  # a second backward begins at the end again
@@ -58,13 +58,13 @@ class Tape:
         while at > to:
             at -= 1
             first, second = self.calls[at]
-            # The values that undo the block are those that its gradient needs: each function runs once.
+            # The calls that undo the block also compute the tensors for its gradient, so each function runs once.
             right = right - second.again(left, keep=at == to)
             left = left - first.again(right, keep=at == to)
         self.at, self.values = at, (left, right)
 
     def hooks(self, block: int, call: Call) -> saved_tensors_hooks:
-        """In forward, for one call of a block."""
+        """The hooks for one call of a block, to be active in forward."""
 
         def unpack(place: Place) -> Tensor:
             if place not in call.promises.found:
@@ -87,16 +87,15 @@ def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: 
         \bar{l} = \bar{l}' + \bar{r}'^\top\, \partial g(l'), \qquad
         \bar{r} = \bar{r}' + \bar{l}^\top\, \partial f(r)
 
-    Memory does not grow with the number of blocks: next to the output, one block at a time is alive. Everything that
-    the functions use gets its gradient, parameters in their closures too; random numbers and autocast are the same
-    the second time. Inputs are recovered up to rounding, the error of which grows with the depth.
+    Memory does not grow with the number of blocks: backward needs the output and one block at a time. Everything that
+    the functions use gets its gradient, including parameters in their closures. Random numbers and autocast are the
+    same in the second run. Inputs are recovered up to rounding errors, which grow with the depth.
 
     Args:
-        blocks: pairs :math:`(f, g)`. Each function maps a tensor to one of the same shape, and does the same whenever
-            it is called with the same argument and random state; it must not keep statistics, as batch normalization
-            does.
+        blocks: pairs :math:`(f, g)`. Each function maps a tensor to one of the same shape, and returns the same result
+            for the same argument and random state. It must not keep statistics, as batch normalization does.
         left: any shape, floating dtype.
-        right: the shape that the functions return, often that of ``left``.
+        right: the shape that the functions return, often the shape of ``left``.
 
     Returns:
         Both halves after the last block.

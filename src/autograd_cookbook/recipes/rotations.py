@@ -8,11 +8,11 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 
-TERMS = 14  # of the series, which is used up to an angle of 3
+TERMS = 14  # of the series, which is used for angles up to 3
 
 
 class StumpffFunction(Function):
-    """The functions c_k(s) = 1/k! - s/(k+2)! + s²/(k+4)! - ..., whose derivatives are such functions again."""
+    """The functions c_k(s) = 1/k! - s/(k+2)! + s²/(k+4)! - ..., whose derivatives are functions of the same kind."""
 
     generate_vmap_rule = True
 
@@ -23,7 +23,7 @@ class StumpffFunction(Function):
         for term in reversed(range(TERMS)):
             series = 1 / math.factorial(k + 2 * term) - near * series
         angle = s.clamp(min=9).sqrt()
-        # By the angle where it is large: c_0 to c_2, and from there on c_(k+2) = (1/k! - c_k) / s.
+        # For large angles: c_0 to c_2 by their formulas, the others by c_(k+2) = (1/k! - c_k) / s.
         far = [angle.cos(), angle.sin() / angle, 2 * ((angle / 2).sin() / angle).square()]
         while len(far) <= k:
             far.append((1 / math.factorial(len(far) - 2) - far[-2]) / angle.square())
@@ -47,12 +47,12 @@ class StumpffFunction(Function):
 
 
 def stumpff(s: Tensor, k: int) -> Tensor:
-    """One of them: cos √s, sin √s / √s, (1 - cos √s) / s and so on, without a division by zero."""
+    """The function c_k: cos √s, sin √s / √s, (1 - cos √s) / s and so on, without a division by zero."""
     return StumpffFunction.apply(s, k)
 
 
 def cross_matrix(vector: Tensor) -> Tensor:
-    """The antisymmetric matrix whose product with another vector is the cross product with this one."""
+    """The antisymmetric matrix whose product with another vector is the cross product of both vectors."""
     x, y, z = vector.unbind(-1)
     zero = torch.zeros_like(x)
     return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
@@ -65,13 +65,13 @@ def axial(matrix: Tensor) -> Tensor:
 
 
 def _along(vector: Tensor, v: Tensor, once: float | Tensor, twice: Tensor) -> Tensor:
-    """The sum v + once · ω × v + twice · ω × (ω × v), as the Jacobians of exponential and logarithm are."""
+    """The sum v + once · ω × v + twice · ω × (ω × v), the form of the Jacobians of exponential and logarithm."""
     turned = torch.linalg.cross(vector, v)
     return v + once * turned + twice * torch.linalg.cross(vector, turned)
 
 
 class RotationExpFunction(Function):
-    """Keeps the vector. Backward turns the gradient into three numbers, and needs no matrix function."""
+    """Keeps the vector. Backward reduces the gradient to three numbers, and needs no matrix function."""
 
     generate_vmap_rule = True
 
@@ -121,7 +121,7 @@ def rotation_exp(vector: Tensor) -> Tensor:
         ``(..., 3, 3)``, in the dtype of ``vector``.
 
     Raises:
-        ValueError: if the last dim has not 3 elements.
+        ValueError: if the last dim does not have 3 elements.
         TypeError: if ``vector`` is not floating.
 
     Source: J. Solà, J. Deray and D. Atchuthan, A micro Lie theory for state estimation in robotics, arXiv:1812.01537.
@@ -151,8 +151,8 @@ class NearestRotationFunction(Function):
         last = torch.tensor([0.0, 0.0, 1.0], dtype=m.dtype, device=m.device)
         nearest = (u * (1 - last + turn * last)) @ vh
         largest, middle, smallest = sizes[..., None, None].unbind(-3)
-        nearest = torch.where(middle + turn * smallest > 1e-12 * largest, nearest, torch.nan)  # there is one
-        # A rotation, up to the rounding of a lower dtype, keeps the digits of small angles in Newton's iteration alone.
+        nearest = torch.where(middle + turn * smallest > 1e-12 * largest, nearest, torch.nan)  # NaN if it is not unique
+        # If the matrix is a rotation up to rounding, only Newton's iteration keeps the digits of small angles.
         eye = torch.eye(3, dtype=m.dtype, device=m.device)
         close = ((m.mT @ m - eye).abs().amax((-2, -1), keepdim=True) < 1e-2) & (turn > 0)
         for _ in range(4):
@@ -166,8 +166,8 @@ class NearestRotationFunction(Function):
 
     @staticmethod
     def _derivative(matrix: Tensor, change: Tensor) -> Tensor:
-        """Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P: symmetric, and so its own transpose."""
-        m = matrix.double()  # once: of two gradients in a lower dtype, each may overflow and their sum not
+        """Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P: symmetric, so it serves backward and jvp."""
+        m = matrix.double()  # for all steps: in a lower dtype, two gradients may overflow though their sum does not
         rotation = NearestRotationFunction.apply(m)
         stretch = rotation.mT @ m
         stretch = (stretch + stretch.mT) / 2
@@ -188,15 +188,15 @@ class NearestRotationFunction(Function):
 
 
 def nearest_rotation(matrix: Tensor) -> Tensor:
-    r"""The rotation next to a matrix, with a gradient where that of the singular value decomposition is NaN.
+    r"""The rotation closest to a matrix, with a finite gradient where that of the singular value decomposition is NaN.
 
     .. math::
         M = Q P, \quad P = P^\top, \quad \det Q = 1, \qquad
         \bar{M} = Q\, [\,(\operatorname{tr}(P)\, I - P)^{-1} \operatorname{axial}(Q^\top \bar{Q})\,]_\times
 
-    A rotation has three equal singular values, by whose differences the gradient of the decomposition divides. This
-    formula divides by their sums, which are zero only where several rotations are equally near. There the result is
-    NaN, as for a matrix of zeros.
+    A rotation has three equal singular values, and the gradient of the decomposition divides by their differences. This
+    formula divides by their sums, which are zero only if several rotations are equally close. Then the result is NaN,
+    as for a matrix of zeros.
 
     Args:
         matrix: ``(..., 3, 3)``, floating, finite. It is computed in float64 for every dtype.
@@ -225,7 +225,7 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
 
 
 class RotationLogFunction(Function):
-    """Of rotations. The gradient is in the tangent space: it is right along rotations, and zero across them."""
+    """The logarithm of rotations. The gradient is right along rotations, and zero in directions that leave them."""
 
     generate_vmap_rule = True
 
@@ -235,7 +235,7 @@ class RotationLogFunction(Function):
         a, b, c = r.diagonal(dim1=-2, dim2=-1).unbind(-1)
         x, y, z = axial(r).unbind(-1)
         xy, xz, yz = r[..., 0, 1] + r[..., 1, 0], r[..., 0, 2] + r[..., 2, 0], r[..., 1, 2] + r[..., 2, 1]
-        # Four times the quaternion's products with itself: any row is the quaternion, the largest one to all digits.
+        # Each row is a multiple of the quaternion. The row with the largest diagonal element has all digits.
         rows = torch.stack([1 + a + b + c, x, y, z, x, 1 + a - b - c, xy, xz, y, xy, 1 - a + b - c, yz,
                             z, xz, yz, 1 - a - b + c], -1).reshape(*a.shape, 4, 4)  # fmt: skip
         largest = rows.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None]
@@ -245,7 +245,7 @@ class RotationLogFunction(Function):
         real, vector = quaternion[..., :1], quaternion[..., 1:]
         sine = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
         angle = 2 * torch.atan2(sine, real)
-        # Of a smaller sine the squares vanish, and it is half the angle to all digits.
+        # For a smaller sine the squares underflow; then the sine equals half the angle to all digits.
         return torch.where(sine > 1e-100, angle * vector / sine.clamp(min=1e-100), 2 * vector).to(rotation.dtype)
 
     @staticmethod
@@ -255,7 +255,7 @@ class RotationLogFunction(Function):
 
     @staticmethod
     def _twice(vector: Tensor) -> Tensor:
-        """(1 - θ/2 cot θ/2) / θ², from functions of the half angle that do not cancel."""
+        """(1 - θ/2 cot θ/2) / θ², from functions of the half angle, without cancellation."""
         quarter = vector.square().sum(-1, keepdim=True) / 4
         return (stumpff(quarter, 2) - stumpff(quarter, 3)) / (4 * stumpff(quarter, 1))
 
@@ -276,7 +276,7 @@ class RotationLogFunction(Function):
 
 
 def rotation_log(matrix: Tensor) -> Tensor:
-    r"""Rotation vector of the rotation next to a matrix: exact to the last digits at small angles and at half a turn.
+    r"""Rotation vector of the rotation closest to a matrix, to the last digits even at small angles and at half a turn.
 
     .. math::
         \omega = \theta\, n, \quad 0 \le \theta \le \pi, \qquad
@@ -285,7 +285,7 @@ def rotation_log(matrix: Tensor) -> Tensor:
         d = \frac{1 - \frac{\theta}{2} \cot \frac{\theta}{2}}{\theta^2}
 
     and from :math:`\bar{R}` on as in :func:`nearest_rotation`. At half a turn the vector jumps to its negative; the
-    gradient is that of the side on which it is computed.
+    gradient is that of the returned side.
 
     Args:
         matrix: ``(..., 3, 3)``, floating, finite, a rotation up to rounding or not.

@@ -1,4 +1,4 @@
-"""A normalization of rows with kernels in C++ and CUDA: sums along the rows, and across them."""
+"""A normalization of rows with kernels in C++ and CUDA, which add along the rows and across them."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ SOURCES = {
 
 
 def fake_forward(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Shape and dtype of the value."""
+    """Shape and dtype of the output."""
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
@@ -31,9 +31,9 @@ RMS_NORM = Library("rms_norm", SOURCES, {"rms_norm_forward": fake_forward, "rms_
 
 
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The rows over their root mean squares, and what they were multiplied by, from torch's operations."""
+    """The rows divided by their root mean squares, and the factors of the rows; computed with torch's operations."""
     wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-    # Squares of large numbers overflow. Those of numbers over the largest do not, and the factor cancels.
+    # Squares of large numbers overflow. So the rows are divided by their largest number first; the factor cancels.
     largest = wide.detach().abs().amax(-1, keepdim=True) if wide.numel() else wide.new_ones(())
     unit = largest.clamp(1, torch.finfo(wide.dtype).max)
     scaled = wide / unit
@@ -42,12 +42,12 @@ def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def composed(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The value, from torch's operations."""
+    """The output, computed with torch's operations."""
     return (normalized(input, eps)[0] * weight).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Both gradients, from torch's operations: what runs without a build, and what is differentiated again."""
+    """Both gradients, computed with torch's operations: used without a build, and for second derivatives."""
     normal, scale = normalized(input, eps)
     pulled = grad_output.to(normal.dtype) * weight
     grad_input = scale * (pulled - normal * (pulled * normal).mean(-1, keepdim=True))
@@ -56,7 +56,7 @@ def composed_gradients(grad_output: Tensor, input: Tensor, weight: Tensor, eps: 
 
 
 class RMSNormFunction(Function):
-    """Keeps both inputs; the backward takes the sum of squares again, as it has to read the row anyway."""
+    """Keeps both inputs. Backward computes the sum of squares again, because it has to read the row anyway."""
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -78,14 +78,14 @@ class RMSNormFunction(Function):
         info: Any, in_dims: tuple[int | None, int | None, None], input: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, int]:
         of_input, of_weight, _ = in_dims
-        if of_weight is None:  # more rows, for the kernel
-            assert of_input is not None  # something is mapped
+        if of_weight is None:  # the batch becomes more rows for the kernel
+            assert of_input is not None  # vmap maps at least one argument
             return RMSNormFunction.apply(input.movedim(of_input, 0), weight, eps), 0
         return torch.func.vmap(composed, in_dims)(input, weight, eps), 0
 
 
 class RMSNormGradientFunction(Function):
-    """Keeps its inputs; the second derivative is rare, and left to torch's operations."""
+    """Keeps its inputs. The second derivative is rarely needed, so torch's operations compute it."""
 
     @staticmethod
     def forward(grad_output: Tensor, input: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -105,7 +105,7 @@ class RMSNormGradientFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        # A gradient of the weight for each: the kernel has one.
+        # Each sample needs its own gradient of the weight, and the kernel computes only one.
         return torch.func.vmap(composed_gradients, in_dims)(*inputs), (0, 0)
 
 
@@ -117,20 +117,21 @@ def fused_rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \qquad \bar{x} = r \Big(w \bar{y} - \hat{x}\,\frac{1}{n} \sum_j w_j \bar{y}_j \hat{x}_j\Big), \quad
         \bar{w} = \sum_{\text{rows}} \bar{y}\,\hat{x}
 
-    Runs in C++ or CUDA once ``RMS_NORM.build()`` has been called, in this process or before, and in torch's
-    operations otherwise: ``RMS_NORM.backend(device)`` says which. A row whose squares overflow, as they do beyond
-    :math:`10^{19}` in float32 and bfloat16, is normalized all the same.
+    It runs in C++ or CUDA once ``RMS_NORM.build()`` has been called, in this process or in an earlier one, and
+    otherwise with torch's operations. ``RMS_NORM.backend(device)`` says which. Rows whose squares overflow are
+    normalized, too, which happens beyond :math:`10^{19}` in float32 and bfloat16.
 
     Args:
         input: of shape (\*, n) and any layout; float16, bfloat16, float32 or float64.
-        weight: of shape (n,), and of the same dtype and device.
+        weight: of shape (n,), same dtype and device.
         eps: added to the mean of squares; with 0, a row of zeros gives NaN.
 
     Returns:
-        A tensor like ``input``, contiguous if a kernel has made it.
+        A tensor like ``input``; contiguous if a kernel computed it.
 
     Raises:
-        TypeError: if ``input`` is no floating tensor, ``weight`` no tensor of the same dtype, or ``eps`` no number.
+        TypeError: if ``input`` is not a floating tensor, ``weight`` not a tensor of the same dtype, or ``eps`` not a
+            number.
         RuntimeError: if the shapes do not fit, or ``weight`` is on another device.
 
     Source: B. Zhang, R. Sennrich, Root mean square layer normalization, arXiv:1910.07467.

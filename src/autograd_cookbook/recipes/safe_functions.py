@@ -1,4 +1,4 @@
-"""Functions whose derivatives stay finite and accurate where their formulas divide by zero or overflow."""
+"""Functions with finite and accurate derivatives at points where their formulas divide by zero or overflow."""
 
 import math
 
@@ -14,13 +14,13 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 class SoftplusFunction(Function):
-    """Keeps its input; all derivatives are products of logistic functions of it."""
+    """Keeps its input. All derivatives are products of logistic functions of the input."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, beta: float) -> Tensor:
-        # Of a positive number log σ(z) is -log(1 + exp(-z)), in one pass.
+        # logsigmoid(z) = -log(1 + exp(-z)) is accurate for positive z and takes one pass.
         x = wide(input)
         return F.logsigmoid(x.abs().mul_(beta)).div_(-beta).add_(x.clamp(min=0)).to(input.dtype)
 
@@ -36,7 +36,7 @@ class SoftplusFunction(Function):
 
 
 def softplus(input: Tensor, beta: float = 1.0) -> Tensor:
-    r"""Smooth rectifier, with all digits of value, gradient and second derivative for inputs of any size.
+    r"""Smooth version of relu, with an accurate value, gradient and second derivative for inputs of any size.
 
     .. math::
         y = \tfrac{1}{\beta} \log(1 + e^{\beta x}) = \max(x, 0) + \tfrac{1}{\beta} \log(1 + e^{-\beta |x|}), \qquad
@@ -44,7 +44,7 @@ def softplus(input: Tensor, beta: float = 1.0) -> Tensor:
 
     Args:
         input: any shape, real floating dtype.
-        beta: how sharp the bend at 0 is.
+        beta: the sharpness of the bend at 0.
 
     Returns:
         A tensor like ``input``.
@@ -67,7 +67,7 @@ def softplus(input: Tensor, beta: float = 1.0) -> Tensor:
 
 
 class XlogyFunction(Function):
-    """Keeps both inputs as they came, not expanded."""
+    """Keeps both inputs in their own shapes, not expanded."""
 
     generate_vmap_rule = True
 
@@ -84,9 +84,9 @@ class XlogyFunction(Function):
         input, other = ctx.saved_tensors
         grad_input = grad_other = None
         constant = (input == 0) & (other <= 0)
-        inside = torch.where(constant, 1, other)  # log and quotient must be finite where they are not wanted, too
+        inside = torch.where(constant, 1, other)  # so that log and quotient are finite everywhere
         if ctx.needs_input_grad[0]:
-            # Not a product: 0 times the logarithm of 0 is what all this is about.
+            # Use xlogy instead of a product, because 0 times the logarithm of 0 would be NaN.
             grad_input = as_gradient(XlogyFunction.apply(grad_output, inside), input)
         if ctx.needs_input_grad[1]:
             grad_other = as_gradient(torch.where(constant, 0, grad_output * input / inside), other)
@@ -99,15 +99,15 @@ def xlogy(input: Tensor, other: Tensor) -> Tensor:
     .. math:: z = x \log y, \qquad \bar{x} = \bar{z} \log y, \quad \bar{y} = \bar{z}\,\frac{x}{y}, \qquad
         \bar{x} = \bar{y} = 0 \text{ where } x = 0,\ y \le 0
 
-    Where only :math:`y` is 0 the value is :math:`\mp\infty`, and so are the gradients.
+    If :math:`y` is 0 and :math:`x` is not, the value and the gradients are infinite.
 
     Args:
         input: any shape, real.
-        other: any shape that broadcasts with that of ``input``.
+        other: any shape that broadcasts with the shape of ``input``.
 
     Returns:
-        What :func:`torch.xlogy` returns. That function has the same gradient for ``input``, and NaN for ``other``
-        where both are 0.
+        The same values as :func:`torch.xlogy`. PyTorch's function has the same gradient for ``input``, but its gradient
+        for ``other`` is NaN where both arguments are 0.
 
     Raises:
         RuntimeError: if the shapes do not broadcast, or an input is complex.
@@ -121,7 +121,7 @@ def xlogy(input: Tensor, other: Tensor) -> Tensor:
 
 
 class SafeSqrtFunction(Function):
-    """Keeps its output, as the built-in does."""
+    """Keeps its output, as ``torch.sqrt`` does."""
 
     generate_vmap_rule = True
 
@@ -145,9 +145,9 @@ def safe_sqrt(input: Tensor) -> Tensor:
     .. math:: z = \sqrt{x}, \qquad \bar{x} = \frac{\bar{z}}{2 \overline{z}} \text{ where } x \ne 0, \qquad
         \bar{x} = 0 \text{ where } x = 0
 
-    Zero is right for :math:`\sqrt{f(u)}` if 0 is the least that :math:`f` can be, as for norms and standard
-    deviations: it is in the subdifferential, or the average of the slopes on both sides. For a parameter of its own,
-    it means that what has become 0 stays there.
+    The gradient 0 is right for :math:`\sqrt{f(u)}` if 0 is the smallest value of :math:`f`, as for norms and standard
+    deviations. In this case, it is a subgradient or the mean of the slopes on both sides. If :math:`x` itself is a
+    trained parameter, it stays at 0 once it is 0.
 
     Args:
         input: any shape, floating or complex. Negative numbers give NaN.
@@ -164,7 +164,7 @@ def safe_sqrt(input: Tensor) -> Tensor:
 
 
 class SafeDivideFunction(Function):
-    """Keeps both inputs as they came, not expanded."""
+    """Keeps both inputs in their own shapes, not expanded."""
 
     generate_vmap_rule = True
 
@@ -179,14 +179,16 @@ class SafeDivideFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, other = ctx.saved_tensors
+        grad_output, x, y = map(wide, (grad_output, input, other))
         grad_input = grad_other = None
-        # The same division: so second derivatives are 0 there, too.
-        share = SafeDivideFunction.apply(grad_output, other.conj())
+        # Use the same safe division, so that second derivatives are 0 for a denominator of 0, too.
         if ctx.needs_input_grad[0]:
-            grad_input = as_gradient(share, input)
+            grad_input = as_gradient(SafeDivideFunction.apply(grad_output, y.conj()), input)
         if ctx.needs_input_grad[1]:
-            # Two quotients, and not one by the square of the denominator, which underflows long before.
-            grad_other = as_gradient(-share * SafeDivideFunction.apply(input, other).conj(), other)
+            # Divide twice instead of dividing by the square, which can underflow to 0. Divide the input, because 1 / y
+            # can overflow where the input is 0.
+            twice = SafeDivideFunction.apply(SafeDivideFunction.apply(x, y), y)
+            grad_other = as_gradient(-grad_output * twice.conj(), other)
         return grad_input, grad_other
 
 
@@ -196,14 +198,15 @@ def safe_divide(input: Tensor, other: Tensor) -> Tensor:
     .. math::
         z = \frac{x}{y}, \qquad
         \bar{x} = \frac{\bar{z}}{\overline{y}}, \quad
-        \bar{y} = -\frac{\bar{z}}{\overline{y}} \overline{\left(\frac{x}{y}\right)}, \qquad
+        \bar{y} = -\bar{z}\,\overline{\left(\frac{x / y}{y}\right)}, \qquad
         z = \bar{x} = \bar{y} = 0 \text{ where } y = 0
 
-    For averages over what may be nothing. Near 0 the quotient is as large as it is: only 0 itself is taken out.
+    Use it for the mean of a group that may be empty. Only a denominator of exactly 0 is treated differently. For other
+    small denominators, the quotient is large, as usual.
 
     Args:
         input: any shape and dtype.
-        other: any shape that broadcasts with that of ``input``.
+        other: any shape that broadcasts with the shape of ``input``.
 
     Returns:
         The quotient, of the broadcast shape and the dtype of :func:`torch.div`.

@@ -1,4 +1,4 @@
-"""Saved tensors elsewhere than in memory, or in less of it."""
+"""Keep saved tensors on disk, or in fewer bytes."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ from autograd_cookbook.recipes.hooks import with_saved
 
 
 class Spool:
-    """Tensors one after the other in a file without a name: it is gone when the last of them is, or the process.
+    """Tensors in one file without a name. The file is gone when its last tensor is, or when the process ends.
 
     >>> spool = Spool(None)
     >>> read = spool.write(torch.tensor([1.0, 2.0]))
@@ -28,8 +28,8 @@ class Spool:
         self.end = 0
 
     def write(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """Store a tensor; return a function that reads it, and that keeps the file."""
-        # numpy has no bfloat16, but bytes.
+        """Store a tensor, and return a function that reads it. The function also keeps the file open."""
+        # numpy has no bfloat16, so the tensor is written as bytes.
         data = tensor.cpu().contiguous().reshape(tensor.numel()).view(torch.uint8).numpy().data
         shape, dtype, device, start, size = tensor.shape, tensor.dtype, tensor.device, self.end, len(data)
         while data:
@@ -48,25 +48,26 @@ class Spool:
 
 
 def offloaded(function: Callable[..., Any], *args: Any, directory: str | Path | None = None) -> Any:
-    r"""Call a function, and keep what it saves for backward on disk.
+    r"""Call a function, and keep on disk the tensors that it saves for backward.
 
     .. math:: y = f(x), \qquad \bar{x} = \bar{y}^\top\, \partial f, \text{ each saved tensor read when it is needed}
 
-    Nothing is rounded. All tensors of a call go into one temporary file without a name: its room on the disk is free
-    again when the graph is, or when the process ends, however it ends.
+    Nothing is rounded. All tensors of a call go into one temporary file without a name. Its space on the disk is free
+    again when the graph is freed, or when the process ends, even by a crash.
 
     Args:
         function: called as ``function(*args)``.
-        args: passed on; tensors among them, and leaves such as parameters, are alive anyway and not written.
-        directory: where the file is; the system's place for temporary files if None, which may itself be memory.
+        args: passed on. Tensors among the arguments, and leaves such as parameters, are in memory anyway and not
+            written.
+        directory: for the file; the system's folder for temporary files if None, which may be in memory.
 
     Returns:
-        What ``function`` returns.
+        The result of ``function``.
 
     Raises:
         FileNotFoundError: if there is no such directory.
         OSError: if the disk is full; nothing is left behind.
-        RuntimeError: in backward, if an argument that it needs was written to in between.
+        RuntimeError: in backward, if a saved argument was modified in place before.
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> offloaded(lambda x: x.exp().sin(), x).sum().backward()
@@ -82,25 +83,26 @@ def offloaded(function: Callable[..., Any], *args: Any, directory: str | Path | 
 
 
 def compressed(function: Callable[..., Any], *args: Any) -> Any:
-    r"""Call a function, and keep what it saves for backward in one byte an element.
+    r"""Call a function, and keep in one byte an element what it saves for backward.
 
     .. math::
         q = \operatorname{round}(s / a), \quad a = \tfrac{1}{127} \max_{\text{row}} |s|, \qquad
         \bar{x} = \bar{y}^\top\, \partial f \text{ from } a q
 
-    for each row of each saved tensor :math:`s`. The value is exact, the gradient is not: an element is off by half a
-    step, :math:`a / 2`, at most.
+    for each row of each saved tensor :math:`s`. The output is exact; the gradient is not, because each saved element is
+    off by up to half a step, :math:`a / 2`.
 
     Args:
         function: called as ``function(*args)``.
-        args: passed on; tensors among them, and leaves such as parameters, are alive anyway and kept as they are. So
-            are tensors that are not real and floating, hold an infinity or a NaN, or have rows of fewer than 8.
+        args: passed on. Some saved tensors are kept unchanged: arguments and leaves such as parameters, which are in
+            memory anyway, tensors that are not real and floating or hold an infinity or a NaN, and rows of fewer than 8
+            elements.
 
     Returns:
-        What ``function`` returns.
+        The result of ``function``.
 
     Raises:
-        RuntimeError: in backward, if a tensor that was kept as it is was written to in between.
+        RuntimeError: in backward, if a tensor that was kept unchanged was modified in place before.
 
     >>> x = torch.linspace(-1, 1, 16).requires_grad_()
     >>> compressed(lambda x: x.sin().square().sum(), x).backward()

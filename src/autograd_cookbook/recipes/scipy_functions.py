@@ -1,4 +1,4 @@
-"""Functions of SciPy, with gradients that are calls of SciPy again."""
+"""Functions of SciPy, whose gradients call SciPy again."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from autograd_cookbook.recipes._context import Context
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """The numbers, in the host's memory: copied from a GPU, and from a lazy conjugate; else the same memory."""
+    """The numbers in CPU memory, copied only from a GPU or from a lazy conjugate."""
     return tensor.detach().cpu().resolve_conj().resolve_neg()
 
 
 def as_numpy(tensor: Tensor) -> Any:
-    """The same as an array."""
+    """The numbers as a NumPy array, copied only if necessary."""
     return on_host(tensor).numpy()
 
 
 class DCTFunction(Function):
-    """Linear, so its derivative is itself; orthogonal, so its adjoint is its inverse. Keeps nothing."""
+    """Linear, so its derivative is the function itself; orthogonal, so its adjoint is its inverse. Keeps nothing."""
 
     @staticmethod
-    @torch.compiler.disable  # or it would trace the Python inside of SciPy, for seconds and to no end
+    @torch.compiler.disable  # else the compiler traces the Python inside of SciPy, for seconds and without a result
     def forward(input: Tensor, type: int, dim: int) -> Tensor:
         from scipy import fft
 
@@ -46,7 +46,7 @@ class DCTFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int, None, None], input: Tensor, type: int, dim: int) -> tuple[Tensor, int]:
-        return DCTFunction.apply(input.movedim(in_dims[0], 0), type, dim), 0  # the dim counts from the end
+        return DCTFunction.apply(input.movedim(in_dims[0], 0), type, dim), 0  # dim is negative, so it stays valid
 
 
 def dct(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
@@ -58,8 +58,8 @@ def dct(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
 
     Args:
         input: any shape, floating or complex, on any device; float16 and bfloat16 are computed in float32.
-        type: 1, 2, 3 or 4. Type 3 is the inverse of 2, and 1 and 4 are their own.
-        dim: what is transformed; two elements long or more for type 1, and one for the others.
+        type: 1, 2, 3 or 4. Type 3 is the inverse of type 2; types 1 and 4 are their own inverses.
+        dim: the dim to transform; at least two elements for type 1, and one for the others.
 
     Returns:
         A tensor like ``input``, on its device.
@@ -89,9 +89,9 @@ def dct(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
 
 
 class Factors:
-    """LU factors of the matrices of one call: made once, and used by forward and by derivatives of any order.
+    """LU factors of the matrices of one call: computed once, and used by forward and by derivatives of any order.
 
-    They are a cache and no more: for other values than those they were made of, they are made anew.
+    They are only a cache: for other values, they are computed again.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Factors:
         self.made: list[Any] = []
 
     def solve(self, indices: Tensor, values: Tensor, rhs: Tensor, adjoint: bool) -> Tensor:
-        """Solutions for ``(..., n, k)`` right-hand sides; the matrix of each, or its adjoint, is in the cache."""
+        """Solutions for ``(..., n, k)`` right-hand sides, with cached factors of the matrices or their adjoints."""
         batch = rhs.reshape(-1, *rhs.shape[-2:])
         original = (values.conj() if adjoint else values).detach().cpu().reshape(len(batch), values.shape[-1])
         if self.values is None or not torch.equal(original, self.values):
@@ -113,7 +113,7 @@ class Factors:
 
 
 def factorize(indices: Tensor, values: Tensor, size: int) -> Any:
-    """SciPy's LU factors of one matrix; None if a value is not finite, as then no solution is."""
+    """SciPy's LU factors of one matrix; None if a value is not finite, because then no solution is finite."""
     from scipy import sparse
     from scipy.sparse import linalg
 
@@ -177,7 +177,7 @@ class SparseSolveFunction(Function):
         if of_indices is not None:
             raise ValueError("vmap over indices: matrices of a batch must share one pattern, whose values may differ")
         if of_values is None:  # one matrix: the right-hand sides of the batch become columns of one solve
-            assert of_rhs is not None  # something is mapped
+            assert of_rhs is not None  # vmap maps at least one argument
             columns = rhs.movedim(of_rhs, -1)
             solution = SparseSolveFunction.apply(indices, values, columns.flatten(-2), factors, adjoint)
             return solution.unflatten(-1, columns.shape[-2:]), columns.dim() - 1
@@ -195,14 +195,14 @@ def sparse_solve(indices: Tensor, values: Tensor, rhs: Tensor) -> Tensor:
         \bar{a}_{ij} = -u_i \overline{x_j}, \qquad
         \dot{x} = A^{-1} (\dot{b} - \dot{A} x)
 
-    There is a gradient for the stored values, and for no other entry of the matrix. The factors are computed on the
-    host, and take more memory than the values; a tensor on a GPU goes there and the solution comes back. If a value is
-    not finite, no solution is.
+    Only the stored values have a gradient. The factors are computed on the CPU, and take more memory than the values.
+    Tensors on a GPU are copied to the CPU, and the solution is copied back. If a value is not finite, the solution is
+    NaN.
 
     Args:
         indices: ``(2, nnz)``, int64, row and column of each value; values at the same place are summed.
         values: ``(nnz,)``, float32, float64, complex64 or complex128.
-        rhs: ``(n,)`` or ``(n, k)``, of the same dtype and device. It says the size of the matrix.
+        rhs: ``(n,)`` or ``(n, k)``, same dtype and device. Its length n is the size of the matrix.
 
     Returns:
         Like ``rhs``.

@@ -1,4 +1,4 @@
-"""Checkpoints that keep the results of chosen operators, and say so if there were none to keep."""
+"""Checkpoints that keep the results of chosen operators, and raise if none of these operators runs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,13 +18,13 @@ def checked_at_exit(mode: TorchDispatchMode, check: Callable[[], None]) -> Torch
             if kind is None:
                 check()
 
-    # Not a context manager around it: the compiler wants torch's own mode, and sets attributes on it.
+    # Not a context manager around the mode: the compiler needs torch's own mode, and sets attributes on it.
     mode.__class__ = Checked
     return mode
 
 
 def overloads(operator: OpOverload | OpOverloadPacket | str) -> frozenset[OpOverload]:
-    """What a policy is shown when this operator runs: one of its overloads.
+    """The overloads of an operator; a policy is called with one of them when the operator runs.
 
     >>> sorted(map(str, overloads("aten::mm")))
     ['aten.mm.default', 'aten.mm.dtype', 'aten.mm.dtype_out', 'aten.mm.out']
@@ -45,20 +45,21 @@ def overloads(operator: OpOverload | OpOverloadPacket | str) -> frozenset[OpOver
 def save_only(*operators: OpOverload | OpOverloadPacket | str) -> Callable[[], tuple[TorchDispatchMode, ...]]:
     r"""Make a checkpoint keep the results of these operators, and compute all others again.
 
-    Pass it as ``context_fn`` to :func:`torch.utils.checkpoint.checkpoint`, with ``use_reentrant=False``. Make it
-    outside of a function that is compiled, and use it inside. Such a checkpoint allows one backward.
+    Pass the result as ``context_fn`` to :func:`torch.utils.checkpoint.checkpoint`, with ``use_reentrant=False``. Call
+    ``save_only`` outside of a function that is compiled, and use the result inside. Such a checkpoint allows one
+    backward.
 
     Args:
-        operators: of ``torch.ops``, with all overloads or one, or by name: "aten::mm". They are what composite
-            functions are made of: :func:`torch.nn.functional.linear` runs ``aten::addmm`` or ``aten::mm``.
+        operators: of ``torch.ops``, with all overloads or one, or by name: "aten::mm". Name the operators that a
+            composite function runs: :func:`torch.nn.functional.linear` runs ``aten::addmm`` or ``aten::mm``.
 
     Returns:
         A function without arguments, for any number of checkpoints.
 
     Raises:
         ValueError: if there is no operator of that name, or none is given.
-        TypeError: if one is no operator. A ``Function`` is none.
-        RuntimeError: from the checkpointed forward, if none of the operators ran in it. torch says nothing then.
+        TypeError: if an argument is not an operator. A ``Function`` is not one.
+        RuntimeError: from the checkpointed forward, if none of the operators ran in it. torch reports nothing then.
 
     >>> from torch.utils.checkpoint import checkpoint
     >>> w = torch.ones(2, 2, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Functions that keep their arguments alone, and compute in backward what autograd would keep as well."""
+"""Functions that keep only their arguments, and compute in backward again what autograd would keep, too."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ FLAT = 1000.0  # from here on the slope of GELU is 0 or 1 in every dtype
 
 
 def gelu_products(grad_output: Tensor, input: Tensor, approximate: str) -> Tensor:
-    """The gradient of the weight, for which the activation is computed again."""
+    """The gradient of the weight; computes the activation again."""
     return rows(grad_output).mT @ rows(F.gelu(input, approximate=approximate).to(grad_output.dtype))
 
 
@@ -24,12 +24,12 @@ def like_products(grad_output: Tensor, input: Tensor, *_: Any) -> Tensor:
     return grad_output.new_empty(grad_output.shape[-1], input.shape[-1])
 
 
-# Compiled in the open, the activation would be computed once, in forward, and kept.
+# Otherwise torch.compile computes the activation once, in forward, and keeps it.
 gelu_grad_weight = opaque("gelu_grad_weight", gelu_products, like_products)
 
 
 class GELULinearFunction(Function):
-    """Keeps the pre-activation; the activation, which the product would keep too, is computed again."""
+    """Keeps the pre-activation, and computes the activation again, which the product alone would keep."""
 
     generate_vmap_rule = True
 
@@ -49,7 +49,8 @@ class GELULinearFunction(Function):
         if ctx.needs_input_grad[0]:
             # Under autocast grad_output is of another dtype than the arguments.
             grad_hidden = (grad_output @ weight.to(grad_output.dtype)).to(input.dtype)
-            # Of "tanh", torch computes the slope from a cube, and of one that overflows it makes NaN.
+            # With "tanh", torch computes the slope from the cube of the input, and returns NaN where the cube
+            # overflows.
             bounded = input.clamp(-FLAT, FLAT) if ctx.approximate == "tanh" else input
             grad_input = torch.ops.aten.gelu_backward(grad_hidden, bounded, approximate=ctx.approximate)
         if ctx.needs_input_grad[1]:
@@ -60,7 +61,7 @@ class GELULinearFunction(Function):
 
 
 def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, approximate: str = "none") -> Tensor:
-    r"""GELU and the linear layer behind it, for the price of one saved tensor.
+    r"""GELU and the linear layer behind it, which together keep only the input of GELU.
 
     .. math::
         Y = \phi(X)\,W^\top + b, \qquad
@@ -79,7 +80,7 @@ def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, appro
         ``(..., out_features)``.
 
     Raises:
-        RuntimeError: if the shapes, dtypes or devices do not fit, or ``approximate`` is neither of the two.
+        RuntimeError: if the shapes, dtypes or devices do not fit, or ``approximate`` has another value.
 
     Source:
         Hendrycks and Gimpel, "Gaussian error linear units", 2016.
@@ -93,7 +94,7 @@ def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, appro
 
 
 def swiglu_products(grad_output: Tensor, gate: Tensor, up: Tensor) -> Tensor:
-    """The gradient of the weight, for which the gated product is computed again."""
+    """The gradient of the weight; computes the gated product again."""
     return rows(grad_output).mT @ rows((F.silu(gate) * up).to(grad_output.dtype))
 
 
@@ -101,7 +102,7 @@ swiglu_grad_weight = opaque("swiglu_grad_weight", swiglu_products, like_products
 
 
 class SwiGLULinearFunction(Function):
-    """Keeps the two projections; neither the activation nor the gated product outlives forward."""
+    """Keeps the two projections, but neither the activation nor the gated product."""
 
     generate_vmap_rule = True
 
@@ -169,14 +170,14 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 
 
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Each row over its root mean square, and one over that, both in float32 at least."""
+    """Each row divided by its root mean square, and the reciprocal of that root; both in float32 at least."""
     input = input.to(torch.promote_types(input.dtype, torch.float32))
     scale = torch.rsqrt(input.square().mean(-1, keepdim=True) + eps)
     return input * scale, scale
 
 
 class RMSNormFunction(Function):
-    """Keeps its arguments; a root mean square that was kept would be a constant to the second derivative."""
+    """Keeps its arguments. A root mean square saved in forward would be a constant to the second derivative."""
 
     generate_vmap_rule = True
 
@@ -212,14 +213,14 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \bar{x} = \frac{1}{r} \left( \bar{n} - n\,\tfrac{1}{d} \langle \bar{n}, n \rangle \right), \quad
         \bar{w} = \textstyle\sum \bar{y} \odot n
 
-    Squares are summed in float32 at least. Where they overflow, for rows of 1e19 and more, the result is 0, as that of
-    :func:`torch.nn.functional.rms_norm` is. :func:`~autograd_cookbook.recipes.row_reduction.fused_rms_norm` is right
-    there, too.
+    Squares are summed in float32 at least. For rows of 1e19 and more the squares overflow, and the result is 0, as with
+    :func:`torch.nn.functional.rms_norm`. :func:`~autograd_cookbook.recipes.row_reduction.fused_rms_norm` is right for
+    such rows, too.
 
     Args:
         input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.
         weight: ``(features,)``.
-        eps: added to the mean square, so that a row of zeros is left alone.
+        eps: added to the mean square, so that a row of zeros stays zero.
 
     Returns:
         A tensor like ``input``.

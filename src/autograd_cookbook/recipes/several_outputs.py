@@ -1,4 +1,4 @@
-"""Several outputs: some without a gradient by nature, and any of them unused."""
+"""Several outputs, of which some have no derivative and any may be unused."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from autograd_cookbook.recipes.reductions import as_dims, kept
 
 
 class SplitSignFunction(Function):
-    """Keeps its input, whose sign says which of the outputs an element went to."""
+    """Keeps its input. The sign of an element tells to which output the element went."""
 
     generate_vmap_rule = True
 
@@ -20,13 +20,13 @@ class SplitSignFunction(Function):
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*inputs)
-        # The gradient of an output that was not used arrives as None, and not as a tensor of zeros.
+        # The gradient of an unused output is then None instead of a tensor of zeros.
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Context, grad_positive: Tensor | None, grad_negative: Tensor | None) -> Tensor | None:
         (input,) = ctx.saved_tensors
-        # The rectifier's own backward: it selects in one pass, as a product would not where a gradient is infinite.
+        # The backward kernel of relu. A product with a mask would give NaN for an infinite gradient times 0.
         grad_input = None
         if grad_positive is not None:
             grad_input = torch.ops.aten.threshold_backward(grad_positive, input, 0)
@@ -37,13 +37,13 @@ class SplitSignFunction(Function):
 
 
 def split_sign(input: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Positive and negative part, both of them non-negative, with gradient 0 at 0.
+    r"""Return ``relu(x)`` and ``relu(-x)``, with gradient 0 at 0.
 
     .. math::
         y^+ = \max(x, 0), \quad y^- = \max(-x, 0), \qquad
         \bar{x} = \bar{y}^+\,[x > 0] - \bar{y}^-\,[x < 0]
 
-    Side by side they are the concatenated rectifier (CReLU), of which no input is lost: :math:`x = y^+ - y^-`.
+    Concatenated, the two outputs are the activation CReLU. It keeps all information, because :math:`x = y^+ - y^-`.
 
     Args:
         input: any shape, real dtype.
@@ -67,7 +67,7 @@ def split_sign(input: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class MaxWithIndexFunction(Function):
-    """Keeps the index, which the caller has too, and not the input."""
+    """Keeps the index, which is also an output. It does not keep the input."""
 
     generate_vmap_rule = True
 
@@ -91,25 +91,25 @@ class MaxWithIndexFunction(Function):
             return None, None, None
         (index,) = ctx.saved_tensors
         shape = kept(ctx.shape, as_dims(ctx.dim, len(ctx.shape)))
-        zeros = grad_values.new_zeros(()).expand(ctx.shape)  # one number: scatter makes the copy that is written to
+        zeros = grad_values.new_zeros(()).expand(ctx.shape)  # no memory for all zeros: scatter makes a copy
         return zeros.scatter(ctx.dim, index.reshape(shape), grad_values.reshape(shape)), None, None
 
 
 def max_with_index(input: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    r"""Maximum over one dimension, and where it is.
+    r"""Maximum over one dimension, and the index of the maximum.
 
     .. math:: y = x_k, \quad k = \operatorname{arg\,max}_i x_i, \qquad \bar{x}_i = \bar{y}\,[i = k]
 
-    Of several maxima one is chosen and has the whole gradient, as in :func:`torch.max`; for a gradient that is shared
-    see :func:`autograd_cookbook.recipes.reductions.amax`.
+    If several elements are equal maxima, one of them gets the whole gradient, as in :func:`torch.max`. To share the
+    gradient among them, see :func:`autograd_cookbook.recipes.reductions.amax`.
 
     Args:
         input: any shape, real dtype.
         dim: the dimension to reduce, negative or not.
-        keepdim: whether it stays, with size 1.
+        keepdim: whether the reduced dimension stays, with size 1.
 
     Returns:
-        The values, and their places along ``dim`` as int64, which have no gradient.
+        The maxima, and their indices along ``dim`` as int64, which have no gradient.
 
     Raises:
         IndexError: if ``dim`` is out of range or has size 0.

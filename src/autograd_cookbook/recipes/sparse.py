@@ -1,4 +1,4 @@
-"""Sums over an index: sparse products, lookups and segments, with gradients that are sums over an index again."""
+"""Sums over an index: sparse products, lookups and segments. Their gradients are again sums over an index."""
 
 import math
 from typing import Any
@@ -11,22 +11,22 @@ from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.elementwise import wide
 
-# Numbers in a chunk: 1 MB in float32, which stays in the cache between being gathered and being added.
+# Numbers in a chunk: 1 MB in float32, which stays in the cache from the lookup to the sum.
 CHUNK = 2**18
 
 
 def parts(count: int, width: int) -> list[slice]:
-    """Consecutive runs of the stored places; one run of nothing if there are none.
+    """Consecutive slices of the stored places; one empty slice if there are none.
 
-    Compiled, it is one run: the compiler looks up, multiplies and adds in one loop, and stores no products.
+    Under torch.compile it is one slice: the compiler looks up, multiplies and adds in one loop, and stores no products.
     """
     step = max(count, 1) if torch.compiler.is_compiling() else max(CHUNK // max(width, 1), 1)
     return [slice(start, start + step) for start in range(0, max(count, 1), step)]
 
 
 def multiply(row: Tensor, column: Tensor, values: Tensor, input: Tensor, rows: int) -> Tensor:
-    """The sparse matrix times a dense one, a few stored places at a time."""
-    # A sum over nothing is zeros: under vmap as many sets of them as there are results.
+    """The product of the sparse matrix and a dense one, computed a few stored places at a time."""
+    # A sum over nothing is zeros. Under vmap it has as many of them as the batch has results.
     nothing = wide(values)[:0, None] * wide(input).index_select(0, column[:0])
     output = nothing.sum(0).repeat(rows, 1)
     try:
@@ -41,16 +41,16 @@ def multiply(row: Tensor, column: Tensor, values: Tensor, input: Tensor, rows: i
 
 
 def multiply_like(row: Tensor, column: Tensor, values: Tensor, input: Tensor, rows: int) -> Tensor:
-    """An empty tensor like this product."""
+    """An empty tensor of the shape of this product."""
     return input.new_empty(rows, input.shape[1])
 
 
-# Compiled, the looked-up rows would be kept for the sampled product in backward.
+# Otherwise torch.compile keeps the looked-up rows for the sampled product in backward.
 in_chunks = opaque("sparse_mm", multiply, multiply_like)
 
 
 def sample(row: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """The entries of ``left @ right.mT`` at some places, a few of them at a time."""
+    """The entries of ``left @ right.mT`` at some places, computed a few at a time."""
     try:
         entries = [
             (wide(left.index_select(0, row[part])) * wide(right.index_select(0, column[part]))).sum(1)
@@ -69,7 +69,7 @@ def _expect_between(what: str, index: Tensor, size: int) -> None:
 
 
 class SparseMMFunction(Function):
-    """Keeps its arguments. The gradient of the values is sampled at their places; the other is a sparse product."""
+    """Keeps its arguments. The gradient of the values is a sampled product; that of the input is a sparse product."""
 
     generate_vmap_rule = True
 
@@ -93,7 +93,7 @@ class SparseMMFunction(Function):
 
 
 class SampledProductFunction(Function):
-    """Keeps its arguments. Each gradient is a sparse product, with the gradients of the entries as its values."""
+    """Keeps its arguments. Each gradient is a sparse product whose values are the gradients of the entries."""
 
     generate_vmap_rule = True
 
@@ -134,15 +134,15 @@ def _expect_places(indices: Tensor) -> None:
 
 
 def sparse_mm(indices: Tensor, values: Tensor, input: Tensor, rows: int) -> Tensor:
-    r"""Multiply a sparse matrix by a dense one; neither the product nor a gradient ever makes the sparse one dense.
+    r"""Multiply a sparse matrix by a dense one. Neither forward nor backward makes the sparse matrix dense.
 
     .. math::
         Y_{ik} = \sum_{e:\, r_e = i} a_e X_{c_e k}, \qquad
         \bar{a}_e = \sum_k \bar{Y}_{r_e k}\, \overline{X_{c_e k}}, \qquad
         \bar{X}_{jk} = \sum_{e:\, c_e = j} \overline{a_e}\, \bar{Y}_{r_e k}
 
-    Only the stored values have a gradient. Gradients of any order are products of this kind, each computed a few
-    stored places at a time. In float16 and bfloat16, products and sums are computed in float32 and rounded once.
+    Only the stored values have a gradient. Gradients of any order are sparse or sampled products, computed a few stored
+    places at a time. In float16 and bfloat16, products and sums are computed in float32 and rounded once.
 
     Args:
         indices: ``(2, nnz)``, int64: row and column of each value, in any order. Values at the same place are summed.
@@ -154,7 +154,7 @@ def sparse_mm(indices: Tensor, values: Tensor, input: Tensor, rows: int) -> Tens
         A tensor of shape ``(rows, ...)``, dtype of ``input``.
 
     Raises:
-        IndexError: if a row or a column is out of range; on a GPU it is an assertion of the device.
+        IndexError: if a row or a column is out of range; on a GPU, the device raises an assertion instead.
         RuntimeError: if dtypes do not fit.
         TypeError: if ``values`` or ``input`` is neither floating nor complex.
         ValueError: if shapes do not fit.
@@ -180,15 +180,16 @@ def sparse_mm(indices: Tensor, values: Tensor, input: Tensor, rows: int) -> Tens
 
 
 def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    r"""Entries of ``left @ right.T`` at some places: the other entries of the product are not computed.
+    r"""Entries of ``left @ right.T`` at some places, without the other entries of the product.
 
     .. math::
         s_e = \sum_k L_{r_e k} R_{c_e k}, \qquad
         \bar{L}_{ik} = \sum_{e:\, r_e = i} \bar{s}_e\, \overline{R_{c_e k}}, \qquad
         \bar{R}_{jk} = \sum_{e:\, c_e = j} \bar{s}_e\, \overline{L_{r_e k}}
 
-    It is the gradient of :func:`sparse_mm` for the values, and useful by itself: scores on the edges of a graph, or
-    predictions at the known entries of a matrix. In float16 and bfloat16, sums are computed in float32.
+    This function is the gradient of :func:`sparse_mm` for the values. It is also useful by itself: for scores on the
+    edges of a graph, or predictions at the known entries of a matrix. In float16 and bfloat16, sums are computed in
+    float32.
 
     Args:
         indices: ``(2, nnz)``, int64: row and column of each entry, in any order.
@@ -199,7 +200,7 @@ def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
         A tensor of shape ``(nnz,)``, dtype of ``left``.
 
     Raises:
-        IndexError: if a row or a column is out of range; on a GPU it is an assertion of the device.
+        IndexError: if a row or a column is out of range; on a GPU, the device raises an assertion instead.
         RuntimeError: if dtypes do not fit.
         TypeError: if ``left`` or ``right`` is neither floating nor complex.
         ValueError: if shapes do not fit.
@@ -221,7 +222,7 @@ def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def total(input: Tensor, index: Tensor, size: int) -> Tensor:
     """Sum of the rows of each segment, in float32 at least."""
-    # Zeros that are one row, seen many times: index_add makes the only tensor of the full size.
+    # The zeros are one row, expanded, so index_add makes the only tensor of full size.
     return torch.zeros_like(wide(input[:1]).sum(0)).expand(size, *input.shape[1:]).index_add(0, index, wide(input))
 
 
@@ -282,12 +283,12 @@ def _expect_segments(input: Tensor, index: Tensor, size: int) -> None:
 
 
 def take_rows(input: Tensor, index: Tensor) -> Tensor:
-    r"""Look rows up, as an embedding does; the gradient of a row that occurs often is summed in float32.
+    r"""Look up rows, as an embedding does; the gradient of a row that occurs often is summed in float32.
 
     .. math:: y_e = x_{i_e}, \qquad \bar{x}_j = \sum_{e:\, i_e = j} \bar{y}_e
 
-    In bfloat16, :func:`torch.nn.functional.embedding` adds up in bfloat16, where ``256 + 1`` is 256 (torch 2.13, CPU):
-    a row that occurs 4000 times gets 256 times the gradient of one.
+    In bfloat16, :func:`torch.nn.functional.embedding` adds gradients in bfloat16, where ``256 + 1`` is 256 (torch 2.13,
+    CPU). So a row that occurs 4000 times gets a gradient only 256 times as large as a row that occurs once.
 
     Args:
         input: ``(size, ...)``, floating or complex.
@@ -297,7 +298,7 @@ def take_rows(input: Tensor, index: Tensor) -> Tensor:
         A tensor of shape ``(*index.shape, ...)``.
 
     Raises:
-        IndexError: if an index is out of range; on a GPU it is an assertion of the device.
+        IndexError: if an index is out of range; on a GPU, the device raises an assertion instead.
         RuntimeError: if ``index`` is not int64.
         TypeError: if ``input`` is neither floating nor complex.
         ValueError: if ``input`` is a scalar.
@@ -312,14 +313,14 @@ def take_rows(input: Tensor, index: Tensor) -> Tensor:
 
 
 def segment_sum(input: Tensor, index: Tensor, size: int) -> Tensor:
-    r"""Sum of the rows of each segment, an index telling which segment a row belongs to.
+    r"""Sum of the rows of each segment; an index says which segment each row belongs to.
 
     .. math:: y_j = \sum_{e:\, i_e = j} x_e, \qquad \bar{x}_e = \bar{y}_{i_e}
 
     Args:
         input: ``(rows, ...)``, floating or complex. float16 and bfloat16 are summed in float32.
         index: ``(rows,)``, int64, in any order.
-        size: how many segments there are. The sum of an empty one is 0.
+        size: how many segments there are. The sum of an empty segment is 0.
 
     Returns:
         A tensor of shape ``(size, ...)``.
@@ -340,7 +341,7 @@ def segment_sum(input: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def counts(index: Tensor, input: Tensor, size: int) -> Tensor:
-    """Rows in each segment, in a shape that broadcasts; 1 for an empty one."""
+    """How many rows each segment has, in a shape that broadcasts; 1 for an empty segment."""
     count = total(torch.ones_like(index), index, size).clamp(min=1)
     return count.reshape(size, *(1 for _ in input.shape[1:]))
 
@@ -375,7 +376,7 @@ def segment_mean(input: Tensor, index: Tensor, size: int) -> Tensor:
     Args:
         input: ``(rows, ...)``, floating or complex. float16 and bfloat16 are averaged in float32.
         index: ``(rows,)``, int64, in any order.
-        size: how many segments there are. The mean of an empty one is 0.
+        size: how many segments there are. The mean of an empty segment is 0.
 
     Returns:
         A tensor of shape ``(size, ...)``.
@@ -396,14 +397,14 @@ def segment_mean(input: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def largest(input: Tensor, index: Tensor, size: int) -> Tensor:
-    """Maximum over the rows of each segment; 0 for an empty one."""
+    """Maximum over the rows of each segment; 0 for an empty segment."""
     start = torch.zeros_like(input[:1].sum(0)).expand(size, *input.shape[1:])
     places = index.reshape(-1, *(1 for _ in input.shape[1:])).expand(input.shape)
     return start.scatter_reduce(0, places, input, "amax", include_self=False)
 
 
 class SegmentMaxFunction(Function):
-    """Keeps input, output and index: where input and output are equal, the maximum was."""
+    """Keeps input, output and index: the maximum is where input and output are equal."""
 
     generate_vmap_rule = True
 
@@ -434,7 +435,7 @@ def segment_max(input: Tensor, index: Tensor, size: int) -> Tensor:
     Args:
         input: ``(rows, ...)``, real floating dtype.
         index: ``(rows,)``, int64, in any order.
-        size: how many segments there are. The maximum of an empty one is 0.
+        size: how many segments there are. The maximum of an empty segment is 0.
 
     Returns:
         A tensor of shape ``(size, ...)``.
@@ -463,7 +464,7 @@ class SegmentSoftmaxFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, index: Tensor, size: int) -> Tensor:
-        # inf - inf is NaN: the largest finite number stands for either infinity.
+        # inf - inf is NaN, so both infinities are replaced with the largest finite numbers.
         limit = torch.finfo(wide(input).dtype).max
         x = wide(input).clamp(-limit, limit)
         powers = torch.exp(x - largest(x, index, size).index_select(0, index)).masked_fill(input == -torch.inf, 0)
@@ -484,14 +485,14 @@ class SegmentSoftmaxFunction(Function):
 
 
 def segment_softmax(input: Tensor, index: Tensor, size: int) -> Tensor:
-    r"""Softmax over the rows of each segment, entry by entry: attention over edges that end in the same node.
+    r"""Softmax over the rows of each segment, entry by entry, as for attention over the edges that end in one node.
 
     .. math::
         p_e = \frac{e^{x_e}}{\sum_{f:\, i_f = i_e} e^{x_f}}, \qquad
         \bar{x}_e = p_e \Big(\bar{p}_e - \sum_{f:\, i_f = i_e} p_f \bar{p}_f\Big)
 
-    An entry :math:`-\infty` has probability 0, and a segment of them is 0 throughout, gradient included. Entries
-    :math:`+\infty` share their segment.
+    An entry :math:`-\infty` has probability 0. A segment that holds only :math:`-\infty` has probabilities and
+    gradients of 0. If a segment holds entries :math:`+\infty`, they share its probability.
 
     Args:
         input: ``(rows, ...)``, real floating dtype. float16 and bfloat16 are computed in float32.

@@ -9,20 +9,20 @@ from autograd_cookbook.recipes.cross_entropy import accumulation_dtype
 
 
 def below_maximum(input: Tensor, dim: int, scale: float) -> tuple[Tensor, Tensor]:
-    """Scaled distance of each entry to the maximum of its row, cut off at -1, and which rows are all ``-inf``.
+    """Return ``scale * (input - maximum of the row)``, at least -1, and a mask of the rows that contain only ``-inf``.
 
-    What is 1 below the maximum is never in the support. Without it sums have terms of one size, and none is infinite.
+    An entry at -1 is never in the support. With this limit, the terms of later sums have similar sizes and are finite.
     """
     wide = input.to(accumulation_dtype(input.dtype))
     top = wide.amax(dim, keepdim=True)
-    # inf - inf is NaN: the largest finite number stands for either infinity.
+    # inf - inf is NaN, so replace infinities by the largest finite number.
     largest = torch.finfo(wide.dtype).max
     distance = wide.clamp(-largest, largest) - top.clamp(-largest, largest)
     return distance.mul_(scale).clamp_(min=-1), top == -torch.inf
 
 
 def ranks(input: Tensor, dim: int) -> Tensor:
-    """1, 2, ... along a dimension, in the shape that broadcasts."""
+    """Return the numbers 1, 2, ... along a dimension, in a shape that broadcasts with the input."""
     size = input.shape[dim] if input.dim() else 1
     return torch.arange(1, size + 1, dtype=input.dtype, device=input.device).reshape(
         [-1 if d == dim % max(input.dim(), 1) else 1 for d in range(input.dim())]
@@ -30,7 +30,7 @@ def ranks(input: Tensor, dim: int) -> Tensor:
 
 
 class SparsemaxFunction(Function):
-    """Keeps the output, whose support is all that the gradient depends on."""
+    """Keeps the output. The gradient depends only on its support."""
 
     generate_vmap_rule = True
 
@@ -54,28 +54,28 @@ class SparsemaxFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         support = output > 0
-        # Not a product: the gradient of an entropy is infinite where the probability is 0.
+        # Use where instead of a product, because an incoming gradient may be infinite where the probability is 0.
         inside = torch.where(support, grad_output, 0.0)
         size = support.sum(ctx.dim, keepdim=True).clamp(min=1)
-        wide = accumulation_dtype(grad_output.dtype)  # in float16 a sum of many overflows, and their mean does not
+        wide = accumulation_dtype(grad_output.dtype)  # in float16, a sum may overflow although the mean does not
         mean = (inside.sum(ctx.dim, keepdim=True, dtype=wide) / size).to(grad_output.dtype)
         return torch.where(support, grad_output - mean, 0.0), None
 
 
 def sparsemax(input: Tensor, dim: int = -1) -> Tensor:
-    r"""Projection onto the probability simplex: like softmax, with zeros that are exact.
+    r"""Projection onto the probability simplex: like softmax, but with exact zeros.
 
     .. math::
         p = \operatorname*{argmin}_{p \ge 0,\ \sum_i p_i = 1} \lVert p - x \rVert^2 = \max(x - \tau, 0), \qquad
         \bar{x}_i = [p_i > 0] \Big(\bar{p}_i - \frac{1}{|S|} \sum_{j \in S} \bar{p}_j\Big), \quad S = \{j : p_j > 0\}
 
-    The threshold :math:`\tau` is exact, from a sort. An entry :math:`-\infty` has probability 0, and a row of them is
-    0 throughout, gradient included. Entries :math:`+\infty` share their row. The second derivative is 0 between the
-    points where the support changes.
+    The threshold :math:`\tau` is computed exactly from a sort. An entry of :math:`-\infty` has probability 0. A row
+    that contains only :math:`-\infty` is 0, with gradient 0. Entries of :math:`+\infty` share the probability of their
+    row. The second derivative is 0 except at the points where the support changes.
 
     Args:
         input: any shape, floating dtype. Sums are computed in float32 at least.
-        dim: an int, negative or not.
+        dim: an int, which may be negative.
 
     Raises:
         IndexError: if the dimension is out of range.
@@ -95,7 +95,7 @@ def sparsemax(input: Tensor, dim: int = -1) -> Tensor:
 
 
 class Entmax15Function(Function):
-    """Keeps the output: its square root is the derivative of each entry by the distance to the threshold."""
+    """Keeps the output, whose square root is the derivative of each entry by its distance to the threshold."""
 
     generate_vmap_rule = True
 
@@ -107,11 +107,12 @@ class Entmax15Function(Function):
         descending = z.sort(dim, descending=True).values
         k = ranks(z, dim)
         mean, square = descending.cumsum(dim).div_(k), descending.square().cumsum(dim).div_(k)
-        # For each size of the support the root of a quadratic equation; NaN where it has none is in no comparison.
+        # For each size of the support, the root of a quadratic equation. Without a real root it is NaN, and the
+        # comparisons with NaN below are False.
         root = mean - mean.square().sub_(square).add_(1 / k).sqrt_()
         size = ((root <= descending) & (descending > -1)).sum(dim, keepdim=True).clamp(min=1)
         threshold = root.gather(dim, size - 1)
-        # One step of Newton removes what the difference of the two means has lost.
+        # One step of Newton's method corrects the rounding error from the difference of the two means.
         excess = (z - threshold).clamp_(min=0)
         threshold = threshold + (excess.square().sum(dim, keepdim=True) - 1) / (2 * excess.sum(dim, keepdim=True))
         return (z - threshold).clamp_(min=0).square_().masked_fill_(masked, 0).to(input.dtype)
@@ -125,9 +126,9 @@ class Entmax15Function(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         support = output > 0
-        # Off the support the root has an infinite slope, which a second derivative would multiply by 0.
+        # At 0 the root has an infinite slope, and a second derivative would multiply this slope by 0.
         root = torch.where(support, torch.where(support, output, 1.0).sqrt(), 0.0)
-        wide = accumulation_dtype(root.dtype)  # in float16 a sum of many overflows, and their mean does not
+        wide = accumulation_dtype(root.dtype)  # in float16, a sum may overflow although the mean does not
         total = root.sum(ctx.dim, keepdim=True, dtype=wide)
         along = torch.where(support, root * grad_output, 0.0).sum(ctx.dim, keepdim=True, dtype=wide)
         mean = (along / (total + (total == 0))).to(root.dtype)
@@ -135,19 +136,20 @@ class Entmax15Function(Function):
 
 
 def entmax15(input: Tensor, dim: int = -1) -> Tensor:
-    r"""Entmax with :math:`\alpha = 1.5`: smooth like softmax, with exact zeros like sparsemax.
+    r"""Entmax with :math:`\alpha = 1.5`, which is smooth and has exact zeros.
 
     .. math::
         p_i = \max\Big(\frac{x_i}{2} - \tau, 0\Big)^2, \quad \sum_i p_i = 1, \qquad
         \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big), \quad s_i = \sqrt{p_i}
 
-    The threshold :math:`\tau` is exact, from a sort. An entry :math:`-\infty` has probability 0, and a row of them is
-    0 throughout, gradient included. Entries :math:`+\infty` share their row. The second derivative comes from the
-    rounded output: take it in float32 at least, since in bfloat16 it may have no correct digit.
+    The threshold :math:`\tau` is computed exactly from a sort. An entry of :math:`-\infty` has probability 0. A row
+    that contains only :math:`-\infty` is 0, with gradient 0. Entries of :math:`+\infty` share the probability of their
+    row. The second derivative is computed from the rounded output. Compute it in float32 at least, because in bfloat16
+    it may have no correct digit.
 
     Args:
         input: any shape, floating dtype. Sums are computed in float32 at least.
-        dim: an int, negative or not.
+        dim: an int, which may be negative.
 
     Raises:
         IndexError: if the dimension is out of range.

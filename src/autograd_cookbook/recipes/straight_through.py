@@ -1,4 +1,4 @@
-"""Straight-through estimators: step functions whose backward acts as if there were no steps."""
+"""Straight-through estimators: step functions whose backward uses the derivative of a function without steps."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class StraightThroughFunction(Function):
-    """Keeps nothing: the gradient passes as it comes."""
+    """Keeps nothing, because backward returns the gradient unchanged."""
 
     generate_vmap_rule = True
 
@@ -22,7 +22,7 @@ class StraightThroughFunction(Function):
 
 
 class RoundFunction(StraightThroughFunction):
-    """Rounding; keeps nothing."""
+    """Rounds. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def round_ste(input: Tensor) -> Tensor:
     .. math:: y = \operatorname{round}(x), \qquad \bar{x} = \bar{y}
 
     Args:
-        input: any shape, floating dtype. Halves go to the even neighbor, as in :func:`torch.round`.
+        input: any shape, floating dtype. Halves are rounded to the even neighbor, as in :func:`torch.round`.
 
     Returns:
         A tensor like ``input``, of whole numbers.
@@ -56,7 +56,7 @@ def round_ste(input: Tensor) -> Tensor:
 
 
 class SignFunction(StraightThroughFunction):
-    """The sign; keeps nothing."""
+    """Takes the sign. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class SignFunction(StraightThroughFunction):
 
 
 def sign_ste(input: Tensor) -> Tensor:
-    r"""The sign, 0 at 0 as in :func:`torch.sign`, with the gradient of the identity.
+    r"""The sign, with the gradient of the identity. At 0 the sign is 0, as in :func:`torch.sign`.
 
     .. math:: y = \operatorname{sign}(x) \in \{-1, 0, 1\}, \qquad \bar{x} = \bar{y}
 
@@ -89,14 +89,14 @@ def sign_ste(input: Tensor) -> Tensor:
 
 
 class BinarizeFunction(Function):
-    """Keeps the input: only there one sees how far from 0 it was."""
+    """Keeps the input, because the output does not show how far the input is from 0."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # The last case is NaN, which stays NaN. And a tensor among the choices keeps its dtype: of two numbers, where
-        # would make float32.
+        # The last case is NaN, which stays NaN. With this tensor among its values, where() returns the dtype of the
+        # input. With two numbers, it would return float32.
         return torch.where(input >= 0, 1, torch.where(input < 0, -1, input))
 
     @staticmethod
@@ -110,17 +110,17 @@ class BinarizeFunction(Function):
 
 
 def binarize(input: Tensor) -> Tensor:
-    r"""One of two values, 1 from 0 upwards and -1 below; with the gradient of a clamp to :math:`[-1, 1]`.
+    r"""Return 1 for inputs of at least 0 and -1 for others, with the gradient of a clamp to :math:`[-1, 1]`.
 
     .. math:: y = \begin{cases} 1 & x \ge 0 \\ -1 & x < 0 \end{cases}, \qquad \bar{x} = \bar{y}\,[|x| \le 1]
 
-    What is far from 0 gets no gradient: to push it further would not change its value.
+    An input outside of :math:`[-1, 1]` gets no gradient, because moving it further out would not change its output.
 
     Args:
         input: any shape, floating dtype.
 
     Returns:
-        A tensor like ``input``, of 1 and -1; NaN stays NaN.
+        A tensor like ``input``, with the values 1 and -1. NaN stays NaN.
 
     Raises:
         TypeError: if ``input`` is complex.

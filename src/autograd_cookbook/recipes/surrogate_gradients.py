@@ -1,4 +1,4 @@
-"""A threshold whose gradient is that of a smooth function: networks of spikes can be trained with it."""
+"""A threshold with the gradient of a smooth function, to train networks of spiking neurons."""
 
 import math
 from typing import Literal
@@ -14,24 +14,24 @@ Shape = Literal["fast_sigmoid", "arctan", "triangle"]
 
 
 def surrogate_derivative(input: Tensor, slope: float, shape: Shape) -> Tensor:
-    """What stands in for the derivative of the step: 1 at the threshold, less on both sides, the faster the steeper."""
+    """The surrogate for the derivative of the threshold: 1 at 0, falling on both sides, faster for a larger slope."""
     distance = slope * wide(input).abs()  # in float16, the square of 256 is infinite
     if shape == "triangle":
         return (1 - distance).clamp(min=0).to(input.dtype)
-    # The reciprocal before the square: it falls to 0 where the square of a distance would be infinite.
+    # Take the reciprocal before the square, because the square of a large distance would overflow.
     if shape == "fast_sigmoid":
         return (1 + distance).reciprocal().square().to(input.dtype)
     return (1 + distance.square()).reciprocal().to(input.dtype)
 
 
 class SpikeFunction(Function):
-    """Keeps its input; the output says only on which side of the threshold it was."""
+    """Keeps its input, because the output does not show how far the input is from the threshold."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, slope: float, shape: Shape) -> Tensor:
-        # Not heaviside, which is 0 at NaN: a neuron that has diverged would look as if it were silent.
+        # torch.heaviside returns 0 for NaN, so a neuron that has diverged would look as if it did not spike.
         return torch.where(input.isnan(), input, (input > 0).to(input.dtype))
 
     @staticmethod
@@ -46,7 +46,7 @@ class SpikeFunction(Function):
 
 
 def spike(input: Tensor, slope: float = 2.0, shape: Shape = "fast_sigmoid") -> Tensor:
-    r"""1 above the threshold 0, and 0 elsewhere; in backward the derivative of something smooth.
+    r"""Return 1 above the threshold 0, and else 0. Backward uses the derivative of a smooth function.
 
     .. math::
         y = [x > 0], \qquad
@@ -57,15 +57,15 @@ def spike(input: Tensor, slope: float = 2.0, shape: Shape = "fast_sigmoid") -> T
 
     Args:
         input: membrane potential minus threshold; any shape, floating dtype.
-        slope: the steepness :math:`\beta > 0`, in units of 1 / potential. The larger, the closer to the threshold a
-            neuron must be to learn; the default is for thresholds of about 1.
-        shape: which of the three.
+        slope: the steepness :math:`\beta > 0`, in units of 1 / potential. With a larger slope, a neuron must be closer
+            to the threshold to learn. The default is for thresholds of about 1.
+        shape: the name of one of the three derivatives.
 
     Returns:
         A tensor like ``input`` of zeros and ones. NaN stays NaN.
 
     Raises:
-        ValueError: if ``slope`` is not positive and finite, or ``shape`` unknown.
+        ValueError: if ``slope`` is not positive and finite, or ``shape`` is unknown.
         TypeError: if ``input`` is not floating.
 
     Source: F. Zenke and S. Ganguli, SuperSpike, Neural Computation 30 (2018), for fast_sigmoid; W. Fang et al., ICCV

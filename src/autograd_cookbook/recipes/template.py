@@ -10,8 +10,8 @@ from autograd_cookbook.recipes._context import Context
 
 
 def rows(tensor: Tensor) -> Tensor:
-    """The last dimension as columns, all others together as rows."""
-    # reshape(-1, n) would not know the number of rows where n is 0, and flatten stops batched gradients.
+    """View a tensor as a matrix: the last dimension gives the columns, all others together give the rows."""
+    # reshape(-1, n) cannot infer the number of rows if n is 0, and flatten does not work with batched gradients.
     return tensor.reshape(tensor.shape[:-1].numel(), tensor.shape[-1])
 
 
@@ -33,7 +33,7 @@ class LinearFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         input, weight = ctx.saved_tensors
-        grad_output = grad_output.to(weight.dtype)  # autocast lowers it in forward, and is off in backward
+        grad_output = grad_output.to(weight.dtype)  # autocast lowers the dtype in forward and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = grad_output @ weight.conj()
@@ -112,7 +112,7 @@ class Linear(nn.Module):
 
 
 class ReLUFunction(Function):
-    """Rectifier; its sign is all that the gradient needs, and the output has it."""
+    """Rectifier. The gradient needs the sign of the input only, and the output shows that sign."""
 
     generate_vmap_rule = True
 
@@ -122,13 +122,13 @@ class ReLUFunction(Function):
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        # The output and not the input: a following linear layer keeps it anyway, so it costs nothing.
+        # Save the output: if a linear layer follows, that layer keeps the same tensor, so saving it costs nothing.
         ctx.save_for_backward(output)
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (output,) = ctx.saved_tensors
-        # where, not a product: an infinite grad_output times 0 would be NaN. And <=, not >: NaN stays NaN.
+        # A product would be NaN for an infinite grad_output times 0, so use where. With <=, a NaN stays NaN.
         return torch.where(output <= 0, 0, grad_output)
 
 
@@ -152,7 +152,7 @@ def relu(input: Tensor) -> Tensor:
 
 
 class SigmoidFunction(Function):
-    """Logistic function; the output alone gives the gradient."""
+    """Logistic function. The gradient is computed from the output alone."""
 
     generate_vmap_rule = True
 
@@ -190,7 +190,7 @@ def sigmoid(input: Tensor) -> Tensor:
 
 
 class TanhFunction(Function):
-    """Hyperbolic tangent; the output alone gives the gradient."""
+    """Hyperbolic tangent. The gradient is computed from the output alone."""
 
     generate_vmap_rule = True
 
@@ -205,7 +205,8 @@ class TanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (output,) = ctx.saved_tensors
-        # Not (1 - y)(1 + y): near 0 the derivative of that, the difference of two numbers close to 1, has no digits.
+        # Do not write (1 - y)(1 + y): near x = 0, its derivative is a difference of two numbers close to 1, so the
+        # digits cancel.
         return grad_output * (1 - output * output).conj()
 
 

@@ -1,7 +1,7 @@
-r"""Operators between the ranks of a process group, each with the backward that belongs to it.
+r"""Operators between the ranks of a process group, each with its backward.
 
-A tensor is *replicated* if every rank holds the same one, and so is its gradient; all other tensors *vary* from rank
-to rank. What makes a tensor of one kind from one of the other has the opposite for its backward.
+A tensor is *replicated* if every rank holds the same one; then its gradient is replicated, too. All other tensors
+*vary* from rank to rank. An operator converts one kind into the other, and its backward converts back.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class CopyToRanks(Function):
-    """From replicated to varying: each rank goes on with its own copy. Keeps nothing."""
+    """From replicated to varying: each rank continues with its own copy. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor, group: "dist.ProcessGroup | None") -> Tensor:
@@ -58,18 +58,18 @@ class ReduceFromRanks(Function):
 
 
 def copy_to_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -> Tensor:
-    r"""Begin a part of the computation that differs from rank to rank, with a tensor that they all have.
+    r"""Start a part of the computation that differs from rank to rank, with a tensor that all ranks have.
 
     .. math:: y_r = x, \qquad \bar{x} = \textstyle\sum_r \bar{y}_r
 
-    Every rank must call it, and its backward, in the same order.
+    Every rank must call it in the same order, and run its backward in the same order.
 
     Args:
         input: any shape, floating or complex; the same on every rank.
         group: the ranks; all of them if None.
 
     Returns:
-        A view of ``input``. Torch raises if it is written to in place.
+        A view of ``input``. torch raises if you modify the view in place.
 
     Raises:
         ValueError: if there is no process group.
@@ -88,7 +88,7 @@ def copy_to_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -> Te
     >>> run_ranks(gradient, 2)
     [11.0, 11.0]
     """
-    ranks_in(group)  # or backward would be the first to know that there are none
+    ranks_in(group)  # so that a missing group raises here, and not in backward
     return CopyToRanks.apply(input, group)
 
 
@@ -97,11 +97,11 @@ def reduce_from_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -
 
     .. math:: y = \textstyle\sum_r x_r, \qquad \bar{x}_r = \bar{y}
 
-    What follows must be the same on every rank: then each has the whole of :math:`\bar{y}`, and there is nothing to
-    send.
+    The computation that follows must be the same on every rank. Then each rank has the whole :math:`\bar{y}`, and
+    backward sends nothing.
 
     Args:
-        input: any floating or complex dtype, of one shape on all ranks.
+        input: any floating or complex dtype, the same shape on all ranks.
         group: the ranks; all of them if None.
 
     Returns:
@@ -167,20 +167,20 @@ def gather_from_ranks(
 
     .. math:: y = [x_0, x_1, \dots], \qquad \bar{x}_r = \text{part } r \text{ of } \bar{y}
 
-    Each rank has the whole of :math:`\bar{y}` and takes its part; nothing is sent. If the ranks go on in different
-    ways, each has a :math:`\bar{y}` of its own, and that gradient would be too small: then use :func:`.all_gather`.
-    Use that under DDP as well, even if all ranks compute the same loss: DDP averages over the ranks, and this gradient
-    becomes too small by their number.
+    Each rank has the whole :math:`\bar{y}` and takes its part of it, so backward sends nothing. In two cases, use
+    :func:`.all_gather` instead. If the ranks continue in different ways, each has its own :math:`\bar{y}`, and the
+    gradient of this function would be too small. Under DDP, the gradient would be too small by the number of ranks,
+    even if all ranks compute the same loss, because DDP averages over the ranks.
 
     Args:
-        input: at least one dimension, alike on all ranks but for the length of ``dim``.
+        input: at least one dimension. The ranks' tensors may differ only in the length of ``dim``.
         dim: along which the parts are joined.
         group: the ranks; all of them if None.
-        sizes: length of ``dim`` on each rank. If None the ranks tell each other first, which waits for a GPU, and is
-            not possible inside of :func:`torch.func.vmap` and its like.
+        sizes: length of ``dim`` on each rank. If None, the ranks exchange their lengths first. This waits for a GPU,
+            and is not possible inside of :func:`torch.func.vmap` and similar transforms.
 
     Returns:
-        A tensor like ``input``, as long in ``dim`` as all parts together.
+        A tensor like ``input``, whose length in ``dim`` is that of all parts together.
 
     Raises:
         IndexError: if there is no such dimension.
@@ -206,17 +206,17 @@ def gather_from_ranks(
 
 
 def scatter_to_ranks(input: Tensor, dim: int = -1, group: "dist.ProcessGroup | None" = None) -> Tensor:
-    r"""Take this rank's part of a tensor that they all have.
+    r"""Take this rank's part of a tensor that all ranks have.
 
     .. math:: y_r = \text{part } r \text{ of } x, \qquad \bar{x} = [\bar{y}_0, \bar{y}_1, \dots]
 
     Args:
         input: at least one dimension; the same on every rank.
-        dim: along which it is cut, as :func:`torch.tensor_split` does: the first parts are one longer if need be.
+        dim: the dimension to split, as :func:`torch.tensor_split` does; if necessary, the first parts are one longer.
         group: the ranks; all of them if None.
 
     Returns:
-        The part, in memory of its own.
+        The part, in new memory.
 
     Raises:
         IndexError: if there is no such dimension.
@@ -229,14 +229,14 @@ def scatter_to_ranks(input: Tensor, dim: int = -1, group: "dist.ProcessGroup | N
 def column_parallel_linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, group: "dist.ProcessGroup | None" = None
 ) -> Tensor:
-    r"""A linear layer of which each rank has some of the outputs: the columns of :math:`W^\top`.
+    r"""A linear layer whose outputs are split over the ranks: each has some columns of :math:`W^\top`.
 
     .. math::
         Y_r = X W_r^\top + b_r, \qquad
         \bar{X} = \textstyle\sum_r \bar{Y}_r W_r, \quad \bar{W}_r = \bar{Y}_r^\top X, \quad
         \bar{b}_r = \textstyle\sum_n \bar{Y}_{r,n}
 
-    Forward sends nothing, backward sends as many numbers as ``input`` has.
+    Forward sends nothing. Backward sends as many numbers as ``input`` has.
 
     Args:
         input: ``(..., in_features)``, the same on every rank.
@@ -245,7 +245,7 @@ def column_parallel_linear(
         group: the ranks; all of them if None.
 
     Returns:
-        ``(..., features of this rank)``: for :func:`row_parallel_linear`, or for :func:`gather_from_ranks`.
+        ``(..., features of this rank)``, an input for :func:`row_parallel_linear` or :func:`gather_from_ranks`.
 
     Raises:
         RuntimeError: if shapes or dtypes do not fit, as in :func:`torch.nn.functional.linear`.
@@ -272,13 +272,13 @@ def column_parallel_linear(
 def row_parallel_linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, group: "dist.ProcessGroup | None" = None
 ) -> Tensor:
-    r"""A linear layer of which each rank has some of the inputs: the rows of :math:`W^\top`.
+    r"""A linear layer whose inputs are split over the ranks: each has some rows of :math:`W^\top`.
 
     .. math::
         Y = \textstyle\sum_r X_r W_r^\top + b, \qquad
         \bar{X}_r = \bar{Y} W_r, \quad \bar{W}_r = \bar{Y}^\top X_r, \quad \bar{b} = \textstyle\sum_n \bar{Y}_n
 
-    Forward sends as many numbers as the output has, backward sends nothing.
+    Forward sends as many numbers as the output has. Backward sends nothing.
 
     Args:
         input: ``(..., features of this rank)``, from :func:`column_parallel_linear` or :func:`scatter_to_ranks`.
@@ -300,13 +300,13 @@ def row_parallel_linear(
 
 
 def among(target: Tensor, first: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Whether each target is a class of this rank, and as which column; a column that exists if it is not."""
+    """Whether each target is a class of this rank, and its column; a valid column if it is not a class of this rank."""
     inside = (target >= first) & (target < first + classes)
     return inside, (target - first).clamp(0, classes - 1)
 
 
 class VocabParallelCrossEntropyFunction(Function):
-    """Keeps its arguments and two numbers a token, from which the probabilities of every rank follow."""
+    """Keeps its arguments and two numbers a token, which give the probabilities on every rank."""
 
     @staticmethod
     def forward(
@@ -325,23 +325,24 @@ class VocabParallelCrossEntropyFunction(Function):
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
         inside, column = among(classes, sum(sizes[: dist.get_rank(group)]), input.size(-1))
         chosen = logits.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~inside, 0)
-        # The sum of exponentials and the logit of the target travel together.
+        # The sum of exponentials and the logit of the target are sent together.
         sums = torch.stack([logits.sub(largest.unsqueeze(-1)).exp_().sum(-1), chosen])
         dist.all_reduce(sums, group=group)
-        # Two numbers, as their sum would round: an error of 1e-5 at 100 is one of every probability.
+        # Two numbers, because their sum would be rounded: at 100 by up to 4e-6, an error of every probability.
         excess = sums[0].log()
         return (excess + (largest - sums[1])).masked_fill(ignored, 0), excess, largest
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         input, target, ctx.sizes, ctx.ignore_index, ctx.group = inputs
-        ctx.mark_non_differentiable(output[2])  # whatever is subtracted before the exponential, and added after it
+        ctx.mark_non_differentiable(output[2])  # subtracted before the exponential and added after it: no effect
         ctx.save_for_backward(input, target, *output[1:])
 
     @staticmethod
     def backward(ctx: Context, grad_loss: Tensor, grad_excess: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         input, target, excess, largest = ctx.saved_tensors
-        # What all ranks have meets logits that only one has: differentiated again, their gradients are sums over ranks.
+        # Here replicated tensors meet the logits of one rank. So in a second derivative their gradients are sums over
+        # ranks.
         shared = torch.stack([excess, grad_loss.masked_fill(target == ctx.ignore_index, 0), grad_excess])
         excess, grad_loss, grad_excess = CopyToRanks.apply(shared, ctx.group)
         probability = (input.to(shared.dtype) - largest.unsqueeze(-1) - excess.unsqueeze(-1)).exp()
@@ -354,7 +355,7 @@ class VocabParallelCrossEntropyFunction(Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], input: Tensor, target: Tensor, *rest: Any
     ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
-        """One more dimension of tokens."""
+        """The batch is one more dimension of tokens."""
 
         def batch(tensor: Tensor, dim: int | None) -> Tensor:
             return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -371,37 +372,38 @@ def vocab_parallel_cross_entropy(
     group: "dist.ProcessGroup | None" = None,
     sizes: Sequence[int] | None = None,
 ) -> Tensor:
-    r"""Cross-entropy of logits of which each rank has some of the classes; they are never gathered.
+    r"""Cross-entropy of logits whose classes are split over the ranks; the logits are never gathered.
 
     .. math::
         \ell_n = m_n + \log \textstyle\sum_r \sum_{v \in r} e^{z_{nv} - m_n} - z_{n t_n}, \qquad
         \bar{z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right)
 
-    Forward sends three numbers a token (the largest logit :math:`m_n`, the sum, the logit of the target), backward
-    none. Between them two numbers a token are kept. Every rank gets the same loss, and takes it as its own.
+    Forward sends three numbers a token: the largest logit :math:`m_n`, the sum, and the logit of the target. Backward
+    sends none. Between forward and backward, two numbers a token are kept. Every rank gets the same loss, which counts
+    once and not once per rank.
 
     Args:
         input: ``(..., classes of this rank)``, real floating dtype. Rank 0 has the first classes, and so on; the ranks
-            may have different numbers of them. float16 and bfloat16 are summed in float32.
+            may have different numbers of classes. float16 and bfloat16 are summed in float32.
         target: ``(...)``, int64, each a class of any rank or ``ignore_index``; the same on every rank.
         ignore_index: target of the tokens that do not count.
-        reduction: "mean" over the tokens that count, NaN if none does; "sum"; or "none".
+        reduction: "mean" over the tokens that count, NaN if no token does; "sum"; or "none".
         group: the ranks; all of them if None.
-        sizes: number of classes on each rank. If None the ranks tell each other first, which waits for a GPU, and is
-            not possible inside of :func:`torch.func.vmap` and its like.
+        sizes: number of classes on each rank. If None, the ranks exchange these numbers first. This waits for a GPU,
+            and is not possible inside of :func:`torch.func.vmap` and similar transforms.
 
     Returns:
         A scalar, or the shape of ``target`` for "none"; in the dtype of ``input``, in float32 under autocast.
 
     Raises:
-        IndexError: if a target is no class; on a GPU it is an assertion of the device.
+        IndexError: if a target is not a class; on a GPU, the device raises an assertion instead.
         RuntimeError: if ``target`` is not int64, or the logits of two ranks do not fit.
         TypeError: if ``input`` is not of a real floating dtype.
-        ValueError: for another ``reduction``, a shape of ``target`` that does not fit, a rank without a class, other
-            ``sizes`` than those of the ranks, or if there is no process group.
+        ValueError: for another ``reduction``, a shape of ``target`` that does not fit, a rank without a class,
+            ``sizes`` that are not those of the ranks, or if there is no process group.
 
-    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, for the idea; what is kept, and the
-    second derivative, are our own.
+    Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, for the idea. The choice of kept tensors and
+    the second derivative are our own.
 
     >>> from autograd_cookbook.recipes.data_parallel import run_ranks
     >>> def loss_and_gradient():

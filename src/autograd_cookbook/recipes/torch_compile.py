@@ -1,4 +1,4 @@
-"""A loss that ``torch.compile`` takes whole, forward and backward."""
+"""A loss that ``torch.compile`` compiles whole, forward and backward."""
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ class HuberFunction(Function):
     @staticmethod
     def forward(input: Tensor, delta: float) -> Tensor:
         size = input.abs()
-        # Half of it first: in float16 the square overflows from 256 on, and half of the square from 362 on.
-        # Both branches are computed and none is chosen by Python: an "if" on data would break the graph.
+        # Halve before multiplying: in float16 the square overflows from 256 on, and half of it only from 362 on. Both
+        # branches are computed, and Python chooses none, because an "if" on data would break the graph.
         return torch.where(size <= delta, input / 2 * input, delta * (size - delta / 2))
 
     @staticmethod
@@ -31,7 +31,7 @@ class HuberFunction(Function):
 
 
 def huber(input: Tensor, delta: float = 1.0) -> Tensor:
-    r"""Huber's function of a residual: quadratic near 0, linear far away.
+    r"""Huber's function of a residual: quadratic near 0, linear far from 0.
 
     .. math::
         y = \begin{cases} x^2 / 2 & |x| \le \delta \\ \delta\,(|x| - \delta / 2) & \text{else} \end{cases}, \qquad
@@ -39,7 +39,7 @@ def huber(input: Tensor, delta: float = 1.0) -> Tensor:
 
     Args:
         input: residuals, any shape, floating dtype.
-        delta: where the quadratic ends; positive.
+        delta: where the quadratic part ends; positive.
 
     Returns:
         A tensor like ``input``, the loss of each element.

@@ -1,4 +1,4 @@
-"""Optimal transport: differentiate the conditions of the optimum, and not the iterations that found it."""
+"""Optimal transport: differentiate the conditions of the optimum, not the iterations that found it."""
 
 from typing import Any
 
@@ -10,15 +10,16 @@ from autograd_cookbook.recipes._context import Context
 
 
 def _scaled(cost: Tensor, f: Tensor, g: Tensor, regularization: float | Tensor) -> Tensor:
-    """The plan divided by both histograms. As the potentials, it is in float64: the difference cancels in float32."""
+    """The plan divided by both histograms, in float64 as the potentials: in float32 the difference loses its digits."""
     return ((f.unsqueeze(-1) + g.unsqueeze(-2) - cost) / regularization).exp()
 
 
 def _system(rows: Tensor, columns: Tensor, target: Tensor) -> Tensor:
-    """The linearized conditions of the optimum, without f: a matrix that takes v, and its transpose that takes dg.
+    """The linearized conditions of the optimum, without f: its solution is v, and that of its transpose is dg.
 
-    Multiples of the target are in its null space, as (f + c, g - c) is a solution, too; target times ones removes them.
-    A plan that falls apart into blocks has more of that kind, which change no gradient; hence the 1e-13.
+    Without the last term, multiples of the target are in its null space, because (f + c, g - c) is a solution, too. If
+    a plan falls apart into blocks, more directions are singular. They change no gradient; the 1e-13 makes them
+    solvable.
     """
     identity = torch.eye(target.shape[-1], dtype=target.dtype, device=target.device)
     return (1 + 1e-13) * identity - rows.mT @ columns + target.unsqueeze(-1)
@@ -27,7 +28,7 @@ def _system(rows: Tensor, columns: Tensor, target: Tensor) -> Tensor:
 class PotentialsFunction(Function):
     """Keeps the problem and its solution. Backward solves the linearized conditions of the optimum, once.
 
-    The cost comes twice: in float64, which gets the gradient, and as it was given, which is kept.
+    The cost is passed twice: in float64, for the gradient, and in its own dtype, to be kept.
     """
 
     @staticmethod
@@ -50,7 +51,7 @@ class PotentialsFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_f: Tensor | None, grad_g: Tensor | None) -> tuple[Tensor | None, ...]:
-        if grad_f is None and grad_g is None:  # the envelope theorem: sinkhorn_cost sends nothing here
+        if grad_f is None and grad_g is None:  # sinkhorn_cost needs no gradient here, by the envelope theorem
             return None, None, None, None, None, None, None
         cost, source, target, f, g = ctx.saved_tensors
         grad_f = torch.zeros_like(f) if grad_f is None else grad_f
@@ -82,7 +83,7 @@ class PotentialsFunction(Function):
 class CostFunction(Function):
     """The optimal value. By the envelope theorem, the potentials count as constants in its first derivative.
 
-    They are inputs that get no gradient, so that backward, where they appear, can be differentiated through them.
+    They are inputs that get no gradient. So a second derivative goes through the potentials, which backward uses.
     """
 
     generate_vmap_rule = True
@@ -114,9 +115,9 @@ class CostFunction(Function):
 
 
 class PlanFunction(Function):
-    """The plan from the potentials; keeps no matrix but the cost, as it was given.
+    """The plan from the potentials; of all matrices, keeps only the cost in its own dtype.
 
-    The gradient is that of the cost in float64: what comes through the potentials takes most of it away.
+    The gradient of the cost is in float64, because the gradient through the potentials cancels most of it.
     """
 
     generate_vmap_rule = True
@@ -151,7 +152,7 @@ class PlanFunction(Function):
         )  # fmt: skip
 
 
-# A loop that looks at its numbers: the compiler calls it as it is.
+# The compiler can't compile a loop that looks at its numbers, so it calls this function as it is.
 @torch.compiler.disable
 def _solve(
     cost: Tensor, source: Tensor, target: Tensor, regularization: float, tolerance: float, max_iterations: int
@@ -159,7 +160,7 @@ def _solve(
     if not cost.numel():
         return torch.zeros_like(source), torch.zeros_like(target)
     possible = (cost.amin(-1) < torch.inf).all() and (cost.amin(-2) < torch.inf).all() and (cost > -torch.inf).all()
-    if not (possible and (source >= 0).all() and (target >= 0).all()):  # weights that are all 0 have become NaN
+    if not (possible and (source >= 0).all() and (target >= 0).all()):  # weights that were all 0 are NaN here
         raise ValueError(
             "expected costs that are not NaN and not minus infinity, with a finite one for every bin, and weights that "
             "are finite, not negative and not all zero"
@@ -167,13 +168,13 @@ def _solve(
     log_a, log_b = source.log().unsqueeze(-1), target.log().unsqueeze(-2)
 
     def sweep(g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The f for which the rows are exact, the g for which the columns are, and by how much they were not."""
+        """The f for which the rows are exact, the g for which the columns are, and the error of the columns before."""
         f = -epsilon * (log_b + (g.unsqueeze(-2) - cost) / epsilon.unsqueeze(-1)).logsumexp(-1)
         next_g = -epsilon * (log_a + (f.unsqueeze(-1) - cost) / epsilon.unsqueeze(-1)).logsumexp(-2)
         return f, next_g, (target * torch.expm1((g - next_g) / epsilon).abs()).sum(-1, keepdim=True)
 
     def newton(f: Tensor, g: Tensor, next_g: Tensor, gap: Tensor) -> Tensor:
-        """The best of three steps of Newton's method and one of the sweeps, which are slow for some problems."""
+        """The best of three Newton steps and the step of the sweep, which is slow for some problems."""
         ratio = _scaled(cost, f, g, epsilon.unsqueeze(-1))
         residual = torch.expm1((g - next_g) / epsilon)
         matrix = _system(ratio * target.unsqueeze(-2), ratio * source.unsqueeze(-1), target).mT
@@ -183,7 +184,7 @@ def _solve(
             next_g = torch.where(sweep(candidate)[2] < (1 - damping / 2) * gap, candidate, next_g)
         return next_g
 
-    # From large to small regularization: each stage starts near its solution. A problem's stages are its own.
+    # From large to small regularization, so that each stage starts near its solution; each problem has its own stages.
     largest = cost.masked_fill(cost == torch.inf, -torch.inf).amax((-2, -1))
     epsilon = (largest - cost.amin((-2, -1))).clamp(min=regularization).unsqueeze(-1)
     g = torch.zeros_like(target)
@@ -191,12 +192,12 @@ def _solve(
         f, next_g, gap = sweep(g)
         done = (gap <= tolerance) & (epsilon <= regularization)
         if done.all():
-            # The plan can be less exact than its columns by orders of magnitude; one more step squares the error.
+            # Errors of the plan can be orders of magnitude above those of its column sums; one more step squares them.
             g = newton(f, g, next_g, gap)
             return sweep(g)[0], g
         if iteration % 10 == 9:
             next_g = newton(f, g, next_g, gap)
-        g = torch.where(done, g, next_g)  # a solved problem rests: its result does not depend on others of its batch
+        g = torch.where(done, g, next_g)  # a solved problem stays: its result does not depend on the rest of the batch
         epsilon = torch.where(gap < 0.1, (epsilon / 2).clamp(min=regularization), epsilon)
     raise RuntimeError(
         f"no transport plan within {max_iterations} iterations: the columns of the plan miss the target by "
@@ -220,9 +221,9 @@ def _prepared(
             "expected regularization > 0, tolerance > 0 and max_iterations >= 1, got "
             f"{regularization}, {tolerance} and {max_iterations}"
         )
-    # Weights that add up to 1 only up to the rounding of float32 have no plan. Here they do, up to that of float64.
-    # (Without abs, weights that are all negative would pass for positive ones.)
-    # In float64 from here on: two gradients that cancel meet before they are rounded.
+    # Weights whose sums agree only up to the rounding of float32 have no plan. After this, they agree to float64.
+    # (Without abs, weights that are all negative would become positive ones.)
+    # From here on in float64, so that two gradients that cancel are added before they are rounded.
     source, target = (w / w.sum(-1, keepdim=True).abs() for w in (source.double(), target.double()))
     batch = torch.broadcast_shapes(cost.shape[:-2], source.shape[:-1], target.shape[:-1])
     return (
@@ -247,15 +248,15 @@ def sinkhorn_cost(
         = \langle f, a \rangle + \langle g, b \rangle, \qquad
         \bar{C} = \bar{V} P, \quad \bar{a} = \bar{V} f, \quad \bar{b} = \bar{V} g
 
-    Here :math:`a` and :math:`b` are the weights divided by their sums, through which the gradients go on.
+    Here :math:`a` and :math:`b` are the weights divided by their sums; the gradients continue through these divisions.
 
     Args:
-        cost: ``(..., n, m)``, floating; infinite ones forbid a pair. The iterations run in float64 for every dtype.
-        source: ``(..., n)``, weights that are not negative; only their proportions count.
+        cost: ``(..., n, m)``, floating; an infinite cost forbids a pair. The iterations run in float64 for every dtype.
+        source: ``(..., n)``, weights that are not negative; only their proportions matter.
         target: ``(..., m)``, likewise.
         regularization: the factor of the entropy, in units of the cost.
-        tolerance: how much of the mass the columns of a plan may miss the target by, per problem of the batch.
-        max_iterations: how many iterations are tried.
+        tolerance: by how much of the mass the columns of a plan may miss the target, for each problem of the batch.
+        max_iterations: the largest number of iterations.
 
     Returns:
         The cost of each problem, ``(...)``, in the dtype of ``cost``.
@@ -297,12 +298,12 @@ def sinkhorn_plan(
         \bar{C}_{ij} = P_{ij} \Bigl(\frac{u_i}{a_i} + \frac{v_j}{b_j} - \frac{\bar{P}_{ij}}{\varepsilon}\Bigr)
 
     Args:
-        cost: as for :func:`sinkhorn_cost`, and so are all others.
+        cost: as for :func:`sinkhorn_cost`, and so are all other arguments.
         source: ``(..., n)``.
-        target: ``(..., m)``. The linear system has ``m`` unknowns: let this be the shorter side.
+        target: ``(..., m)``. The linear system has ``m`` unknowns, so let the target be the shorter side.
         regularization: the factor of the entropy.
-        tolerance: how much of the mass may be missed.
-        max_iterations: how many iterations are tried.
+        tolerance: by how much of the mass the columns may miss the target.
+        max_iterations: the largest number of iterations.
 
     Returns:
         The plan, with the shape and dtype of ``cost``; it sums to 1.
@@ -329,7 +330,7 @@ def sinkhorn_plan(
 
 
 class AssignmentFunction(Function):
-    """Keeps which pairs were chosen, and no cost: the total is linear as long as the choice stays."""
+    """Keeps which pairs were chosen, but no cost: the total is linear as long as the choice stays the same."""
 
     @staticmethod
     @torch.compiler.disable
@@ -366,17 +367,17 @@ def assignment_cost(cost: Tensor) -> Tensor:
     .. math::
         V = \min_{\pi} \sum_i C_{i \pi(i)}, \qquad \bar{C}_{ij} = \bar{V}\, [\, j = \pi(i) \,]
 
-    Where several pairings are equally good, the gradient is that of one of them.
+    If several pairings are equally good, the gradient is that of one of them.
 
     Args:
-        cost: ``(..., n, m)``, floating. If it is not square, some of the longer side are left alone. Infinite costs
-            forbid a pair.
+        cost: ``(..., n, m)``, floating. If it is not square, some items of the longer side get no partner. An infinite
+            cost forbids a pair.
 
     Returns:
         The total of each problem, ``(...)``.
 
     Raises:
-        ValueError: if ``cost`` has less than two dims, has a NaN, or forbids all pairings.
+        ValueError: if ``cost`` has fewer than two dims, has a NaN, or forbids all pairings.
         TypeError: if ``cost`` is not floating.
 
     Source: ``scipy.optimize.linear_sum_assignment``.

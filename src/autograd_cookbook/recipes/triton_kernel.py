@@ -1,4 +1,4 @@
-"""Softmax by kernels in Triton: compiled for a GPU, interpreted where there is none, and absent without harm."""
+"""Softmax by kernels in Triton: compiled for a GPU, interpreted without one, and replaced if Triton is missing."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from torch.autograd import Function
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._triton import backend, constexpr, jit, launch, operator, tl, triton
 
-# Elements of a row that a program holds at a time; a longer row takes several rounds.
+# Elements of a row that a program processes at a time; a longer row takes several rounds.
 LARGEST_BLOCK = 4096
 
 
 @jit
 def softmax_kernel(input, output, width, DOUBLE: constexpr, BLOCK: constexpr):
-    """One program a row: its maximum and its sum in one sweep, its probabilities in a second."""
+    """One program a row: the first loop computes its maximum and its sum, the second its probabilities."""
     wide = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) * width
     lanes = tl.arange(0, BLOCK)
@@ -24,7 +24,7 @@ def softmax_kernel(input, output, width, DOUBLE: constexpr, BLOCK: constexpr):
     for start in range(0, width, BLOCK):
         x = tl.load(input + row + start + lanes, mask=start + lanes < width, other=float("-inf")).to(wide)
         larger = tl.maximum(largest, x)
-        # Where all was -inf so far, x - larger would be NaN.
+        # Where all values so far were -inf, x - larger would be NaN.
         shift = tl.where(larger == float("-inf"), 0.0, larger)
         total = total * tl.exp(largest - shift) + tl.exp(x - shift)
         largest = larger
@@ -47,7 +47,7 @@ def gradient_kernel(
     DOUBLE: constexpr,
     BLOCK: constexpr,
 ):
-    """One program a row: the sum of gradient times output in one sweep, the gradient in a second."""
+    """One program a row: the first loop computes the sum of gradient times output, the second the gradient."""
     wide = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) * width
     lanes = tl.arange(0, BLOCK)
@@ -66,14 +66,14 @@ def gradient_kernel(
 
 
 def launch_on_rows(kernel: Any, *tensors: Tensor) -> None:
-    """Run a kernel on the rows of contiguous tensors, a program each; the last tensor is written to."""
+    """Run a kernel on the rows of contiguous tensors, one program a row; it writes to the last tensor."""
     width = tensors[-1].shape[-1]
     block = min(triton.next_power_of_2(width), LARGEST_BLOCK)
     launch(kernel, tensors[-1].numel() // width, *tensors, width, tensors[-1].dtype is torch.float64, block)
 
 
 def like_last(*tensors: Tensor) -> Tensor:
-    """What the operators return: a contiguous tensor like their last argument."""
+    """An empty tensor like the result of the operators: a contiguous tensor like their last argument."""
     return torch.empty_like(tensors[-1], memory_format=torch.contiguous_format)
 
 
@@ -87,21 +87,21 @@ def triton_softmax_forward(input: Tensor) -> Tensor:
 
 @operator(like_last)
 def triton_softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    """Its gradient."""
+    """The gradient of the softmax."""
     grad_input = like_last(output)
     launch_on_rows(gradient_kernel, grad_output.contiguous(), output.contiguous(), grad_input)
     return grad_input
 
 
 def composed_gradient(grad_output: Tensor, output: Tensor) -> Tensor:
-    """The gradient from torch's operations, in float32 at least."""
+    """The gradient, computed with torch's operations, in float32 at least."""
     wide = torch.promote_types(output.dtype, torch.float32)
     g, y = grad_output.to(wide), output.to(wide)
     return (y * (g - (g * y).sum(-1, keepdim=True))).to(output.dtype)
 
 
 def batched(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
-    """The tensors of a vmap with the mapped dimension in front."""
+    """The tensors under vmap, with the mapped dimension in front."""
     return [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
         for tensor, dim in zip(tensors, in_dims, strict=True)
@@ -127,7 +127,7 @@ class TritonSoftmaxFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], input: Tensor) -> tuple[Tensor, int]:
-        # A kernel for rows has no need to know how many dimensions they are arranged in.
+        # The kernel works on rows, whatever the number of leading dimensions.
         return TritonSoftmaxFunction.apply(*batched(info, in_dims, input)), 0
 
 
@@ -148,7 +148,7 @@ class TritonSoftmaxGradient(Function):
     def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
         grad_output, output = ctx.saved_tensors
         of_grad = of_output = None
-        if ctx.needs_input_grad[0]:  # linear and symmetric in it: the same kernel once more
+        if ctx.needs_input_grad[0]:  # linear and symmetric in grad_output: the same kernel again
             of_grad = TritonSoftmaxGradient.apply(tangent, output)
         if ctx.needs_input_grad[1]:
             wide = torch.promote_types(output.dtype, torch.float32)
@@ -163,19 +163,19 @@ class TritonSoftmaxGradient(Function):
 
 
 def triton_softmax(input: Tensor, dim: int = -1) -> Tensor:
-    r"""Softmax, by a kernel of one program a row, in both directions.
+    r"""Softmax by kernels with one program a row, in forward and in backward.
 
     .. math::
         y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}, \qquad
         \bar{x}_i = y_i \left( \bar{y}_i - \textstyle\sum_j \bar{y}_j y_j \right)
 
-    Runs in Triton for CUDA tensors, in Triton's interpreter for all if the environment variable ``TRITON_INTERPRET``
-    was 1 when Triton was imported, and in torch's operations otherwise: ``backend(device)`` says which.
-    float16 and bfloat16 are read and written as they are; everything between is float32. Differentiable any number of
-    times.
+    It runs in Triton for CUDA tensors, in Triton's interpreter for all tensors if the environment variable
+    ``TRITON_INTERPRET`` was 1 when Triton was imported, and otherwise with torch's operations. ``backend(device)`` says
+    which. float16 and bfloat16 are read and written in their dtype, and computed in float32. You can differentiate it
+    any number of times.
 
     Args:
-        input: any shape and layout, real floating dtype. A row of nothing but -inf gives NaN, as in torch.
+        input: any shape and layout, real floating dtype. A row that holds only -inf gives NaN, as in torch.
         dim: along which the output sums to 1.
 
     Returns:
@@ -197,6 +197,6 @@ def triton_softmax(input: Tensor, dim: int = -1) -> Tensor:
     if not input.is_floating_point():
         raise TypeError(f"expected input of a real floating dtype, got {input.dtype}")
     rows = input.movedim(dim, -1)
-    if input.dim() == 0:  # a row of its own: under vmap the mapped dimension would be taken for the row
+    if input.dim() == 0:  # make it a row; otherwise vmap's dimension would be taken for the row
         return TritonSoftmaxFunction.apply(rows.unsqueeze(-1)).squeeze(-1)
     return TritonSoftmaxFunction.apply(rows).movedim(-1, dim)

@@ -192,6 +192,13 @@ def undefined_gradient(subject: Subject) -> Iterator[Finding]:
         )
 
 
+CHANGED = (
+    "The first backward changed something that the second reads: a saved tensor, an attribute of ctx or of the class, "
+    "grad_output.",
+    "Compute out of place, and leave ctx as forward left it.",
+)
+
+
 @check()
 def backward_twice(subject: Subject) -> Iterator[Finding]:
     """A second backward through the same graph gives the same gradients as the first.
@@ -216,11 +223,8 @@ def backward_twice(subject: Subject) -> Iterator[Finding]:
         yield finding(
             "info" if freed or refused_on_purpose(found.error) else "error",
             f"in a second backward through the same graph, {found.text}",
-            *found.advice(
-                "The first backward changed something that the second reads: a saved tensor, an attribute of ctx or of "
-                "the class, grad_output.",
-                "Compute out of place, and leave ctx as forward left it.",
-            ),
+            # Between the two nothing ran but the first backward: a version that moved was moved by it.
+            *(CHANGED if "modified by an inplace operation" in str(found.error) else found.advice(*CHANGED)),
         )
 
 

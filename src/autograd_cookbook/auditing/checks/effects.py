@@ -70,8 +70,10 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error",
                 f"backward changes {subject.describe(s)}",
-                "backward uses a saved tensor as scratch memory; it shares its memory with the input.",
-                "Compute out of place.",
+                "backward writes to it, or to a saved tensor that shares its memory: as scratch memory, or to update "
+                "it on purpose.",
+                "Compute out of place. An update on purpose, such as that of a memory bank, belongs after the "
+                "backward, in the code that calls it.",
             )
             return
     for i, (o, b) in enumerate(zip(run.outputs, outputs, strict=True)):

@@ -17,6 +17,7 @@ from autograd_cookbook.auditing.diagnose import difference, explain, first_line,
 from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.subject import (
     Refused,
@@ -100,7 +101,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             "info",
             f"the gradient differs by {accuracy:.1g} of its norm from what the values say, as that of an iterative "
             "solver does",
-            f"Forward repeats the same operation {_repetitions(subject)} times. A gradient that solves another "
+            f"Forward repeats the same operation {repetitions(subject)} times. A gradient that solves another "
             "equation has the accuracy of that solver, and not that of float64.",
             "Nothing, if the accuracy suffices; otherwise tighten the tolerance or the step of the solver in backward.",
         )
@@ -138,7 +139,8 @@ class _Repetitions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _repetitions(subject: Subject) -> int:
+def repetitions(subject: Subject) -> int:
+    """How often forward repeats the operation that it repeats most."""
     with torch.no_grad(), _Repetitions() as seen:
         subject.run(requires=[False] * len(subject.slots))
     return max(seen.counts.values(), default=0)
@@ -161,7 +163,7 @@ def _accuracy_of_a_solver(
     each = zip((actual - expected).split(sizes), expected.split(sizes), strict=True)
     if not off or any(float(o.norm()) > ACCURATE * max(float(e.norm()), 1e-2 * norm) for o, e in each):
         return 0.0
-    if _repetitions(subject) < ITERATIONS:
+    if repetitions(subject) < ITERATIONS:
         return 0.0
     factor = float(actual @ expected) / norm**2
     rest = float((actual - factor * expected).norm())
@@ -188,7 +190,7 @@ def _over_steps(
 
     It is compared with the values over ways that are long next to the steps. None for values that are smooth.
     """
-    if (repetitions := _repetitions(subject)) < ITERATIONS:
+    if (repeated := repetitions(subject)) < ITERATIONS:
         return None
     total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.dtype)
     scale = float(weights.abs() @ subject.value(subject.copies()).abs())
@@ -210,7 +212,7 @@ def _over_steps(
         accuracy = max(accuracy, 0.02 + error / abs(slope)) if slope else math.inf
     steps = f"the values come in steps of {size:.1g}"
     early = (
-        f"Forward repeats the same operation {repetitions} times and stops early, as bisection and fixed points with a "
+        f"Forward repeats the same operation {repeated} times and stops early, as bisection and fixed points with a "
         "loose tolerance do."
     )
     tighten = "tighten the tolerance of the solver to have more digits checked"
@@ -251,6 +253,14 @@ def _cause_of_wrong_gradient(
             "backward returns None for an input that the values depend on, or forward detaches it.",
             "Return its gradient.",
         )
+    if _ignores_grad_output(subject, slot):
+        return IGNORED
+    if subject.random and _same_values(subject):
+        return (
+            "The gradient is random and the values are not: backward samples, or rounds at random.",
+            "If its mean is meant to be the derivative, declare it with gradient='approximate', which compares the "
+            "mean over many seeds with the values.",
+        )
     if subject.random and _draws_in_backward(subject):
         return (
             "forward is random, and backward draws random numbers, too: others than forward did.",
@@ -263,6 +273,22 @@ def _cause_of_wrong_gradient(
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
         "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
+
+
+def _ignores_grad_output(subject: Subject, slot: int) -> bool:
+    _, larger = subject.vjp(change=functools.partial(torch.mul, other=3.0))
+    grad, usual = larger[slot], subject.expected[1][slot]
+    return grad is not None and usual is not None and bool(usual.any()) and torch.equal(grad, usual)
+
+
+def _same_values(subject: Subject) -> bool:
+    """Whether forward gives the same values for other seeds."""
+    values = []
+    for offset in (0, 1):
+        subject.rewind(offset)
+        outputs = subject.run(rewind=False).outputs
+        values.append(real([outputs[i].detach() for i in subject.active]))
+    return torch.equal(*values)
 
 
 def _draws_in_backward(subject: Subject) -> bool:
@@ -532,6 +558,10 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     grads, leaves, weights = gradient([*subject.copies(), *grad_outputs], graph=True)
     second = weights_of(grads)
     used = [(g, u) for g, u in zip(grads, second, strict=True) if g.requires_grad]
+    if not subject.right and any(
+        getattr(n, "_forward_cls", None) in subject.classes for n in nodes_of([g for g, _ in used])
+    ):
+        raise Unmeasured("the gradient is wrong, and its own gradient uses it: the backward uses the output")
     again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
     if used:
         try:

@@ -94,6 +94,20 @@ OTHERWISE = (
     "backward does not do for this argument what forward does: it misses another mode, another dim, or a factor.",
     "Treat each mode in backward as forward does, or refuse those that it has no gradient for.",
 )
+MISSED = (
+    "The formula misses a case: what happens at zeros, ties or kinks, or a branch that is taken there.",
+    "Treat this case in backward as forward does.",
+)
+NOT_FINITE = (
+    "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is not finite at "
+    "this point, though the values are.",
+    "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such factor.",
+)
+ONE_INDEX = "one index repeated"
+REPEATED = (
+    "Where an index occurs more than once, backward keeps one of the gradients, and not their sum.",
+    "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
+)
 REDUCTIONS = ("none", "mean", "sum")
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
@@ -140,7 +154,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
             problems = list(_at(subject, subject.copies(), name)) if _moves(subject) else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
         for found in problems:
-            miss = found.cause.startswith("The formula misses a case")
+            miss = found.cause == MISSED[0]
             yield replace(found, cause=OTHERWISE[0], fix=OTHERWISE[1]) if miss else found
         if problems:
             return
@@ -188,7 +202,7 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
         if base.dtype is torch.bool:
             others = {"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)}
         elif base.numel() > 1 and base.dim() and not _permutation(base):
-            others = {"one index repeated": base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone()}
+            others = {ONE_INDEX: base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone()}
         else:
             continue
         for name, other in others.items():
@@ -249,6 +263,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
         odd = not grad.isfinite().all()
         if odd and not (blamed and subject.custom):
             continue  # torch's own
+        smooth = True
         if subject.gradient == "surrogate":
             theirs = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()[slot]
             theirs = torch.zeros_like(grad) if theirs is None else theirs
@@ -275,24 +290,17 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 )
             mismatch = numeric.compare(real([grad]), weights, 1e-3, floor)
             if mismatch:
-                detail = (
-                    f"{mismatch.actual:.6g} in entry {mismatch.index}, but the values change by {mismatch.expected:.6g}"
+                smooth = not odd or numeric.settles(mismatch.index, weights)
+                detail = f"{mismatch.actual:.6g} in entry {mismatch.index}, but the values " + (
+                    f"change by {mismatch.expected:.6g}" if smooth else "have no slope there"
                 )
             else:
                 detail = _together(numeric, real([grad]), weights)
         if detail:
             yield finding(
-                "error",
+                "error" if smooth else "warning",  # without a slope, no number is right, but NaN spreads
                 f"at {where}, the gradient of {subject.describe(slot)} is {detail}",
-                "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is "
-                "not finite at this point, though the derivative is."
-                if odd
-                else "The formula misses a case: what happens at zeros, ties or kinks, or a branch that is taken "
-                "there.",
-                "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such "
-                "factor."
-                if odd
-                else "Treat this case in backward as forward does.",
+                *(NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
             )
             return
 

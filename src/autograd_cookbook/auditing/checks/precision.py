@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.gradients import ITERATIONS, repetitions
 from autograd_cookbook.auditing.checks.layouts import ELEMENTS, accepted, resizings
 from autograd_cookbook.auditing.diagnose import difference, first_line
 from autograd_cookbook.auditing.report import Finding, Severity
@@ -252,7 +253,8 @@ def _gross(
         if label not in found or not e.isfinite().all() or (e.numel() and float(e.abs().max()) > LIMIT[dtype]):
             return  # not to be had in this dtype
         off = _off(found[label], e)
-        if not found[label].isfinite().all():
+        finite = bool(found[label].isfinite().all())
+        if not finite:
             kind = "NaN" if found[label].isnan().any() else "infinite"
             what = f"{kind} where float64 gives {float(e.abs().max()):.4g} at most"
         elif "up to" not in where and float(real([e]).norm()) > 1e-3 and off > 0.25:
@@ -275,6 +277,8 @@ def _gross(
             else f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
             "float16, and exp(89) in float32."
             if infinite.first
+            else "No operation gives infinity first: zero is divided by zero, or memory is read that was never written."
+            if not finite
             else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
             if "below" in where or "added" in where
             else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
@@ -284,6 +288,8 @@ def _gross(
             if infinite.pole
             else "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
             if infinite.first
+            else "Guard the division; fill what torch.empty or empty_like gives before it is read."
+            if not finite
             else "Use a form without the difference, such as expm1 and log1p."
             if "below" in where
             else "Subtract first, and square or multiply what is left: (x - x.mean()).square().mean()."
@@ -315,7 +321,10 @@ def _lost(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                f"In the backward, {backward.first} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward does.",
+                f"Nothing in forward is infinite, but in the backward {_pole(backward.first, name)}"
+                if backward.pole
+                else f"In the backward, {backward.first} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward "
+                "does.",
                 "Compute that part of the backward in float32, too.",
             )
             return
@@ -414,12 +423,14 @@ def digits(subject: Subject) -> Iterator[Finding]:
                 suspects.remove(name)
     for name in center:
         if name in suspects:
+            iterates = repetitions(subject) >= ITERATIONS
             yield finding(
                 "error",
                 f"{name} does not move when the inputs move by a billionth, or jumps: it has the digits of float32",
-                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end.",
-                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, "
-                "torch.float32).",
+                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end"
+                + ("; or the iteration in forward stops so early that its result comes in steps." if iterates else "."),
+                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, torch.float32)"
+                + ("; tighten the tolerance of the iteration." if iterates else "."),
             )
             return
 

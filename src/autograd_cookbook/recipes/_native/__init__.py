@@ -1,4 +1,4 @@
-"""Compile operators in C++ and CUDA, once for every torch, and load them where they are there."""
+"""Compile operators in C++ and CUDA, once for every torch, and load them if they have been built."""
 
 import hashlib
 import os
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-# Only what torch 2.11 has is used, so what is compiled today runs on that version and on later ones.
+# Uses only what torch 2.11 has, so binaries that are compiled today run with that version and later ones.
 FLAGS = ["-O3", "-std=c++20", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
 
 
-# Nobody reads errno after exp, and without it the loops may use the C library's vector version.
+# No code reads errno after exp; without it, the loops may use the C library's vector version.
 CXX_FLAGS = ["-fPIC", "-Wall", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"]
 
 
@@ -35,7 +35,7 @@ def with_cuda() -> bool:
 
 
 def cuda_runtime() -> str:
-    """The CUDA runtime for the linker: torch's own packages carry one, or else it is where the linker looks."""
+    """The CUDA runtime for the linker: the one in torch's own packages, or else the one that the linker finds."""
     carried = Path(torch.__file__).parents[1].glob("nvidia/*/lib/libcudart.so*")
     return next((str(path) for path in sorted(carried)), "-lcudart")
 
@@ -53,7 +53,7 @@ def command(name: str, variable: str) -> list[str]:
 
 
 class Library:
-    """Operators in C++ and, where there is a compiler for it, in CUDA; loaded at once if they have been built.
+    """Operators in C++ and, if there is a compiler for it, in CUDA; loaded on creation if they have been built.
 
     Args:
         name: of the sources ``name.cpp`` and ``name.cu``.
@@ -74,31 +74,31 @@ class Library:
 
     @property
     def path(self) -> Path:
-        """The file of the compiled operators, named after its sources so that changed ones are built anew."""
+        """The file of the compiled operators. Its name depends on the sources, so changed sources are built again."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autograd_cookbook"
         flags = (FLAGS, CXX_FLAGS, self.extra_flags(), CUDA_FLAGS, with_cuda() and torch.version.cuda)
         content = repr((self.sources, flags, os.uname().machine))
         return cache / f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
 
     def backend(self, device: torch.device | str = "cpu") -> str:
-        """Which code runs for a tensor on a device: "C++", "CUDA", or "Python" if that is not built."""
+        """Which code runs for tensors of a device: "C++", "CUDA", or "Python" if no kernel is built for it."""
         return self.kernels.get(torch.device(device).type, "Python")
 
     def extra_flags(self) -> list[str]:
-        """What the environment adds for the C++ compiler and the linker, in ``CXXFLAGS``."""
+        """Flags that the environment variable ``CXXFLAGS`` adds for the C++ compiler and the linker."""
         return shlex.split(os.environ.get("CXXFLAGS", ""))
 
     def build(self) -> Path:
-        """Compile the operators and load them, the CUDA ones where :func:`with_cuda` holds.
+        """Compile the operators and load them; those in CUDA if :func:`with_cuda` is true.
 
-        If the CUDA ones cannot be compiled or linked, a warning says so, and those in C++ are built alone.
+        If those in CUDA cannot be compiled or linked, a warning says so, and only those in C++ are built.
 
         Returns:
             The file, in the user's cache; a second call finds it there.
 
         Raises:
             FileNotFoundError: if there is no C++ compiler.
-            subprocess.CalledProcessError: if it fails; what it says goes to standard error.
+            subprocess.CalledProcessError: if the compiler fails; its messages go to standard error.
         """
         if not self.path.exists():
             self.compile()
@@ -145,18 +145,18 @@ class Library:
                     stacklevel=3,
                 )
                 subprocess.run([*cxx, "-shared", *objects, *link, "-o", str(whole)], check=True)
-            # At once: another process sees the whole file or none.
+            # Rename at the end, so that another process sees the whole file or none.
             os.replace(whole, self.path)
 
     def cuda_objects(self, folder: Path) -> list[str]:
-        """Compile the CUDA source; the object, and the libraries that it is linked with."""
+        """Compile the CUDA source; return the object, and the libraries that it is linked with."""
         nvcc = [*command("nvcc", "NVCC"), *CUDA_FLAGS]
         compiled = self.compile_into(folder, nvcc, f"{self.name}.cu")
         paths = [f"-L{directory}" for directory in cpp_extension.library_paths("cuda")]
         return [compiled, *paths, "-ltorch_cuda", cuda_runtime()]
 
     def compile_cuda(self) -> str:
-        """Compile the CUDA source and throw the result away: the headers of any torch suffice, no GPU is needed.
+        """Compile the CUDA source and discard the result: this needs the headers of any torch, and no GPU.
 
         Raises:
             FileNotFoundError: if there is no nvcc.

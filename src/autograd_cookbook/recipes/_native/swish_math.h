@@ -22,7 +22,9 @@ namespace swish {
 
 template <typename A>
 SWISH_INLINE A logistic(A z) {
-  return A(1) / (A(1) + std::exp(-z));
+  // exp(-z) would overflow where the result is small, but not yet zero.
+  const A e = std::exp(z < A(0) ? z : -z);
+  return (z < A(0) ? e : A(1)) / (A(1) + e);
 }
 
 template <typename A>
