@@ -166,7 +166,7 @@ class ChecksDirective(SphinxDirective):
         report, given = audited(broken, check.name)
         if not any(finding.check == check.name for finding in report.findings):
             raise self.error(f"{check.name} does not find what is wrong with {broken.name}: {report}")
-        found = nodes.paragraph("", "The audit, given ", nodes.literal(given, given), nodes.Text(":"))
+        found = nodes.paragraph("", "The audit of a call with ", nodes.literal(given, given), nodes.Text(" finds:"))
         printed = [terminal(unwrapped(finding), finding.severity) for finding in report.findings]
         section += listing("broken", "✗ Broken", broken, codes[0], changed_lines(*plain), [found, *printed])
 
@@ -182,10 +182,10 @@ class ChecksDirective(SphinxDirective):
         sentence = nodes.paragraph(classes=["pitfall-listing"])
         if check.capability:
             capability = nodes.literal(check.capability, check.capability)
-            sentence += [nodes.Text("In a report, this is the capability "), capability, nodes.Text(". ")]
+            sentence += [nodes.Text("A report lists this check as the capability "), capability, nodes.Text(". ")]
         if check.needs:
             needed = to_check(check.needs, self.env.docname)
-            sentence += [nodes.Text("It is skipped where "), needed, nodes.Text(" has found something.")]
+            sentence += [nodes.Text("The audit skips this check if "), needed, nodes.Text(" has found something.")]
         if sentence.children:
             yield sentence
 
@@ -194,7 +194,7 @@ class ChecksDirective(SphinxDirective):
         if met := met_as(check.name):
             links = [to_pitfall(pitfall, self.env.docname) for pitfall in met]
             parts = [node for each in links for node in (nodes.Text("; "), each)][1:]
-            yield nodes.paragraph("", "", nodes.Text("Met as: "), *parts, nodes.Text("."), classes=["pitfall-met"])
+            yield nodes.paragraph("", "", nodes.Text("See also: "), *parts, nodes.Text("."), classes=["pitfall-met"])
 
 
 class CheckIndexDirective(SphinxDirective):

@@ -11,7 +11,9 @@ from torch.autograd.function import once_differentiable
 
 @broken("returned", inputs=lambda: (leaf(4, 3), leaf(3), leaf(3)))
 class ScaleShiftLeavesTheSum(Function):
-    """Scale and shift are broadcast over the batch, and their gradients come back with the shape of the batch."""
+    """Forward broadcasts scale and shift over the batch, but backward returns their gradients in the shape of the
+    batch.
+    """
 
     generate_vmap_rule = True
 
@@ -32,7 +34,7 @@ class ScaleShiftLeavesTheSum(Function):
 
 @fixes(ScaleShiftLeavesTheSum)
 class ScaleShiftSums(Function):
-    """Sums each gradient to the shape of its input."""
+    """Backward sums each gradient to the shape of its input."""
 
     generate_vmap_rule = True
 
@@ -58,7 +60,7 @@ class ScaleShiftSums(Function):
 
 @broken("subsets", inputs=lambda: (leaf(4, 3), leaf(2, 3)))
 class LinearSavesTheWrongOne(Function):
-    """Saves the weight if the weight is trained; but it is the gradient of the input that needs the weight."""
+    """Saves the weight if the weight needs a gradient. But the gradient of the input needs the weight."""
 
     generate_vmap_rule = True
 
@@ -81,7 +83,7 @@ class LinearSavesTheWrongOne(Function):
 
 @fixes(LinearSavesTheWrongOne)
 class LinearSavesTheRightOne(Function):
-    """Saves each factor for the gradient of the other one."""
+    """Saves each factor if the other factor needs a gradient."""
 
     generate_vmap_rule = True
 
@@ -107,7 +109,7 @@ class LinearSavesTheRightOne(Function):
 
 @broken("unused_outputs", inputs=lambda: (leaf(4, 3), leaf(3)))
 class ActNormNeedsBothGradients(Function):
-    """Asks for None instead of zeros, and then computes with both gradients, though a loss may use one output."""
+    """Asks for None instead of zeros, but computes with both gradients. A loss may use only one output."""
 
     generate_vmap_rule = True
 
@@ -131,7 +133,7 @@ class ActNormNeedsBothGradients(Function):
 
 @fixes(ActNormNeedsBothGradients)
 class ActNormNeedsNoGradient(Function):
-    """Leaves out the terms of an output that was not used."""
+    """Leaves out the terms of an output that the loss does not use."""
 
     generate_vmap_rule = True
 
@@ -162,7 +164,7 @@ class ActNormNeedsNoGradient(Function):
 
 @broken("undefined_gradient", inputs=lambda: (leaf(4, 3),))
 class SoftsignWithoutMaterializing(Function):
-    """Asks for None instead of zeros, to save memory, and multiplies by the None that it then gets."""
+    """Asks for None instead of zeros, to save memory, but then multiplies by this None."""
 
     generate_vmap_rule = True
 
@@ -209,7 +211,7 @@ class SoftsignReturnsNone(Function):
 
 @broken("backward_twice", inputs=lambda: (leaf(4, 5), torch.tensor([1, 0, 4, 2])), source="unslothai/unsloth#5002")
 class CrossEntropyReusesItsBuffer(Function):
-    """Writes the gradient into the saved probabilities, so that a second backward has none to start from."""
+    """Writes the gradient into the saved probabilities, so a second backward no longer finds the probabilities."""
 
     generate_vmap_rule = True
 
@@ -233,7 +235,7 @@ class CrossEntropyReusesItsBuffer(Function):
 
 @fixes(CrossEntropyReusesItsBuffer)
 class CrossEntropyKeepsItsBuffer(Function):
-    """Computes the gradient in memory of its own."""
+    """Computes the gradient in new memory."""
 
     generate_vmap_rule = True
 
@@ -258,7 +260,7 @@ class CrossEntropyKeepsItsBuffer(Function):
 
 @broken("independent_calls", inputs=lambda: (leaf(4, 5),))
 class SoftmaxOnTheClass(Function):
-    """Keeps its output on the class, where the next call overwrites it before this one's backward has run."""
+    """Keeps its output on the class. The next call overwrites it before the backward of this call has run."""
 
     output = None
 
@@ -302,7 +304,7 @@ class SoftmaxOnItsContext(Function):
 
 @broken("same_tensor_twice", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
 class SimilarityToItself(Function):
-    """Takes x against x for a symmetric case of its own, and gives the factor of two to both arguments."""
+    """Treats x against x as a special case, and puts the factor of two into the gradients of both arguments."""
 
     @staticmethod
     def forward(query, key):
@@ -327,7 +329,7 @@ class SimilarityToItself(Function):
 
 @fixes(SimilarityToItself)
 class SimilarityOfTwo(Function):
-    """Gives each argument its own part, and lets the engine add them up."""
+    """Returns each argument its own part, and lets the engine add the parts."""
 
     generate_vmap_rule = True
 
@@ -352,7 +354,7 @@ class SimilarityOfTwo(Function):
 
 @broken("grad_attribute", inputs=lambda: (leaf(4, 3), leaf(2, 3)))
 class LinearAddsToGradItself(Function):
-    """Adds the gradient of the weight to weight.grad itself and returns None, so that autograd.grad gets nothing."""
+    """Backward adds the gradient of the weight to weight.grad and returns None, so autograd.grad gets nothing."""
 
     @staticmethod
     def forward(x, weight):
@@ -373,7 +375,7 @@ class LinearAddsToGradItself(Function):
 
 @fixes(LinearAddsToGradItself)
 class LinearReturnsGrad(Function):
-    """Returns the gradient of the weight, and leaves it to the engine whom to give it to."""
+    """Returns the gradient of the weight. The engine passes it to the caller."""
 
     generate_vmap_rule = True
 

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 @broken("inputs_unchanged", inputs=lambda: (leaf(2, 4, 4),))
 class CausalSoftmaxMasksItsInput(Function):
-    """Writes minus infinity into the caller's scores, which are spoiled for everybody else who reads them."""
+    """Writes minus infinity into the caller's scores, so all other code that reads them gets wrong numbers."""
 
     generate_vmap_rule = True
 
@@ -31,7 +31,7 @@ class CausalSoftmaxMasksItsInput(Function):
 
 @fixes(CausalSoftmaxMasksItsInput)
 class CausalSoftmaxMasksACopy(Function):
-    """masked_fill without the underscore makes a new tensor."""
+    """Uses masked_fill without the underscore, which makes a new tensor."""
 
     generate_vmap_rule = True
 
@@ -55,7 +55,7 @@ class CausalSoftmaxMasksACopy(Function):
 
 @broken("grad_output_unchanged", inputs=lambda: (leaf(4, 3),))
 class Relu6ClearsGradOutput(Function):
-    """Sets entries of grad_output to zero, though the engine may hand the same tensor to another branch."""
+    """Sets entries of grad_output to zero, although the engine may pass the same tensor to another branch."""
 
     generate_vmap_rule = True
 
@@ -75,7 +75,7 @@ class Relu6ClearsGradOutput(Function):
 
 @fixes(Relu6ClearsGradOutput)
 class Relu6ClearsACopy(Function):
-    """masked_fill without the underscore leaves grad_output as it is."""
+    """Uses masked_fill without the underscore, which does not change grad_output."""
 
     generate_vmap_rule = True
 
@@ -98,7 +98,7 @@ class Relu6ClearsACopy(Function):
 
 @broken("global_random_state", inputs=lambda: (leaf(4, 3), 0.5, 7))
 class DropoutSeedsTheProgram(Function):
-    """Draws the same mask again in backward, and for that seeds the generator that the whole program draws from."""
+    """To draw the same mask again in backward, it seeds the generator that the whole program uses."""
 
     @staticmethod
     def forward(x, p, seed):
@@ -118,7 +118,7 @@ class DropoutSeedsTheProgram(Function):
 
 @fixes(DropoutSeedsTheProgram)
 class DropoutSeedsItsGenerator(Function):
-    """Draws from a generator of its own."""
+    """Draws from its own generator."""
 
     @staticmethod
     def forward(x, p, seed):
@@ -141,7 +141,7 @@ class DropoutSeedsItsGenerator(Function):
 
 @broken("global_settings", inputs=lambda: (leaf(5, 4), 10_000.0))
 class RotarySetsTheDefaultDtype(Function):
-    """Computes the angles in float64 by making that the default, for every tensor that the program creates later."""
+    """To compute the angles in float64, it makes float64 the default for every later tensor of the program."""
 
     generate_vmap_rule = True
 
@@ -169,7 +169,7 @@ class RotarySetsTheDefaultDtype(Function):
 
 @fixes(RotarySetsTheDefaultDtype)
 class RotaryNamesItsDtype(Function):
-    """Says dtype=torch.float64 where the angles are made."""
+    """Passes dtype=torch.float64 where it makes the angles."""
 
     generate_vmap_rule = True
 
@@ -200,7 +200,7 @@ class RotaryNamesItsDtype(Function):
 
 @broken("later_writes", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
 class GluSavesData(Function):
-    """Saves x.data, which shares the memory of the input but not its version: later writes go unnoticed."""
+    """Saves x.data, which shares the memory of the input but not its version, so PyTorch does not notice later writes."""
 
     generate_vmap_rule = True
 
@@ -223,7 +223,7 @@ class GluSavesData(Function):
 
 @fixes(GluSavesData)
 class GluSavesInputs(Function):
-    """Saves the inputs as they are; a later write to them now raises."""
+    """Saves the inputs themselves. If a later write changes them, backward now raises."""
 
     generate_vmap_rule = True
 
@@ -248,7 +248,7 @@ class GluSavesInputs(Function):
 
 @broken("in_place_consumer", inputs=lambda: (leaf(4, 3),))
 class CopyToModelParallelRegion(Function):
-    """Does nothing in forward and returns the input itself, so that a residual cannot be added in place."""
+    """Forward returns the input itself, so the caller cannot add a residual to it in place."""
 
     @staticmethod
     def forward(x):
@@ -268,7 +268,7 @@ class CopyToModelParallelRegion(Function):
 
 @fixes(CopyToModelParallelRegion)
 class CopyThatMayBeWrittenTo(Function):
-    """Returns a copy, which costs its size; if no caller writes in place, input.view_as(input) costs nothing."""
+    """Returns a copy, which costs memory. If no caller writes in place, input.view_as(input) costs nothing."""
 
     @staticmethod
     def forward(x):

@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 @broken("runs", inputs=lambda: (leaf(4, 3), 0.1))
 class LeakyReluForgetsItsSlope(Function):
-    """Backward returns one gradient, but forward has two arguments: the slope needs a None of its own."""
+    """Backward returns one gradient, but forward has two arguments. It must return None for the slope."""
 
     generate_vmap_rule = True
 
@@ -56,7 +56,7 @@ class LeakyReluWithItsSlope(Function):
 
 @broken("repeatable", inputs=lambda: (leaf(6, 3), 0.5))
 class DropPathOfItsOwnGenerator(Function):
-    """Which samples are dropped is drawn from a new NumPy generator on each call, which no seed reaches."""
+    """Each call makes a new NumPy generator to choose the dropped samples, and no seed of yours reaches it."""
 
     @staticmethod
     def forward(x, keep):
@@ -99,7 +99,7 @@ class DropPathOfTheGlobalGenerator(Function):
 
 @broken("without_grad", inputs=lambda: (leaf(4, 5), torch.tensor([1, 0, 4, 2])))
 class SmoothsLabelsInTraining(Function):
-    """Takes requires_grad for a sign of training, so that the same loss has another value under no_grad."""
+    """Uses requires_grad as a sign of training, so the same loss has another value under no_grad."""
 
     generate_vmap_rule = True
 
@@ -122,7 +122,7 @@ class SmoothsLabelsInTraining(Function):
 
 @fixes(SmoothsLabelsInTraining, inputs=lambda: (leaf(4, 5), torch.tensor([1, 0, 4, 2]), 0.1))
 class SmoothsLabelsAsTold(Function):
-    """The caller says how much to smooth, and evaluates with zero."""
+    """The caller passes the amount of smoothing, and passes zero to evaluate."""
 
     generate_vmap_rule = True
 

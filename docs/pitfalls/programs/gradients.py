@@ -61,7 +61,7 @@ class Charbonnier(Function):
 
 @broken("linear_in_grad_output", inputs=lambda: (leaf(4, 3),))
 class MishClampsGradients(Function):
-    """Backward clamps what comes in, which is right only as long as no gradient is larger than 10."""
+    """Backward clamps grad_output, which is right only if no gradient is larger than 10."""
 
     generate_vmap_rule = True
 
@@ -82,7 +82,7 @@ class MishClampsGradients(Function):
 
 @fixes(MishClampsGradients)
 class MishLeavesGradients(Function):
-    """Multiplies by grad_output and leaves clipping to the optimizer."""
+    """Multiplies by grad_output, and leaves clipping to the optimizer."""
 
     generate_vmap_rule = True
 
@@ -106,7 +106,7 @@ class MishLeavesGradients(Function):
 
 @broken("second_order", inputs=lambda: (leaf(4, 3),), source="pytorch/pytorch#58509")
 class SiluSavesItsSigmoid(Function):
-    """Saves sigmoid(x), which has no graph back to x: the gradient is right, its own gradient lacks a term."""
+    """Saves sigmoid(x), which has no graph back to x. The gradient is right, but its derivative lacks a term."""
 
     generate_vmap_rule = True
 
@@ -127,7 +127,7 @@ class SiluSavesItsSigmoid(Function):
 
 @fixes(SiluSavesItsSigmoid)
 class SiluSavesItsInput(Function):
-    """Saves the input alone and computes the sigmoid again in the backward, where it has a graph."""
+    """Saves only the input, and computes the sigmoid again in backward, where it has a graph."""
 
     generate_vmap_rule = True
 
@@ -155,7 +155,7 @@ def _gelu_slope(u):
 
 @broken("forward_mode", inputs=lambda: (leaf(4, 3), leaf(3)))
 class BiasGeluDropsATangent(Function):
-    """The jvp takes the tangent of x alone: along the bias it returns zero."""
+    """The jvp uses only the tangent of x, so it returns zero for the tangent of the bias."""
 
     generate_vmap_rule = True
 
@@ -182,7 +182,7 @@ class BiasGeluDropsATangent(Function):
 
 @fixes(BiasGeluDropsATangent)
 class BiasGeluAddsTangents(Function):
-    """The jvp adds up the tangents of both inputs."""
+    """The jvp adds the tangents of both inputs."""
 
     generate_vmap_rule = True
 
@@ -212,7 +212,7 @@ class BiasGeluAddsTangents(Function):
 
 @broken("reference", inputs=lambda: (leaf(4, 3),), reference=F.gelu)
 class GeluByTanh(Function):
-    """Computes the approximation by tanh, with its right derivative, where the exact GELU was meant."""
+    """Computes the approximation by tanh, with its right derivative. But the exact GELU was intended."""
 
     generate_vmap_rule = True
 

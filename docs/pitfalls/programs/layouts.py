@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 @broken("input_layouts", inputs=lambda: (leaf(4, 6), 3))
 class MovingAverageByStrides(Function):
-    """Makes its windows with as_strided, for strides that only a contiguous input has."""
+    """Makes its windows with as_strided, for the strides of a contiguous input."""
 
     @staticmethod
     def forward(x, width):
@@ -30,7 +30,7 @@ class MovingAverageByStrides(Function):
 
 @fixes(MovingAverageByStrides)
 class MovingAverageByUnfold(Function):
-    """Leaves it to unfold to heed the strides."""
+    """Uses unfold, which respects the strides."""
 
     generate_vmap_rule = True
 
@@ -53,7 +53,7 @@ class MovingAverageByUnfold(Function):
 
 @broken("grad_output_layouts", inputs=lambda: (leaf(2, 3, 4), leaf(5, 4)), source="NVIDIA/apex#1573")
 class LinearViewsGradOutput(Function):
-    """Flattens grad_output with view, which raises if the output was transposed or summed up."""
+    """Flattens grad_output with view, which raises if a transpose or a sum follows the function."""
 
     generate_vmap_rule = True
 
@@ -78,7 +78,7 @@ class LinearViewsGradOutput(Function):
 
 @fixes(LinearViewsGradOutput)
 class LinearReshapesGradOutput(Function):
-    """Flattens it with reshape, which copies where it must."""
+    """Flattens grad_output with reshape, which copies if necessary."""
 
     generate_vmap_rule = True
 
@@ -106,7 +106,7 @@ class LinearReshapesGradOutput(Function):
 
 @broken("given_layout", inputs=lambda: (leaf(4, 8).detach()[:, :5].requires_grad_(),))
 class QueryNormAssumesDenseRows(Function):
-    """Asks for neighbors in a row to be neighbors in memory, and takes it that the next row follows at once."""
+    """Checks that neighbors in a row are neighbors in memory, but assumes that the next row follows at once."""
 
     @staticmethod
     def forward(x):
@@ -129,7 +129,7 @@ class QueryNormAssumesDenseRows(Function):
 
 @fixes(QueryNormAssumesDenseRows)
 class QueryNormAsksForDenseRows(Function):
-    """Makes the input contiguous unless it is, whatever its strides."""
+    """Makes the input contiguous if it is not."""
 
     @staticmethod
     def forward(x):
@@ -154,7 +154,7 @@ class QueryNormAsksForDenseRows(Function):
 
 @broken("empty", inputs=lambda: (leaf(4, 3), leaf(3, 3)))
 class QuadraticFormSumsInPython(Function):
-    """Adds up the gradient of the matrix sample by sample, and the sum of no samples is the number 0."""
+    """Adds the gradient of the matrix sample by sample. For an empty batch, this sum is the Python number 0."""
 
     @staticmethod
     def forward(x, matrix):
@@ -177,7 +177,7 @@ class QuadraticFormSumsInPython(Function):
 
 @fixes(QuadraticFormSumsInPython)
 class QuadraticFormSumsByMatmul(Function):
-    """A matrix product over no samples is a matrix of zeros."""
+    """Uses a matrix product, which returns a matrix of zeros for an empty batch."""
 
     generate_vmap_rule = True
 
@@ -205,7 +205,7 @@ class QuadraticFormSumsByMatmul(Function):
 
 @broken("sizes", inputs=lambda: (leaf(8, 3), leaf(3)))
 class PreluLeavesTheLastTile(Function):
-    """Sums the gradient of the slope over tiles of four rows, and leaves out the rows after the last full tile."""
+    """Sums the gradient of the slope over tiles of four rows, and skips the rows after the last full tile."""
 
     generate_vmap_rule = True
 
@@ -230,7 +230,7 @@ class PreluLeavesTheLastTile(Function):
 
 @fixes(PreluLeavesTheLastTile)
 class PreluTakesTheLastTile(Function):
-    """Counts the tiles rounded up, so that the last one may have fewer rows."""
+    """Rounds the number of tiles up, so that the last tile may have fewer rows."""
 
     generate_vmap_rule = True
 
@@ -263,7 +263,7 @@ class PreluTakesTheLastTile(Function):
     source="pytorch/pytorch#1347",
 )
 class RaggedMeanMasksGarbage(Function):
-    """Multiplies memory that was not written by a mask of zeros, and zero times NaN is NaN."""
+    """Multiplies unwritten memory by a mask of zeros. If the memory holds NaN, the product is NaN."""
 
     @staticmethod
     def forward(x, lengths):
@@ -285,7 +285,7 @@ class RaggedMeanMasksGarbage(Function):
 
 @fixes(RaggedMeanMasksGarbage)
 class RaggedMeanPadsWithZeros(Function):
-    """Begins with zeros, so that the padding is what the mask takes it for."""
+    """Starts with zeros, so the padding is zero before the mask is applied."""
 
     @staticmethod
     def forward(x, lengths):

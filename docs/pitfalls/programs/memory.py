@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 @broken("tensors_on_ctx", "later_writes", inputs=lambda: (leaf(2, 4, 4), 5.0))
 class SoftCapOnCtx(Function):
-    """Keeps the attention scores as an attribute of ctx, where neither version checks nor hooks see them."""
+    """Keeps the attention scores as an attribute of ctx, without version checks and hidden from hooks."""
 
     generate_vmap_rule = True
 
@@ -29,7 +29,7 @@ class SoftCapOnCtx(Function):
 
 @fixes(SoftCapOnCtx)
 class SoftCapSaved(Function):
-    """Saves the scores; the cap is a number and may stay on ctx."""
+    """Saves the scores. The cap is a number and may stay on ctx."""
 
     generate_vmap_rule = True
 
@@ -53,7 +53,7 @@ class SoftCapSaved(Function):
 
 @broken("freed_at_once", "tensors_on_ctx", inputs=lambda: (leaf(2, 4, 4),), source="pytorch/pytorch#25340")
 class SoftmaxRefersToItsOutput(Function):
-    """The output refers to ctx, and ctx to the output: neither is freed before the garbage collector comes by."""
+    """The output refers to ctx, and ctx to the output. So both stay in memory until the garbage collector runs."""
 
     generate_vmap_rule = True
 
@@ -72,7 +72,7 @@ class SoftmaxRefersToItsOutput(Function):
 
 @fixes(SoftmaxRefersToItsOutput)
 class SoftmaxSavesItsOutput(Function):
-    """save_for_backward keeps an output without a cycle."""
+    """Uses save_for_backward, which keeps an output without a cycle."""
 
     generate_vmap_rule = True
 
@@ -95,7 +95,7 @@ class SoftmaxSavesItsOutput(Function):
 
 @broken("unused_saved", inputs=lambda: (leaf(2, 5, 3),))
 class MeanPoolSavesForTheShape(Function):
-    """Keeps the whole sequence in memory until backward, which asks it for nothing but its shape."""
+    """Keeps the whole sequence in memory until backward, although backward uses only its shape."""
 
     generate_vmap_rule = True
 
@@ -137,7 +137,7 @@ class MeanPoolKeepsTheShape(Function):
 
 @broken("saved_copies", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
 class GegluSavesClones(Function):
-    """Saves clones to be safe from later writes, and so holds both inputs twice; torch notices writes anyway."""
+    """Saves clones to be safe from later writes, so both inputs are in memory twice. PyTorch notices writes anyway."""
 
     generate_vmap_rule = True
 
@@ -187,7 +187,7 @@ class GegluSavesInputs(Function):
 
 @broken("unneeded_gradients", inputs=lambda: (leaf(4, 3), leaf(3, 2), leaf(2, 5)))
 class AdapterComputesAll(Function):
-    """A low-rank adapter whose backward computes all three gradients, even that of an input that needs none."""
+    """The backward of this low-rank adapter computes all three gradients, also for an input that needs none."""
 
     generate_vmap_rule = True
 

@@ -31,7 +31,7 @@ class _Swish(Function):
 
 @broken("module_copies", inputs=lambda: (leaf(4, 3),))
 class SwishByALambda(nn.Module):
-    """The lambda refers to the module that made it: a copy goes on computing with the original's beta."""
+    """The lambda refers to the module that made it, so a copy of the module still computes with the original beta."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ class SwishByALambda(nn.Module):
 
 @fixes(SwishByALambda)
 class SwishByAMethod(nn.Module):
-    """A method finds the beta of the module that it is called on."""
+    """The method uses the beta of the module on which you call it."""
 
     def __init__(self):
         super().__init__()
@@ -62,7 +62,7 @@ class SwishByAMethod(nn.Module):
 
 @broken("module_tensors", inputs=lambda: (leaf(4, 3), torch.tensor([0, 2, 1, 2])))
 class WeightedLossWithAPlainTensor(nn.Module):
-    """The class weights are a plain attribute, which stays behind on the CPU when the module moves to a GPU."""
+    """The class weights are a plain attribute, so they stay on the CPU when the module moves to a GPU."""
 
     def __init__(self):
         super().__init__()
@@ -75,7 +75,7 @@ class WeightedLossWithAPlainTensor(nn.Module):
 
 @fixes(WeightedLossWithAPlainTensor)
 class WeightedLossWithABuffer(nn.Module):
-    """The class weights are a buffer, which moves along and is in the state dict."""
+    """The class weights are a buffer, so they move with the module and are in its state dict."""
 
     def __init__(self):
         super().__init__()

@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 @broken("special_points", inputs=lambda: (leaf(4, 3),), source="pytorch/pytorch#2421")
 class RowNormAtZero(Function):
-    """Divides a row by its norm in the backward: a row of zeros gives 0 / 0, and NaN spreads to every weight."""
+    """Backward divides a row by its norm. For a row of zeros, 0 / 0 is NaN, which spreads to every weight."""
 
     generate_vmap_rule = True
 
@@ -30,7 +30,7 @@ class RowNormAtZero(Function):
 
 @fixes(RowNormAtZero)
 class RowNormSafeAtZero(Function):
-    """Divides by one where the norm is zero, which makes the gradient there zero."""
+    """Divides by one if the norm is zero, so the gradient is zero there."""
 
     generate_vmap_rule = True
 
@@ -53,7 +53,7 @@ class RowNormSafeAtZero(Function):
 
 @broken("reference_points", inputs=lambda: (leaf(4, 3),), reference=F.softplus, source="apache/tvm#1768")
 class SoftplusOverflows(Function):
-    """The exponential is infinite for numbers above 710, where softplus is x itself."""
+    """The exponential is infinite for numbers above 710, where softplus(x) is x."""
 
     generate_vmap_rule = True
 
@@ -73,7 +73,7 @@ class SoftplusOverflows(Function):
 
 @fixes(SoftplusOverflows)
 class SoftplusTakesTheMaximum(Function):
-    """Takes the exponential of negative numbers alone, by log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))."""
+    """Computes the exponential only of negative numbers: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))."""
 
     generate_vmap_rule = True
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 @broken("checkpoint", inputs=lambda: (leaf(4, 3), leaf(3)), source="stanford-futuredata/stk#7")
 class SnakeReadsSavedTensorsTwice(Function):
-    """Reads ctx.saved_tensors once for each tensor, but a checkpoint hands out each saved tensor only once."""
+    """Reads ctx.saved_tensors once for each tensor. A checkpoint returns each saved tensor only once."""
 
     generate_vmap_rule = True
 
@@ -34,7 +34,7 @@ class SnakeReadsSavedTensorsTwice(Function):
 
 @fixes(SnakeReadsSavedTensorsTwice)
 class SnakeReadsSavedTensorsOnce(Function):
-    """Takes both tensors out at once."""
+    """Reads both tensors at once."""
 
     generate_vmap_rule = True
 
@@ -59,7 +59,7 @@ class SnakeReadsSavedTensorsOnce(Function):
 
 @broken("saved_tensor_hooks", inputs=lambda: (leaf(2, 6),))
 class SmoothnessReachesItsNeighbor(Function):
-    """Saves a slice, and reads one element beyond it: a copy of the slice, as on the CPU, has nothing there."""
+    """Saves a slice, and reads one element after its end. A copy of the slice, as on the CPU, lacks this element."""
 
     @staticmethod
     def forward(ctx, flow):
@@ -83,7 +83,7 @@ class SmoothnessReachesItsNeighbor(Function):
 
 @fixes(SmoothnessReachesItsNeighbor)
 class SmoothnessSavesAll(Function):
-    """Saves the whole tensor, and takes both slices from what it gets back."""
+    """Saves the whole tensor, and takes both slices from the saved tensor."""
 
     @staticmethod
     def forward(ctx, flow):
@@ -107,7 +107,7 @@ class SmoothnessSavesAll(Function):
 
 @broken("func_grad", inputs=lambda: (leaf(4, 5),))
 class RowMaximumSkipsTheSearch(Function):
-    """Looks for the places only if the input requires grad, which a tensor inside of torch.func does not say."""
+    """Looks for the places only if the input requires grad. Inside of torch.func, requires_grad does not say so."""
 
     generate_vmap_rule = True
 
@@ -156,7 +156,7 @@ class RowMaximumAlwaysSearches(Function):
 
 @broken("vmap", inputs=lambda: (leaf(4, 3),))
 class SoftmaxWithACarelessRule(Function):
-    """The rule leaves the new dim where it is; where it is the last one, the softmax runs along it."""
+    """The rule leaves the new dimension in its place. If it is the last one, the softmax runs along it."""
 
     @staticmethod
     def forward(scores):
@@ -178,7 +178,7 @@ class SoftmaxWithACarelessRule(Function):
 
 @fixes(SoftmaxWithACarelessRule)
 class SoftmaxWithACarefulRule(Function):
-    """The rule moves the new dim to the front, and says so."""
+    """The rule moves the new dimension to the front, and returns this position."""
 
     @staticmethod
     def forward(scores):
@@ -203,7 +203,7 @@ class SoftmaxWithACarefulRule(Function):
 
 @broken("batched_grad", inputs=lambda: (leaf(2, 3, 3),), require=("batched_grad",))
 class LogDetSkipsTheInverse(Function):
-    """Skips the inverse if grad_output is zero: a question that has no single answer for a batch of gradients."""
+    """Skips the inverse if grad_output is zero. Under vmap, grad_output is a batch, and the answer differs by entry."""
 
     generate_vmap_rule = True
 
@@ -225,7 +225,7 @@ class LogDetSkipsTheInverse(Function):
 
 @fixes(LogDetSkipsTheInverse)
 class LogDetAlwaysInverts(Function):
-    """Computes the same whatever numbers arrive."""
+    """Computes the same for all values of grad_output."""
 
     generate_vmap_rule = True
 
@@ -248,7 +248,7 @@ class LogDetAlwaysInverts(Function):
 
 @broken("complex128", inputs=lambda: (leaf(4, 3), leaf(3, 2)), require=("complex128",))
 class LinearWithoutConjugates(Function):
-    """The formulas for real numbers: for complex ones each factor lacks its conjugate, and they are not refused."""
+    """Uses the formulas for real numbers. For complex inputs, they lack the conjugates, but the function accepts these."""
 
     generate_vmap_rule = True
 
@@ -269,7 +269,7 @@ class LinearWithoutConjugates(Function):
 
 @fixes(LinearWithoutConjugates)
 class LinearWithConjugates(Function):
-    """mH instead of mT conjugates, which changes nothing for real numbers."""
+    """Uses mH instead of mT, which also conjugates, and changes nothing for real numbers."""
 
     generate_vmap_rule = True
 
@@ -293,7 +293,7 @@ class LinearWithConjugates(Function):
 
 @broken("opcheck", inputs=lambda: (leaf(2, 5, 3),))
 class PoolWithAWrongFake(nn.Module):
-    """The fake kernel promises a tensor like the input, while the real one returns one token for each pair."""
+    """The fake kernel returns a tensor like the input. The real kernel returns one token for each pair."""
 
     @torch.library.custom_op("corpus::pool_wrong_fake", mutates_args=())
     def pool(x: Tensor) -> Tensor:
@@ -318,7 +318,7 @@ class PoolWithAWrongFake(nn.Module):
 
 @fixes(PoolWithAWrongFake)
 class PoolWithARightFake(nn.Module):
-    """The fake kernel returns an empty tensor of the shape that the real one has."""
+    """The fake kernel returns an empty tensor with the shape of the real result."""
 
     @torch.library.custom_op("corpus::pool_right_fake", mutates_args=())
     def pool(x: Tensor) -> Tensor:
@@ -346,7 +346,7 @@ class PoolWithARightFake(nn.Module):
 
 @broken("compile", inputs=lambda: (leaf(4, 3),))
 class GeluApproximatesWhenCompiled(Function):
-    """Has a faster formula for the compiler, which is another function: a model changes by being compiled."""
+    """Uses a faster formula under the compiler. It is another function, so compiling changes the model."""
 
     generate_vmap_rule = True
 
@@ -368,7 +368,7 @@ class GeluApproximatesWhenCompiled(Function):
 
 @fixes(GeluApproximatesWhenCompiled)
 class GeluIsTheSameCompiled(Function):
-    """Computes one formula, compiled or not."""
+    """Uses one formula, compiled or not."""
 
     generate_vmap_rule = True
 

@@ -22,10 +22,11 @@ from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
 
 @check()
 def returned(subject: Subject) -> Iterator[Finding]:
-    """What backward returns has the shapes and dtypes of the inputs, before the engine repairs it.
+    """Backward returns gradients with the shapes and dtypes of the inputs, before the engine changes them.
 
-    The engine silently sums a gradient of a shape that expands from the input's, and casts one of another dtype.
-    Sometimes that is what was meant; often it hides a sum over the wrong dims, or a gradient rounded to float32.
+    If an input could be expanded to the shape of its gradient, the engine silently sums the gradient. It also casts a
+    gradient of another dtype. Sometimes this is intended. Often it hides a sum over the wrong dimensions, or a gradient
+    that was rounded to float32.
     """
     with observing(subject.classes, saved=False) as record:
         subject.vjp()
@@ -62,11 +63,11 @@ def _digits(tensor: Tensor) -> float:
 
 @check()
 def subsets(subject: Subject) -> Iterator[Finding]:
-    """Whichever inputs require a gradient, those get the same gradients as when all do.
+    """If only some inputs require a gradient, their gradients are the same as if all inputs did.
 
-    Freezing a layer is the caller's choice: a backward that assumes that every input needs its gradient crashes or
-    gives another number when one does not. Where forward takes any number of tensors, as a solver takes parameters, its
-    caller may leave the frozen ones out.
+    The caller decides which layers to freeze. A backward that assumes that every input needs its gradient crashes or
+    returns another number if one input does not. If forward takes any number of tensors, as a solver takes parameters,
+    the caller may leave the frozen ones out.
     """
     leaves = subject.leaves
     if len(leaves) < 2:
@@ -117,10 +118,10 @@ def _without_error(subject: Subject, chosen: tuple[int, ...], found: Deviation |
 
 @check()
 def unused_outputs(subject: Subject) -> Iterator[Finding]:
-    """Outputs that are not differentiated leave the gradient of the others right.
+    """If a loss does not use some of the outputs, the gradients are still right.
 
-    A loss may use one output of several. The backward then gets zeros for the others, or None if it asked for that with
-    ``set_materialize_grads(False)``.
+    A loss may use only one of several outputs. The backward then gets zeros for the others, or None if the function
+    calls ``set_materialize_grads(False)``.
     """
     if len(subject.active) < 2:
         return
@@ -164,9 +165,9 @@ class _Drop(Function):
 
 @check()
 def undefined_gradient(subject: Subject) -> Iterator[Finding]:
-    """If nothing flows back into the outputs, nothing comes out: no crash, no number.
+    """If no gradient arrives at the outputs, backward neither crashes nor returns a number other than zero.
 
-    A node further down may return None for its input. The backward is run nevertheless, with zeros or, after
+    A later node may return None for its input. The engine still runs the backward before it, with zeros or, after
     ``set_materialize_grads(False)``, with None.
     """
     run = subject.run()
@@ -203,7 +204,8 @@ CHANGED = (
 def backward_twice(subject: Subject) -> Iterator[Finding]:
     """A second backward through the same graph gives the same gradients as the first.
 
-    With ``retain_graph=True`` a caller may go back as often as they like; a Jacobian is made of many such backwards.
+    With ``retain_graph=True``, a caller may run backward any number of times. A Jacobian, for example, takes many
+    backwards.
     """
     if subject.random and subject.gradient == "approximate":
         return
@@ -230,11 +232,11 @@ def backward_twice(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def independent_calls(subject: Subject) -> Iterator[Finding]:
-    """A call is not disturbed by other calls between its forward and its backward.
+    """Other calls of the function between forward and backward do not change the gradients.
 
-    A layer is used twice in a network, a loss is evaluated on two batches: forwards of the second come before
-    backwards of the first. What is kept on the class, in a global or in a cache is then that of the other call.
-    Backward may also run in another thread than forward: on a GPU it does.
+    If a network uses a layer twice, or a loss is evaluated on two batches, the second forward runs before the first
+    backward. A value that is kept on the class, in a global or in a cache then belongs to the wrong call. Backward may
+    also run in another thread than forward, as it does on a GPU.
     """
     hidden = [slot.hidden for slot in subject.slots]
 
@@ -331,7 +333,7 @@ def _in_a_thread(subject: Subject) -> Outcome:
 def same_tensor_twice(subject: Subject) -> Iterator[Finding]:
     """One tensor passed for two arguments gets the sum of both gradients.
 
-    ``f(x, x)`` is a call like any other: a self-attention is one.
+    Calls such as ``f(x, x)`` are common. Self-attention is an example.
     """
     if subject.nonleaf or subject.gradient != "exact":
         return
@@ -382,8 +384,8 @@ def same_tensor_twice(subject: Subject) -> Iterator[Finding]:
 def grad_attribute(subject: Subject) -> Iterator[Finding]:
     """``torch.autograd.grad`` returns what ``backward`` accumulates, and leaves ``.grad`` of the inputs alone.
 
-    The gradient belongs to who asked for it. A backward that writes to ``.grad`` itself counts twice, or reaches the
-    wrong one.
+    The caller decides where the gradient goes. If your backward writes to ``.grad`` itself, the gradient counts twice,
+    or reaches the wrong tensor.
     """
     run = subject.run()
     plain = [s for s in subject.leaves if not subject.slots[s].hidden]

@@ -21,9 +21,9 @@ from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, 
 def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
     """Forward writes to no input, except to one that it marks dirty and returns.
 
-    Code that uses the tensor afterwards, such as the backward of another function, gets other numbers. Writes by way
-    of ``.data``, NumPy or a kernel leave no trace that autograd could notice. A list or a dict among the arguments is
-    the caller's, too: a second call with it must come to the same numbers.
+    Code that uses the tensor afterwards, such as the backward of another function, gets wrong numbers. Autograd does
+    not notice writes through ``.data``, NumPy or a kernel. A list or a dict among the arguments belongs to the caller,
+    too: a second call with it must return the same numbers.
     """
     with observing(subject.classes, saved=False) as record:
         values = subject.copies()
@@ -123,8 +123,9 @@ def _containers_unchanged(subject: Subject) -> Iterator[Finding]:
 def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
     """Backward writes neither to grad_output nor to saved tensors.
 
-    grad_output may be the gradient of another branch, too, or what a hook has kept: ``grad_output.mul_(...)`` changes
-    it for them. A saved tensor that was changed makes the next backward wrong.
+    The tensor grad_output may also be the gradient of another branch, or a hook may have kept it.
+    ``grad_output.mul_(...)`` changes the numbers there, too. If backward changes a saved tensor, the next backward is
+    wrong.
     """
     for layout in (torch.clone, lambda w: w.mT.contiguous().mT if w.dim() > 1 else w.clone()):
         with observing(subject.classes) as record:
@@ -159,10 +160,10 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def global_random_state(subject: Subject) -> Iterator[Finding]:
-    """The global random generators are drawn from only if the result is random, and never set.
+    """Only a random function draws from the global random generators, and no function sets them.
 
-    ``torch.manual_seed`` inside of a function makes every later dropout mask, shuffle and initialization of the program
-    the same. A function that replays random numbers in its backward must put the state back.
+    A call of ``torch.manual_seed`` inside of a function fixes every later dropout mask, shuffle and initialization of
+    the program. If a function draws the same numbers again in its backward, it must restore the state of the generator.
     """
     for phase in ("forward", "backward"):
         after, moved = [], False
@@ -212,9 +213,9 @@ def _autocast() -> torch.autocast:
 
 @check()
 def global_settings(subject: Subject) -> Iterator[Finding]:
-    """Grad mode, default dtype and all other global switches are afterwards as they were.
+    """After the call, grad mode, default dtype and all other global switches are as they were before.
 
-    A switch that is left turned changes code that has nothing to do with the function.
+    A switch that stays changed affects code that has nothing to do with the function.
     """
     places: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]]
     places = {"": torch.enable_grad, " under no_grad": torch.no_grad, " under autocast": _autocast}
@@ -245,10 +246,10 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def later_writes(subject: Subject) -> Iterator[Finding]:
-    """If an input or the output is written to after forward, the backward is right or raises; it is never wrong.
+    """If the caller writes to an input or the output after forward, the backward is right or raises.
 
-    Tensors that went through ``save_for_backward`` are watched by a version counter. Tensors on ctx, in a closure or
-    behind ``.data`` are not: an in-place operation of the caller then silently gives a wrong gradient.
+    A version counter watches tensors that went through ``save_for_backward``. It does not watch tensors on ctx, in a
+    closure or behind ``.data``. An in-place operation of the caller then silently makes the gradient wrong.
     """
     if subject.gradient == "approximate":
         return
@@ -294,11 +295,11 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def in_place_consumer(subject: Subject) -> Iterator[Finding]:
-    """The output can be written to by who comes next, as ``y += residual`` or ``relu_`` do.
+    """The next operation may write to the output in place, as ``y += residual`` or ``relu_`` do.
 
-    torch refuses that for views that were made inside a custom function. Returning ``x.view_as(x)`` is the known
-    idiom of gradient reversal and costs that on purpose; returning the input itself, or a part of it, is mostly an
-    oversight.
+    PyTorch refuses such a write to a view that a custom function returns. Gradient reversal usually returns
+    ``x.view_as(x)``, and accepts this limit on purpose. A function that returns the input itself, or a part of it,
+    mostly does so by mistake.
     """
     if subject.nonleaf:
         return

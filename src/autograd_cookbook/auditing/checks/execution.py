@@ -111,8 +111,7 @@ def _first_run(subject: Subject) -> Run:
 def runs(subject: Subject) -> Iterator[Finding]:
     """Forward and backward run on the sample, and finite inputs give finite numbers.
 
-    What raises on the very sample that it was given, or answers it with NaN, is broken whatever the reason; nothing
-    else can be said about it before that is fixed.
+    If the function raises on the given sample, or returns NaN, fix this first. The audit can check nothing else before.
     """
     outputs, _ = subject.vjp()
     finite = all(v.isfinite().all() for v in subject.base if is_differentiable(v))
@@ -131,9 +130,9 @@ def runs(subject: Subject) -> Iterator[Finding]:
 def repeatable(subject: Subject) -> Iterator[Finding]:
     """The same call with the same random seed gives the same numbers, whatever the call before was.
 
-    A gradient that cannot be had twice cannot be checked, and a training run cannot be repeated.
-    A generator that the function draws from must be one of the global ones, or among its arguments.
-    A tensor that is updated in place between two calls, as optimizers update parameters, counts with its new values.
+    If a second call gives another gradient, the audit cannot check the gradient, and you cannot repeat a training run.
+    If the function draws from a random generator, use a global one, or pass the generator as an argument. If a tensor
+    is updated in place between two calls, as optimizers update parameters, the second call must use the new values.
     """
     first, grads = subject.vjp()
     first = [o.clone() for o in first]
@@ -179,11 +178,11 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def without_grad(subject: Subject) -> Iterator[Finding]:
-    """Under no_grad, and with inputs that need no gradient, it returns the same values.
+    """Under no_grad, and with inputs that need no gradient, the function returns the same values.
 
-    Every evaluation loop runs under ``torch.no_grad()``, and a frozen layer has inputs that require no gradient: the
-    values must not depend on whether the caller differentiates them. A module that was evaluated, trained and is
-    evaluated again must compute from the parameters that it has by then.
+    Every evaluation loop runs under ``torch.no_grad()``, and the inputs of a frozen layer require no gradient. The
+    values must not depend on whether the caller differentiates them. If a module is evaluated, trained and evaluated
+    again, it must use the new parameters.
     """
     expected, _ = subject.expected
     none = [False] * len(subject.slots)

@@ -56,14 +56,17 @@ def _unflatten(vector: Tensor, like: Tensor) -> Tensor:
 
 @check(capability="first_order")
 def first_order(subject: Subject) -> Iterator[Finding]:
-    """The gradient is what the values say.
+    """The gradient agrees with differences of the values.
 
-    Exact gradients are compared with differences of the forward in float64, in which a factor of 0.9999 shows; at a
-    kink anything between the slopes of its two sides is accepted. A surrogate gradient is compared with the gradient
-    of the function that it declares, an approximate one with differences over many seeds; a custom one is not judged.
-    Where the value does not move at all, the gradient looks like a surrogate that you should declare. Where forward
-    iterates, the gradient may differ by a thousandth of its norm, as that of a solver does; where it stops so early
-    that the values come in steps, they are compared over ways that are long next to the steps.
+    The audit compares an exact gradient with differences of forward in float64, which show even a factor of 0.9999. At
+    a kink, it accepts any number between the slopes of the two sides. It compares a surrogate gradient with the
+    gradient of the declared function, and an approximate gradient with differences over many seeds. It does not judge a
+    custom gradient. If the value does not move with the input, but backward returns a gradient, the audit asks you to
+    declare a surrogate.
+
+    If forward iterates, as a solver does, the gradient may differ by a thousandth of its norm. If the iteration stops
+    so early that the values change in steps, the audit takes differences over distances that are long compared with the
+    steps.
     """
     if subject.gradient == "custom":
         return  # the derivative of nothing
@@ -369,11 +372,12 @@ LOSS_SCALE = 65536.0  # where gradient scalers begin
 
 @check(needs="first_order")
 def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
-    """The backward is linear in grad_output, and zero for zero.
+    """The backward is linear in grad_output, and returns zero for zero.
 
-    Whatever the function, its vector-Jacobian product is linear: a backward that clips, thresholds or normalizes
-    grad_output is right only for the sizes that it was tried with. Zero times anything is zero, NaN it must not be.
-    The gradient for one entry of grad_output and that for the others add up to that for all of them.
+    Every vector-Jacobian product is linear in grad_output. A backward that clips, thresholds or normalizes grad_output
+    is therefore right only for some sizes of it. If grad_output is zero, the gradient must be zero and not NaN. The
+    audit also splits grad_output into one entry and the other entries. The gradients for these two parts must add up to
+    the gradient for all entries.
     """
     if not subject.derivative:
         return
@@ -523,11 +527,11 @@ NOT_A_NUMBER = (
 
 @check(capability="second_order")
 def second_order(subject: Subject) -> Iterator[Finding]:
-    """The gradient of the gradient is what differences of the gradient say, through input and grad_output.
+    """The second derivative agrees with differences of the gradient, through input and grad_output.
 
-    A backward that detaches, that leaves torch, or that uses an intermediate which was saved, has a second derivative
-    that is silently wrong. ``once_differentiable`` says so in an exception, and counts as a capability that is not
-    there. Along one direction, the third derivative is looked at, too.
+    The second derivative is silently wrong if the backward detaches, leaves PyTorch, or uses a saved intermediate. With
+    ``once_differentiable``, the function raises instead, which counts as a missing capability. Along one direction, the
+    audit also checks the third derivative.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
     slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]
@@ -672,7 +676,7 @@ def _third_order(subject: Subject) -> Iterator[Finding]:
 def forward_mode(subject: Subject) -> Iterator[Finding]:
     """Forward-mode tangents agree with differences of the values.
 
-    A ``jvp`` static method is a second derivation by hand, with mistakes of its own, and no backward ever runs it.
+    A static method ``jvp`` is a second derivation by hand, with mistakes of its own. No backward ever runs it.
     """
     if not subject.derivative:
         raise Refused("the gradient is not declared to be a derivative")
@@ -766,9 +770,9 @@ def _dual(
 
 @check()
 def reference(subject: Subject) -> Iterator[Finding]:
-    """Values and gradients equal those of the reference that was given.
+    """Values and gradients are equal to those of the given reference.
 
-    Differences cannot say whether the forward computes the right function: only a second implementation can.
+    Differences cannot show whether forward computes the right function. Only a second implementation can.
     """
     if subject.reference is None:
         return

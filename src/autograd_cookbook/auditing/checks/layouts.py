@@ -50,8 +50,8 @@ def _asks_for_contiguous(error: BaseException) -> bool:
 def input_layouts(subject: Subject) -> Iterator[Finding]:
     """Inputs that are strided, transposed, offset or expanded give the same numbers as contiguous ones.
 
-    A slice, a transpose or a broadcast is a tensor like any other, with other strides. Kernels and NumPy code that
-    take memory as it comes silently read the wrong elements.
+    A slice, a transpose or a broadcast is a tensor with other strides. Kernels and NumPy code that ignore the strides
+    silently read the wrong elements.
     """
     for name, layout in LAYOUTS.items():
         if not _applies(name, subject.base):
@@ -150,8 +150,8 @@ def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Te
 def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
     """A grad_output that is strided, transposed, offset or expanded gives the same gradients as a contiguous one.
 
-    The engine chooses the layout: behind ``.sum()`` stands a grad_output that is one number with strides of zero,
-    behind ``.mT`` a transposed one. gradcheck tries contiguous ones alone.
+    The operation that follows your function decides the layout. If ``.sum()`` follows, grad_output is one number with
+    strides of zero. If ``.mT`` follows, grad_output is transposed. gradcheck tries only contiguous ones.
     """
     for name, layout in LAYOUTS.items():
         if not _applies(name, subject.expected[0]):
@@ -195,7 +195,7 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def given_layout(subject: Subject) -> Iterator[Finding]:
-    """The sample as it was given, in its own layout and storage, gives the same numbers as a copy of it."""
+    """The sample, in its given layout and storage, gives the same numbers as a copy of it."""
     given = [s.tensor for s in subject.slots]
     if all(t.is_contiguous() for t in given):
         return
@@ -332,10 +332,10 @@ def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
 
 @check(capability="empty")
 def empty(subject: Subject) -> Iterator[Finding]:
-    """An empty batch that forward accepts has a gradient, too.
+    """If forward accepts an empty batch, backward returns a gradient for it, too.
 
-    The last batch of a filtered data set, or an expert that no token went to, is empty. If forward takes it, backward
-    must return gradients of the right shapes: empty for the batch, zero for the weights.
+    The last batch of a filtered data set can be empty, and so can the batch of an expert that gets no token. The
+    gradients must have the right shapes: empty for the batch, zero for the weights.
     """
     if any(callable(a) for a in subject.flat):
         return  # what a function among the arguments makes of nothing is its own matter
@@ -393,10 +393,10 @@ SECONDS = 1.5
 
 @check(needs="first_order")
 def sizes(subject: Subject) -> Iterator[Finding]:
-    """Other sizes than the sample's, from 1 to 1025, give right gradients as well.
+    """The gradient is also right at other sizes than the sample's, from 1 to 1025.
 
-    A kernel works in tiles and skips the remainder; ``squeeze`` drops a batch of one; a buffer fits the batch that it
-    was written for. Derivatives along random directions show it at any size.
+    A kernel may work in tiles and skip the remainder, ``squeeze`` may drop a batch of one, and a buffer may fit only
+    one batch size. The audit finds this with derivatives along random directions, which it can take at any size.
     """
     if not subject.derivative:
         return
@@ -533,10 +533,10 @@ def poisoned_memory() -> Iterator[None]:
 
 @check()
 def unwritten_memory(subject: Subject) -> Iterator[Finding]:
-    """Memory that was never written is not part of a result.
+    """No result depends on memory that was never written.
 
-    ``torch.empty`` mostly returns zeros in a small test, and old numbers in a long run. Here all fresh memory is filled
-    with NaN.
+    ``torch.empty`` mostly returns zeros in a small test, and old numbers in a long run. This check fills all fresh
+    memory with NaN.
     """
 
     def outcome() -> Outcome:

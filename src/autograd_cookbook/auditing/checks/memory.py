@@ -38,11 +38,11 @@ def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Te
 
 @check()
 def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
-    """Tensors are saved by save_for_backward, not as attributes of ctx.
+    """Save tensors for backward with save_for_backward, and not as attributes of ctx.
 
-    An attribute escapes the version check (a later in-place write gives a wrong gradient silently), saved-tensor hooks
-    and checkpointing do not see it, and it is freed late; an output kept that way is a reference cycle. The state of a
-    random generator, which is a tensor only by accident, may stay there.
+    An attribute of ctx has no version check, so a later in-place write silently makes the gradient wrong. Saved-tensor
+    hooks and checkpointing do not see it, and it is freed late. An output on ctx makes a reference cycle. Only the
+    state of a random generator, which is stored as a tensor, may stay on ctx.
     """
     run = subject.run()
     state_size = torch.get_rng_state().numel()
@@ -68,11 +68,11 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def freed_at_once(subject: Subject) -> Iterator[Finding]:
-    """Nothing outlives the graph: no reference cycle, no global that keeps growing.
+    """When the graph is gone, nothing stays in memory: no reference cycle holds it, and no global grows.
 
-    Tensors should be freed when the last reference to the result goes, not whenever the garbage collector comes by:
-    on a GPU that is an out-of-memory error. What is still there after collection is a leak. An evaluation, which has no
-    backward, must leave nothing behind either.
+    PyTorch should free tensors when the last reference to the result goes. A reference cycle keeps them until Python's
+    garbage collector runs, and a GPU may be out of memory before. What remains after a collection is a leak. An
+    evaluation, which runs no backward, must leave nothing behind either.
     """
     for _ in range(2):  # caches and lazily created constants are filled by now
         subject.vjp()
@@ -249,8 +249,8 @@ def _disturbances(tensor: Tensor) -> list[Any]:
 def unused_saved(subject: Subject) -> Iterator[Finding]:
     """Every saved tensor has an influence on the gradient.
 
-    What is saved stays in memory from forward to backward. A tensor that can be replaced by NaN without anybody
-    noticing need not be saved; for its shape or dtype, save those.
+    A saved tensor stays in memory from forward to backward. If NaN in its place does not change the gradient, do not
+    save it. If backward needs only its shape or its dtype, save only these.
     """
     if subject.gradient == "approximate" or not subject.classes:
         return
@@ -282,7 +282,8 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
 def saved_copies(subject: Subject) -> Iterator[Finding]:
     """No saved tensor is a copy of an input, an output or another saved tensor.
 
-    The input is there anyway: saving it costs nothing, saving ``input.clone()`` or ``input.float()`` costs its size.
+    The input is in memory anyway, so saving it costs nothing. Saving ``input.clone()`` or ``input.float()`` costs the
+    memory of the copy.
     """
     if subject.nonleaf or not subject.classes:
         return
@@ -408,10 +409,11 @@ class _Operations(TorchDispatchMode):
 
 @check()
 def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
-    """No gradient that costs more than an element-wise pass is computed for an input that needs none.
+    """If an input needs no gradient, backward does not compute one, unless it is a mere element-wise pass.
 
     Half of the work in the backward of a linear layer is the gradient of its input. The first layer of a network does
-    not need it, and neither does a layer that has only frozen layers before it. ``ctx.needs_input_grad`` says so.
+    not need this gradient, and neither does a layer that has only frozen layers before it. ``ctx.needs_input_grad``
+    says which gradients are needed.
     """
     leaves = [s for s in subject.leaves if not subject.slots[s].hidden]
     for frozen in leaves:

@@ -52,7 +52,7 @@ def _restored(module: nn.Module, how: str) -> nn.Module:
 def module_copies(subject: Subject) -> Iterator[Finding]:
     """A module survives deepcopy, pickle, and its state dict, and computes the same afterwards.
 
-    Averaged weights deep-copy a model, data loaders and process groups pickle it, checkpoints store its state dict.
+    Averaged weights deep-copy a model, data loaders and process groups pickle it, and checkpoints store its state dict.
     """
     module = subject.function
     if not isinstance(module, nn.Module):
@@ -94,8 +94,8 @@ def module_copies(subject: Subject) -> Iterator[Finding]:
 def module_tensors(subject: Subject) -> Iterator[Finding]:
     """Every tensor of a module is a parameter or a buffer.
 
-    A plain attribute does not follow ``module.to(device)`` or ``.double()``, is not in the state dict, and no optimizer
-    sees it.
+    A tensor in a plain attribute does not follow ``module.to(device)`` or ``.double()``, and is not in the state dict.
+    No optimizer sees it.
     """
     if not isinstance(subject.function, nn.Module):
         return

@@ -114,14 +114,14 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
 @check(needs="first_order")
 def special_points(subject: Subject) -> Iterator[Finding]:
-    """At zeros, ties, kinks and large numbers the gradient is finite and right wherever the values are.
+    """At zeros, ties, kinks and large numbers, the gradient is finite and right wherever the values are.
 
-    So it is for masks that mask all or nothing, for an index that occurs more than once, and for other flags, dims and
-    numbers among the arguments.
+    The check also tries masks that mask all or nothing, an index that occurs more than once, and other flags,
+    dimensions and numbers among the arguments.
 
-    Judged by differences from both sides: at a kink anything in between will do, where the slope grows without bound
-    anything but NaN, outside of the domain anything at all. A NaN that torch's own operations make is not held against
-    the function.
+    The audit judges the gradient by differences from both sides. At a kink, it accepts any number between the slopes of
+    the two sides. If the slope grows without bound, it accepts anything but NaN. Outside of the domain, it accepts
+    anything. It does not report a NaN that PyTorch's own operations make.
     """
     if not subject.derivative:
         return
@@ -325,11 +325,12 @@ def _together(numeric: Derivative, gradient: Tensor, weights: Tensor) -> str:
 
 @check()
 def reference_points(subject: Subject) -> Iterator[Finding]:
-    """At special points and infinities, values and gradients equal those of the reference.
+    """At special points and infinities, values and gradients are equal to those of the reference.
 
-    Only with ``reference=``: where differences cannot be taken, as at infinity, a second implementation decides. Where
-    the reference itself gives NaN, or overflows, nothing is asked, nor at infinite complex numbers: which parts of
-    their products are NaN is another matter in each of torch's kernels.
+    This check runs only with ``reference=``. At points where the audit cannot take differences, such as infinity, a
+    second implementation decides. The check requires nothing if the reference itself gives NaN or overflows. It also
+    requires nothing at infinite complex numbers, because PyTorch's kernels disagree there about which parts of a
+    product are NaN.
     """
     if subject.reference is None or not subject.derivative:
         return

@@ -79,10 +79,10 @@ def _dtype(dtype: torch.dtype) -> None:
     holds.__name__ = name
     holds.__qualname__ = name
     check(capability=name)(holds)
-    holds.__doc__ = f"""In {name} it keeps the dtype, and agrees with float64 as far as {name} can.
+    holds.__doc__ = f"""In {name}, the function keeps the dtype, and agrees with float64 up to the rounding of {name}.
 
-    Compared with float64 on the same rounded inputs, on the sample and on a long one: a sum that is accumulated in low
-    precision, or an intermediate that overflows, shows there."""
+    The check compares with float64 on the same rounded inputs, for the sample and for a long one. There, a sum that is
+    accumulated in low precision shows, and so does an intermediate that overflows."""
 
 
 def _kept(subject: Subject, low: Outcome, dtype: torch.dtype, name: str) -> Iterator[Finding]:
@@ -373,8 +373,7 @@ for _each in TOLERANCES:
 def output_dtype(subject: Subject) -> Iterator[Finding]:
     """In float64, the output is float64.
 
-    A function that computes in float32 whatever it is given takes nine digits from those who asked for them, and
-    gradcheck hardly notices.
+    A function that always computes in float32 drops nine digits of a float64 input, and gradcheck hardly notices.
     """
     outputs, _ = subject.expected
     for i in subject.active:
@@ -392,8 +391,9 @@ def output_dtype(subject: Subject) -> Iterator[Finding]:
 def digits(subject: Subject) -> Iterator[Finding]:
     """Values and gradients of float64 inputs have the digits of float64.
 
-    A cast to float32 on the way costs nine of sixteen digits, though dtypes look right at both ends. It shows when the
-    inputs move by a billionth: smooth numbers move along, numbers with fewer digits stay or jump.
+    A cast to float32 inside of the function loses nine of sixteen digits, although the dtypes at both ends look right.
+    The check moves the inputs by a billionth. Numbers with all digits move along smoothly, and numbers with fewer
+    digits stay or jump.
     """
     if subject.dtype is not torch.float64 or subject.gradient == "approximate":
         return
@@ -437,9 +437,9 @@ def digits(subject: Subject) -> Iterator[Finding]:
 
 @check(capability="autocast")
 def autocast(subject: Subject) -> Iterator[Finding]:
-    """Under autocast to bfloat16, value and gradient stay what they are, up to rounding.
+    """Under autocast to bfloat16, value and gradient stay the same, up to rounding.
 
-    Inside of forward, autocast is on; inside of backward it is off unless ``torch.amp.custom_bwd`` says otherwise.
+    Autocast is on inside of forward. Inside of backward it is off, unless ``torch.amp.custom_bwd`` says otherwise.
     Saved float32 tensors then meet bfloat16 gradients.
     """
     if subject.dtype is not torch.float64:

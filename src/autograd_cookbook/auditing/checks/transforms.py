@@ -36,10 +36,10 @@ def _clone(value: Any) -> Any:
 
 @check(capability="checkpoint")
 def checkpoint(subject: Subject) -> Iterator[Finding]:
-    """Value and gradients survive ``torch.utils.checkpoint``.
+    """Value and gradients are the same under ``torch.utils.checkpoint``.
 
-    Large models are checkpointed as a whole: forward runs again when backward needs it, and each saved
-    tensor is handed out once.
+    Large models run in checkpoints. A checkpoint runs forward again when backward needs it, and returns each saved
+    tensor only once.
     """
     if subject.generators and subject.random:
         raise Refused("it draws from a generator of its own, and checkpointing restores the global ones alone")
@@ -78,9 +78,9 @@ def checkpoint(subject: Subject) -> Iterator[Finding]:
 
 @check(capability="saved_tensor_hooks")
 def saved_tensor_hooks(subject: Subject) -> Iterator[Finding]:
-    """Saved tensors may be packed away and come back as copies.
+    """The gradients stay the same if saved tensors are packed away and come back as copies.
 
-    ``torch.autograd.graph.save_on_cpu`` and compression hand the backward another tensor with the same contents.
+    With ``torch.autograd.graph.save_on_cpu``, or with compression, backward gets another tensor with the same contents.
     """
 
     def outcome() -> Outcome:
@@ -159,7 +159,7 @@ def _rtol(subject: Subject) -> float:
 def func_grad(subject: Subject) -> Iterator[Finding]:
     """``torch.func.vjp`` returns the same values and gradients as ``backward``.
 
-    It needs the modern style: forward without ctx, and setup_context.
+    ``torch.func`` needs the modern style: a forward without ctx, and setup_context.
     """
     where = _arguments(subject)
     subject.rewind()
@@ -182,8 +182,8 @@ def func_grad(subject: Subject) -> Iterator[Finding]:
 def vmap(subject: Subject) -> Iterator[Finding]:
     """Mapping value and gradient over a new dimension equals a loop over it, whichever inputs have it and where.
 
-    A rule for vmap is a second implementation. It must heed ``in_dims``: which inputs are batched, and along which dim;
-    and a batch of one is a batch.
+    A rule for vmap is a second implementation. It must use ``in_dims``, which says which inputs are batched, and along
+    which dimension. A batch of one is also a batch.
     """
     where = _arguments(subject)
     three: tuple[float, ...] = (1.0, 0.9, 1.1)
@@ -251,7 +251,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
 def batched_grad(subject: Subject) -> Iterator[Finding]:
     """Many backwards in one, by ``is_grads_batched=True``, equal a loop of them.
 
-    Jacobians are computed that way; the backward runs under vmap.
+    Jacobians are computed in this way. The backward then runs under vmap.
     """
     run = subject.run()
     active = [o for o in run.outputs if o.requires_grad]
@@ -280,11 +280,11 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
 
 @check(capability="complex128", needs="first_order")
 def complex128(subject: Subject) -> Iterator[Finding]:
-    """Complex inputs are refused, or their gradient is right.
+    """The function refuses complex inputs, or their gradient is right.
 
-    torch's convention: grad_input is grad_output times the conjugate of the derivative. A formula for real numbers
-    lacks that conjugate; it should refuse complex input. For a function that is given real samples this is no more than
-    information.
+    In PyTorch's convention, grad_input is grad_output times the conjugate of the derivative. A formula for real numbers
+    lacks this conjugate, so a function that uses one should refuse complex inputs. If the given sample is real, a
+    finding of this check is only an info.
     """
     if any(subject.base[s].is_complex() for s in subject.leaves):
         return  # the other checks were about nothing else
@@ -322,8 +322,9 @@ def complex128(subject: Subject) -> Iterator[Finding]:
 def opcheck(subject: Subject) -> Iterator[Finding]:
     """Operators made with ``torch.library`` pass ``torch.library.opcheck``.
 
-    It tests registration, schema and fake kernel. It does not see a wrong formula: it differentiates the sum of the
-    output, and compares the eager backward with the traced one, not with the truth. The other checks are for that.
+    ``opcheck`` tests registration, schema and fake kernel. It differentiates the sum of the output, and compares the
+    eager backward with the traced one, not with the true derivative. So it does not see a wrong formula. The other
+    checks test the formula.
     """
     samples: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
@@ -349,11 +350,11 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
 
 @check(capability="compile")
 def compile(subject: Subject) -> Iterator[Finding]:
-    """``torch.compile(fullgraph=True)`` takes the function whole, and values and gradients stay the same.
+    """``torch.compile(fullgraph=True)`` compiles the whole function, and values and gradients stay the same.
 
-    A graph break, or code that the compiler cannot trace, is a capability that is not there. Another number is an
-    error. Around a transform of ``torch.func`` the compiler can differentiate forward itself; where the backward is
-    declared to be another rule, the report says so.
+    A graph break, or code that the compiler cannot trace, counts as a missing capability. A wrong number is an error.
+    Around a transform of ``torch.func``, the compiler can differentiate forward itself. If your backward is declared to
+    return another gradient, the report says so.
     """
     torch._dynamo.reset()
 
