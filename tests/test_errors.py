@@ -907,7 +907,7 @@ UNFINISHED = "RuntimeError: Expected to have finished reduction in the prior ite
             "UserWarning: pool_backward_cuda does not have a deterministic implementation, but you set "
             "'torch.use_deterministic_algorithms(True, warn_only=True)'",
             "not_deterministic",
-            "Nothing has to be changed",
+            "You need not change anything",
         ),
         (
             "RuntimeError: Output 3 of BroadcastBackward is a view and its base or another view of its base has been "
@@ -1298,7 +1298,7 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
             "self.manual_backward(loss)\nAssertionError: Expected to be in states "
             "[<HandleTrainingState.BACKWARD_PRE: 3>] but current state is HandleTrainingState.FORWARD",
             "fsdp_training_state",
-            "outside of the wrapped forward",
+            "outside the wrapped forward",
         ),
     ],
 )
@@ -1344,7 +1344,7 @@ def test_a_case_that_the_text_shows_speaks_for_its_entry() -> None:
 def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", f"{UNFINISHED} find_unused_parameters=True is set."]) == 0
     out = capsys.readouterr().out
-    assert "Let every output of `forward` take part in the loss" in squeezed(out)
+    assert "Use every output of `forward` in the loss" in squeezed(out)
     assert "A program that raises it" not in out
     assert "not run here" in out
 

@@ -648,3 +648,68 @@ def test_where_nothing_is_infinite_no_sum_is_blamed_for_nan():
     (found,) = audit(LeavesAHole.apply, (leaf(3, 4),), only=["float32"]).of("error")
     assert "NaN" in found.summary
     assert "zero is divided by zero" in found.cause
+
+
+class UnderNoGrad(Function):
+    """The backward computes everything from the input, and records nothing of it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(x, y.square())
+        return y
+
+    @staticmethod
+    @torch.no_grad()
+    def backward(ctx, grad_output):
+        x, _ = ctx.saved_tensors
+        return grad_output * x.exp()
+
+
+def test_a_backward_that_is_not_recorded_is_not_told_to_save_other_tensors():
+    (found,) = audit(UnderNoGrad.apply, (leaf(3, 4),), only=["second_order"]).of("error")
+    assert "runs under no_grad" in found.cause
+    assert "Take no_grad" in found.fix
+
+
+class SameBatch(Function):
+    """Two inputs of one batch; forward would broadcast, and backward does not sum."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x.new_zeros(max(len(x), len(y)), x.shape[1]) + (x * y if len(x) == len(y) else x.sum() * y.sum())
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        return grad_output * y.view_as(grad_output), grad_output * x.view_as(grad_output)
+
+
+def test_sizes_that_no_caller_mixes_may_raise():
+    report = audit(SameBatch.apply, (leaf(3, 4), leaf(3, 4)), only=["sizes", "empty"])
+    assert not [f for f in report.of("error") if "with size 1 " not in f.summary], str(report)
+
+
+class PowerOnOneSide(Function):
+    """``x ** 2`` for positive numbers alone, with 0/0 in the backward at zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if bool((x < 0).any()):
+            raise ValueError("expected numbers from 0 on")
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * grad_output * x.square() / x
+
+
+def test_at_the_edge_of_a_domain_the_slope_of_the_other_side_is_named():
+    torch.manual_seed(0)
+    x = (torch.rand(3, 4, dtype=torch.float64) + 0.5).requires_grad_()
+    (found,) = audit(PowerOnOneSide.apply, (x,), only=["special_points"]).findings
+    assert found.severity == "error"
+    assert "have no slope" not in found.summary

@@ -505,6 +505,14 @@ DETACHED = (
     "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate that was "
     "saved, or a part that is detached."
 )
+UNRECORDED = (
+    "It is silently zero, because autograd does not record this backward: it runs under no_grad, or detaches or leaves "
+    "torch on the way to every result."
+)
+RECORD = (
+    "Take no_grad and detach away, and compute everything from inputs, outputs and grad_output; or mark the backward "
+    "with once_differentiable, so that it refuses."
+)
 COMPUTED = (
     "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
     "once_differentiable, so that it refuses."
@@ -588,7 +596,10 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             cause, fix = NOT_A_NUMBER
         else:
             kept, silent = _saved_intermediate(subject), not bool(torch.count_nonzero(actual))
-            cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
+            if not used:
+                cause, fix = UNRECORDED, RECORD
+            else:
+                cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
         yield finding(
             "error",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "

@@ -352,7 +352,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
             run = subject.run([v.clone() for v in values])
             grads = run.gradients()
         except (Exception, SystemExit) as error:
-            if not subject.custom:
+            if not subject.custom or _parted(subject, values):
                 continue
             yield finding(
                 "error",
@@ -417,8 +417,9 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             done += 1
             label = f"with size {size} in {where}"
             problems = list(_right_at(subject, values, label))
-            if any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True)):
-                # An image of one pixel, or a matrix of one entry: its user notices an exception.
+            single = any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True))
+            if single or (size != 1 and _parted(subject, values)):
+                # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
@@ -427,6 +428,17 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             yield from problems
             if problems:
                 return
+
+
+def _parted(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether a size that several inputs have in one dim, as a batch, was changed in some of them alone."""
+    shapes = [
+        (b.shape, v.shape)
+        for slot, b, v in zip(subject.slots, subject.base, values, strict=True)
+        if not slot.hidden and is_differentiable(b)
+    ]
+    changed = {(d, n) for base, now in shapes for d, n in enumerate(base) if now[d] != n}
+    return any(d < len(base) and base[d] == now[d] == n for d, n in changed for base, now in shapes)
 
 
 def _used(subject: Subject, values: list[Tensor], outputs: list[Tensor]) -> bool:

@@ -283,8 +283,8 @@ def _gross(
             if "below" in where or "added" in where
             else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
             "its terms, adding one more changes nothing.",
-            f"Compute that part in {'float64' if dtype is torch.float32 else 'float32'}, or use a form that needs no "
-            "number next to the pole."
+            "Use a form that needs no number next to the pole, or clamp with a bound that this dtype has, such as "
+            "1 - torch.finfo(dtype).eps."
             if infinite.pole
             else "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
             if infinite.first
