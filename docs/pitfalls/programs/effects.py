@@ -200,7 +200,7 @@ class RotaryNamesItsDtype(Function):
 
 @broken("later_writes", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
 class GluSavesData(Function):
-    """Saves x.data, which shares the memory of the input but not its version, so PyTorch does not notice later writes."""
+    """Saves x.data, which shares the memory of the input but not its version: PyTorch notices no later write."""
 
     generate_vmap_rule = True
 
