@@ -248,7 +248,7 @@ class LogDetAlwaysInverts(Function):
 
 @broken("complex128", inputs=lambda: (leaf(4, 3), leaf(3, 2)), require=("complex128",))
 class LinearWithoutConjugates(Function):
-    """Uses the formulas for real numbers. The function accepts complex inputs, but the conjugates are missing."""
+    """Uses the formulas for real numbers. For complex inputs they lack the conjugates, but it accepts them."""
 
     generate_vmap_rule = True
 
