@@ -152,14 +152,18 @@ assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 #    \frac{\partial v_{t+1}}{\partial v_t} = \lambda \;\text{ with the detached reset.}
 #
 # Near the threshold :math:`h` is 1, so the gradient of earlier steps vanishes. If the surrogate is higher than 1, the
-# derivative even becomes negative: this can harm training. The next cell shows the derivative of the second potential
-# for the first current, which is just above the threshold. Then it trains both ways:
+# derivative is negative near the threshold, which can harm training. The next cell prints the derivative of the second
+# potential for the first current, which is just above the threshold. Then it trains both ways:
 
 
 def through_the_reset(height, detach_reset):
     currents = torch.tensor([[1.01], [0.5]], requires_grad=True)
-    surrogate = lambda x: height * spike(x, 2.0) - ((height - 1) * spike(x, 2.0)).detach()  # noqa: E731
-    potentials, _ = neurons(currents, surrogate, detach_reset)
+
+    def higher(x):  # the same value, height times the gradient
+        fired = spike(x, 2.0)
+        return height * fired - (height - 1) * fired.detach()
+
+    potentials, _ = neurons(currents, higher, detach_reset)
     return torch.autograd.grad(potentials[1].sum(), currents)[0][0].item()
 
 
@@ -178,10 +182,10 @@ for name in ("fast sigmoid, slope 2", "triangle, slope 1"):
     assert bests[name][0] < bests[name][1]
 
 # %%
-# In this small example with a surrogate of height 1, training is better when the reset has its gradient. Do not take
-# this as a rule, and compare both on your task. In deep or long networks, and with higher surrogates, start with the
-# detached reset. `Zenke and Vogels <https://doi.org/10.1162/neco_a_01367>`_ report networks that learn worse when the
-# gradient passes through the reset.
+# In this small example with a surrogate of height 1, training is better when the reset has its gradient. On other tasks
+# the detached reset can be better, so compare both. If the surrogate is higher than 1, or if the sequences are long,
+# start with the detached reset. `Zenke and Vogels <https://doi.org/10.1162/neco_a_01367>`_ found that the scale of the
+# surrogate matters much more than its form.
 #
 # How to test it
 # --------------
