@@ -60,20 +60,20 @@ lags = torch.arange(steps)[:, None] - torch.arange(steps)
 traces = torch.where(lags >= 0, 0.8 ** lags.clamp(min=0), 0.0)
 
 
-def neurons(currents, fire):
+def neurons(currents, fire, detach_reset=False):
     potential, potentials, spikes = torch.zeros(currents.shape[1]), [], []
     for current in currents:
         potential = 0.9 * potential + current
         fired = fire(potential - 1)
         potentials.append(potential)
         spikes.append(fired)
-        potential = potential - fired
+        potential = potential - (fired.detach() if detach_reset else fired)
     return torch.stack(potentials), torch.stack(spikes)
 
 
-def run(weights, fire):
-    _, hidden = neurons(inputs @ weights[0], fire)
-    potential, spikes = neurons(hidden @ weights[1], fire)
+def run(weights, fire, detach_reset=False):
+    _, hidden = neurons(inputs @ weights[0], fire, detach_reset)
+    potential, spikes = neurons(hidden @ weights[1], fire, detach_reset)
     return potential, spikes, (traces @ (spikes - wanted)).square().mean()
 
 
@@ -82,13 +82,13 @@ def start():
     return [nn.Parameter(0.3 * torch.randn(40, 30)), nn.Parameter(0.3 * torch.randn(30, 1))]
 
 
-def train(fire):
+def train(fire, detach_reset=False):
     """Return the losses of 60 steps, and the weights with the smallest loss."""
     weights, losses, best = start(), [], None
     optimizer = torch.optim.Adam(weights, lr=0.03)
     for _ in range(60):
         optimizer.zero_grad()
-        loss = run(weights, fire)[2]
+        loss = run(weights, fire, detach_reset)[2]
         losses.append(loss.item())
         if losses[-1] == min(losses):
             best = [w.detach().clone() for w in weights]
@@ -137,6 +137,55 @@ assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 # The width of the bump matters more than its form. A triangle of slope 3 is 0 for distances of 1/3 and more from the
 # threshold. A neuron whose potential never comes so close to the threshold gets no gradient and does not learn. The
 # fast sigmoid is positive at every distance.
+#
+# The reset: with a gradient or detached
+# --------------------------------------
+#
+# A spike has two effects: it is the output, and it resets the potential. In forward, ``reset = fired`` and
+# ``reset = fired.detach()`` are equal, and so is a separate tensor of ones where the neuron fired. In backward, they
+# differ. With the decay :math:`\lambda`, the potential :math:`v` and the surrogate :math:`h`, the derivative from one
+# step to the next is
+#
+# .. math::
+#
+#    \frac{\partial v_{t+1}}{\partial v_t} = \lambda\,(1 - h) \;\text{ with the gradient,} \qquad
+#    \frac{\partial v_{t+1}}{\partial v_t} = \lambda \;\text{ with the detached reset.}
+#
+# Near the threshold :math:`h` is 1, so the gradient of earlier steps vanishes. If the surrogate is higher than 1, the
+# derivative is negative near the threshold, which can harm training. The next cell prints the derivative of the second
+# potential for the first current, which is just above the threshold. Then it trains both ways:
+
+
+def through_the_reset(height, detach_reset):
+    currents = torch.tensor([[1.01], [0.5]], requires_grad=True)
+
+    def higher(x):  # the same value, height times the gradient
+        fired = spike(x, 2.0)
+        return height * fired - (height - 1) * fired.detach()
+
+    potentials, _ = neurons(currents, higher, detach_reset)
+    return torch.autograd.grad(potentials[1].sum(), currents)[0][0].item()
+
+
+for height in (1, 3):
+    print(f"height {height}: {through_the_reset(height, False):.2f}, detached {through_the_reset(height, True):.2f}")
+assert through_the_reset(1, False) < 0.05
+assert through_the_reset(3, False) < -1
+assert abs(through_the_reset(3, True) - 0.9) < 1e-6
+
+bests = {}
+for name in ("fast sigmoid, slope 2", "triangle, slope 1"):
+    losses, _ = train(surrogates[name], detach_reset=True)
+    bests[name] = min(runs[name][0]), min(losses)
+    print(f"{name:22} best distance {bests[name][0]:.3f}, with the detached reset {bests[name][1]:.3f}")
+    assert losses[0] == runs[name][0][0]  # the same forward
+    assert bests[name][0] < bests[name][1]
+
+# %%
+# In this small example with a surrogate of height 1, training is better when the reset has its gradient. On other tasks
+# the detached reset can be better, so compare both. If the surrogate is higher than 1, or if the sequences are long,
+# start with the detached reset. `Zenke and Vogels <https://doi.org/10.1162/neco_a_01367>`_ found that the scale of the
+# surrogate matters much more than its form.
 #
 # How to test it
 # --------------

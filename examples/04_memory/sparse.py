@@ -347,10 +347,68 @@ for name, consumer in consumers.items():
     assert gradient[0] == gradient[1]
 
 # %%
-# In your own ``Function``, the same rule is one line: return ``grad_dense[tuple(indices)]`` for the values. If
-# ``grad_output`` may be sparse, call ``to_dense()`` on it first. No gradient reaches the values through a sparse tensor
-# that you made once, outside of forward, from ``values.detach()``.
+# No gradient reaches the values through a sparse tensor that you made once, outside of forward, from
+# ``values.detach()``.
 #
+# A gradient of ``A`` that is dense can be too large: for 100,000 × 100,000 entries, it takes 40 GB. In torch 2.13, the
+# gradient of :func:`torch.sparse.sum` is sparse (`in earlier versions it was dense
+# <https://github.com/pytorch/pytorch/issues/49683>`_). The gradient of ``A.sum()`` is one number, expanded without
+# memory, but it fills the dense matrix as soon as autograd adds a second gradient to it. The gradient of
+# ``torch.sparse.mm`` with COO always fills it. So compute from the values and the indices: ``values.sum()`` is the sum
+# of all entries, ``index_add`` makes the sums of the rows, and ``sparse_mm`` the product.
+#
+# If your own ``Function`` must return a sparse tensor, read its gradient at the indices with ``sparse_mask``, as below.
+# It accepts a sparse and a dense gradient, and makes no dense matrix. Don't call ``to_dense()`` on ``grad_output``.
+
+
+class ToSparse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values, indices, size):
+        ctx.save_for_backward(indices)
+        return torch.sparse_coo_tensor(indices, values, size)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (indices,) = ctx.saved_tensors
+        mask = torch.sparse_coo_tensor(indices, torch.ones(indices.shape[1]), grad_output.shape)
+        return grad_output.sparse_mask(mask)._values(), None, None  # in the order of the indices
+
+
+def two_sums(A):
+    return A.sum() + torch.sparse.sum(A)
+
+
+def product(A):
+    return torch.sparse.mm(A, input).sum()
+
+
+def row_sums(values):
+    return values.new_zeros(2000).index_add(0, indices[0], values).square().sum()
+
+
+indices, values, input = problem(2000)
+ways = {
+    "torch.sparse.sum": lambda v: torch.sparse.sum(torch.sparse_coo_tensor(indices, v, (2000, 2000))),
+    "A.sum()": lambda v: torch.sparse_coo_tensor(indices, v, (2000, 2000)).sum(),
+    "A.sum() + torch.sparse.sum(A)": lambda v: two_sums(torch.sparse_coo_tensor(indices, v, (2000, 2000))),
+    "torch.sparse.mm": lambda v: product(torch.sparse_coo_tensor(indices, v, (2000, 2000))),
+    "torch.sparse.sum, ToSparse": lambda v: torch.sparse.sum(ToSparse.apply(v, indices, (2000, 2000))),
+    "values.sum()": lambda v: v.sum(),
+    "row sums by index_add": row_sums,
+    "sparse_mm": lambda v: sparse_mm(indices, v, input, 2000).sum(),
+}
+for name, way in ways.items():
+    most = peak_bytes(lambda way=way: torch.autograd.grad(way(values), values)) / (4 * 2000**2)
+    print(f"{name:30} peak {most:.2f} times the dense matrix")
+    assert (most >= 1) == (name in ("A.sum() + torch.sparse.sum(A)", "torch.sparse.mm"))
+    assert not 0.3 < most < 1
+
+for name, consumer in consumers.items():
+    (gradient,) = torch.autograd.grad(consumer(ToSparse.apply(trained, places, (2, 3))), trained)
+    (expected,) = torch.autograd.grad(dense[name], trained, retain_graph=True)
+    assert torch.allclose(gradient, expected, rtol=1e-4), name
+
+# %%
 # The audit
 # ---------
 

@@ -184,9 +184,9 @@ for name, function in (("as it is", Product), ("custom_fwd, custom_bwd", Decorat
     print(name, *seen, sep="\n  ", end=outcome + "\n")
 
 # %%
-# ``custom_fwd`` stores the autocast state on its first argument, and ``custom_bwd`` restores it. In the form with
-# ``setup_context``, the first argument of ``forward`` is not ``ctx`` but a tensor of the caller. So decorate
-# ``setup_context`` instead of ``forward``:
+# ``custom_fwd`` stores the autocast state on its first argument, as ``_fwd_used_autocast`` and ``_dtype``, and
+# ``custom_bwd`` restores this state. In the form with ``setup_context``, the first argument of ``forward`` is not
+# ``ctx`` but a tensor of the caller. So decorate ``setup_context`` instead of ``forward``, but without ``cast_inputs``:
 
 
 class Modern(Function):
@@ -231,7 +231,49 @@ DecoratedForward.apply(touched, touched.clone())
 print("left on the caller's tensor:", list(vars(touched)))
 
 # %%
-# A simpler way works for any device: cast outside of the function, where autograd records the cast.
+# On ``setup_context``, ``cast_inputs=torch.float32`` **does not give a float32 forward**. ``forward`` has already run
+# under autocast when the decorator casts the tensors, so the decorator casts only what is saved. Instead, turn autocast
+# off around the call, and cast there. The decorated ``setup_context`` then stores "off", so backward runs without
+# autocast, too:
+
+
+class CastsTheSaved(Modern):
+    @staticmethod
+    def forward(x, w):
+        y = x @ w
+        note("forward", x, w, y)
+        return y
+
+    @staticmethod
+    @custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def setup_context(ctx, inputs, output):
+        note("setup", *inputs)
+        ctx.save_for_backward(*inputs)
+
+
+def in_float32(x, w):
+    with torch.autocast(x.device.type, enabled=False):
+        return Modern.apply(x.float(), w.float())
+
+
+seen.clear()
+with torch.autocast("cpu", torch.bfloat16):
+    rounded = CastsTheSaved.apply(torch.ones(2, 3, dtype=torch.bfloat16), torch.ones(3, 2))
+print("cast_inputs on setup_context", *seen, sep="\n  ")
+assert rounded.dtype is torch.bfloat16
+assert [line.split()[::2][:2] for line in seen] == [["forward", "on"], ["setup", "off"]]
+assert seen[1].endswith("float32, float32")
+
+whole = torch.compile(in_float32, fullgraph=True, backend="aot_eager")
+for function in (InFloat32.apply, in_float32, whole):
+    for inside in (False, True):
+        found, exact = run(function, inside=inside), run(lambda x, w: x.double() @ w.double())
+        assert all(torch.allclose(f, e, rtol=1e-4, atol=1e-5) for f, e in zip(found, exact, strict=True))
+print("autocast off around the call: float32 in forward and backward, eager and compiled")
+
+# %%
+# If autocast's dtype is enough, a simpler way works for any device: cast outside of the function, where autograd
+# records the cast.
 
 
 class Plain(Modern):
