@@ -351,7 +351,7 @@ for name, consumer in consumers.items():
 # ``values.detach()``.
 #
 # A gradient of ``A`` that is dense can be too large: for 100,000 × 100,000 entries, it takes 40 GB. In torch 2.13, the
-# gradient of :func:`torch.sparse.sum` is sparse (`in earlier versions it was dense
+# gradient of ``torch.sparse.sum`` is sparse (`in earlier versions it was dense
 # <https://github.com/pytorch/pytorch/issues/49683>`_). The gradient of ``A.sum()`` is one number, expanded without
 # memory, but it fills the dense matrix as soon as autograd adds a second gradient to it. The gradient of
 # ``torch.sparse.mm`` with COO always fills it. So compute from the values and the indices: ``values.sum()`` is the sum

@@ -195,8 +195,10 @@ print("torch", torch.__version__)
 print("gradient of the start:", net[0].weight.grad)
 
 # %%
-# If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. As a method, this
-# is first-order MAML, as above. As a gradient it is wrong, and so is the gradient of the learning rate. Here are the
+# If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. Adding
+# ``retain_graph=True`` alone does not change this. As a method, this is first-order MAML, as above. As a gradient it is
+# wrong, and so is the gradient of the learning rate. If the accuracy stays at chance, see
+# :doc:`/guide/questions_parameters`. Here are the
 # errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
