@@ -13,7 +13,7 @@ from autograd_cookbook.recipes.scipy_functions import on_host
 
 
 def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
-    """Filter the rows of ``(*batch, ..., n)`` with SciPy. The coefficients ``(*batch, order)`` differ between batches."""
+    """Filter the rows of ``(*batch, ..., n)`` with SciPy, by coefficients ``(*batch, order)``."""
     from scipy import signal
 
     rows, filters = on_host(input), on_host(coefficients).reshape(-1, coefficients.shape[-1])
