@@ -73,7 +73,7 @@ def launch_on_rows(kernel: Any, *tensors: Tensor) -> None:
 
 
 def like_last(*tensors: Tensor) -> Tensor:
-    """Return a tensor like the result of the operators, but without values. It is contiguous, like the last argument."""
+    """Return a tensor like the results of the operators, without values: contiguous, and like the last argument."""
     return torch.empty_like(tensors[-1], memory_format=torch.contiguous_format)
 
 
