@@ -55,8 +55,12 @@ for _check in all_checks().values():
 
 def limit(recipe: Recipe, capability: str, verdict: str) -> str:
     """What a capability that the recipe has does not hold for, as a badge says it; mostly nothing."""
-    where = recipe.limit(capability) if verdict == "yes" else ""
-    return f"not for {where}" if where else ""
+    if verdict != "yes":
+        return ""
+    where = [recipe.limit(capability)] if recipe.limit(capability) else []
+    if capability == "compile" and any(c == "compile" for c, _ in results.measured(recipe, "verified")["findings"]):
+        where.append("torch.func inside of it")  # which goes by the derivative of forward: the page compiled_rules
+    return f"not for {' and '.join(where)}" if where else ""
 
 
 def anchor(capability: str) -> str:
