@@ -55,8 +55,12 @@ for _check in all_checks().values():
 
 def limit(recipe: Recipe, capability: str, verdict: str) -> str:
     """What a capability that the recipe has does not hold for, as a badge says it; mostly nothing."""
-    where = recipe.limit(capability) if verdict == "yes" else ""
-    return f"not for {where}" if where else ""
+    if verdict != "yes":
+        return ""
+    where = [recipe.limit(capability)] if recipe.limit(capability) else []
+    if capability == "compile" and any(c == "compile" for c, _ in results.measured(recipe, "verified")["findings"]):
+        where.append("torch.func inside of it")  # which goes by the derivative of forward: the page compiled_rules
+    return f"not for {' and '.join(where)}" if where else ""
 
 
 def anchor(capability: str) -> str:
@@ -220,8 +224,8 @@ class RecipeDirective(SphinxDirective):
         if audit["saved_bytes"] is not None:
             title += f" For a typical call, the recipe keeps {audit['saved_bytes']} bytes in addition to its inputs."
         box = nodes.admonition("", nodes.title(title, title), classes=["recipe-audit"], collapsible="closed")
-        if not audit["findings"]:
-            box += nodes.paragraph("", "The audit found no limitation.")
+        lead = "It noted limitations, which are no errors:" if audit["findings"] else "It found no limitation."
+        box += nodes.paragraph("", lead)
         items = nodes.definition_list()
         for check, summary in audit["findings"]:
             term = nodes.term("", "", to_check(check, self.env.docname))
