@@ -143,9 +143,10 @@ def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     return AffineFunction.apply(input, weight, bias)
 
 
-def pinball(error: Tensor, quantile: float) -> Tensor:
-    """The loss of each error. The larger of the two products is the one that is not negative."""
-    return torch.maximum(quantile * error, (quantile - 1) * error)
+def pinball(input: Tensor, target: Tensor, quantile: float) -> Tensor:
+    """The loss of each element. The larger of the two products is the one that is not negative."""
+    half = torch.sub(target / 2, input, alpha=0.5)  # half the error, which does not overflow
+    return torch.maximum(2 * quantile * half, 2 * (quantile - 1) * half)
 
 
 class PinballLossFunction(Function):
@@ -155,7 +156,7 @@ class PinballLossFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, target: Tensor, weight: Tensor | None, quantile: float, reduction: str) -> Tensor:
-        loss = pinball(target - input, quantile)
+        loss = pinball(input, target, quantile)
         if weight is not None:
             loss = loss * weight
         return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
@@ -183,7 +184,7 @@ class PinballLossFunction(Function):
             grad_target = grad_output * (slope if weight is None else slope * weight)
             grad_input = -grad_target
         if ctx.needs_input_grad[2]:
-            grad_weight = grad_output * pinball(error, ctx.quantile)
+            grad_weight = grad_output * pinball(input, target, ctx.quantile)
         return grad_input, grad_target, grad_weight, None, None
 
 

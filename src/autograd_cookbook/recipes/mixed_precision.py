@@ -13,7 +13,8 @@ from autograd_cookbook.recipes._context import Context
 def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Vectors along a dimension, divided by their lengths, or by ``eps`` if they are shorter; and the lengths."""
     exact = input.to(dtype)
-    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True)
+    # In float64, because squares of large numbers overflow in float32, and squares of small ones vanish.
+    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True, dtype=torch.float64).to(dtype)
     return exact / length.clamp(min=eps), length
 
 
@@ -59,8 +60,8 @@ def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 
         c = a^\top b, \quad a = \frac{x}{\max(\|x\|, \varepsilon)}, \quad b = \frac{y}{\max(\|y\|, \varepsilon)},
         \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
 
-    A gradient has no term in :math:`c` if its vector is shorter than :math:`\varepsilon`. If the squares of a vector
-    overflow, from 1e19 on in float32, the result is 0, as with :func:`torch.nn.functional.cosine_similarity`.
+    A gradient has no term in :math:`c` if its vector is shorter than :math:`\varepsilon`. Squares are
+    added in float64, because in float32 they overflow for vectors of 1e19 and more.
 
     Args:
         input: real floating dtype, any shape.

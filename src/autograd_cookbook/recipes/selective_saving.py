@@ -1,5 +1,6 @@
 """Functions that keep only their arguments, and compute in backward again what autograd would keep, too."""
 
+import math
 from typing import Any
 
 import torch
@@ -172,7 +173,11 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Each row divided by its root mean square, and the reciprocal of that root; both in float32 at least."""
     input = input.to(torch.promote_types(input.dtype, torch.float32))
-    scale = torch.rsqrt(input.square().mean(-1, keepdim=True) + eps)
+    # Squares of large numbers overflow. So the rows are divided by their largest number first; the factor cancels.
+    largest = input.detach().abs().amax(-1, keepdim=True) if input.numel() else input.new_ones(())
+    info = torch.finfo(input.dtype)
+    unit = largest.clamp(max(math.sqrt(eps), info.smallest_normal), info.max)
+    scale = torch.rsqrt((input / unit).square().mean(-1, keepdim=True) + eps / unit / unit) / unit
     return input * scale, scale
 
 
@@ -213,9 +218,8 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \bar{x} = \frac{1}{r} \left( \bar{n} - n\,\tfrac{1}{d} \langle \bar{n}, n \rangle \right), \quad
         \bar{w} = \textstyle\sum \bar{y} \odot n
 
-    Squares are summed in float32 at least. For rows of 1e19 and more the squares overflow, and the result is 0, as with
-    :func:`torch.nn.functional.rms_norm`. :func:`~autograd_cookbook.recipes.row_reduction.fused_rms_norm` is right for
-    such rows, too.
+    Squares are summed in float32 at least. Each row is divided by its largest number before, because squares of 1e19
+    and more overflow, and :func:`torch.nn.functional.rms_norm` returns 0 for such rows.
 
     Args:
         input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.
