@@ -32,9 +32,9 @@ SWISH = Library("swish", SOURCES, {"swish_forward": fake_forward, "swish_backwar
 
 
 def composed(input: Tensor, beta: Tensor) -> Tensor:
-    """The output, computed with torch's operations; used without a build."""
+    """The output, computed with torch's operations; used without a build, and under vmap, where autograd records it."""
     x = wide(input)
-    return (x * logistic(wide(beta) * x)).to(input.dtype)
+    return (x * LogisticFunction.apply(wide(beta) * x)).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
