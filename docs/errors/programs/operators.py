@@ -1374,6 +1374,28 @@ def dispatch_default():
 
 
 @raises(
+    "An operation has no backward for nested tensors",
+    cause="Nested tensors of the default (strided) layout have kernels for few operations, and for some a forward without "
+    "a backward, such as ``tanh`` and, in older releases, the fast attention.",
+    fix="Make the nested tensor with ``layout=torch.jagged``, or train with a padded tensor and a mask: "
+    "``x.to_padded_tensor(0.0)``. For attention on the strided layout, take the kernel that is made of differentiable "
+    "operations: ``with torch.nn.attention.sdpa_kernel(SDPBackend.MATH):`` around the forward.",
+    see=("guide/graph",),
+)
+def no_backward_for_nested():
+    parts = [torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)]
+    x = torch.nested.as_nested_tensor(parts)
+    x.tanh().unbind()[0].sum().backward()
+
+
+@fixes(no_backward_for_nested)
+def backward_for_jagged():
+    parts = [torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)]
+    x = torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    x.tanh().unbind()[0].sum().backward()
+
+
+@raises(
     "An operator of a library that returns a view of its input was compiled",
     cause="The schema says with ``Tensor(a)`` that the output shares the memory of the input. ``torch.compile``, "
     "``torch.export`` and ``functionalize`` rewrite a program without views and in-place writes; they can do that for "
