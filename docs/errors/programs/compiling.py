@@ -835,10 +835,10 @@ def compiled_staticmethod():
 
 @raises(
     "Compiled autograd met a TorchScript function",
-    cause="Compiled autograd asks each node of the graph for what it needs to be traced. The node that TorchScript makes "
-    "of a scripted function has no answer.",
-    fix="Call the plain Python function: ``torch.compile`` does what scripting was for. Otherwise leave compiled autograd "
-    "off for this backward.",
+    cause="Compiled autograd asks each node of the graph for what it needs to be traced. The node that TorchScript "
+    "makes of a scripted function has no answer.",
+    fix="Call the plain Python function: ``torch.compile`` does what scripting was for. Otherwise leave compiled "
+    "autograd off for this backward.",
     see=("cookbook/07_compile/torch_compile",),
 )
 def compiled_autograd_scripted():
@@ -865,10 +865,10 @@ def compiled_autograd_unscripted():
 
 @raises(
     "The compiler could not divide a graph between forward and backward",
-    cause="AOTAutograd, the part of ``torch.compile`` that traces backward, assigns each node of the graph to forward or to "
-    "backward. Here ``backward`` writes into a tensor that ``forward`` also returned, so an output of the forward would "
-    "need a node of the backward. An unused output that depends on a gradient, an operator with an ordered effect "
-    "(it prints, counts, or must run in order), and outputs that are DTensors lead to the same.",
+    cause="AOTAutograd, the part of ``torch.compile`` that traces backward, assigns each node of the graph to forward "
+    "or to backward. Here ``backward`` writes into a tensor that ``forward`` also returned, so an output of the "
+    "forward would need a node of the backward. An unused output that depends on a gradient, an operator with an "
+    "ordered effect (it prints, counts, or must run in order), and outputs that are DTensors lead to the same.",
     fix="Do not write in place in ``backward``: compute a new tensor, ``total + grad_output``. Return only the outputs "
     "that the loss uses. If neither applies, remove Functions and custom operators one by one until the code "
     "compiles, and put ``torch.compiler.disable`` on the last one that you removed.",

@@ -66,7 +66,7 @@ def ddp_ready_once():
     "DDP wrapper around the same parameters replaces this view: for example, a trainer wraps a model that a library "
     "has already wrapped.",
     fix="Wrap each parameter in ``DistributedDataParallel`` only once; ``[name for name, m in model.named_modules() if "
-    "isinstance(m, DistributedDataParallel)]`` lists the wrappers. Or leave ``gradient_as_bucket_view`` out.",
+    "isinstance(m, DistributedDataParallel)]`` lists the wrappers. Or pass ``gradient_as_bucket_view=False``.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def ddp_gradient_no_view():

@@ -1976,11 +1976,11 @@ def derivative_of_input_not_needed():
 
 @raises(
     "The data of a parameter was replaced by data of another shape",
-    cause="``weight.data = ...`` changes the shape, but the graph keeps the old one: as long as something holds the node "
-    "that accumulates the gradient of this parameter, backward expects the old shape. A view of the parameter, a "
+    cause="``weight.data = ...`` changes the shape, but the graph keeps the old one: as long as something holds the "
+    "node that accumulates the gradient of this parameter, backward expects the old shape. A view of the parameter, a "
     "loss that is kept, DDP, FSDP and nn.DataParallel hold it.",
-    fix="Assign a new parameter, ``layer.weight = nn.Parameter(layer.weight.detach()[:, :2])``, then make the optimizer, "
-    "and the wrapper if there is one, again.",
+    fix="Assign a new parameter, ``layer.weight = nn.Parameter(layer.weight.detach()[:, :2])``, then make the "
+    "optimizer, and the wrapper if there is one, again.",
     see=("guide/graph",),
 )
 def data_of_other_shape():

@@ -842,9 +842,9 @@ def numpy_in_function():
 
 @raises(
     "Forward mode over a gradient wrote into a tangent that is zero",
-    cause="Forward mode stands for a tangent of zeros by a tensor without memory, which no operation may change in place. "
-    "The backward of some losses, ``mse_loss`` here, accumulates in place, so ``jvp(grad(f))``, ``jacfwd(grad(f))`` and "
-    "``hessian`` raise.",
+    cause="Forward mode stands for a tangent of zeros by a tensor without memory, which no operation may change in "
+    "place. The backward of some losses, ``mse_loss`` here, accumulates in place, so ``jvp(grad(f))``, "
+    "``jacfwd(grad(f))`` and ``hessian`` raise.",
     fix="Write the loss with basic operations, ``(y - x @ weight).square().mean()``, or use reverse mode twice: "
     "``vjp(grad(f), weight)``, ``jacrev(grad(f))``.",
     see=("cookbook/05_higher_order/forward_mode",),
@@ -872,8 +872,8 @@ def zero_tangent_kept():
 
 @raises(
     "A tangent has a tangent of its own",
-    cause="The tangent of ``make_dual`` is a dual number itself, but a level of forward mode holds one tangent for each "
-    "tensor. Batch norm raises the same where its running statistics have tangents.",
+    cause="The tangent of ``make_dual`` is a dual number itself, but a level of forward mode holds one tangent for "
+    "each tensor. Batch norm raises the same where its running statistics have tangents.",
     fix="Take the number out of the tangent first: ``fwAD.unpack_dual(tangent).primal``. For a second derivative, nest "
     "``torch.func.jvp``, which makes a level for each.",
     see=("cookbook/05_higher_order/forward_mode",),

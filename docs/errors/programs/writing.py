@@ -717,10 +717,10 @@ def both_saved():
 
 @raises(
     "backward uses self, but it is a static method",
-    cause="``forward`` and ``backward`` of a Function are static methods: the first argument is ``ctx``, and there is no "
-    "instance. Old code, which called the Function on an instance, used ``self`` there.",
+    cause="``forward`` and ``backward`` of a Function are static methods: the first argument is ``ctx``, and there is "
+    "no instance. Old code, which called the Function on an instance, used ``self`` there.",
     fix="Write ``ctx`` instead of ``self``, also in ``self.saved_tensors``, and put on ``ctx`` what ``forward`` knows: "
-    "``ctx.factor = factor``. Pass numbers and flags as arguments of ``apply``, because a Function has no ``__init__``.",
+    "``ctx.factor = factor``. Pass numbers and flags as arguments of ``apply``: a Function has no ``__init__``.",
     see=("guide/ctx", "cookbook/01_first_steps/template"),
 )
 def self_in_backward():
