@@ -1609,3 +1609,8 @@ def test_what_entries_say_of_the_newest_release_is_so() -> None:
         y = Product.apply(x, weight)
     y.sum().backward()
     assert (y.dtype, x.grad.dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_patterns_mean_the_same_to_every_browser() -> None:
+    """A change of flags within a pattern is one of Python, and of the newest browsers."""
+    assert not re.findall(r"\(\?-?[a-z]+[:)][^\"]{0,40}", INDEX.read_text(encoding="utf-8"))
