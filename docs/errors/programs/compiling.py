@@ -834,6 +834,90 @@ def compiled_staticmethod():
 
 
 @raises(
+    "Compiled autograd met a TorchScript function",
+    cause="Compiled autograd asks each node of the graph for what it needs to be traced. The node that TorchScript "
+    "makes of a scripted function has no answer.",
+    fix="Call the plain Python function: ``torch.compile`` does what scripting was for. Otherwise leave compiled "
+    "autograd off for this backward.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_autograd_scripted():
+    @torch.jit.script
+    def square(x):
+        return (x * x).tanh()
+
+    for _ in range(3):  # TorchScript differentiates on its own once it knows the types
+        loss = square(torch.randn(3, requires_grad=True)).sum()
+        loss.backward(retain_graph=True)
+    torch._dynamo.config.compiled_autograd = True
+    torch.compile(lambda: loss.backward(), backend="eager")()
+
+
+@fixes(compiled_autograd_scripted)
+def compiled_autograd_unscripted():
+    def square(x):
+        return (x * x).tanh()
+
+    loss = square(torch.randn(3, requires_grad=True)).sum()
+    torch._dynamo.config.compiled_autograd = True
+    torch.compile(lambda: loss.backward(), backend="eager")()
+
+
+@raises(
+    "The compiler could not divide a graph between forward and backward",
+    cause="AOTAutograd, the part of ``torch.compile`` that traces backward, assigns each node of the graph to forward "
+    "or to backward. Here ``backward`` writes into a tensor that ``forward`` also returned, so an output of the "
+    "forward would need a node of the backward. An unused output that depends on a gradient, an operator with an "
+    "ordered effect (it prints, counts, or must run in order), and outputs that are DTensors lead to the same.",
+    fix="Do not write in place in ``backward``: compute a new tensor, ``total + grad_output``. Return only the outputs "
+    "that the loss uses. If neither applies, remove Functions and custom operators one by one until the code "
+    "compiles, and put ``torch.compiler.disable`` on the last one that you removed.",
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def effect_in_backward():
+    class Add(Function):
+        @staticmethod
+        def forward(ctx, x, total):
+            ctx.save_for_backward(total)
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (total,) = ctx.saved_tensors
+            total.add_(grad_output)
+            return 2 * grad_output, None
+
+    @torch.compile(backend="aot_eager")
+    def step(x):
+        total = x.clone()
+        return Add.apply(x, total).clone(), total
+
+    step(torch.randn(3, requires_grad=True))
+
+
+@fixes(effect_in_backward)
+def no_effect_in_backward():
+    class Add(Function):
+        @staticmethod
+        def forward(ctx, x, total):
+            ctx.save_for_backward(total)
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (total,) = ctx.saved_tensors
+            total = total + grad_output
+            return 2 * grad_output, None
+
+    @torch.compile(backend="aot_eager")
+    def step(x):
+        total = x.clone()
+        return Add.apply(x, total).clone(), total
+
+    step(torch.randn(3, requires_grad=True))
+
+
+@raises(
     "torch.autograd.grad was called in compiled code",
     cause="""The compiler does not trace it, neither in a compiled function nor in the ``backward`` of a Function,
     unless the flag in the text is set.""",

@@ -17,7 +17,9 @@ from torch.utils.checkpoint import checkpoint
     cause="""``custom_bwd`` restores the autocast state that ``custom_fwd`` noted on ``ctx``. ``forward`` has no
     ``custom_fwd``, or takes no ``ctx``, as in a Function with ``setup_context``: then the note goes to its first
     argument, a tensor.""",
-    fix="Decorate a ``forward`` that takes ``ctx`` with ``custom_fwd``, and ``backward`` with ``custom_bwd``.",
+    fix="Decorate a ``forward`` that takes ``ctx`` with ``custom_fwd``, and ``backward`` with ``custom_bwd``. With "
+    "``setup_context``, leave both out: note ``ctx.autocast = torch.is_autocast_enabled(x.device.type)`` there, and "
+    "compute in ``backward`` under ``with torch.autocast(grad_output.device.type, enabled=ctx.autocast):``.",
     see=("cookbook/07_compile/mixed_precision", "check:autocast"),
 )
 def bwd_without_fwd():

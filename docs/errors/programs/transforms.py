@@ -841,6 +841,59 @@ def numpy_in_function():
 
 
 @raises(
+    "Forward mode over a gradient wrote into a tangent that is zero",
+    cause="Forward mode stands for a tangent of zeros by a tensor without memory, which no operation may change in "
+    "place. The backward of some losses, ``mse_loss`` here, accumulates in place, so ``jvp(grad(f))``, "
+    "``jacfwd(grad(f))`` and ``hessian`` raise.",
+    fix="Write the loss with basic operations, ``(y - x @ weight).square().mean()``, or use reverse mode twice: "
+    "``vjp(grad(f), weight)``, ``jacrev(grad(f))``.",
+    see=("cookbook/05_higher_order/forward_mode",),
+)
+def zero_tangent_changed():
+    x, y = torch.randn(4, 3), torch.randn(4)
+    weight, vector = torch.randn(3), torch.randn(3)
+
+    def loss(weight):
+        return F.mse_loss(x @ weight, y)
+
+    jvp(grad(loss), (weight,), (vector,))
+
+
+@fixes(zero_tangent_changed)
+def zero_tangent_kept():
+    x, y = torch.randn(4, 3), torch.randn(4)
+    weight, vector = torch.randn(3), torch.randn(3)
+
+    def loss(weight):
+        return (x @ weight - y).square().mean()
+
+    jvp(grad(loss), (weight,), (vector,))
+
+
+@raises(
+    "A tangent has a tangent of its own",
+    cause="The tangent of ``make_dual`` is a dual number itself, but a level of forward mode holds one tangent for "
+    "each tensor. Batch norm raises the same where its running statistics have tangents.",
+    fix="Take the number out of the tangent first: ``fwAD.unpack_dual(tangent).primal``. For a second derivative, nest "
+    "``torch.func.jvp``, which makes a level for each.",
+    see=("cookbook/05_higher_order/forward_mode",),
+)
+def tangent_with_tangent():
+    x, v = torch.randn(3), torch.randn(3)
+    with fwAD.dual_level():
+        tangent = fwAD.make_dual(v, torch.ones(3))
+        fwAD.make_dual(x, tangent)
+
+
+@fixes(tangent_with_tangent)
+def tangent_without_tangent():
+    x, v = torch.randn(3), torch.randn(3)
+    with fwAD.dual_level():
+        tangent = fwAD.make_dual(v, torch.ones(3))
+        fwAD.make_dual(x, fwAD.unpack_dual(tangent).primal)
+
+
+@raises(
     "x.data was assigned inside of a function under torch.func",
     cause="""``x.data = ...`` swaps what the tensor holds, behind the back of the wrapper that ``torch.func`` made
     around it.""",
