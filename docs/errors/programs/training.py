@@ -2329,14 +2329,14 @@ def parametrization_returns_weight():
     see=("guide/training",),
 )
 def parametrization_of_unknown_name():
-    model = nn.Sequential(nn.Linear(3, 3))
-    nn.utils.parametrize.register_parametrization(model, "0.weight", nn.Softplus())
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weights", nn.Softplus())
 
 
 @fixes(parametrization_of_unknown_name)
 def parametrization_of_own_name():
-    model = nn.Sequential(nn.Linear(3, 3))
-    nn.utils.parametrize.register_parametrization(model[0], "weight", nn.Softplus())
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", nn.Softplus())
 
 
 @raises(
