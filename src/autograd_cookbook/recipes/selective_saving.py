@@ -220,7 +220,7 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \bar{w} = \textstyle\sum \bar{y} \odot n
 
     The function first divides each row by its largest number, and sums the squares in float32 or wider. Otherwise, the
-    squares of numbers of 1e19 and more would overflow, and :func:`torch.nn.functional.rms_norm` returns 0 for such rows.
+    squares of numbers of 1e19 and more would overflow. :func:`torch.nn.functional.rms_norm` returns 0 for such rows.
 
     Args:
         input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.
