@@ -11,10 +11,10 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 def logistic(input: Tensor) -> Tensor:
-    """The logistic function, accurate down to the smallest number. PyTorch's is 0 below -89 in float32 and bfloat16."""
+    """The logistic function, accurate down to the smallest number. ``torch.sigmoid`` is 0 below -89 in float32."""
     x = wide(input)
     # Below `floor`, the logistic function equals exp(x), and torch.sigmoid is too small. The maximum picks the accurate
-    # result. On a CPU, `torch.where` with a mixed condition would take as long as fifty products.
+    # result. On a CPU, `torch.where` would take as long as fifty multiplications if `floor` is between the elements.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
     return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
 
@@ -39,7 +39,7 @@ class LogisticFunction(Function):
 
 
 class LogisticSlopeFunction(Function):
-    """The slope of the logistic function: equal for x and -x, so computed from ``exp(-|x|)``, which cannot overflow."""
+    """The slope of the logistic function. It is equal for x and -x, and ``exp(-|x|)`` cannot overflow."""
 
     generate_vmap_rule = True
 

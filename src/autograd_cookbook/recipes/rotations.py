@@ -1,4 +1,4 @@
-"""Rotations in three dimensions: exponential, logarithm and projection, with derivatives that hold at every angle."""
+"""Rotations in three dimensions: exponential, logarithm and projection, with right derivatives at every angle."""
 
 import math
 
@@ -8,11 +8,11 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 
-TERMS = 14  # of the series, which is used for angles up to 3
+TERMS = 14  # the number of terms of the series, which is used for angles up to 3
 
 
 class StumpffFunction(Function):
-    """The functions c_k(s) = 1/k! - s/(k+2)! + s²/(k+4)! - ..., whose derivatives are functions of the same kind."""
+    """The functions c_k(s) = 1/k! - s/(k+2)! + s²/(k+4)! - .... Their derivatives are functions of the same kind."""
 
     generate_vmap_rule = True
 
@@ -23,7 +23,7 @@ class StumpffFunction(Function):
         for term in reversed(range(TERMS)):
             series = 1 / math.factorial(k + 2 * term) - near * series
         angle = s.clamp(min=9).sqrt()
-        # For large angles: c_0 to c_2 by their formulas, the others by c_(k+2) = (1/k! - c_k) / s.
+        # For large angles, compute c_0 to c_2 by their formulas, and the others by c_(k+2) = (1/k! - c_k) / s.
         far = [angle.cos(), angle.sin() / angle, 2 * ((angle / 2).sin() / angle).square()]
         while len(far) <= k:
             far.append((1 / math.factorial(len(far) - 2) - far[-2]) / angle.square())
@@ -47,25 +47,25 @@ class StumpffFunction(Function):
 
 
 def stumpff(s: Tensor, k: int) -> Tensor:
-    """The function c_k: cos √s, sin √s / √s, (1 - cos √s) / s and so on, without a division by zero."""
+    """Return c_k(s): cos √s, sin √s / √s, (1 - cos √s) / s and so on, without a division by zero."""
     return StumpffFunction.apply(s, k)
 
 
 def cross_matrix(vector: Tensor) -> Tensor:
-    """The antisymmetric matrix whose product with another vector is the cross product of both vectors."""
+    """Return the antisymmetric matrix whose product with another vector is the cross product of both vectors."""
     x, y, z = vector.unbind(-1)
     zero = torch.zeros_like(x)
     return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
 
 
 def axial(matrix: Tensor) -> Tensor:
-    """The vector of the antisymmetric matrix M - Mᵀ, which is the adjoint of ``cross_matrix``."""
+    """Return the vector of the antisymmetric matrix M - Mᵀ. This map is the adjoint of ``cross_matrix``."""
     difference = matrix - matrix.mT
     return torch.stack([difference[..., 2, 1], difference[..., 0, 2], difference[..., 1, 0]], -1)
 
 
 def _along(vector: Tensor, v: Tensor, once: float | Tensor, twice: Tensor) -> Tensor:
-    """The sum v + once · ω × v + twice · ω × (ω × v), the form of the Jacobians of exponential and logarithm."""
+    """Return v + once · ω × v + twice · ω × (ω × v). Exponential and logarithm have Jacobians of this form."""
     turned = torch.linalg.cross(vector, v)
     return v + once * turned + twice * torch.linalg.cross(vector, turned)
 
@@ -105,7 +105,7 @@ class RotationExpFunction(Function):
 
 
 def rotation_exp(vector: Tensor) -> Tensor:
-    r"""Rotation matrix of a rotation vector (axis times angle); all its derivatives are finite at every angle.
+    r"""Rotation matrix of a rotation vector (axis times angle). All derivatives are finite at every angle.
 
     .. math::
         R = I + c_1 K + c_2 K^2, \quad K = [\omega]_\times, \quad
@@ -114,8 +114,11 @@ def rotation_exp(vector: Tensor) -> Tensor:
         \bar{\omega} = m - c_2\, \omega \times m + c_3\, \omega \times (\omega \times m), \qquad
         m = \operatorname{axial}(\bar{R} R^\top), \quad c_3 = \frac{\theta - \sin \theta}{\theta^3}
 
+    Here :math:`[\omega]_\times` is the matrix of the cross product with :math:`\omega`, and
+    :math:`\operatorname{axial}(M)` is the vector :math:`v` with :math:`[v]_\times = M - M^\top`.
+
     Args:
-        vector: ``(..., 3)``, floating. It is computed in float64 for every dtype.
+        vector: ``(..., 3)``, floating. The function computes in float64 for every dtype.
 
     Returns:
         ``(..., 3, 3)``, in the dtype of ``vector``.
@@ -139,7 +142,7 @@ def rotation_exp(vector: Tensor) -> Tensor:
 
 
 class NearestRotationFunction(Function):
-    """Keeps the matrix. Backward solves for the three numbers by which the rotation can move."""
+    """Keeps the matrix. A rotation can change in three directions, so backward solves a system of three equations."""
 
     generate_vmap_rule = True
 
@@ -166,8 +169,8 @@ class NearestRotationFunction(Function):
 
     @staticmethod
     def _derivative(matrix: Tensor, change: Tensor) -> Tensor:
-        """Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P: symmetric, so it serves backward and jvp."""
-        m = matrix.double()  # for all steps: in a lower dtype, two gradients may overflow though their sum does not
+        """Return Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P. The map is symmetric, so backward and jvp share it."""
+        m = matrix.double()  # in a lower dtype, two gradients could overflow although their sum does not
         rotation = NearestRotationFunction.apply(m)
         stretch = rotation.mT @ m
         stretch = (stretch + stretch.mT) / 2
@@ -188,21 +191,21 @@ class NearestRotationFunction(Function):
 
 
 def nearest_rotation(matrix: Tensor) -> Tensor:
-    r"""The rotation closest to a matrix, with a finite gradient where that of the singular value decomposition is NaN.
+    r"""The rotation closest to a matrix. Its gradient is finite where the gradient of ``torch.linalg.svd`` is NaN.
 
     .. math::
         M = Q P, \quad P = P^\top, \quad \det Q = 1, \qquad
         \bar{M} = Q\, [\,(\operatorname{tr}(P)\, I - P)^{-1} \operatorname{axial}(Q^\top \bar{Q})\,]_\times
 
-    A rotation has three equal singular values, and the gradient of the decomposition divides by their differences. This
-    formula divides by their sums, which are zero only if several rotations are equally close. Then the result is NaN,
-    as for a matrix of zeros.
+    For the symbols, see :func:`rotation_exp`. A rotation has three equal singular values, and the gradient of the
+    singular value decomposition divides by their differences. This formula divides by their sums, which are zero only
+    if several rotations are equally close. Then the result is NaN, as for a matrix of zeros.
 
     Args:
-        matrix: ``(..., 3, 3)``, floating, finite. It is computed in float64 for every dtype.
+        matrix: ``(..., 3, 3)``, floating, finite. The function computes in float64 for every dtype.
 
     Returns:
-        Like ``matrix``.
+        A tensor like ``matrix``.
 
     Raises:
         ValueError: if the last dims are not 3 by 3.
@@ -225,7 +228,7 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
 
 
 class RotationLogFunction(Function):
-    """The logarithm of rotations. The gradient is right along rotations, and zero in directions that leave them."""
+    """The logarithm of rotations. Only changes from a rotation to another one count: for all others, the slope is 0."""
 
     generate_vmap_rule = True
 
@@ -245,7 +248,7 @@ class RotationLogFunction(Function):
         real, vector = quaternion[..., :1], quaternion[..., 1:]
         sine = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
         angle = 2 * torch.atan2(sine, real)
-        # For a smaller sine the squares underflow; then the sine equals half the angle to all digits.
+        # For a smaller sine, the squares underflow. There, the sine equals half the angle to all digits.
         return torch.where(sine > 1e-100, angle * vector / sine.clamp(min=1e-100), 2 * vector).to(rotation.dtype)
 
     @staticmethod
@@ -255,7 +258,7 @@ class RotationLogFunction(Function):
 
     @staticmethod
     def _twice(vector: Tensor) -> Tensor:
-        """(1 - θ/2 cot θ/2) / θ², from functions of the half angle, without cancellation."""
+        """Return (1 - θ/2 cot θ/2) / θ², computed from functions of the half angle, so that no digits cancel."""
         quarter = vector.square().sum(-1, keepdim=True) / 4
         return (stumpff(quarter, 2) - stumpff(quarter, 3)) / (4 * stumpff(quarter, 1))
 
@@ -276,7 +279,7 @@ class RotationLogFunction(Function):
 
 
 def rotation_log(matrix: Tensor) -> Tensor:
-    r"""Rotation vector of the rotation closest to a matrix, to the last digits even at small angles and at half a turn.
+    r"""Rotation vector of the rotation closest to a matrix, accurate at all angles, also near 0 and half a turn.
 
     .. math::
         \omega = \theta\, n, \quad 0 \le \theta \le \pi, \qquad
@@ -284,11 +287,12 @@ def rotation_log(matrix: Tensor) -> Tensor:
         + d\, \omega \times (\omega \times \bar{\omega})\,]_\times R, \qquad
         d = \frac{1 - \frac{\theta}{2} \cot \frac{\theta}{2}}{\theta^2}
 
-    and from :math:`\bar{R}` on as in :func:`nearest_rotation`. At half a turn the vector jumps to its negative; the
-    gradient is that of the returned side.
+    Here :math:`R` is the closest rotation. The gradient of the matrix follows from :math:`\bar{R}` as in
+    :func:`nearest_rotation`. At half a turn, the vector jumps to its negative. There, the gradient is that of the
+    returned vector.
 
     Args:
-        matrix: ``(..., 3, 3)``, floating, finite, a rotation up to rounding or not.
+        matrix: ``(..., 3, 3)``, floating, finite. It need not be a rotation.
 
     Returns:
         ``(..., 3)``, in the dtype of ``matrix``.
@@ -297,7 +301,7 @@ def rotation_log(matrix: Tensor) -> Tensor:
         ValueError: if the last dims are not 3 by 3.
         TypeError: if ``matrix`` is not floating.
 
-    Source: S. W. Shepperd, Quaternion from rotation matrix, 1978, for the four rows of which the largest is taken.
+    Source: S. W. Shepperd, Quaternion from rotation matrix, 1978, for the choice among four formulas.
 
     >>> rotation_log(rotation_exp(torch.tensor([0.1, -0.2, 0.3])))
     tensor([ 0.1000, -0.2000,  0.3000])

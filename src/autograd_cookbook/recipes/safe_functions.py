@@ -201,8 +201,8 @@ def safe_divide(input: Tensor, other: Tensor) -> Tensor:
         \bar{y} = -\bar{z}\,\overline{\left(\frac{x / y}{y}\right)}, \qquad
         z = \bar{x} = \bar{y} = 0 \text{ where } y = 0
 
-    Use it for the mean of a group that may be empty. Only a denominator of exactly 0 is treated differently. For other
-    small denominators, the quotient is large, as usual.
+    For example, use it for the mean of a group that can be empty. Only a denominator of exactly 0 is treated
+    differently. For other small denominators, the quotient is large, as usual.
 
     Args:
         input: any shape and dtype.

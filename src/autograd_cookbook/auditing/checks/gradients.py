@@ -353,8 +353,9 @@ def _quality(subject: Subject) -> Iterator[Finding]:
     single = float((stacked - exact).norm(dim=1).mean()) / norm
     cosine = float(torch.nn.functional.cosine_similarity(mean, exact, dim=0))
     subject.measured = (
-        f"approximate gradient over {len(samples)} seeds: relative error of one {single:.3g}, bias {bias:.3g} "
-        f"(± {uncertainty:.2g}), standard deviation {spread / norm:.3g}, cosine similarity of the mean {cosine:.4f}"
+        f"approximate gradient over {len(samples)} seeds: relative error of a single gradient {single:.3g}, bias "
+        f"{bias:.3g} (± {uncertainty:.2g}), standard deviation {spread / norm:.3g}, cosine "
+        f"similarity of the mean {cosine:.4f}"
     )
     if not bias <= tolerance + uncertainty:
         ratio = float(mean @ exact) / norm**2
@@ -541,15 +542,15 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     try:
         if refuses_second_order(run, run.leaves_of(slots)):
             raise Refused(
-                "the backward is marked once_differentiable (mind that torch raises only where nothing else depends on "
-                "the input: in a sum with other terms, this part of a second derivative is silently left out)"
+                "the backward is marked once_differentiable; if the loss has other terms of the same input, torch does "
+                "not raise, and the second derivative lacks the part of this function"
             )
     except Refused:
         raise
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
     if not subject.derivative:
-        raise Refused("the gradient is not declared to be a derivative")
+        raise Refused("the backward is declared to be no derivative, so there is no second derivative to compare with")
     if subject.rough:
         raise Unmeasured("the values come in steps")
 
@@ -679,7 +680,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     A static method ``jvp`` is a second derivation by hand, with mistakes of its own. No backward ever runs it.
     """
     if not subject.derivative:
-        raise Refused("the gradient is not declared to be a derivative")
+        raise Refused("the backward is declared to be no derivative, so there is no tangent to compare with")
     if subject.rough:
         raise Unmeasured("the values come in steps")
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]

@@ -288,8 +288,10 @@ def complex128(subject: Subject) -> Iterator[Finding]:
     """
     if any(subject.base[s].is_complex() for s in subject.leaves):
         return  # the other checks were about nothing else
-    if subject.gradient != "exact" or subject.dtype is not torch.float64 or any(s.hidden for s in subject.slots):
-        raise Refused("made for real numbers")
+    if subject.gradient != "exact":
+        raise Refused("the backward is declared to be no derivative, so there is no complex gradient to compare with")
+    if subject.dtype is not torch.float64 or any(s.hidden for s in subject.slots):
+        raise Refused("the function uses tensors or a dtype that only fit real numbers")
     generator = torch.Generator().manual_seed(0)
 
     def complexify(v: Tensor) -> Tensor:
@@ -416,9 +418,10 @@ def _dropped_rule(subject: Subject) -> Iterator[Finding]:
     if what:
         yield finding(
             "info",
-            f"torch.compile around torch.func drops the backward: {what}",
+            f"torch.compile around torch.func.vjp or grad replaces the backward by the derivative of forward: {what}; "
+            "compiled code without torch.func uses the backward",
             "There the compiler believes that the input needs no gradient, takes forward as ordinary code, and "
-            "differentiates that. Where compiled code uses no transform of torch.func, backward() uses your rule.",
+            "differentiates that.",
             "Call the function inside of one that is decorated with torch.compiler.allow_in_graph, if compiled code "
             "uses torch.func.",
         )
