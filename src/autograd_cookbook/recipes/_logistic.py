@@ -14,7 +14,8 @@ def logistic(input: Tensor) -> Tensor:
     """The logistic function, accurate down to the smallest number. ``torch.sigmoid`` is 0 below -89 in float32."""
     x = wide(input)
     # Below `floor`, the logistic function equals exp(x), and torch.sigmoid is too small. The maximum picks the accurate
-    # result. On a CPU, `torch.where` would take as long as fifty multiplications if `floor` is between the elements.
+    # result. On a CPU, `torch.where` takes as long as fifty multiplications if its condition is True for some elements
+    # and False for others.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
     return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
 
