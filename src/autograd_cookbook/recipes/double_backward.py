@@ -9,7 +9,7 @@ from torch.autograd import Function
 from autograd_cookbook.recipes._context import Context
 
 # The number of steps is fixed, so that vmap and the compiler can follow the loop. Each step triples the correct digits,
-# and the starting value has one or more on the whole range of float64.
+# and the starting value has at least one correct digit on the whole range of float64.
 STEPS = 4
 
 
