@@ -50,8 +50,8 @@ class ImplicitFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-        # A solver makes decisions by numbers, which is impossible under vmap. So the solver gets the equations of the
-        # whole batch, and one more leading dim that counts problems.
+        # A solver makes decisions based on numbers, which is impossible under vmap. So the solver gets the equations of
+        # the whole batch, and one more leading dim that counts problems.
         bind, solve, adjoint, batch_dims, *tensors = args
         dims = in_dims[4:]
         start, *parameters = (t if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=True))
@@ -237,7 +237,7 @@ def _count(failed: Tensor) -> str:
 
 
 def _accelerated(image: Tensor, change: Tensor, steps: list[tuple[Tensor, Tensor]], batch_dims: int) -> Tensor:
-    """Return the next state by Anderson: combine the last steps so that the change would be 0 if the map were linear.
+    """Return Anderson's next state: combine the last steps so that the change would be 0 if the map were linear.
 
     Each problem has its own combination. All changes of a problem are divided by its largest change, so that no product
     underflows.
