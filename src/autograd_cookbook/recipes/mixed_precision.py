@@ -95,7 +95,7 @@ def cast_inputs(function: Callable[..., Any], *args: Any) -> Any:
     .. math::
         y = f(\mathrm{cast}(x)), \qquad \bar{x} = \mathrm{cast}^{-1}\bigl(f'(\mathrm{cast}(x))^\top\,\bar{y}\bigr)
 
-    Then the gradient in backward has the same dtype as the saved tensors. This function is like
+    With this cast, the gradient in backward has the same dtype as the saved tensors. This function is like
     ``torch.amp.custom_fwd(cast_inputs=...)``, but it casts outside of the custom function. So the cast is a part of the
     graph, and the second derivative passes through it. Also, you do not have to name a device type.
 
