@@ -139,7 +139,7 @@ def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduc
 
     Args:
         input: any shape, real floating dtype.
-        target: like ``input``.
+        target: a tensor like ``input``.
         beta: the residual at which the quadratic part ends. With 0, the loss is the absolute value.
         reduction: "none" for a loss per element, "mean" or "sum" for a scalar. The mean of an empty input is NaN.
 
