@@ -1,4 +1,4 @@
-"""Solvers of ordinary differential equations that save only the states at the requested times for backward."""
+"""Solvers of ordinary differential equations. For backward, they save only the states at the requested times."""
 
 import functools
 import itertools
@@ -36,7 +36,7 @@ def rk4(slope: Callable[[Tensor, State], State], time: Tensor, size: Tensor, sta
 def _step(
     function: Slope, i: int, steps: int, state: Tensor, start: Tensor, end: Tensor, *parameters: Tensor
 ) -> Tensor:
-    """Take step number ``i`` if ``steps`` equal steps lead from ``start`` to ``end``."""
+    """Take step number ``i`` of ``steps`` equal steps from ``start`` to ``end``."""
     size = (end - start) / steps
     return rk4(lambda t, z: (function(t, *z, *parameters),), start + i * size, size, (state,))[0]
 
@@ -204,8 +204,8 @@ def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, 
     Args:
         function: called as ``function(time, state, *parameters)``, as for :func:`odeint`.
         initial: the state at ``times[0]``; any shape, floating or complex.
-        times: ``(n,)``, the times of the returned states, in rising or falling order. At each of
-            these times, backward starts again from the state that forward returned.
+        times: ``(n,)``, the times of the returned states, in rising or falling order. At each of these times,
+            backward starts again from the state that forward returned.
         steps: the number of steps from each of the times to the next, in forward and in backward.
         parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 
