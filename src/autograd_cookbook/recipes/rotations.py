@@ -228,7 +228,7 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
 
 
 class RotationLogFunction(Function):
-    """The logarithm of rotations. Only changes from a rotation to another one count: for all others, the slope is 0."""
+    """The logarithm of rotations. For changes that do not lead to another rotation, the slope is 0."""
 
     generate_vmap_rule = True
 
