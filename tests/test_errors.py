@@ -1092,6 +1092,19 @@ BACKED = [
         """,
         "if p.grad is not None",
     ),
+    (
+        "captured_tensor_mutated",
+        """
+        norm = torch.nn.BatchNorm1d(3)
+        torch.func.jacrev(norm)(torch.randn(4, 3))
+        """,
+        """
+        norm = torch.nn.BatchNorm1d(3)
+        torch.func.replace_all_batch_norm_modules_(norm)
+        torch.func.jacrev(norm)(torch.randn(4, 3))
+        """,
+        "replace_all_batch_norm_modules_",
+    ),
 ]
 
 
@@ -1350,7 +1363,7 @@ def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFix
 
 
 def test_cases_read_well_and_ask_about_what_there_is() -> None:
-    facts = "text|own|frames|end|place|raiser|raised|told|tried|message|said|shapes|node|type|op|shape|device"
+    facts = "text|own|frames|end|place|raiser|raised|told|tried|message|said|shapes|node|formula|type|op|shape|device"
     for stored, entry in zip(matcher().entries, entries(), strict=True):
         assert len(entry.cases) == len(stored.get("cases", ()))
         for case, special in zip(stored.get("cases", ()), entry.cases, strict=True):
@@ -1443,3 +1456,161 @@ def test_old_releases_and_libraries_are_known_in_their_words(text: str, name: st
 )
 def test_what_any_program_says_needs_its_surroundings(text: str) -> None:
     assert explain(text).known == "no"
+
+
+MIXED = (
+    "got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed "
+    "operators!"
+)
+ENGINE = """    loss.backward()
+  File "/x/site-packages/torch/_tensor.py", line 648, in backward
+    torch.autograd.backward(
+  File "/x/site-packages/torch/autograd/graph.py", line 824, in _engine_run_backward
+    return Variable._execution_engine.run_backward(  # Calls into the C++ engine to run the backward pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            f"""{ENGINE}  File "/x/site-packages/torch/utils/checkpoint.py", line 1513, in recompute_fn
+    fn(*args, **kwargs)
+aten.mm.default: {MIXED}""",
+            "fsdp_two_forwards",
+            "one forward",
+        ),
+        (
+            f"""{ENGINE}  File "/home/me/layers.py", line 12, in backward
+    return grad_output * torch.ones(3)
+RuntimeError: aten.mul.Tensor: {MIXED}""",
+            "dtensor_mixed",
+            "ones_like",
+        ),
+        (
+            """frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x4d (0x7f78 in /x/libc10.so)
+frame #1: c10d::Reducer::mark_variable_ready(unsigned long) + 0x4cd (0x7f79 in /x/libtorch_python.so)
+frame #2: torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&) + 0x451""",
+            "ddp_ready_twice",
+            "use_reentrant",
+        ),
+        (
+            """  File "/x/site-packages/torch/cuda/amp/autocast_mode.py", line 233, in decorate_bwd
+    return bwd(*args, **kwargs)
+  File "/x/site-packages/depthwise.py", line 46, in backward
+    grad_input = KERNEL.depthwise_backward(
+RuntimeError: expected scalar type Half but found Float""",
+            "autocast_saved_dtypes",
+            "cast_inputs",
+        ),
+        (
+            """  File "/x/site-packages/torch/_functorch/aot_autograd.py", line 1383, in aot_export_module
+    fx_g = make_fx(flattened_joint)(*full_args)
+RuntimeError: One of the differentiated Tensors appears to not have been used in the graph.""",
+            "input_not_used",
+            "untie",
+        ),
+        (
+            """  File "/x/python3.6/site-packages/torch/tensor.py", line 102, in backward
+    torch.autograd.backward(self, gradient, retain_graph, create_graph)
+  File "/x/python3.6/site-packages/torch/autograd/__init__.py", line 90, in backward
+    allow_unreachable=True)  # allow_unreachable flag
+RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation""",
+            "changed_before_versions",
+            "inplace=False",
+        ),
+        (
+            """  File "/x/stage.py", line 465, in _retrieve_recv_grads
+    recv_infos = self.grad_recv_info[bwd_chunk_id]
+KeyError: 0""",
+            "pipeline_evaluated_first",
+            "training step",
+        ),
+    ],
+)
+def test_places_in_libraries_tell_causes_apart(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, found.entries[0].name) in {("yes", name), ("maybe", name)}
+    assert advice in " ".join((*found.entries[0].advice, found.entries[0].fix))
+
+
+def test_a_derivative_that_the_newest_release_has_is_not_said_to_be_none() -> None:
+    x = torch.ones(2, requires_grad=True)
+    assert x.to_sparse().grad_fn.name().startswith("ToSparse")
+    for operator in ("to_sparse", "aten::to_sparse", "aten::nextafter.out"):
+        found = explain(f"RuntimeError: derivative for {operator} is not implemented").entries[0]
+        assert (found.name, found.change) == ("derivative_missing", "Update torch.")
+    assert not explain("RuntimeError: derivative for aten::heaviside is not implemented").entries[0].special
+
+
+def test_the_beginning_of_a_place_may_be_cut_off() -> None:
+    found = explain(
+        'site-packages/torch/skip/portal.py", line 228, in backward\n    assert portal.grad is not None\nAssertionError'
+    )
+    assert found.place is None or found.place.function == "backward"
+    assert "None" in found.message
+    assert "p.grad" in found.general
+
+
+@pytest.mark.parametrize(
+    "status", ["EXECUTION_FAILED", "EXECUTION_FAILED_CUDART", "INTERNAL_ERROR_HOST_ALLOCATION_FAILED"]
+)
+def test_what_cudnn_9_says_behind_its_status_is_no_matter(status: str) -> None:
+    found = explain(f"RuntimeError: cuDNN error: CUDNN_STATUS_{status}")
+    assert (found.known, found.entries[0].name) == ("yes", "library_execution_failed")
+
+
+@pytest.mark.parametrize("backend", ["SparseMPS", "SparseCUDA", "QuantizedCPU", "MkldnnCPU", "SparseCUDATensorId"])
+def test_the_name_of_a_backend_is_a_variable(backend: str) -> None:
+    found = explain(f"NotImplementedError: Could not run 'aten::cos' with arguments from the '{backend}' backend.")
+    assert found.entries[0].name == "no_kernel_for_sparse"
+
+
+def test_a_gradient_within_torchscript_is_no_forward() -> None:
+    found = explain(
+        'Traceback of TorchScript (most recent call last):\n  File "model.py", line 254, in forward\n'
+        "            dy = grad(\n                 ~~~~ <--- HERE\n                [y],\n"
+        "RuntimeError: The size of tensor a (128) must match the size of tensor b (3) at non-singleton dimension 3"
+    )
+    assert found.general.startswith("TorchScript")
+
+
+def test_what_entries_say_of_the_newest_release_is_so() -> None:
+    class Halved(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x):
+            with torch.no_grad():
+                self.weight.div_(2)
+            return x + self.weight
+
+    torch.export.export(Halved(), (torch.ones(2),))  # leaf_changed, where the model is exported
+
+    class Product(torch.autograd.Function):  # bwd_without_fwd, with setup_context
+        @staticmethod
+        def forward(x, weight):
+            return x @ weight
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)
+            ctx.autocast = torch.is_autocast_enabled(inputs[0].device.type)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, weight = ctx.saved_tensors
+            with torch.autocast(grad_output.device.type, enabled=ctx.autocast):
+                return grad_output @ weight.mT, x.mT @ grad_output
+
+    x, weight = (torch.randn(3, 3, requires_grad=True) for _ in range(2))
+    with torch.autocast("cpu"):
+        y = Product.apply(x, weight)
+    y.sum().backward()
+    assert (y.dtype, x.grad.dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_patterns_mean_the_same_to_every_browser() -> None:
+    """A change of flags within a pattern is one of Python, and of the newest browsers."""
+    assert not re.findall(r"\(\?-?[a-z]+[:)][^\"]{0,40}", INDEX.read_text(encoding="utf-8"))

@@ -11,6 +11,7 @@ from docs._ext.results import GROUPS, LABELS
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
@@ -27,6 +28,28 @@ LIMITED_MARK = "*"  # behind that of a capability with a limit, where there is n
 # What no audit tells, but a measurement of the costs. It stands next to the capability that it limits.
 MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "low memory when compiled", "compile"
 MEMORY_PURPOSE = "When compiled, the recipe keeps no more bytes between forward and backward than in eager mode."
+
+
+# The page that says how to give a function of one's own what its badge says is missing.
+LEARN = {
+    "first_order": "guide/debugging",
+    "second_order": "cookbook/05_higher_order/double_backward",
+    "forward_mode": "cookbook/05_higher_order/forward_mode",
+    "func_grad": "guide/func",
+    "vmap": "cookbook/05_higher_order/per_sample_gradients",
+    "batched_grad": "guide/func",
+    "compile": "cookbook/07_compile/torch_compile",
+    MEMORY: "guide/compiled_bytes",
+    "checkpoint": "cookbook/04_memory/checkpointing",
+    "saved_tensor_hooks": "cookbook/04_memory/saved_tensor_hooks",
+    "non_contiguous": "pitfalls/layouts",
+    "empty": "pitfalls/contract",
+    "float32": "pitfalls/precision",
+    "float16": "cookbook/07_compile/mixed_precision",
+    "bfloat16": "cookbook/07_compile/mixed_precision",
+    "autocast": "cookbook/07_compile/mixed_precision",
+    "complex128": "cookbook/05_higher_order/complex_numbers",
+}
 
 
 def shown(members: dict[str, str]) -> dict[str, str]:
@@ -74,16 +97,23 @@ def purpose(capability: str) -> str:
     return " ".join(check.purpose.replace("``", "") for check in CHECKS[capability])
 
 
+def badge(name: str, verdict: str, builder: Builder) -> str:
+    """The attributes of a badge: it leads to what was checked, says it, and leads to how to add what is not there."""
+    page = builder.current_docname
+    to = f"{builder.get_relative_uri(page, PAGE)}#{anchor(name)}"
+    learn = "" if verdict == "yes" else f' data-learn="{builder.get_relative_uri(page, LEARN[name])}"'
+    return f'class="badge-{verdict}" href="{to}" title="{html.escape(purpose(name))}"{learn}'
+
+
 class Badges(nodes.General, nodes.Element):
     """A row of verdicts, each a link to what was checked."""
 
 
 def visit_badges(translator: HTML5Translator, node: Badges) -> None:
-    page = translator.builder.get_relative_uri(translator.builder.current_docname, PAGE)
     parts = []
     for group, members in GROUPS.items():
         items = "".join(
-            f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
+            f"<li><a {badge(name, verdict, translator.builder)}>"
             f'<span aria-hidden="true">{MARKS[verdict]}</span> {label}<span class="visually-hidden">: {verdict}</span>'
             f"{', ' + html.escape(end) if end else ''}</a></li>"
             for name, label in shown(members).items()
@@ -297,7 +327,9 @@ class PurposesDirective(SphinxDirective):
             entries += nodes.definition_list_item(
                 "",
                 nodes.term("", "", nodes.Text(label), ids=[anchor(name)]),
-                nodes.definition("", *(self.check(check) for check in CHECKS[name]), self.verdicts(name)),
+                nodes.definition(
+                    "", *(self.check(check) for check in CHECKS[name]), self.verdicts(name), self.learn(name)
+                ),
             )
         return [entries]
 
@@ -314,7 +346,12 @@ class PurposesDirective(SphinxDirective):
         links = [to_recipe(recipe, self.env.docname) for recipe in by_verdict["no"]]
         text += [nodes.Text(f" {MARKS['no']} no: "), *listed(links), nodes.Text(".")]
         term = nodes.term("", "", nodes.Text(MEMORY_LABEL), ids=[anchor(MEMORY)])
-        return nodes.definition_list_item("", term, nodes.definition("", text))
+        return nodes.definition_list_item("", term, nodes.definition("", text, self.learn(MEMORY)))
+
+    def learn(self, capability: str) -> nodes.paragraph:
+        """Where to read how to give it to a function."""
+        page = link(f"/{LEARN[capability]}", None, "std", "doc", self.env.docname)
+        return nodes.paragraph("", "", nodes.Text("In your own function: "), page, nodes.Text("."))
 
 
 class LacksDirective(SphinxDirective):

@@ -438,6 +438,7 @@ class Facts {
     if (["own", "raised", "told", "tried"].includes(where)) return this[where];
     if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
+    if (where === "formula") return (values.op ?? []).filter((name) => this.nodes.has(nodeOf(name))).join(" ");
     return (values[where] ?? []).join(" ");
   }
 
@@ -469,6 +470,15 @@ const shownFrame = (frame) => `${frame.file}:${frame.line} in ${frame.function}:
 const shownMessage = ({ kind, text }) => (kind ? `${kind}: ${text}` : text);
 
 // How one shape became the other.
+const nodeOf = (operator) =>
+  operator
+    .split("::")
+    .at(-1)
+    .split(".")[0]
+    .split("_")
+    .map((part) => part.slice(0, 1).toUpperCase() + part.slice(1))
+    .join("");
+
 const related = (got = "", expected = "") => {
   const [a, b] = [got, expected].map((shape) => [...shape.matchAll(/\d+/g)].map(([size]) => Number(size)));
   const [last, other] = [a.toReversed(), b.toReversed()];

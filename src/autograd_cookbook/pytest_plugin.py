@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="*",
         default=None,
         metavar="PATTERN",
-        help="audit every custom function that the tests call; with =PATTERN, only matching names, as in a shell",
+        help="audit every custom function that the tests call; with =PATTERN, those whose names match, as in a shell",
     )
     add_settings(group.addoption, "--audit-")
 

@@ -1,5 +1,6 @@
 """torch.compile and torch.export."""
 
+import functools
 import io
 import time
 import warnings
@@ -7,8 +8,10 @@ import warnings
 import torch
 from docs.errors.programs import fixes, raises
 from torch import Tensor, nn
+from torch._higher_order_ops import associative_scan, scan
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import Function
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import custom_op
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
@@ -831,6 +834,90 @@ def compiled_staticmethod():
         return Double.apply(x).sum()
 
     loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "Compiled autograd met a TorchScript function",
+    cause="Compiled autograd asks each node of the graph for what it needs to be traced. The node that TorchScript "
+    "makes of a scripted function has no answer.",
+    fix="Call the plain Python function: ``torch.compile`` does what scripting was for. Otherwise leave compiled "
+    "autograd off for this backward.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_autograd_scripted():
+    @torch.jit.script
+    def square(x):
+        return (x * x).tanh()
+
+    for _ in range(3):  # TorchScript differentiates on its own once it knows the types
+        loss = square(torch.randn(3, requires_grad=True)).sum()
+        loss.backward(retain_graph=True)
+    torch._dynamo.config.compiled_autograd = True
+    torch.compile(lambda: loss.backward(), backend="eager")()
+
+
+@fixes(compiled_autograd_scripted)
+def compiled_autograd_unscripted():
+    def square(x):
+        return (x * x).tanh()
+
+    loss = square(torch.randn(3, requires_grad=True)).sum()
+    torch._dynamo.config.compiled_autograd = True
+    torch.compile(lambda: loss.backward(), backend="eager")()
+
+
+@raises(
+    "The compiler could not divide a graph between forward and backward",
+    cause="AOTAutograd, the part of ``torch.compile`` that traces backward, assigns each node of the graph to forward "
+    "or to backward. Here ``backward`` writes into a tensor that ``forward`` also returned, so an output of the "
+    "forward would need a node of the backward. An unused output that depends on a gradient, an operator with an "
+    "ordered effect (it prints, counts, or must run in order), and outputs that are DTensors lead to the same.",
+    fix="Do not write in place in ``backward``: compute a new tensor, ``total + grad_output``. Return only the outputs "
+    "that the loss uses. If neither applies, remove Functions and custom operators one by one until the code "
+    "compiles, and put ``torch.compiler.disable`` on the last one that you removed.",
+    see=("cookbook/07_compile/torch_compile", "check:compile"),
+)
+def effect_in_backward():
+    class Add(Function):
+        @staticmethod
+        def forward(ctx, x, total):
+            ctx.save_for_backward(total)
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (total,) = ctx.saved_tensors
+            total.add_(grad_output)
+            return 2 * grad_output, None
+
+    @torch.compile(backend="aot_eager")
+    def step(x):
+        total = x.clone()
+        return Add.apply(x, total).clone(), total
+
+    step(torch.randn(3, requires_grad=True))
+
+
+@fixes(effect_in_backward)
+def no_effect_in_backward():
+    class Add(Function):
+        @staticmethod
+        def forward(ctx, x, total):
+            ctx.save_for_backward(total)
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (total,) = ctx.saved_tensors
+            total = total + grad_output
+            return 2 * grad_output, None
+
+    @torch.compile(backend="aot_eager")
+    def step(x):
+        total = x.clone()
+        return Add.apply(x, total).clone(), total
+
+    step(torch.randn(3, requires_grad=True))
 
 
 @raises(
@@ -2244,3 +2331,379 @@ def compiled_leaf_passed():
         return (x + offset).square().sum()
 
     shifted(torch.randn(3), torch.zeros(3, requires_grad=True))
+
+
+@raises(
+    "A compiled Function marks its only output as non-differentiable",
+    cause="In this release, the compiler expects a tuple of outputs as soon as the forward calls "
+    "``mark_non_differentiable``, and fails with an assertion if there is one tensor.",
+    fix="A Function without a differentiable output needs no backward: compute it under ``torch.no_grad()`` or on "
+    "``x.detach()``, without the Function. With a differentiable output, return both as a tuple.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_without_gradient():
+    class Positive(Function):
+        @staticmethod
+        def forward(ctx, x):
+            mask = x > 0
+            ctx.mark_non_differentiable(mask)
+            return mask
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return (x * Positive.apply(x)).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_without_gradient)
+def compiled_detached():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return (x * (x.detach() > 0)).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "The code under fullgraph=True asks for a graph break",
+    cause="``torch._dynamo.graph_break()`` in your code, or in a library, ends the graph there on purpose. "
+    "``fullgraph=True`` forbids that.",
+    fix="Remove the call, or compile without ``fullgraph=True``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_break_on_purpose():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x.square()
+        torch._dynamo.graph_break()
+        return y.sum()
+
+    loss(torch.randn(3))
+
+
+@fixes(compiled_break_on_purpose)
+def compiled_break_allowed():
+    @torch.compile(backend="eager")
+    def loss(x):
+        y = x.square()
+        torch._dynamo.graph_break()
+        return y.sum()
+
+    loss(torch.randn(3))
+
+
+@raises(
+    "Compiled code assigns .data",
+    cause="``x.data = …`` gives a tensor other contents behind autograd's back. The compiler traces it only for a "
+    "tensor from outside the compiled function, and only with the same dtype.",
+    fix="Compute a new tensor instead. To write into a parameter, use ``with torch.no_grad(): p.copy_(value)``, or do "
+    "it outside of the compiled function.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/04_memory/detaching"),
+)
+def compiled_data_assigned():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x * 2
+        y.data = torch.ones(3)
+        return y.sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_data_assigned)
+def compiled_value_copied():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x * 2
+        with torch.no_grad():
+            y = y.copy_(torch.ones(3))
+        return y.sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "Compiled code resizes a tensor in place",
+    cause="``resize_`` changes the shape and the memory of a tensor that already exists, which the graph does not "
+    "express.",
+    fix="Make a tensor of the new size: ``x.new_empty(n)``, ``torch.nn.functional.pad`` or a slice.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_resize():
+    @torch.compile(backend="eager", fullgraph=True)
+    def padded(x):
+        return x.clone().resize_(5)
+
+    padded(torch.randn(3))
+
+
+@fixes(compiled_resize)
+def compiled_pad():
+    @torch.compile(backend="eager", fullgraph=True)
+    def padded(x):
+        return torch.nn.functional.pad(x, (0, 2))
+
+    padded(torch.randn(3))
+
+
+@raises(
+    "Compiled code keeps the handle of a hook in a global variable",
+    cause="``register_hook`` returns a handle that removes the hook again. The compiler cannot create this object for "
+    "a global variable after the graph has run.",
+    fix="Register the hook outside of the compiled function, or do not keep the handle.",
+    see=("cookbook/02_changing_the_gradient/hooks", "cookbook/07_compile/graph_breaks"),
+)
+def compiled_handle_kept():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        global handle
+        handle = x.register_hook(lambda grad: grad / 2)
+        return x.square().sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_handle_kept)
+def handle_kept_outside():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.square().sum()
+
+    x = torch.randn(3, requires_grad=True)
+    handle = x.register_hook(lambda grad: grad / 2)
+    loss(x)
+    handle.remove()
+
+
+@raises(
+    "The forward or backward of a compiled Function is no plain function",
+    cause="The compiler reads the source of ``forward`` and ``backward``. A ``functools.partial``, an object with "
+    "``__call__`` or a built-in has none that it could read.",
+    fix="Write both with ``def`` under ``@staticmethod``, and let these call the other object.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_partial_forward():
+    class Scale(Function):
+        forward = functools.partial(lambda ctx, x, factor: x * factor, factor=2)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_partial_forward)
+def compiled_plain_forward():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A compiled function was given a sparse tensor",
+    cause="The compiler does not support sparse tensors as inputs in this release.",
+    fix="Build the sparse tensor and multiply with it outside of the compiled part, or pass indices and values and use "
+    "``index_add`` or ``torch.segment_reduce``. Without ``fullgraph=True``, that part runs in eager mode.",
+    see=("cookbook/04_memory/sparse", "cookbook/07_compile/graph_breaks"),
+)
+def compiled_sparse_input():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(matrix, x):
+        return (matrix @ x).sum()
+
+    loss(torch.eye(3).to_sparse(), torch.randn(3, 2))
+
+
+@fixes(compiled_sparse_input)
+def compiled_dense_input():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(matrix, x):
+        return (matrix @ x).sum()
+
+    loss(torch.eye(3), torch.randn(3, 2))
+
+
+@raises(
+    "A module was compiled while global module hooks were registered",
+    cause="A global hook runs for each module. ``torch.compile(model)`` wraps the model in another module, so such a "
+    "hook runs once more, for the wrapper.",
+    fix="Register the hook on the modules that you mean, ``module.register_forward_hook(hook)``, or return early from "
+    "it for a ``torch._dynamo.OptimizedModule``. If the second run does not matter, the warning is harmless.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def compiled_under_global_hook():
+    nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None)
+    model = torch.compile(nn.Linear(3, 1), backend="eager")
+    model(torch.randn(4, 3))
+
+
+@fixes(compiled_under_global_hook)
+def compiled_under_own_hook():
+    model = nn.Linear(3, 1)
+    model.register_forward_hook(lambda module, inputs, output: None)
+    model = torch.compile(model, backend="eager")
+    model(torch.randn(4, 3))
+
+
+@raises(
+    "The memory budget of the compiler is no fraction",
+    cause="``activation_memory_budget`` is the part of the activations that may stay in memory: 0 recomputes as much "
+    "as possible, 1 is the default.",
+    fix="Set a number from 0 to 1, such as ``torch._functorch.config.activation_memory_budget = 0.5``.",
+    see=("cookbook/07_compile/selective_checkpointing",),
+)
+def compiled_budget_in_bytes():
+    @torch.compile(backend="aot_eager_decomp_partition")
+    def loss(x):
+        return x.sin().sin().sum()
+
+    with torch._functorch.config.patch(activation_memory_budget=2e9):
+        loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_budget_in_bytes)
+def compiled_budget_as_fraction():
+    @torch.compile(backend="aot_eager_decomp_partition")
+    def loss(x):
+        return x.sin().sin().sum()
+
+    with torch._functorch.config.patch(activation_memory_budget=0.5):
+        loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "An exported model has a tensor that requires grad and is no parameter",
+    cause="A plain attribute is none of the model's parameters, so ``torch.export`` stores it as a constant without a "
+    "gradient. An optimizer over ``model.parameters()`` would not train it either.",
+    fix="Write ``self.w = nn.Parameter(...)`` in ``__init__``. For a constant, use ``register_buffer`` with a tensor "
+    "that does not require grad.",
+    see=("cookbook/07_compile/export",),
+    warning=True,
+)
+def exported_attribute_requires_grad():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = torch.ones(3, requires_grad=True)
+
+        def forward(self, x):
+            return x * self.factor
+
+    torch.export.export(Scale(), (torch.randn(3),)).module()
+
+
+@fixes(exported_attribute_requires_grad)
+def exported_parameter():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * self.factor
+
+    torch.export.export(Scale(), (torch.randn(3),)).module()
+
+
+@raises(
+    "A function under make_fx takes a decision on a value",
+    cause="``make_fx`` records operations, and a recorded tensor has no value: an ``if``, ``.item()`` or ``float()`` "
+    "of it needs one.",
+    fix="Use ``torch.where`` or ``torch.cond`` instead of ``if``, and keep numbers as tensors. What depends on "
+    "options, not on values, may stay an ``if`` of Python.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def traced_decision():
+    def absolute(x):
+        return x if x.sum() > 0 else -x
+
+    make_fx(absolute)(torch.randn(3))
+
+
+@fixes(traced_decision)
+def traced_choice():
+    def absolute(x):
+        return torch.where(x.sum() > 0, x, -x)
+
+    make_fx(absolute)(torch.randn(3))
+
+
+@raises(
+    "torch.cond got a predicate, branches or operands of another kind",
+    cause="``torch.cond(pred, true_fn, false_fn, operands)`` takes a bool or a tensor with one element, two functions, "
+    "and a tuple of tensors. A single tensor or a Python number as operands is refused.",
+    fix="Reduce the predicate, ``x.sum() > 0``, and pass ``(x,)``. Numbers that both branches use go into their "
+    "closures.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def cond_of_vector():
+    x = torch.randn(3, requires_grad=True)
+    torch.cond(x > 0, torch.sin, torch.cos, (x,))
+
+
+@fixes(cond_of_vector)
+def cond_of_one_element():
+    x = torch.randn(3, requires_grad=True)
+    torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+@raises(
+    "The carry of scan changes its dtype or shape in a step",
+    cause="``scan`` runs one compiled step for all elements, so the carry that a step returns must be like the one "
+    "that it takes: the same shape, dtype, device and structure.",
+    fix="Convert inside the step, ``(carry + x).to(carry.dtype)``, or start with a carry of the dtype and the shape "
+    "that the step returns.",
+    see=("cookbook/04_memory/linear_scan",),
+)
+def scan_carry_of_other_dtype():
+    def step(carry, x):
+        carry = (carry + x).double()
+        return carry, carry * 1
+
+    scan(step, torch.zeros(3), torch.ones(4, 3))
+
+
+@fixes(scan_carry_of_other_dtype)
+def scan_carry_of_same_dtype():
+    def step(carry, x):
+        carry = carry + x
+        return carry, carry * 1
+
+    scan(step, torch.zeros(3), torch.ones(4, 3))
+
+
+@raises(
+    "A pointwise associative_scan was run on the CPU",
+    cause='``combine_mode="pointwise"``, the default, is one kernel for CUDA and XPU.',
+    fix='Pass ``combine_mode="generic"`` on the CPU, or move the tensors to the GPU.',
+    see=("cookbook/04_memory/linear_scan",),
+)
+def associative_scan_on_cpu():
+    associative_scan(torch.add, torch.ones(4, 3), dim=0)
+
+
+@fixes(associative_scan_on_cpu)
+def generic_scan_on_cpu():
+    associative_scan(torch.add, torch.ones(4, 3), dim=0, combine_mode="generic")

@@ -61,6 +61,33 @@ def ddp_ready_once():
 
 
 @raises(
+    "A gradient is no longer a view of DDP's bucket",
+    cause="With ``gradient_as_bucket_view=True`` each ``.grad`` is a view into the memory that DDP reduces. A second "
+    "DDP wrapper around the same parameters replaces this view: for example, a trainer wraps a model that a library "
+    "has already wrapped.",
+    fix="Wrap each parameter in ``DistributedDataParallel`` only once; ``[name for name, m in model.named_modules() if "
+    "isinstance(m, DistributedDataParallel)]`` lists the wrappers. Or pass ``gradient_as_bucket_view=False``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def ddp_gradient_no_view():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    layer = nn.Linear(3, 3)
+    wrapped = DistributedDataParallel(layer, gradient_as_bucket_view=True)
+    model = DistributedDataParallel(wrapped, gradient_as_bucket_view=True)
+    for _ in range(2):
+        model(torch.randn(4, 3)).sum().backward()
+
+
+@fixes(ddp_gradient_no_view)
+def ddp_gradient_view():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    layer = nn.Linear(3, 3)
+    model = DistributedDataParallel(layer, gradient_as_bucket_view=True)
+    for _ in range(2):
+        model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
     "DDP took a parameter for unused that the loss uses",
     cause="With ``find_unused_parameters=True``, DDP marks the parameters that the outputs of ``forward`` do not "
     "depend on as ready. Here the loss uses such a parameter nevertheless: outside of ``forward``, as "

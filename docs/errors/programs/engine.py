@@ -1975,6 +1975,32 @@ def derivative_of_input_not_needed():
 
 
 @raises(
+    "The data of a parameter was replaced by data of another shape",
+    cause="``weight.data = ...`` changes the shape, but the graph keeps the old one: as long as something holds the "
+    "node that accumulates the gradient of this parameter, backward expects the old shape. A view of the parameter, a "
+    "loss that is kept, DDP, FSDP and nn.DataParallel hold it.",
+    fix="Assign a new parameter, ``layer.weight = nn.Parameter(layer.weight.detach()[:, :2])``, then make the "
+    "optimizer, and the wrapper if there is one, again.",
+    see=("guide/graph",),
+)
+def data_of_other_shape():
+    layer = nn.Linear(4, 2)
+    before = layer.weight.view(-1)
+    layer.weight.data = layer.weight.data[:, :2]
+    layer(torch.randn(3, 2)).sum().backward()
+    print(before.norm())
+
+
+@fixes(data_of_other_shape)
+def parameter_of_other_shape():
+    layer = nn.Linear(4, 2)
+    before = layer.weight.view(-1)
+    layer.weight = nn.Parameter(layer.weight.detach()[:, :2])
+    layer(torch.randn(3, 2)).sum().backward()
+    print(before.norm())
+
+
+@raises(
     "The operation has no derivative at all",
     cause="PyTorch has none for this operator. The message comes in backward, also in a second one: ``ctc_loss`` and "
     "``scaled_dot_product_attention`` by its fast kernel for the CPU have first derivatives only, and are named with "

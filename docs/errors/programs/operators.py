@@ -1374,6 +1374,55 @@ def dispatch_default():
 
 
 @raises(
+    "An operation has no backward for nested tensors",
+    cause="Nested tensors of the default (strided) layout have kernels for few operations, and for some a forward "
+    "without a backward, such as ``tanh`` and, in older releases, the fast attention.",
+    fix="Make the nested tensor with ``layout=torch.jagged``, or train with a padded tensor and a mask: "
+    "``x.to_padded_tensor(0.0)``. For attention on the strided layout, take the kernel that is made of differentiable "
+    "operations: ``with torch.nn.attention.sdpa_kernel(SDPBackend.MATH):`` around the forward.",
+    see=("guide/graph",),
+)
+def no_backward_for_nested():
+    parts = [torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)]
+    x = torch.nested.as_nested_tensor(parts)
+    x.tanh().unbind()[0].sum().backward()
+
+
+@fixes(no_backward_for_nested)
+def backward_for_jagged():
+    parts = [torch.randn(2, 3, requires_grad=True), torch.randn(4, 3, requires_grad=True)]
+    x = torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+    x.tanh().unbind()[0].sum().backward()
+
+
+@raises(
+    "The gradient of a dense tensor that a nested tensor broadcast cannot be summed",
+    cause="The dense operand is the same for all rows of a part, so its gradient is a sum over the ragged dimension. "
+    "Jagged nested tensors do not sum over that dimension together with the others. Older releases raise that a "
+    "gradient has an invalid shape.",
+    fix="Repeat the dense tensor for each row instead of broadcasting it: ``x.values() * "
+    "weight.repeat_interleave(lengths, 0)``, with ``lengths = x.offsets().diff()``; "
+    "``torch.nested.nested_tensor_from_jagged(values, x.offsets())`` makes a nested tensor of the product.",
+    see=("guide/graph",),
+)
+def nested_broadcast():
+    parts = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    weight = torch.randn(2, 1, 1, requires_grad=True)
+    y = x * weight
+    y.backward(torch.ones_like(y))
+
+
+@fixes(nested_broadcast)
+def nested_repeated():
+    parts = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    weight = torch.randn(2, 1, requires_grad=True)
+    y = x.values() * weight.repeat_interleave(x.offsets().diff(), 0)
+    y.backward(torch.ones_like(y))
+
+
+@raises(
     "An operator of a library that returns a view of its input was compiled",
     cause="The schema says with ``Tensor(a)`` that the output shares the memory of the input. ``torch.compile``, "
     "``torch.export`` and ``functionalize`` rewrite a program without views and in-place writes; they can do that for "

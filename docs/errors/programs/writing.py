@@ -716,6 +716,45 @@ def both_saved():
 
 
 @raises(
+    "backward uses self, but it is a static method",
+    cause="``forward`` and ``backward`` of a Function are static methods: the first argument is ``ctx``, and there is "
+    "no instance. Old code, which called the Function on an instance, used ``self`` there.",
+    fix="Write ``ctx`` instead of ``self``, also in ``self.saved_tensors``, and put on ``ctx`` what ``forward`` knows: "
+    "``ctx.factor = factor``. Pass numbers and flags as arguments of ``apply``: a Function has no ``__init__``.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def self_in_backward():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return self.factor * grad_output, None  # noqa: F821
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@fixes(self_in_backward)
+def ctx_in_backward():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            ctx.factor = factor
+            return factor * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return ctx.factor * grad_output, None
+
+    x = torch.randn(3, requires_grad=True)
+    Scale.apply(x, 2.0).sum().backward()
+
+
+@raises(
     "backward reads an attribute that forward did not put on ctx",
     cause="``ctx`` is an instance of a class that PyTorch makes of the Function, with ``Backward`` after its name. It "
     "has only the attributes that ``forward`` or ``setup_context`` set.",

@@ -285,6 +285,8 @@ class Facts:
             return related(*values.get("shape", ())[:2])
         if where == "node":
             return " ".join(f"{self.origin(node)} {node}" for node in values.get("node", ()))
+        if where == "formula":
+            return " ".join(name for name in values.get("op", ()) if node_of(name) in self.nodes)
         return " ".join(values.get(where, ()))
 
     def origin(self, node: str) -> str:
@@ -315,6 +317,12 @@ class Facts:
         favors += rules["hint"] * (self.case(entry, message, values) >= 0)
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
+
+
+def node_of(operator: str) -> str:
+    """What the engine would call the node of an operator: "ToSparse" for "aten::to_sparse"."""
+    name = operator.rpartition("::")[2].partition(".")[0]
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def related(got: str = "", expected: str = "") -> str:

@@ -144,9 +144,10 @@ def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     return AffineFunction.apply(input, weight, bias)
 
 
-def pinball(error: Tensor, quantile: float) -> Tensor:
-    """Return the loss of each error: ``q * e`` for a positive error ``e``, and ``(q - 1) * e`` for a negative one."""
-    return torch.maximum(quantile * error, (quantile - 1) * error)
+def pinball(input: Tensor, target: Tensor, quantile: float) -> Tensor:
+    """Return the loss of each element: ``q * e`` for a positive error ``e``, and ``(q - 1) * e`` for a negative one."""
+    half = torch.sub(target / 2, input, alpha=0.5)  # half the error, which does not overflow
+    return torch.maximum(2 * quantile * half, 2 * (quantile - 1) * half)
 
 
 class PinballLossFunction(Function):
@@ -156,7 +157,7 @@ class PinballLossFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, target: Tensor, weight: Tensor | None, quantile: float, reduction: str) -> Tensor:
-        loss = pinball(target - input, quantile)
+        loss = pinball(input, target, quantile)
         if weight is not None:
             loss = loss * weight
         return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
@@ -184,7 +185,7 @@ class PinballLossFunction(Function):
             grad_target = grad_output * (slope if weight is None else slope * weight)
             grad_input = -grad_target
         if ctx.needs_input_grad[2]:
-            grad_weight = grad_output * pinball(error, ctx.quantile)
+            grad_weight = grad_output * pinball(input, target, ctx.quantile)
         return grad_input, grad_target, grad_weight, None, None
 
 

@@ -34,7 +34,7 @@ SWISH = Library("swish", SOURCES, {"swish_forward": fake_forward, "swish_backwar
 def composed(input: Tensor, beta: Tensor) -> Tensor:
     """Return the output, computed with PyTorch's operations. It is used if the kernels are not built."""
     x = wide(input)
-    return (x * logistic(wide(beta) * x)).to(input.dtype)
+    return (x * LogisticFunction.apply(wide(beta) * x)).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:

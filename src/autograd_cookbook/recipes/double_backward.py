@@ -11,19 +11,40 @@ from autograd_cookbook.recipes._context import Context
 # The number of steps is fixed, so that vmap and the compiler can follow the loop. Each step triples the correct digits,
 # and the starting value has at least one correct digit on the whole range of float64.
 STEPS = 4
+# 1/e as the sum of two numbers, since it has more digits than one.
+INVERSE_E = {torch.float32: (0.3678794503211975, -9.149756098e-9), torch.float64: (1 / math.e, -1.2428753672788363e-17)}
+
+
+def above_branch(x: Tensor) -> Tensor:
+    """``2 (e x + 1)``, in which no digits cancel near the branch point -1/e."""
+    high, low = INVERSE_E[x.dtype]
+    return (x + high).add_(low).mul_(2 * math.e)
+
+
+def refined(x: Tensor, w: Tensor) -> Tensor:
+    """``u = 1 + w`` by a step of Newton's method for ``(u - 1) exp(u) + 1 = e x + 1``, where w is below -1/2.
+
+    Both sides are about ``u² / 2``. The left one is a sum of positive terms, ``(k - 1) uᵏ / k!`` from k = 2 on.
+    """
+    u = (1 + w).clamp(max=0.5)
+    total = torch.zeros_like(u)
+    for k in range(16, 1, -1):
+        total = total.mul_(u).add_((k - 1) / math.factorial(k))
+    residual = total.mul_(u.square()).sub_(above_branch(x).clamp(min=0), alpha=0.5)
+    return u - residual / (u * torch.exp(u)).clamp(min=torch.finfo(u.dtype).tiny)
 
 
 class LambertWFunction(Function):
-    """Keeps its output. Autograd can differentiate a gradient computed from the output, but not from a saved slope."""
+    """Keeps its output, from which autograd can differentiate the gradient, and the input, which costs no memory."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         x = input if input.dtype == torch.float64 else input.float()
-        # The starting value is a series in the square root of the distance near the branch point -1/e, and a logarithm
-        # elsewhere.
-        distance = 2 * (math.e * x + 1)
+        # The starting value is a series in the square root of the distance near the branch point -1/e, and a
+        # logarithm elsewhere.
+        distance = above_branch(x)
         root = distance.clamp(min=0).sqrt()
         near = -1 + root - root**2 / 3 + 11 / 72 * root**3
         size = torch.log1p(x.clamp(min=0, max=torch.finfo(x.dtype).max))
@@ -34,18 +55,18 @@ class LambertWFunction(Function):
             residual = w - x * torch.exp(-w)
             step = residual / (slope - residual * (1 + slope) / (2 * slope))
             # Very close to the branch point, the slope is only rounding error, but the series is exact.
-            w = torch.where(root < 1e-4, w, w - step)
+            w = torch.where(root < torch.finfo(x.dtype).eps ** 0.2, w, w - step)
+        w = torch.where(w < -0.5, refined(x, w) - 1, w)
         w = torch.where(x == torch.inf, x, w)
         return torch.where(distance < -8 * torch.finfo(x.dtype).eps, torch.nan, w).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(output)
+        ctx.save_for_backward(*inputs, output)
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
-        (output,) = ctx.saved_tensors
-        return LambertWBackward.apply(grad_output, output)
+        return LambertWBackward.apply(grad_output, *ctx.saved_tensors)
 
 
 class LambertWBackward(Function):
@@ -54,22 +75,27 @@ class LambertWBackward(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(grad_output: Tensor, w: Tensor) -> Tensor:
-        return grad_output * torch.exp(-w) / (1 + w)
+    def forward(grad_output: Tensor, input: Tensor, w: Tensor) -> Tensor:
+        # w / x instead of exp(-w), which magnifies the rounding error of a large w; and both are 1 at 0.
+        x, w = (t if t.dtype == torch.float64 else t.float() for t in (input, w))
+        u = torch.where(w < -0.5, refined(x, w), 1 + w)
+        zero = (x == 0).to(x.dtype)
+        return (grad_output * ((w.clamp(max=1e4) + zero) / u / (x + zero))).to(grad_output.dtype)
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        grad_output, w = ctx.saved_tensors
+    def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+        # The input only adds digits to w, so w alone gets a gradient, which goes on to the input.
+        grad_output, input, w = ctx.saved_tensors
         grad_grad_output = grad_w = None
         if ctx.needs_input_grad[0]:
-            grad_grad_output = LambertWBackward.apply(grad, w)  # element-wise and linear in grad_output
-        if ctx.needs_input_grad[1]:
-            grad_w = -LambertWBackward.apply(grad * grad_output, w) * (2 + w) / (1 + w)
-        return grad_grad_output, grad_w
+            grad_grad_output = LambertWBackward.apply(grad, input, w)  # linear in grad_output, so its own transpose
+        if ctx.needs_input_grad[2]:
+            grad_w = -LambertWBackward.apply(grad * grad_output, input, w) * (2 + w) / (1 + w)
+        return grad_grad_output, None, grad_w
 
 
 def lambert_w(input: Tensor) -> Tensor:

@@ -13,7 +13,8 @@ from autograd_cookbook.recipes._context import Context
 def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return vectors divided by their lengths, or by ``eps`` if a length is smaller, and return the lengths."""
     exact = input.to(dtype)
-    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True)
+    # In float64, because squares of large numbers overflow in float32, and squares of small ones vanish.
+    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True, dtype=torch.float64).to(dtype)
     return exact / length.clamp(min=eps), length
 
 
@@ -59,9 +60,8 @@ def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 
         c = a^\top b, \quad a = \frac{x}{\max(\|x\|, \varepsilon)}, \quad b = \frac{y}{\max(\|y\|, \varepsilon)},
         \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
 
-    If a vector is shorter than :math:`\varepsilon`, its gradient has no term with :math:`c`. In float32, the squares of
-    a vector overflow from about 1e19 on. Then the result is 0, as with
-    :func:`torch.nn.functional.cosine_similarity`.
+    If a vector is shorter than :math:`\varepsilon`, its gradient has no term with :math:`c`. The function adds squares
+    in float64, because in float32 the squares of vectors of 1e19 and more overflow.
 
     Args:
         input: real floating dtype, any shape.

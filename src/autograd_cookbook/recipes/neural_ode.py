@@ -11,6 +11,7 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._explicit import expect_explicit, vjp
+from autograd_cookbook.recipes.elementwise import wide
 
 Slope = Callable[..., Tensor]
 
@@ -41,13 +42,19 @@ def _step(
     return rk4(lambda t, z: (function(t, *z, *parameters),), start + i * size, size, (state,))[0]
 
 
+def _widened(function: Slope, times: Tensor, state: Tensor) -> Slope:
+    """The slope in float32 at least: in half precision, a state would not move by many small steps."""
+    return lambda t, z, *parameters: wide(function(t.to(times.dtype), z.to(state.dtype), *parameters))
+
+
 def _solve(function: Slope, steps: int, initial: Tensor, times: Tensor, *parameters: Tensor) -> Tensor:
+    function = _widened(function, times, initial)
     states = [initial]
-    for start, end in itertools.pairwise(times.unbind()):
-        state = states[-1]
+    for start, end in itertools.pairwise(wide(times).unbind()):
+        state = wide(states[-1])
         for i in range(steps):
             state = _step(function, i, steps, state, start, end, *parameters)
-        states.append(state)
+        states.append(state.to(initial.dtype))
     return torch.stack(states)
 
 
@@ -83,15 +90,16 @@ class OdeintFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         output, times, *parameters = ctx.saved_tensors
         needs_initial, needs_times, *needs_parameters = ctx.needs_input_grad[2:]
-        adjoint = grad_output[-1]
-        sums = [torch.zeros_like(t) for t in (*times, *parameters)]
+        function = _widened(ctx.function, times, output)
+        adjoint = wide(grad_output[-1])
+        sums = [torch.zeros_like(wide(t)) for t in (*times, *parameters)]
         for n in reversed(range(len(times) - 1)):
-            start, end = times[n : n + 2]
-            states = [output[n]]
+            start, end = wide(times[n : n + 2])
+            states = [wide(output[n])]
             for i in range(ctx.steps - 1):
-                states.append(_step(ctx.function, i, ctx.steps, states[-1], start, end, *parameters))
+                states.append(_step(function, i, ctx.steps, states[-1], start, end, *parameters))
             for i in reversed(range(ctx.steps)):
-                step = functools.partial(_step, ctx.function, i, ctx.steps)
+                step = functools.partial(_step, function, i, ctx.steps)
                 wanted = (needs_initial or n > 0 or i > 0, needs_times, needs_times, *needs_parameters)
                 _, pull_back = vjp(step, states.pop(), start, end, *parameters, wanted=wanted)
                 of_state, *grads = pull_back(adjoint)
@@ -100,13 +108,14 @@ class OdeintFunction(Function):
                 # The gradient of_state is None only at the first state, if the initial state needs no gradient.
                 adjoint = adjoint if of_state is None else of_state
             adjoint = adjoint + grad_output[n]
-        grad_times, grad_parameters = sums[: len(times)], sums[len(times) :]
+        grad_times = torch.stack(sums[: len(times)]).to(times.dtype) if needs_times else None
+        grads = (s.to(p.dtype) for s, p in zip(sums[len(times) :], parameters, strict=True))
         return (
             None,
             None,
-            adjoint if needs_initial else None,
-            torch.stack(grad_times) if needs_times else None,
-            *(grad if needed else None for grad, needed in zip(grad_parameters, needs_parameters, strict=True)),
+            adjoint.to(output.dtype) if needs_initial else None,
+            grad_times,
+            *(grad if needed else None for grad, needed in zip(grads, needs_parameters, strict=True)),
         )
 
 
@@ -121,6 +130,7 @@ def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *paramet
     Forward keeps the states at ``times``. Backward goes through the intervals between these times, from the last to the
     first, and solves each interval again. In memory, backward holds the states of one interval and the activations of
     one step. So with :math:`n` steps in :math:`\sqrt{n}` intervals, about :math:`2\sqrt{n}` states are in memory.
+    Between ``times``, float16 and bfloat16 states are float32, because many small steps would not move them.
 
     Args:
         function: called as ``function(time, state, *parameters)``; returns the slope, like the state. It must not
@@ -155,25 +165,27 @@ class OdeintAdjointFunction(OdeintFunction):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         output, times, *parameters = ctx.saved_tensors
         _, needs_times, *needs_parameters = ctx.needs_input_grad[2:]
+        function = _widened(ctx.function, times, output)
 
         def slopes(time: Tensor, augmented: State) -> State:
             state, adjoint, *_ = augmented
-            at_time = functools.partial(ctx.function, time)
+            at_time = functools.partial(function, time)
             slope, pull_back = vjp(at_time, state, *parameters, wanted=(True, *needs_parameters))
-            return slope, *(-grad for grad in pull_back(adjoint) if grad is not None)
+            return slope, *(-wide(grad) for grad in pull_back(adjoint) if grad is not None)
 
         def along_slope(n: int, grad: Tensor) -> Tensor:
             return (grad.conj() * ctx.function(times[n], output[n], *parameters)).real.sum().to(times.dtype)
 
-        adjoint = grad_output[-1]
-        grads = [torch.zeros_like(p) for p, needed in zip(parameters, needs_parameters, strict=True) if needed]
+        adjoint = wide(grad_output[-1])
+        grads = [torch.zeros_like(wide(p)) for p, needed in zip(parameters, needs_parameters, strict=True) if needed]
         for n in reversed(range(len(times) - 1)):
             # Start from the saved state, so that the error of the solution backward in time grows over one interval
             # only.
-            augmented = (output[n + 1], adjoint, *grads)
-            size = (times[n] - times[n + 1]) / ctx.steps
+            augmented = (wide(output[n + 1]), adjoint, *grads)
+            start, end = wide(times[n : n + 2])
+            size = (start - end) / ctx.steps
             for i in range(ctx.steps):
-                augmented = rk4(slopes, times[n + 1] + i * size, size, augmented)
+                augmented = rk4(slopes, end + i * size, size, augmented)
             _, adjoint, *grads = augmented
             adjoint = adjoint + grad_output[n]
         grad_times = None
@@ -183,7 +195,16 @@ class OdeintAdjointFunction(OdeintFunction):
             first = -along_slope(0, adjoint - grad_output[0])
             grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(times)))])
         rest = iter(grads)
-        return None, None, adjoint, grad_times, *(next(rest) if needed else None for needed in needs_parameters)
+        return (
+            None,
+            None,
+            adjoint.to(output.dtype),
+            grad_times,
+            *(
+                next(rest).to(p.dtype) if needed else None
+                for p, needed in zip(parameters, needs_parameters, strict=True)
+            ),
+        )
 
 
 def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:

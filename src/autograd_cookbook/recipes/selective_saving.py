@@ -1,5 +1,6 @@
 """Functions that save only their arguments for backward, and compute the intermediate results again there."""
 
+import math
 from typing import Any
 
 import torch
@@ -173,7 +174,11 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Return each row divided by its root mean square, and 1 / (root mean square). Both are float32 or wider."""
     input = input.to(torch.promote_types(input.dtype, torch.float32))
-    scale = torch.rsqrt(input.square().mean(-1, keepdim=True) + eps)
+    # Squares of large numbers overflow. So the rows are divided by their largest number first; the factor cancels.
+    largest = input.detach().abs().amax(-1, keepdim=True) if input.numel() else input.new_ones(())
+    info = torch.finfo(input.dtype)
+    unit = largest.clamp(max(math.sqrt(eps), info.smallest_normal), info.max)
+    scale = torch.rsqrt((input / unit).square().mean(-1, keepdim=True) + eps / unit / unit) / unit
     return input * scale, scale
 
 
@@ -214,9 +219,8 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \bar{x} = \frac{1}{r} \left( \bar{n} - n\,\tfrac{1}{d} \langle \bar{n}, n \rangle \right), \quad
         \bar{w} = \textstyle\sum \bar{y} \odot n
 
-    The function sums the squares in float32 or wider. In float32, the squares of numbers above about 1e19 overflow, and
-    the result is 0, as with :func:`torch.nn.functional.rms_norm`. For such rows, use
-    :func:`~autograd_cookbook.recipes.row_reduction.fused_rms_norm`.
+    The function first divides each row by its largest number, and sums the squares in float32 or wider. Otherwise, the
+    squares of numbers of 1e19 and more would overflow. :func:`torch.nn.functional.rms_norm` returns 0 for such rows.
 
     Args:
         input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.
