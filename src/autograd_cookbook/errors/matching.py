@@ -320,7 +320,7 @@ class Facts:
 
 
 def node_of(operator: str) -> str:
-    """What the engine would call the node of an operator: "ToSparse" for "aten::to_sparse"."""
+    """Return the engine's name for the node of an operator, such as "ToSparse" for "aten::to_sparse"."""
     name = operator.rpartition("::")[2].partition(".")[0]
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
