@@ -43,7 +43,7 @@ def _step(
 
 
 def _widened(function: Slope, times: Tensor, state: Tensor) -> Slope:
-    """The slope in float32 at least: in half precision, a state would not move by many small steps."""
+    """Return a slope in float32 or wider, because many small steps would not change a state in half precision."""
     return lambda t, z, *parameters: wide(function(t.to(times.dtype), z.to(state.dtype), *parameters))
 
 
@@ -130,7 +130,8 @@ def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *paramet
     Forward keeps the states at ``times``. Backward goes through the intervals between these times, from the last to the
     first, and solves each interval again. In memory, backward holds the states of one interval and the activations of
     one step. So with :math:`n` steps in :math:`\sqrt{n}` intervals, about :math:`2\sqrt{n}` states are in memory.
-    Between ``times``, float16 and bfloat16 states are float32, because many small steps would not move them.
+    Between ``times``, the solver computes float16 and bfloat16 states in float32, because many small steps would not
+    change them in half precision.
 
     Args:
         function: called as ``function(time, state, *parameters)``; returns the slope, like the state. It must not
