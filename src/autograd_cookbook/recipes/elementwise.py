@@ -49,7 +49,7 @@ def square(input: Tensor) -> Tensor:
 
 
 class PowerFunction(Function):
-    """Keeps its input, because the output of an even power does not show its sign. For 0 and 1, it keeps nothing."""
+    """Keeps its input, because an even power hides the sign of the input. For exponents 0 and 1, it keeps nothing."""
 
     generate_vmap_rule = True
 
