@@ -3,6 +3,7 @@
 import gc
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -372,7 +373,7 @@ HEAVY = frozenset(
         "_scaled_dot_product_flash_attention_for_cpu",
     ]
 )
-MANY = 25  # so many cheap operations are no longer one pass over the elements
+LOOP = 10  # more often does no formula repeat a cheap operation: it is a walk through steps
 
 
 class _Operations(TorchDispatchMode):
@@ -409,7 +410,7 @@ class _Operations(TorchDispatchMode):
 
 @check()
 def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
-    """If an input needs no gradient, backward does not compute one, unless it is a mere element-wise pass.
+    """If an input needs no gradient, backward does not compute one, unless that is cheap.
 
     Half of the work in the backward of a linear layer is the gradient of its input. The first layer of a network does
     not need this gradient, and neither does a layer that has only frozen layers before it. ``ctx.needs_input_grad``
@@ -441,7 +442,7 @@ def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
                     continue
                 names = [operations.made[t][0] for t in operations.behind(grad) - needed]
                 heavy = [n for n in names if n in HEAVY]
-                if heavy or len(names) > MANY:
+                if heavy or max(Counter(names).values(), default=0) > LOOP:
                     yield finding(
                         "warning",
                         f"{call.cls.__name__}.backward computes the gradient of argument {i}, which needs none, by "
