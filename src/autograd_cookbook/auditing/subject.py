@@ -190,7 +190,7 @@ class Subject:
         self.contents = [(c, _entries(c)) for a in self.flat for c in _containers(a)]  # of objects among the arguments
         self.stateful = False  # whether each call goes on from the buffers that the call before left
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
-        self.asks = False  # whether its values are others if no argument requires grad
+        self.asks = False  # whether its values are others if no argument requires grad, or it raises
         self.in_place = False  # whether it writes to an argument
         self.base = [self.promoted(slot) for slot in self.slots]
         self.domain = domain

@@ -69,10 +69,18 @@ def prepare(subject: Subject) -> Finding | None:
         cause, fix = explain(error)
         return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
     _find_state(subject)
-    values, outputs = subject.value(subject.copies()), subject.run().outputs
-    subject.asks = not same(values, real([outputs[i] for i in subject.active]))
+    subject.asks = _asks(subject)
     subject.random = not torch.equal(*(results(subject, offset) for offset in (0, 1)))
     return None
+
+
+def _asks(subject: Subject) -> bool:
+    """Whether forward gives other values if no argument requires grad, or none."""
+    outputs = subject.run().outputs
+    try:
+        return not same(subject.value(subject.copies()), real([outputs[i] for i in subject.active]))
+    except (Exception, SystemExit):
+        return True
 
 
 def _find_state(subject: Subject) -> None:
