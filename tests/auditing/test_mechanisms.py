@@ -895,3 +895,72 @@ def test_the_gradient_of_a_surrogate_that_nobody_names_has_a_derivative():
     assert [(f.check, f.severity) for f in report.findings] == [("second_order", "warning"), ("first_order", "info")]
     assert report.capabilities["second_order"] == "wrong"
     assert "which forward saved" in report.findings[0].cause
+
+
+class StoredInFewBits(Function):
+    """With its flag it keeps its input in sixteen bits on purpose, so that its gradient has no more digits."""
+
+    @staticmethod
+    def forward(ctx, x, compact):
+        ctx.save_for_backward(x.bfloat16() if compact else x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 3 * grad_output * x.to(grad_output.dtype) ** 2, None
+
+
+def test_a_flag_that_gives_up_digits_makes_no_gradient_wrong():
+    report = audit(StoredInFewBits.apply, (leaf(4, 3), False), only=["first_order", "special_points"])
+    assert not report.findings, str(report)
+
+
+class WritesToGradOutput(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.square() / 2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output.mul_(x)
+
+
+def test_what_is_written_to_in_place_is_one_finding():
+    (found,) = audit(WritesToGradOutput.apply, (leaf(4, 3),), only=["grad_output_unchanged", "grad_output_layouts"]).of(
+        "error"
+    )
+    assert found.check == "grad_output_unchanged"
+    assert found.also == ("grad_output_layouts",)
+
+
+class RemembersItsLastResult(nn.Module):
+    def forward(self, x):
+        self.last = x.tanh()
+        return self.last * 2
+
+
+def test_what_the_next_call_replaces_is_not_kept_for_good():
+    (found,) = audit(RemembersItsLastResult(), (leaf(4, 3),), only=["freed_at_once"]).findings
+    assert "until the next one" in found.summary
+    assert found.cause == "An attribute or a global holds what the last call computed."
+
+
+class HoldsAnInnerFunction(nn.Module):
+    def __init__(self):
+        super().__init__()
+
+        def inner(x):
+            return x * 2
+
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_what_pickle_cannot_find_is_named_as_such():
+    (found,) = audit(HoldsAnInnerFunction(), (leaf(4, 3),), only=["module_copies"]).findings
+    assert found.cause.startswith("The module holds a class or function that is defined inside")

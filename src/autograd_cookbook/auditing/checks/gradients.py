@@ -517,12 +517,12 @@ def _not_a_derivative(subject: Subject) -> str:
 
         try:
             leaves = [p.clone().requires_grad_() for p in point]
-            results = outputs(leaves)
-            grads = torch.autograd.grad(results, leaves, weights_of(results), allow_unused=True, materialize_grads=True)
+            made = outputs(leaves)
+            grads = torch.autograd.grad(made, leaves, weights_of(made), allow_unused=True, materialize_grads=True)
             numeric = Derivative(functools.partial(_as_numbers, outputs), point, range(len(point)), subject.dtype)
         except (Exception, SystemExit):
             continue
-        if numeric.compare(real(grads), real(weights_of(results))) is not None:
+        if numeric.compare(real(grads), real(weights_of(made))) is not None:
             return call.cls.__name__
     return ""
 

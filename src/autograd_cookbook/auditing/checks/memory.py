@@ -67,6 +67,11 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
             break
 
 
+CYCLE = "A reference cycle: ctx refers to its output, or to something that refers to ctx."
+LAST_CALL = "An attribute or a global holds what the last call computed."
+HELD = "A global list, dict or class attribute holds them."
+
+
 @check()
 def freed_at_once(subject: Subject) -> Iterator[Finding]:
     """When the graph is gone, nothing stays in memory: no reference cycle holds it, and no global grows.
@@ -93,14 +98,15 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
             when = "after backward" if with_backward else "if backward never runs"
             if any(w() is not None for w in (*watched, *nodes)):
                 gc.collect()
-                forever = any(w() is not None for w in (*watched, *nodes))
+                until, cause = "until the garbage collector comes by", CYCLE
+                if any(w() is not None for w in (*watched, *nodes)):
+                    subject.run()
+                    replaced = not any(w() is not None for w in (*watched, *nodes))
+                    until, cause = ("until the next one", LAST_CALL) if replaced else ("for good", HELD)
                 yield finding(
                     "warning",
-                    f"{when}, tensors or graph of a call are kept alive "
-                    + ("for good" if forever else "until the garbage collector comes by"),
-                    "A global list, dict or class attribute holds them."
-                    if forever
-                    else "A reference cycle: ctx refers to its output, or to something that refers to ctx.",
+                    f"{when}, tensors or graph of a call are kept alive {until}",
+                    cause,
                     "Keep nothing of a call outside of ctx; save outputs with save_for_backward.",
                 )
                 return

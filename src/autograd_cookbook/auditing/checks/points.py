@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import zeros_for_none
@@ -148,7 +150,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
         if time.process_time() - start > SECONDS:
             return
         with subject.settings(flat):
-            problems = list(_at(subject, subject.copies(), name)) if _moves(subject) else []
+            problems = list(_at(subject, subject.copies(), name)) if _moves(subject) and not _narrows(subject) else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
         for found in problems:
             miss = found.cause == MISSED[0]
@@ -188,6 +190,30 @@ def _moves(subject: Subject) -> bool:
     except (Exception, SystemExit, IndexError):
         return False
     return True
+
+
+class _Narrow(TorchDispatchMode):
+    """Notes whether an operation gives numbers of fewer bits than some dtype has."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.bits, self.seen = torch.finfo(dtype).bits, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for t in tree_leaves(result):
+            self.seen |= is_differentiable(t) and torch.finfo(t.dtype).bits < self.bits
+        return result
+
+
+def _narrows(subject: Subject) -> bool:
+    """Whether digits are given up on the way, as by a flag that has activations stored in eight bits."""
+    try:
+        with _Narrow(subject.dtype) as narrow:
+            subject.vjp()
+    except (Exception, SystemExit):
+        return False
+    return narrow.seen
 
 
 def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
