@@ -59,7 +59,8 @@ def test_lambert_w_keeps_its_digits_near_its_branch_point(dtype) -> None:
         exact = [mpmath.lambertw(mpmath.mpf(number)).real for number in x.tolist()]
         slopes = [float(mpmath.exp(-w) / (1 + w)) for w in exact]
     eps = torch.finfo(dtype).eps
-    torch.testing.assert_close(y.double(), torch.tensor(list(map(float, exact)), dtype=torch.float64), rtol=2 * eps, atol=0)
+    values = torch.tensor(list(map(float, exact)), dtype=torch.float64)
+    torch.testing.assert_close(y.double(), values, rtol=2 * eps, atol=0)
     torch.testing.assert_close(grad.double(), torch.tensor(slopes, dtype=torch.float64), rtol=4 * eps, atol=0)
 
 

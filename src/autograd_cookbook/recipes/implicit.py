@@ -404,7 +404,7 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
     low, high = _rank(low), _rank(high)
     side = 2 * rises.to(bounds.dtype) - 1
     for _ in range(8 * bounds.dtype.itemsize):
-        middle = (low & high) + ((low ^ high) >> 1)  # their mean, without the sum that overflows
+        middle = (low ^ high).bitwise_right_shift_(1).add_(low & high)  # their mean, without the sum that overflows
         value = side * equation(_ranked(middle, bounds.dtype))
         # If the value is 0, both bounds move there.
         low = _chosen(value <= 0, middle, low)
@@ -418,7 +418,7 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
 
 def _chosen(condition: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """:func:`torch.where` for integers, which takes ten times as long on a CPU if the conditions are mixed."""
-    return old ^ ((old ^ new) & -condition.to(old.dtype))
+    return condition.to(old.dtype).neg_().bitwise_and_(old ^ new).bitwise_xor_(old)
 
 
 def _rank(numbers: Tensor) -> Tensor:
@@ -435,7 +435,7 @@ def _ranked(rank: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _turned(bits: Tensor) -> Tensor:
     """Flip all bits but the first if the first is set; a shift to the right spreads the first bit over all."""
-    return bits ^ ((bits >> (8 * bits.dtype.itemsize - 1)) & torch.iinfo(bits.dtype).max)
+    return (bits >> (8 * bits.dtype.itemsize - 1)).bitwise_and_(torch.iinfo(bits.dtype).max).bitwise_xor_(bits)
 
 
 def _elementwise_adjoint(
