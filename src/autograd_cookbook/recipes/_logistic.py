@@ -17,7 +17,7 @@ def logistic(input: Tensor) -> Tensor:
     # result. On a CPU, `torch.where` takes as long as fifty multiplications if its condition is True for some elements
     # and False for others.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
-    return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
+    return torch.maximum(torch.sigmoid(x), x.clamp(max=floor).exp_()).to(input.dtype)
 
 
 class LogisticFunction(Function):
@@ -47,7 +47,7 @@ class LogisticSlopeFunction(Function):
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         e = wide(input).abs().neg_().exp_()
-        return (e / (1 + e).square()).to(input.dtype)
+        return e.div_((1 + e).pow_(2)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:

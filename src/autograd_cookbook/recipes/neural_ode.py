@@ -109,13 +109,13 @@ class OdeintFunction(Function):
                 adjoint = adjoint if of_state is None else of_state
             adjoint = adjoint + grad_output[n]
         grad_times = torch.stack(sums[: len(times)]).to(times.dtype) if needs_times else None
-        grads = (s.to(p.dtype) for s, p in zip(sums[len(times) :], parameters, strict=True))
+        grad_parameters = (s.to(p.dtype) for s, p in zip(sums[len(times) :], parameters, strict=True))
         return (
             None,
             None,
             adjoint.to(output.dtype) if needs_initial else None,
             grad_times,
-            *(grad if needed else None for grad, needed in zip(grads, needs_parameters, strict=True)),
+            *(grad if needed else None for grad, needed in zip(grad_parameters, needs_parameters, strict=True)),
         )
 
 
@@ -196,16 +196,9 @@ class OdeintAdjointFunction(OdeintFunction):
             first = -along_slope(0, adjoint - grad_output[0])
             grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(times)))])
         rest = iter(grads)
-        return (
-            None,
-            None,
-            adjoint.to(output.dtype),
-            grad_times,
-            *(
-                next(rest).to(p.dtype) if needed else None
-                for p, needed in zip(parameters, needs_parameters, strict=True)
-            ),
-        )
+        pairs = zip(parameters, needs_parameters, strict=True)
+        of_parameters = (next(rest).to(p.dtype) if needed else None for p, needed in pairs)
+        return None, None, adjoint.to(output.dtype), grad_times, *of_parameters
 
 
 def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:

@@ -288,7 +288,7 @@ class VarFunction(Function):
         for dim in dims:
             first = first.narrow(dim, 0, min(1, x.shape[dim]))
         shifted = x - first  # so that the variance of equal numbers is exactly 0
-        deviation = shifted - shifted.mean(dims, keepdim=True)
+        deviation = shifted.sub_(shifted.mean(dims, keepdim=True))
         if x.dtype in (torch.float64, torch.complex128):
             total = (deviation.abs() if x.is_complex() else deviation).square().sum(dims, keepdim)
         else:  # the sum of the squares could overflow although their mean does not
