@@ -442,6 +442,7 @@ def wordings(kind: str, message: str, names: Iterable[str], rules: Mapping[str, 
     first alone.
     """
     own = sorted((name.lower() for name in names), key=len, reverse=True)
+    message = re.split(rules["trailer"], message, maxsplit=1)[0]
     text = tokenized(message, rules, frozenset(rules["drop"]))
     plain = frozenset(rules["plain"])
     tokens = ["*" if token[0] != "<" and any(n in token for n in own) else token for token in text.tokens]
