@@ -447,6 +447,7 @@ def wordings(kind: str, message: str, names: Iterable[str], rules: Mapping[str, 
     explanation of the compiler. Then also yield the first sentence alone, because a reader may paste only this one.
     """
     own = sorted((name.lower() for name in names), key=len, reverse=True)
+    message = re.split(rules["trailer"], message, maxsplit=1)[0]
     text = tokenized(message, rules, frozenset(rules["drop"]))
     plain = frozenset(rules["plain"])
     tokens = ["*" if token[0] != "<" and any(n in token for n in own) else token for token in text.tokens]
