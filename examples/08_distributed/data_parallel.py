@@ -358,10 +358,9 @@ assert "only once" in found["backward inside, used once, find_unused_parameters=
 print(found["FSDP2, a weight outside of its module"])
 
 # %%
-# Second derivatives work with DDP. With FSDP2 they raise, because it frees the weights after the first backward, with or
-# without custom functions. Gather the weights again in between: call ``unshard()`` on each module that was given to
-# ``fully_shard``. This also holds for a second ``torch.autograd.grad``, for example for the incoming gradient
-# (``grad_outputs``) of the first:
+# Second derivatives work with DDP. With FSDP2 they raise, because it frees the weights after the first backward. This
+# has nothing to do with custom functions. Gather the weights again in between: call ``unshard()`` on each module that
+# was given to ``fully_shard``:
 
 print("DDP:                    ", found["DDP, second order"] or "ok")
 print("FSDP2:                  ", found["FSDP2, second order"])
