@@ -1,5 +1,5 @@
-// The filter of the cookbook's list: a card stays if it has each word that is typed, or the word that it begins or is a form
-// of, as "rounding" is of "round". A word that no card has says nothing, and the search of the site may know it.
+// The filter of the cookbook's list: the cards stay that have the most of the typed words. A word is had by a word that it
+// begins, or that it is a form of, as "rounding" is of "round". The search of the site knows more words.
 "use strict";
 
 document.querySelectorAll(".card-filter").forEach((form) => {
@@ -11,12 +11,11 @@ document.querySelectorAll(".card-filter").forEach((form) => {
     return { card, section, words: split(`${section.querySelector("h2").textContent} ${card.dataset.words} ${card.textContent}`) };
   });
   const alike = (word, typed) => word.startsWith(typed) || (word.length >= FORM && typed.startsWith(word));
-  const has = ({ words }, typed) => words.some((word) => alike(word, typed));
   const filter = () => {
-    const typed = split(field.value);
-    const wanted = typed.filter((word) => cards.some((one) => has(one, word)));
-    const lost = typed.length > 0 && !wanted.length;
-    cards.forEach((one) => (one.card.hidden = lost || !wanted.every((word) => has(one, word))));
+    const typed = [...new Set(split(field.value))];
+    const had = cards.map(({ words }) => typed.filter((one) => words.some((word) => alike(word, one))).length);
+    const most = Math.max(...had);
+    cards.forEach(({ card }, i) => (card.hidden = typed.length > 0 && (!most || had[i] < most)));
     const shown = cards.filter(({ card }) => !card.hidden);
     cards.forEach(({ section }) => (section.hidden = !shown.some((one) => one.section === section)));
     const search = Object.assign(document.createElement("a"), { textContent: "Search the whole site" });
