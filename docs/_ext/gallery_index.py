@@ -20,11 +20,13 @@ TAG = "🏷 "  # many fonts have no such letter
 TAG_LIST = "sg-tag-list"
 CARD = re.compile(r"""<div class="sphx-glr-thumbcontainer" data-sgtags='(\[.*?\])' tooltip="(.*?)">""", re.DOTALL)
 TITLE = re.compile(r'<div class="sphx-glr-thumbnail-title">.*?</div>', re.DOTALL)
-FILTER = (
-    '<form class="card-filter" role="search" hidden><label for="card-filter">Filter the recipes</label>'
-    '<input id="card-filter" type="search" placeholder="for example: round, memory, softmax" autocomplete="off" '
-    'spellcheck="false"><output aria-live="polite"></output></form>'
-)
+FILTER = """
+<form class="card-filter" role="search" action="../search.html" hidden>
+<label for="card-filter">Filter the recipes</label>
+<input id="card-filter" type="search" placeholder="for example: round, memory, softmax" autocomplete="off">
+<output aria-live="polite"></output>
+</form>
+"""
 
 
 def words(page: str, tags: list[str]) -> str:

@@ -57,3 +57,17 @@ document.addEventListener("DOMContentLoaded", () => {
     button.setAttribute("aria-label", `Copy ${recipe ?? command ?? code}`);
   });
 });
+
+const NARROW = ".capability-matrix td:first-child a, table.costs td code, .bd-sidebar-primary a, .page-toc code, .glance-head code";
+
+// Names are long where places are narrow: they may be broken behind a dot or an underscore, rather than anywhere.
+document.querySelectorAll(NARROW).forEach((place) => {
+  const texts = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (texts.nextNode()) found.push(texts.currentNode);
+  found
+    .filter((text) => text.data.length > 12)
+    .forEach((text) =>
+      text.replaceWith(...text.data.split(/(?<=[._])(?=\w)/).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part]))),
+    );
+});

@@ -2707,3 +2707,85 @@ def associative_scan_on_cpu():
 @fixes(associative_scan_on_cpu)
 def generic_scan_on_cpu():
     associative_scan(torch.add, torch.ones(4, 3), dim=0, combine_mode="generic")
+
+
+@raises(
+    "A branch or a loop body returns one of its inputs, or the same tensor twice",
+    cause="``torch.cond``, ``while_loop`` and ``scan`` record each branch and each step as a graph whose outputs are "
+    "new tensors. Here an output is an input, a view of one, or the same tensor as another output.",
+    fix="Return a copy: ``lambda x: x.clone()``. For ``scan``, return ``(carry, carry.clone())``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def branch_returns_input():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
+
+
+@fixes(branch_returns_input)
+def branch_returns_copy():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: x.clone(), lambda x: -x, (x,))
+
+
+@raises(
+    "A branch or a loop body changes one of its inputs in place",
+    cause="The branches of ``torch.cond``, and the bodies of ``while_loop`` and ``scan``, become graphs that must not "
+    "write into their inputs. A batch norm in training mode does so too, because it updates its running statistics.",
+    fix="Compute out of place and return the new value: ``x + 1`` instead of ``x.add_(1)``. Carry a counter or a "
+    "statistic as an operand, and write it back after the call.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def branch_in_place():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: x.add_(1) * 2, lambda x: -x, (x,))
+
+
+@fixes(branch_in_place)
+def branch_out_of_place():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: (x + 1) * 2, lambda x: -x, (x,))
+
+
+@raises(
+    "A branch of torch.cond changes something outside of it",
+    cause="A branch becomes a graph, and the graph runs when the predicate says so. Appending to a list, counting in a "
+    "variable or setting an attribute is no operation of the graph.",
+    fix="Return the value from both branches, and append or assign it after ``torch.cond``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def branch_with_side_effect():
+    seen = []
+
+    def positive(x):
+        seen.append(1)
+        return x.sin()
+
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, positive, lambda x: x.cos(), (x,))
+
+
+@fixes(branch_with_side_effect)
+def branch_without_side_effect():
+    x = torch.randn(3)
+    seen = [x.sum() > 0]
+    torch.cond(seen[0], lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+@raises(
+    "The step of scan returns one result instead of two",
+    cause="A step of ``scan`` takes the carry and one element, and returns the next carry and the output of this "
+    "element.",
+    fix="Return both, also where they are equal: ``return carry, carry.clone()``.",
+    see=("cookbook/04_memory/linear_scan",),
+)
+def scan_step_returns_carry():
+    scan(lambda carry, x: carry + x, torch.zeros(3), torch.ones(4, 3))
+
+
+@fixes(scan_step_returns_carry)
+def scan_step_returns_pair():
+    def step(carry, x):
+        carry = carry + x
+        return carry, carry.clone()
+
+    scan(step, torch.zeros(3), torch.ones(4, 3))

@@ -42,6 +42,12 @@ ALONE: dict[str, str] = {
     "Can't call numpy() on Tensor that requires grad": "numpy_on_parameter",
     "\" not implemented for '": "no_kernel_for_dtype",
 }
+NEARLY = "it is off by less than a hundredth"
+NOT_FINITE = (
+    "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is not finite at "
+    "this point, though the values are.",
+    "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such factor.",
+)
 CALLS = ("run", "inner", "together", "_dual")  # where the audit calls a function, which may have no frame of its own
 LOOK = "Run the call of the summary under a debugger, or print the traceback."
 
@@ -153,6 +159,8 @@ def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outpu
             ratio = float((difference * other.conj()).sum().real / (other * other.conj()).sum().real.clamp(min=1e-30))
             if close(difference, ratio * other) and abs(ratio) > 1e-6:
                 return f"it differs from the right one by {ratio:.4g} times {name}: a term is missing or added"
+    if torch.allclose(a, e, rtol=1e-2, atol=1e-7 * scale):
+        return NEARLY
     good = torch.isclose(a, e, rtol=1e-4, atol=1e-7 * scale)
     if good.any() and a.dim():
         bad = (~good).nonzero()

@@ -14,9 +14,10 @@ def logistic(input: Tensor) -> Tensor:
     """The logistic function, accurate down to the smallest number. ``torch.sigmoid`` is 0 below -89 in float32."""
     x = wide(input)
     # Below `floor`, the logistic function equals exp(x), and torch.sigmoid is too small. The maximum picks the accurate
-    # result. On a CPU, `torch.where` would take as long as fifty multiplications if `floor` is between the elements.
+    # result. On a CPU, `torch.where` takes as long as fifty multiplications if its condition is True for some elements
+    # and False for others.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
-    return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
+    return torch.maximum(torch.sigmoid(x), x.clamp(max=floor).exp_()).to(input.dtype)
 
 
 class LogisticFunction(Function):
@@ -46,7 +47,7 @@ class LogisticSlopeFunction(Function):
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         e = wide(input).abs().neg_().exp_()
-        return (e / (1 + e).square()).to(input.dtype)
+        return e.div_((1 + e).pow_(2)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:

@@ -33,7 +33,7 @@ class ScaledTanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (output,) = ctx.saved_tensors
-        # Divide first, because a square of the scale may overflow or become 0. Do not use (a - y)(a + y): near y = 0,
+        # Divide first, because a square of the scale can overflow or become 0. Do not use (a - y)(a + y): near y = 0,
         # its derivative is a difference of two numbers close to a, so the digits cancel.
         derivative = ctx.scale - output * (output / ctx.scale)
         return grad_output * (derivative * ctx.slope).conj(), None, None
@@ -54,7 +54,7 @@ def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> T
 
     Raises:
         TypeError: if ``scale`` or ``slope`` is a tensor.
-        ValueError: if ``scale`` is 0, because the gradient is computed from the output.
+        ValueError: if ``scale`` is 0, because then the output does not determine the gradient.
 
     Source: Y. LeCun, L. Bottou, G. Orr, K.-R. Müller, Efficient BackProp, 1998, section 4.4.
 

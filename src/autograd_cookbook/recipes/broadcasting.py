@@ -13,7 +13,7 @@ def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
 
     .. math:: y_j = \sum_{i\,:\,i \mapsto j} x_i, \qquad \bar{x}_i = \bar{y}_{j(i)}
 
-    Each :math:`y_j` is the sum of the elements to which ``expand`` would copy it.
+    where :math:`i \mapsto j` means that ``expand`` would copy element :math:`j` to the position :math:`i`.
 
     Args:
         tensor: any dtype.
@@ -121,7 +121,7 @@ class MultiplyFunction(Function):
 
 
 def as_gradient(tensor: Tensor, input: Tensor) -> Tensor:
-    """Give a gradient the shape and the dtype of ``input``, which forward may have broadcast and promoted."""
+    """Give a gradient the shape and the dtype of ``input``, because forward can broadcast and promote the input."""
     if tensor.is_complex() and not input.is_complex():
         tensor = tensor.real
     return sum_to_shape(tensor, input.shape).to(input.dtype)
@@ -183,7 +183,7 @@ class ScaledSigmoidFunction(Function):
 
 
 def scaled_sigmoid(input: Tensor, scale: Tensor) -> Tensor:
-    r"""Logistic function of the product of a tensor and a learned scale: one number, or one number per channel.
+    r"""Logistic function of a tensor times a learned scale. The scale is one number, or one number per channel.
 
     .. math::
         Y = \sigma(S \odot X), \qquad

@@ -170,7 +170,7 @@ def conv1d(
         padding: the number of zeros on both sides, or "valid" for no zeros, or "same" for as many zeros as keep the
             length. "same" needs stride 1.
         dilation: the distance between two elements of a window.
-        groups: number of blocks of channels. An output channel reads only the input channels of its block.
+        groups: the number of blocks of channels. An output channel reads only the input channels of its block.
 
     Returns:
         ``(batch, out_channels, new_length)``, without the batch if the input had none.
@@ -214,7 +214,7 @@ def conv2d(
         padding: the number of zeros on all sides, or "valid" for no zeros, or "same" for as many zeros as keep the
             size. "same" needs stride 1.
         dilation: the distance between two elements of a window.
-        groups: number of blocks of channels. An output channel reads only the input channels of its block.
+        groups: the number of blocks of channels. An output channel reads only the input channels of its block.
 
     Returns:
         ``(batch, out_channels, new_height, new_width)``, without the batch if the input had none.

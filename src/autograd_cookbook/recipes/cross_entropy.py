@@ -111,7 +111,7 @@ class CrossEntropyFunction(Function):
         at_target = (1 - ctx.label_smoothing) * of_target * of_row
         at_each = ctx.label_smoothing / classes * of_row
 
-        # An ignored row may contain only -inf, for example padding. Its softmax would be NaN, and 0 * NaN is NaN. So
+        # An ignored row can contain only -inf, for example padding. Its softmax would be NaN, and 0 * NaN is NaN. So
         # set its logits to 0 first.
         softmax = torch.softmax(torch.where(ignored.unsqueeze(dim), 0.0, input), dim, dtype=dtype)
         grad_input = softmax * (at_target + at_each * weight.sum()).unsqueeze(dim)

@@ -115,7 +115,7 @@ def swish(input: Tensor, beta: Tensor) -> Tensor:
 
     Args:
         input: any shape and layout; float16, bfloat16, float32 or float64.
-        beta: 0-dim, same dtype and device as ``input``.
+        beta: a tensor without dimensions, with the dtype and device of ``input``.
 
     Returns:
         A tensor like ``input``. It is contiguous if a kernel computed it.

@@ -112,8 +112,8 @@ def recursive_filter(input: Tensor, coefficients: Tensor) -> Tensor:
     The gradient of the input is the same filter, run backward in time. SciPy computes both on the CPU.
 
     Args:
-        input: ``(..., n)``, floating or complex; float16 and bfloat16 are computed in float32. Outputs before
-            the first one count as 0. After an infinite output, all outputs are NaN.
+        input: ``(..., n)``, floating or complex. For float16 and bfloat16, the function computes in float32. Outputs
+            before the first one count as 0. After an infinite output, all outputs are NaN.
         coefficients: ``(p,)`` with p of 1 or more, same dtype and device. With a pole on or outside of the unit circle,
             the output grows without bound.
 

@@ -167,7 +167,7 @@ def run_ranks(
 
 
 class AllGather(Function):
-    """Joins the parts of all ranks, if each rank then uses the result in its own way. Keeps no tensor."""
+    """Joins the parts of all ranks. Each rank uses the result in its own way, so backward adds up the gradients."""
 
     @staticmethod
     def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
@@ -232,7 +232,7 @@ def all_gather(
             for the GPU, and does not work inside of :func:`torch.func.vmap` and similar transforms.
 
     Returns:
-        A tensor like ``input``, whose length in ``dim`` is that of all parts together.
+        A tensor like ``input``. Its length in ``dim`` is the length of all parts together.
 
     Raises:
         IndexError: if there is no such dimension.

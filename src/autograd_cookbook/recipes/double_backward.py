@@ -9,22 +9,23 @@ from torch.autograd import Function
 from autograd_cookbook.recipes._context import Context
 
 # The number of steps is fixed, so that vmap and the compiler can follow the loop. Each step triples the correct digits,
-# and the starting value has one or more on the whole range of float64.
+# and the starting value has at least one correct digit on the whole range of float64.
 STEPS = 4
-# 1/e as the sum of two numbers, since it has more digits than one.
+# 1/e as the sum of two numbers, because a single number has too few digits.
 INVERSE_E = {torch.float32: (0.3678794503211975, -9.149756098e-9), torch.float64: (1 / math.e, -1.2428753672788363e-17)}
 
 
 def above_branch(x: Tensor) -> Tensor:
-    """``2 (e x + 1)``, in which no digits cancel near the branch point -1/e."""
+    """Return ``2 (e x + 1)``, computed so that no digits cancel near the branch point -1/e."""
     high, low = INVERSE_E[x.dtype]
     return (x + high).add_(low).mul_(2 * math.e)
 
 
 def refined(x: Tensor, w: Tensor) -> Tensor:
-    """``u = 1 + w`` by a step of Newton's method for ``(u - 1) exp(u) + 1 = e x + 1``, where w is below -1/2.
+    """Return ``u = 1 + w`` after a step of Newton's method for ``(u - 1) exp(u) + 1 = e x + 1``, if w is below -1/2.
 
-    Both sides are about ``u² / 2``. The left one is a sum of positive terms, ``(k - 1) uᵏ / k!`` from k = 2 on.
+    Both sides of this equation are about ``u² / 2``. The left side is the sum of the positive terms
+    ``(k - 1) uᵏ / k!`` from k = 2 on, so no digits cancel.
     """
     u = (1 + w).clamp(max=0.5)
     total = torch.zeros_like(u)
@@ -35,7 +36,7 @@ def refined(x: Tensor, w: Tensor) -> Tensor:
 
 
 class LambertWFunction(Function):
-    """Keeps its output, from which autograd can differentiate the gradient, and the input, which costs no memory."""
+    """Keeps input and output. Autograd can differentiate a gradient computed from these, but not from a saved slope."""
 
     generate_vmap_rule = True
 
@@ -76,7 +77,7 @@ class LambertWBackward(Function):
 
     @staticmethod
     def forward(grad_output: Tensor, input: Tensor, w: Tensor) -> Tensor:
-        # w / x instead of exp(-w), which magnifies the rounding error of a large w; and both are 1 at 0.
+        # Use w / x instead of exp(-w), which would magnify the rounding error of a large w. At 0, both are 1.
         x, w = (t if t.dtype == torch.float64 else t.float() for t in (input, w))
         u = torch.where(w < -0.5, refined(x, w), 1 + w)
         zero = (x == 0).to(x.dtype)
@@ -88,11 +89,11 @@ class LambertWBackward(Function):
 
     @staticmethod
     def backward(ctx: Context, grad: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-        # The input only adds digits to w, so w alone gets a gradient, which goes on to the input.
+        # The input only adds correct digits to w. So only w gets a gradient, and this gradient continues to the input.
         grad_output, input, w = ctx.saved_tensors
         grad_grad_output = grad_w = None
         if ctx.needs_input_grad[0]:
-            grad_grad_output = LambertWBackward.apply(grad, input, w)  # linear in grad_output, so its own transpose
+            grad_grad_output = LambertWBackward.apply(grad, input, w)  # element-wise and linear in grad_output
         if ctx.needs_input_grad[2]:
             grad_w = -LambertWBackward.apply(grad * grad_output, input, w) * (2 + w) / (1 + w)
         return grad_grad_output, None, grad_w

@@ -110,7 +110,7 @@ def eigh(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor]:
     - the projector :math:`\sum_{i} v_i v_i^H` onto the space of its eigenvectors,
     - symmetric functions of its eigenvalues, such as :math:`\sum_i f(\lambda_i)`.
 
-    The matrix :math:`V f(\Lambda) V^H` uses more, and a part of its gradient is missing. For this matrix, use
+    A loss of the matrix :math:`V f(\Lambda) V^H` uses more, so a part of its gradient is missing. For this matrix, use
     :func:`matrix_function` instead. A single vector of a cluster has no derivative. Its gradient here is finite but has
     no meaning. A second derivative is exact if there are no clusters, and NaN otherwise.
 
@@ -292,7 +292,7 @@ def divided_differences(
 def matrix_function(
     input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    r"""A function of a Hermitian matrix, such as its root or logarithm. Equal eigenvalues do not harm the gradient.
+    r"""A function of a Hermitian matrix, such as a logarithm. The gradient is also right for equal eigenvalues.
 
     .. math::
         Y = V f(\Lambda) V^H, \qquad \bar{A} = V \Big(F \circ V^H \bar{Y} V\Big) V^H, \qquad

@@ -49,7 +49,7 @@ def square(input: Tensor) -> Tensor:
 
 
 class PowerFunction(Function):
-    """Keeps its input, because the output of an even power does not show its sign. For 0 and 1, it keeps nothing."""
+    """Keeps its input, because an even power hides the sign of the input. For exponents 0 and 1, it keeps nothing."""
 
     generate_vmap_rule = True
 
@@ -209,7 +209,8 @@ def bell(input: Tensor) -> Tensor:
     remainder, the faster ``torch.exp2`` is accurate enough.
     """
     coarse, rest = split(input)
-    return torch.exp(-coarse.square() / 2) * torch.exp2(-rest * (input + coarse) / (2 * math.log(2)))
+    rest = rest.mul_(input + coarse).div_(-2 * math.log(2)).exp2_()
+    return coarse.pow_(2).div_(-2).exp_().mul_(rest)
 
 
 def upper_tail(size: Tensor) -> Tensor:
@@ -225,8 +226,8 @@ def upper_tail(size: Tensor) -> Tensor:
     low = coarse.mul_(rest_of_it).add_(rest, alpha=math.sqrt(0.5))
     quotient = high + low
     lost = low.sub_(high.sub_(quotient).neg_())
-    slope = torch.sqrt(quotient.square().add_(4 / math.pi)).add_(quotient)
-    return torch.erfc(quotient).mul_(slope.mul_(lost).neg_().add_(1)).div_(2)
+    slope = quotient.square().add_(4 / math.pi).sqrt_().add_(quotient)
+    return quotient.erfc_().mul_(slope.mul_(lost).neg_().add_(1)).div_(2)
 
 
 class GELUFunction(Function):
@@ -239,7 +240,7 @@ class GELUFunction(Function):
         # Compute relu(x) minus |x| times the tail beyond |x|, so that no digits cancel on either side of 0. The limit
         # of 40 avoids NaN from infinity times 0. Beyond 40, the tail is 0 in every dtype.
         x = wide(input)
-        size = x.abs().clamp(max=40)
+        size = x.abs().clamp_max_(40)
         return (x.clamp(min=0).sub_(upper_tail(size).mul_(size))).to(input.dtype)
 
     @staticmethod
@@ -260,7 +261,7 @@ class GELUSlopeFunction(Function):
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         x = wide(input)
-        size = x.abs().clamp(max=40)
+        size = x.abs().clamp_max_(40)
         correction = bell(size).mul_(size).div_(math.sqrt(2 * math.pi)).sub_(upper_tail(size))
         side = torch.ones_like(x).copysign_(x)
         return correction.mul_(side).add_(side.clamp(min=0)).to(input.dtype)
@@ -329,7 +330,7 @@ class MishFunction(Function):
 def powers(input: Tensor) -> tuple[Tensor, Tensor]:
     """``e = exp(x)`` and ``e² + 2e``. With these, ``tanh(log(1 + e))`` and its slope are ratios of positive numbers."""
     # Beyond this limit e² would overflow. There the tanh is 1, and its slope is too small to be represented.
-    e = torch.exp(input.clamp(max=math.log(torch.finfo(input.dtype).max) // 2.05))
+    e = input.clamp(max=math.log(torch.finfo(input.dtype).max) // 2.05).exp_()
     return e, e * (e + 2)
 
 

@@ -113,8 +113,8 @@ def attention(
         causal: whether query i sees only the keys 0 to i, as with ``is_causal`` of PyTorch. This also holds if there
             are more or fewer keys than queries.
         scale: the factor :math:`s` of the scores. None means 1/√width.
-        block: the number of queries and the number of keys in a tile. None means a number from 64 to 512, chosen so
-            that the scores of a tile take about 4 MB in float32 for the whole batch.
+        block: the number of queries and the number of keys in a tile. None means as many as make 4 MB of float32 scores
+            for the whole batch, but at least 64 and at most 512.
 
     Returns:
         ``(..., queries, features)``, in the dtype of the arguments; under autocast, in the dtype of autocast.

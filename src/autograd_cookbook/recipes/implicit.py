@@ -50,8 +50,8 @@ class ImplicitFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-        # A solver makes decisions by numbers, which is impossible under vmap. So the solver gets the equations of the
-        # whole batch, and one more leading dim that counts problems.
+        # A solver makes decisions based on numbers, which is impossible under vmap. So the solver gets the equations of
+        # the whole batch, and one more leading dim that counts problems.
         bind, solve, adjoint, batch_dims, *tensors = args
         dims = in_dims[4:]
         start, *parameters = (t if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=True))
@@ -237,7 +237,7 @@ def _count(failed: Tensor) -> str:
 
 
 def _accelerated(image: Tensor, change: Tensor, steps: list[tuple[Tensor, Tensor]], batch_dims: int) -> Tensor:
-    """Return the next state by Anderson: combine the last steps so that the change would be 0 if the map were linear.
+    """Return Anderson's next state: combine the last steps so that the change would be 0 if the map were linear.
 
     Each problem has its own combination. All changes of a problem are divided by its largest change, so that no product
     underflows.
@@ -409,7 +409,7 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
     low, high = _rank(low), _rank(high)
     side = 2 * rises.to(bounds.dtype) - 1
     for _ in range(8 * bounds.dtype.itemsize):
-        middle = (low & high) + ((low ^ high) >> 1)  # their mean, without a sum that could overflow
+        middle = (low ^ high).bitwise_right_shift_(1).add_(low & high)  # their mean, without a sum that could overflow
         value = side * equation(_ranked(middle, bounds.dtype))
         # If the value is 0, both bounds move to the middle.
         low = _chosen(value <= 0, middle, low)
@@ -423,7 +423,7 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
 
 def _chosen(condition: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """Like :func:`torch.where` for integers, which takes ten times as long on a CPU if both cases occur."""
-    return old ^ ((old ^ new) & -condition.to(old.dtype))
+    return condition.to(old.dtype).neg_().bitwise_and_(old ^ new).bitwise_xor_(old)
 
 
 def _rank(numbers: Tensor) -> Tensor:
@@ -443,7 +443,7 @@ def _ranked(rank: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _turned(bits: Tensor) -> Tensor:
     """Flip all bits except the first one if the first bit is set. The shift to the right copies this bit to all."""
-    return bits ^ ((bits >> (8 * bits.dtype.itemsize - 1)) & torch.iinfo(bits.dtype).max)
+    return (bits >> (8 * bits.dtype.itemsize - 1)).bitwise_and_(torch.iinfo(bits.dtype).max).bitwise_xor_(bits)
 
 
 def _elementwise_adjoint(

@@ -107,7 +107,7 @@ class LinearReLUFunction(Function):
     @staticmethod
     def forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         # In place, so that the results of both layers are never in memory at the same time.
-        return F.linear(input, weight, bias).clamp_(min=0)
+        return F.linear(input, weight, bias).clamp_min_(0)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:

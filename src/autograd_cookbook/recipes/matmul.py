@@ -1,4 +1,4 @@
-"""Matrix products: of any shapes that torch multiplies, and with a mask on the weight."""
+"""Matrix products of all shapes that torch multiplies, and a linear layer with a mask on the weight."""
 
 import torch
 from torch import Tensor

@@ -13,7 +13,7 @@ from autograd_cookbook.recipes._context import Context
 def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return vectors divided by their lengths, or by ``eps`` if a length is smaller, and return the lengths."""
     exact = input.to(dtype)
-    # In float64, because squares of large numbers overflow in float32, and squares of small ones vanish.
+    # Use float64, because in float32 squares of large numbers overflow, and squares of small numbers become 0.
     length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True, dtype=torch.float64).to(dtype)
     return exact / length.clamp(min=eps), length
 
@@ -61,7 +61,7 @@ def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 
         \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
 
     If a vector is shorter than :math:`\varepsilon`, its gradient has no term with :math:`c`. The function adds squares
-    in float64, because in float32 the squares of vectors of 1e19 and more overflow.
+    in float64, because in float32 the squares of numbers above about 1e19 overflow.
 
     Args:
         input: real floating dtype, any shape.
@@ -95,7 +95,7 @@ def cast_inputs(function: Callable[..., Any], *args: Any) -> Any:
     .. math::
         y = f(\mathrm{cast}(x)), \qquad \bar{x} = \mathrm{cast}^{-1}\bigl(f'(\mathrm{cast}(x))^\top\,\bar{y}\bigr)
 
-    Then the gradient in backward has the same dtype as the saved tensors. This function is like
+    With this cast, the gradient in backward has the same dtype as the saved tensors. This function is like
     ``torch.amp.custom_fwd(cast_inputs=...)``, but it casts outside of the custom function. So the cast is a part of the
     graph, and the second derivative passes through it. Also, you do not have to name a device type.
 

@@ -110,10 +110,12 @@ class SmoothL1Function(Function):
 
     @staticmethod
     def forward(input: Tensor, target: Tensor, beta: float) -> Tensor:
-        size = (input - target).abs()
-        # Divide first, because the square can overflow. The quotient is at most 1/2 where it is used.
-        # With beta = 0, where() does not use the quotient. Divide by 1 then, because 0 / 0 would be NaN.
-        return torch.where(size < beta, size * (size / (2 * beta or 1)), size - beta / 2)
+        size = (input - target).abs_()
+        if not beta:
+            return size
+        # One formula covers both cases. Divide first, because the square can overflow. The quotient is at most 1.
+        near = size.clamp(max=beta)
+        return size.sub_(near, alpha=0.5).mul_(near.div_(beta))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
@@ -139,7 +141,7 @@ def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduc
 
     Args:
         input: any shape, real floating dtype.
-        target: like ``input``.
+        target: a tensor like ``input``.
         beta: the residual at which the quadratic part ends. With 0, the loss is the absolute value.
         reduction: "none" for a loss per element, "mean" or "sum" for a scalar. The mean of an empty input is NaN.
 

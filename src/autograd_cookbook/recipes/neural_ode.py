@@ -1,4 +1,4 @@
-"""Solvers of ordinary differential equations that save only the states at the requested times for backward."""
+"""Solvers of ordinary differential equations. For backward, they save only the states at the requested times."""
 
 import functools
 import itertools
@@ -37,13 +37,13 @@ def rk4(slope: Callable[[Tensor, State], State], time: Tensor, size: Tensor, sta
 def _step(
     function: Slope, i: int, steps: int, state: Tensor, start: Tensor, end: Tensor, *parameters: Tensor
 ) -> Tensor:
-    """Take step number ``i`` if ``steps`` equal steps lead from ``start`` to ``end``."""
+    """Take step number ``i`` of ``steps`` equal steps from ``start`` to ``end``."""
     size = (end - start) / steps
     return rk4(lambda t, z: (function(t, *z, *parameters),), start + i * size, size, (state,))[0]
 
 
 def _widened(function: Slope, times: Tensor, state: Tensor) -> Slope:
-    """The slope in float32 at least: in half precision, a state would not move by many small steps."""
+    """Return a slope in float32 or wider, because many small steps would not change a state in half precision."""
     return lambda t, z, *parameters: wide(function(t.to(times.dtype), z.to(state.dtype), *parameters))
 
 
@@ -109,13 +109,13 @@ class OdeintFunction(Function):
                 adjoint = adjoint if of_state is None else of_state
             adjoint = adjoint + grad_output[n]
         grad_times = torch.stack(sums[: len(times)]).to(times.dtype) if needs_times else None
-        grads = (s.to(p.dtype) for s, p in zip(sums[len(times) :], parameters, strict=True))
+        grad_parameters = (s.to(p.dtype) for s, p in zip(sums[len(times) :], parameters, strict=True))
         return (
             None,
             None,
             adjoint.to(output.dtype) if needs_initial else None,
             grad_times,
-            *(grad if needed else None for grad, needed in zip(grads, needs_parameters, strict=True)),
+            *(grad if needed else None for grad, needed in zip(grad_parameters, needs_parameters, strict=True)),
         )
 
 
@@ -130,7 +130,8 @@ def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *paramet
     Forward keeps the states at ``times``. Backward goes through the intervals between these times, from the last to the
     first, and solves each interval again. In memory, backward holds the states of one interval and the activations of
     one step. So with :math:`n` steps in :math:`\sqrt{n}` intervals, about :math:`2\sqrt{n}` states are in memory.
-    Between ``times``, float16 and bfloat16 states are float32, because many small steps would not move them.
+    Between ``times``, the solver computes float16 and bfloat16 states in float32, because many small steps would not
+    change them in half precision.
 
     Args:
         function: called as ``function(time, state, *parameters)``; returns the slope, like the state. It must not
@@ -195,16 +196,9 @@ class OdeintAdjointFunction(OdeintFunction):
             first = -along_slope(0, adjoint - grad_output[0])
             grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(times)))])
         rest = iter(grads)
-        return (
-            None,
-            None,
-            adjoint.to(output.dtype),
-            grad_times,
-            *(
-                next(rest).to(p.dtype) if needed else None
-                for p, needed in zip(parameters, needs_parameters, strict=True)
-            ),
-        )
+        pairs = zip(parameters, needs_parameters, strict=True)
+        of_parameters = (next(rest).to(p.dtype) if needed else None for p, needed in pairs)
+        return None, None, adjoint.to(output.dtype), grad_times, *of_parameters
 
 
 def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:
@@ -225,8 +219,8 @@ def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, 
     Args:
         function: called as ``function(time, state, *parameters)``, as for :func:`odeint`.
         initial: the state at ``times[0]``; any shape, floating or complex.
-        times: ``(n,)``, the times of the returned states, in rising or falling order. At each of
-            these times, backward starts again from the state that forward returned.
+        times: ``(n,)``, the times of the returned states, in rising or falling order. At each of these times,
+            backward starts again from the state that forward returned.
         steps: the number of steps from each of the times to the next, in forward and in backward.
         parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 

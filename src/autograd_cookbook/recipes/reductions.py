@@ -288,10 +288,10 @@ class VarFunction(Function):
         for dim in dims:
             first = first.narrow(dim, 0, min(1, x.shape[dim]))
         shifted = x - first  # so that the variance of equal numbers is exactly 0
-        deviation = shifted - shifted.mean(dims, keepdim=True)
+        deviation = shifted.sub_(shifted.mean(dims, keepdim=True))
         if x.dtype in (torch.float64, torch.complex128):
             total = (deviation.abs() if x.is_complex() else deviation).square().sum(dims, keepdim)
-        else:  # the sum of the squares may overflow where their mean does not
+        else:  # the sum of the squares could overflow although their mean does not
             double = torch.promote_types(x.dtype, torch.float64)
             total = torch.linalg.vector_norm(deviation, 2, dims, keepdim, dtype=double).square()
         return (total / freedom(input, total, correction)).to(input.dtype.to_real())

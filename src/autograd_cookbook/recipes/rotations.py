@@ -18,16 +18,13 @@ class StumpffFunction(Function):
 
     @staticmethod
     def forward(s: Tensor, k: int) -> Tensor:
-        near = s.clamp(max=9)
+        if k < 3:
+            return closed(s.clamp(min=torch.finfo(s.dtype).tiny).sqrt_(), k)
+        near = s.clamp(max=9).neg_()
         series = torch.full_like(s, 1 / math.factorial(k + 2 * TERMS))
         for term in reversed(range(TERMS)):
-            series = 1 / math.factorial(k + 2 * term) - near * series
-        angle = s.clamp(min=9).sqrt()
-        # For large angles, compute c_0 to c_2 by their formulas, and the others by c_(k+2) = (1/k! - c_k) / s.
-        far = [angle.cos(), angle.sin() / angle, 2 * ((angle / 2).sin() / angle).square()]
-        while len(far) <= k:
-            far.append((1 / math.factorial(len(far) - 2) - far[-2]) / angle.square())
-        return torch.where(s < 9, series, far[k])
+            series.mul_(near).add_(1 / math.factorial(k + 2 * term))
+        return torch.where(s < 9, series, closed(s.clamp(min=9).sqrt_(), k))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -44,6 +41,17 @@ class StumpffFunction(Function):
     def jvp(ctx: Context, tangent: Tensor, _: None) -> Tensor:
         (s,) = ctx.saved_tensors
         return tangent * (ctx.k * stumpff(s, ctx.k + 2) - stumpff(s, ctx.k + 1)) / 2
+
+
+def closed(angle: Tensor, k: int) -> Tensor:
+    """Return c_k of the square of an angle. The angle must not be 0 up to c_2, and must be large from c_3 on."""
+    if k == 0:
+        return angle.cos()
+    if k == 1:
+        return angle.sin().div_(angle)
+    if k == 2:  # not by the recursion, whose difference cancels near whole turns
+        return (angle / 2).sin_().div_(angle).pow_(2).mul_(2)
+    return (1 / math.factorial(k - 2) - closed(angle, k - 2)).div_(angle).div_(angle)
 
 
 def stumpff(s: Tensor, k: int) -> Tensor:
@@ -78,8 +86,10 @@ class RotationExpFunction(Function):
     @staticmethod
     def forward(vector: Tensor) -> Tensor:
         w = vector.double()
-        s, k = w.square().sum(-1)[..., None, None], cross_matrix(w)
-        rotation = torch.eye(3, dtype=w.dtype, device=w.device) + stumpff(s, 1) * k + stumpff(s, 2) * (k @ k)
+        s = w.square().sum(-1, keepdim=True)
+        # K² = ω ωᵀ - θ² I, because products of small matrices take long; and 1 - c_2 θ² is the cosine, c_0.
+        rotation = (stumpff(s, 2) * w).unsqueeze(-1) * w.unsqueeze(-2)
+        rotation.add_(cross_matrix(stumpff(s, 1) * w)).diagonal(dim1=-2, dim2=-1).add_(stumpff(s, 0))
         return rotation.to(vector.dtype)
 
     @staticmethod
@@ -92,7 +102,8 @@ class RotationExpFunction(Function):
         (vector,) = ctx.saved_tensors
         w = vector.double()
         s = w.square().sum(-1, keepdim=True)
-        moment = axial(grad_output.double() @ RotationExpFunction.apply(w).mT)
+        # The sum over the columns is axial(Ḡ Rᵀ).
+        moment = torch.linalg.cross(RotationExpFunction.apply(w), grad_output.double(), dim=-2).sum(-1)
         return _along(w, moment, -stumpff(s, 2), stumpff(s, 3)).to(vector.dtype)
 
     @staticmethod
@@ -228,7 +239,7 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
 
 
 class RotationLogFunction(Function):
-    """The logarithm of rotations. Only changes from a rotation to another one count: for all others, the slope is 0."""
+    """The logarithm of rotations. For changes that do not lead to another rotation, the slope is 0."""
 
     generate_vmap_rule = True
 

@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn import functional as F
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._logistic import LogisticFunction
@@ -20,9 +19,9 @@ class SoftplusFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, beta: float) -> Tensor:
-        # logsigmoid(z) = -log(1 + exp(-z)) is accurate for positive z and takes one pass.
+        # In place, because memory for another result takes as long as computing it.
         x = wide(input)
-        return F.logsigmoid(x.abs().mul_(beta)).div_(-beta).add_(x.clamp(min=0)).to(input.dtype)
+        return x.abs().mul_(-beta).exp_().log1p_().div_(beta).add_(x.clamp(min=0)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:

@@ -14,7 +14,7 @@ from autograd_cookbook.recipes.hooks import with_saved
 
 
 class Spool:
-    """Writes tensors to one file without a name. The file is deleted with its last tensor, or when the process ends.
+    """Writes tensors to a file without a name. The file exists until its last tensor is freed, or the process ends.
 
     >>> spool = Spool(None)
     >>> read = spool.write(torch.tensor([1.0, 2.0]))

@@ -30,7 +30,7 @@ class DCTFunction(Function):
 
         # NumPy has no bfloat16, and SciPy has no transform of half precision.
         exact = input.to(torch.promote_types(input.dtype, torch.float32))
-        # SciPy adds first and scales afterwards, so rows with large numbers are divided by a power of two.
+        # SciPy adds first and scales afterwards. So divide rows with large numbers by a power of two before the sum.
         largest = exact.abs().amax(dim, keepdim=True)
         room = 4 * exact.size(dim)
         unit = torch.where(largest > torch.finfo(exact.dtype).max / room, 2.0 ** math.ceil(math.log2(room)), 1.0)

@@ -174,7 +174,7 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Return each row divided by its root mean square, and 1 / (root mean square). Both are float32 or wider."""
     input = input.to(torch.promote_types(input.dtype, torch.float32))
-    # Squares of large numbers overflow. So the rows are divided by their largest number first; the factor cancels.
+    # Squares of large numbers overflow. So divide each row by its largest absolute value first. This factor cancels.
     largest = input.detach().abs().amax(-1, keepdim=True) if input.numel() else input.new_ones(())
     info = torch.finfo(input.dtype)
     unit = largest.clamp(max(math.sqrt(eps), info.smallest_normal), info.max)
@@ -219,8 +219,9 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \bar{x} = \frac{1}{r} \left( \bar{n} - n\,\tfrac{1}{d} \langle \bar{n}, n \rangle \right), \quad
         \bar{w} = \textstyle\sum \bar{y} \odot n
 
-    The function first divides each row by its largest number, and sums the squares in float32 or wider. Otherwise, the
-    squares of numbers of 1e19 and more would overflow. :func:`torch.nn.functional.rms_norm` returns 0 for such rows.
+    The function divides each row by its largest absolute value, and then sums the squares in float32 or wider. Without
+    the division, the squares of numbers above about 1e19 would overflow in float32. For such rows,
+    :func:`torch.nn.functional.rms_norm` returns 0.
 
     Args:
         input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.

@@ -284,7 +284,7 @@ def _expect_segments(input: Tensor, index: Tensor, size: int) -> None:
 
 
 def take_rows(input: Tensor, index: Tensor) -> Tensor:
-    r"""Look up rows, as an embedding does. If a row occurs often, its gradients are summed in float32.
+    r"""Look up rows, as an embedding does. The gradients of a repeated row are summed in float32 or wider.
 
     .. math:: y_e = x_{i_e}, \qquad \bar{x}_j = \sum_{e:\, i_e = j} \bar{y}_e
 

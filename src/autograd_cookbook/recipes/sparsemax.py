@@ -18,7 +18,7 @@ def below_maximum(input: Tensor, dim: int, scale: float) -> tuple[Tensor, Tensor
     # inf - inf is NaN, so replace infinities by the largest finite number.
     largest = torch.finfo(wide.dtype).max
     distance = wide.clamp(-largest, largest) - top.clamp(-largest, largest)
-    return distance.mul_(scale).clamp_(min=-1), top == -torch.inf
+    return distance.mul_(scale).clamp_min_(-1), top == -torch.inf
 
 
 def ranks(input: Tensor, dim: int) -> Tensor:
@@ -43,7 +43,7 @@ class SparsemaxFunction(Function):
         total, k = descending.cumsum(dim), ranks(z, dim)
         size = (1 + k * descending > total).sum(dim, keepdim=True).clamp(min=1)
         threshold = (total.gather(dim, size - 1) - 1) / size
-        return (z - threshold).clamp_(min=0).masked_fill_(masked, 0).to(input.dtype)
+        return (z - threshold).clamp_min_(0).masked_fill_(masked, 0).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -113,9 +113,9 @@ class Entmax15Function(Function):
         size = ((root <= descending) & (descending > -1)).sum(dim, keepdim=True).clamp(min=1)
         threshold = root.gather(dim, size - 1)
         # One step of Newton's method corrects the rounding error from the difference of the two means.
-        excess = (z - threshold).clamp_(min=0)
+        excess = (z - threshold).clamp_min_(0)
         threshold = threshold + (excess.square().sum(dim, keepdim=True) - 1) / (2 * excess.sum(dim, keepdim=True))
-        return (z - threshold).clamp_(min=0).square_().masked_fill_(masked, 0).to(input.dtype)
+        return (z - threshold).clamp_min_(0).pow_(2).masked_fill_(masked, 0).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:

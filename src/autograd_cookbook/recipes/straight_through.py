@@ -110,12 +110,13 @@ class BinarizeFunction(Function):
 
 
 def binarize(input: Tensor) -> Tensor:
-    r"""Return 1 for an input that is 0 or positive, and -1 for a negative one, with the gradient of a clamp.
+    r"""Return 1 for inputs that are 0 or positive, and -1 for negative inputs, with the gradient of a clamp.
 
     .. math:: y = \begin{cases} 1 & x \ge 0 \\ -1 & x < 0 \end{cases}, \qquad \bar{x} = \bar{y}\,[|x| \le 1]
 
     An input outside of :math:`[-1, 1]` gets gradient 0. Otherwise, training could move this input further and further
-    from 0, and then it would take many steps until the output changes.
+    from 0, and then it would take many steps until the output changes. For one-bit values, use this function and not
+    :func:`sign_ste`, because the output of :func:`sign_ste` can be 0.
 
     Args:
         input: any shape, floating dtype.

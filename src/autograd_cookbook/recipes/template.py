@@ -153,7 +153,7 @@ def relu(input: Tensor) -> Tensor:
 
 
 class SigmoidFunction(Function):
-    """Logistic function. The gradient is computed from the output alone."""
+    """Logistic function. Keeps only its output, from which backward computes the gradient."""
 
     generate_vmap_rule = True
 
@@ -191,7 +191,7 @@ def sigmoid(input: Tensor) -> Tensor:
 
 
 class TanhFunction(Function):
-    """Hyperbolic tangent. The gradient is computed from the output alone."""
+    """Hyperbolic tangent. Keeps only its output, from which backward computes the gradient."""
 
     generate_vmap_rule = True
 

@@ -139,7 +139,7 @@ class GatherFromRanks(Function):
 
 
 class ScatterToRanks(Function):
-    """Converts a replicated tensor to a varying one: each rank takes its part. Keeps no tensor, also no other part."""
+    """Converts a replicated tensor to a varying one: each rank takes its part. Keeps no tensor."""
 
     @staticmethod
     def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
@@ -168,7 +168,7 @@ def gather_from_ranks(
     .. math:: y = [x_0, x_1, \dots], \qquad \bar{x}_r = \text{part } r \text{ of } \bar{y}
 
     Each rank has the whole :math:`\bar{y}` and takes its part of it, so backward sends nothing. In two cases, use
-    :func:`.all_gather` instead. If the ranks continue in different ways, each has its own :math:`\bar{y}`, and the
+    :func:`.all_gather` instead. If the ranks continue in different ways, each rank has its own :math:`\bar{y}`, and the
     gradient of this function would be too small. Under DDP, the gradient would be too small by the number of ranks,
     even if all ranks compute the same loss, because DDP averages over the ranks.
 
@@ -380,10 +380,9 @@ def vocab_parallel_cross_entropy(
         \bar{z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right)
 
     where :math:`\operatorname{lse}_n` is the log-sum-exp of the logits of all ranks. Forward sends three numbers per
-    token: the largest logit :math:`m_n`, the sum, and the logit of the target. Backward sends nothing. For backward,
-        the
-    function saves two numbers per token in addition to its arguments. Every rank gets the same loss, and its gradient
-    counts the loss once, not once per rank.
+    token: the largest logit :math:`m_n`, the sum, and the logit of the target. Backward sends nothing. The function
+    saves two numbers per token in addition to its arguments. Every rank gets the same loss, and its gradient counts the
+    loss once, not once per rank.
 
     Args:
         input: ``(..., classes of this rank)``, real floating dtype. Rank 0 has the first classes, and so on. The ranks

@@ -1,6 +1,5 @@
 """A loss whose forward and backward ``torch.compile`` compiles without a graph break."""
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 
@@ -16,8 +15,9 @@ class HuberFunction(Function):
     def forward(input: Tensor, delta: float) -> Tensor:
         size = input.abs()
         # Halve before multiplying: in float16 the square overflows from 256 on, but half of it only from 362 on.
-        # Compute both branches, because a Python "if" that depends on data would cause a graph break.
-        return torch.where(size <= delta, input / 2 * input, delta * (size - delta / 2))
+        # One formula covers both branches, because a Python "if" that depends on data would cause a graph break.
+        near = size.clamp(max=delta)
+        return near * size.sub_(near, alpha=0.5)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:

@@ -346,5 +346,5 @@ def _refused_in_place(subject: Subject, i: int, run: Run, record: Record, error:
         f"output {i} cannot be written to in place: {first_line(error, 120)}",
         f"forward returns {what}, and torch refuses in-place operations on views that come out of a custom function.",
         "Return a tensor of its own: clone it, or give a buffer its final shape from the beginning. To share the "
-        "memory of the input on purpose, return input.view_as(input).",
+        "memory of the input on purpose, return input.view_as(input), to which nothing can be written either.",
     )

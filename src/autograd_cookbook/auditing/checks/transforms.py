@@ -1,5 +1,6 @@
 """What is built upon functions: checkpoints, hooks, torch.func, vmap, custom operators, the compiler."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,10 +25,18 @@ OPCHECK = {
         "Declare it in mutates_args, or work on a copy.",
     ),
     "test_faketensor": (
-        "The fake kernel promises another shape, dtype or device than the real one has.",
+        "The fake kernel promises another shape, stride, dtype or device than the real one has.",
         "Let register_fake return an empty tensor like the real result.",
     ),
 }
+
+
+# How torch says that a compiler meets a question that only the numbers in a tensor answer.
+DATA_DEPENDENT = re.compile(r"data[- ]?dependent", re.IGNORECASE)
+LOOKS_AT_NUMBERS = (
+    "The code asks for numbers in a tensor, as .item(), an if or a range over them does, and a compiler has none.",
+    "Compute with tensors alone, as torch.where and masks do; or make an operator of that part, with a fake kernel.",
+)
 
 
 def _clone(value: Any) -> Any:
@@ -346,7 +355,8 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
         results = torch.library.opcheck(operator, fresh, kwargs, raise_exception=False)
         for test, outcome in results.items():
             if isinstance(outcome, BaseException):
-                cause, fix = known(outcome) or OPCHECK.get(test) or explain(outcome)
+                looks = LOOKS_AT_NUMBERS if DATA_DEPENDENT.search(f"{type(outcome).__name__}: {outcome}") else None
+                cause, fix = looks or known(outcome) or OPCHECK.get(test) or explain(outcome)
                 yield finding("error", f"{operator}: opcheck's {test} fails: {first_line(outcome)}", cause, fix)
 
 
