@@ -1153,7 +1153,7 @@ def attribute_passed_to_checkpoint():
 
 
 @raises(
-    "A hook before a module's backward returned another number of gradients than the module has outputs",
+    "A hook before a module's backward returned another number of gradients",
     cause="The hook of ``register_full_backward_pre_hook`` gets a tuple with the gradient of each output of the "
     "module, and may return another such tuple. This hook returned a tensor, whose rows PyTorch counts as gradients, "
     "or a tuple of another length.",
