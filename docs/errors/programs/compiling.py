@@ -2705,3 +2705,63 @@ def scan_step_returns_pair():
         return carry, carry.clone()
 
     scan(step, torch.zeros(3), torch.ones(4, 3))
+
+
+@raises(
+    "A parameter in compiled code has a gradient of another dtype",
+    cause="The gradient of this tensor has another dtype than the tensor, which ``grad_dtype`` allows, and which FSDP "
+    "with mixed precision and float32 main gradients do. The compiler cannot represent such a tensor in this release.",
+    fix="Set the gradients to ``None`` before the compiled forward: ``optimizer.zero_grad(set_to_none=True)``. Or keep "
+    "the float32 gradient in an attribute of its own, such as ``p.main_grad``.",
+    see=("cookbook/04_memory/main_grad",),
+)
+def compiled_gradient_of_other_dtype():
+    weight = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    weight.grad = torch.zeros(3)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss():
+        return (weight * 2).sum()
+
+    loss()
+
+
+@fixes(compiled_gradient_of_other_dtype)
+def compiled_gradient_absent():
+    weight = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    weight.grad = None
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss():
+        return (weight * 2).sum()
+
+    loss()
+
+
+@raises(
+    "Compiled code writes into a view that as_strided made",
+    cause="The compiler turns in-place operations into new tensors, and then must put the values back into the base of "
+    "the view. For ``as_strided`` between other views it does not know where they belong.",
+    fix="Replace ``as_strided`` by ``unfold``, ``diagonal``, slices or ``view``, or write out of place. Without "
+    "``fullgraph=True``, ``torch._dynamo.graph_break()`` in front of the write keeps it in eager mode.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_strided_write():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def doubled(x):
+        x.view(3)[:2].as_strided((2,), (1,)).mul_(2)
+        return x
+
+    doubled(torch.randn(3))
+
+
+@fixes(compiled_strided_write)
+def compiled_slice_write():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def doubled(x):
+        x.view(3)[:2].mul_(2)
+        return x
+
+    doubled(torch.randn(3))
