@@ -16,6 +16,7 @@ from torch.library import custom_op
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 
 @raises(
@@ -2765,3 +2766,31 @@ def compiled_slice_write():
         return x
 
     doubled(torch.randn(3))
+
+
+@raises(
+    "A function compiled with fullgraph=True was not compiled at all",
+    cause="The compiler skips a call under a mode that watches operations, such as ``FlopCounterMode`` or your own "
+    "``TorchDispatchMode``, and functions that ``torch.compiler.disable`` excludes. The call then ran in eager mode, "
+    "and ``fullgraph=True`` promises one graph. The message lists each skipped frame with its reason.",
+    fix="Take the mode off the compiled call: count FLOPs with the function before ``torch.compile``. Or compile "
+    "without ``fullgraph=True``, which allows eager mode.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_under_counter():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.square().sum()
+
+    with FlopCounterMode(display=False):
+        loss(torch.randn(3))
+
+
+@fixes(compiled_under_counter)
+def counted_before_compiling():
+    def loss(x):
+        return x.square().sum()
+
+    with FlopCounterMode(display=False):
+        loss(torch.randn(3))
+    torch.compile(loss, backend="eager", fullgraph=True)(torch.randn(3))
