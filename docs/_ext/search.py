@@ -21,7 +21,7 @@ def words() -> dict[str, Any]:
 
 def for_browser() -> str:
     messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
-    recipes = {recipe.name: f"cookbook/{PLACES[recipe.page]}" for recipe in RECIPES}
+    recipes = {recipe.name: f"cookbook/{PLACES[recipe.page]}" for recipe in RECIPES if recipe.page in PLACES}
     return json.dumps({**words(), "messages": messages, "recipes": recipes}).replace("</", "<\\/")
 
 

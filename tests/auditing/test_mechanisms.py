@@ -925,7 +925,7 @@ class WritesToGradOutput(Function):
     @staticmethod
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
-        return grad_output.mul_(x)
+        return grad_output.mul_(x) * 1.0
 
 
 def test_what_is_written_to_in_place_is_one_finding():
@@ -964,3 +964,71 @@ class HoldsAnInnerFunction(nn.Module):
 def test_what_pickle_cannot_find_is_named_as_such():
     (found,) = audit(HoldsAnInnerFunction(), (leaf(4, 3),), only=["module_copies"]).findings
     assert found.cause.startswith("The module holds a class or function that is defined inside")
+
+
+class TransportOfAProduct(Function):
+    """The plan with two marginals, which must have the same mass; its gradient is right only along such marginals."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a.unsqueeze(-1).expand(len(b), len(b)) * b
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, b = ctx.saved_tensors
+        if len(a) != len(b):
+            return a * 0, b * 0
+        return (grad_output * b).sum(-1), (grad_output * a.unsqueeze(-1)).sum(0)
+
+
+def test_a_distribution_is_not_broadcast():
+    torch.manual_seed(0)
+    a, b = ((torch.rand(5, dtype=torch.float64) + 0.5) for _ in range(2))
+    sample = (a / a.sum()).requires_grad_(), (b / b.sum()).requires_grad_()
+    report = audit(TransportOfAProduct.apply, sample, only=["first_order", "sizes", "empty"])
+    assert not any(f.severity == "error" for f in report.findings), str(report)
+
+
+def test_the_weights_of_the_audit_are_its_own_in_each_of_many_backwards():
+    report = audit(WritesToGradOutput.apply, (leaf(4, 3),), only=["batched_grad"])
+    assert report.capabilities["batched_grad"] == "yes", str(report)
+
+
+class AssignsForTheFirstAlone(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x, grad_y = grad_output * y, grad_output * x
+        return grad_x, grad_y
+
+
+def test_a_variable_that_is_not_assigned_is_named_as_the_reason():
+    (found,) = audit(AssignsForTheFirstAlone.apply, (leaf(3), leaf(3)), only=["subsets"]).findings
+    assert found.cause.startswith("A variable is assigned under a condition alone")
+
+
+class LeavesAResidue(Function):
+    """A product with something on top that is no more than rounding, as what a solver leaves."""
+
+    @staticmethod
+    def forward(ctx, x, matrix):
+        ctx.save_for_backward(x, matrix)
+        return matrix @ x + 1e-15 * matrix.sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, matrix = ctx.saved_tensors
+        return matrix.mT @ grad_output, torch.outer(grad_output, x)
+
+
+def test_rounding_where_the_true_gradient_is_zero_is_no_finding():
+    report = audit(LeavesAResidue.apply, (leaf(3), leaf(3, 3)), only=["first_order", "special_points"])
+    assert not report.findings, str(report)

@@ -16,6 +16,7 @@ from torch.library import custom_op
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 
 @raises(
@@ -2789,3 +2790,91 @@ def scan_step_returns_pair():
         return carry, carry.clone()
 
     scan(step, torch.zeros(3), torch.ones(4, 3))
+
+
+@raises(
+    "A parameter in compiled code has a gradient of another dtype",
+    cause="The gradient of this tensor has another dtype than the tensor, which ``grad_dtype`` allows, and which FSDP "
+    "with mixed precision and float32 main gradients do. The compiler cannot represent such a tensor in this release.",
+    fix="Set the gradients to ``None`` before the compiled forward: ``optimizer.zero_grad(set_to_none=True)``. Or keep "
+    "the float32 gradient in an attribute of its own, such as ``p.main_grad``.",
+    see=("cookbook/04_memory/main_grad",),
+)
+def compiled_gradient_of_other_dtype():
+    weight = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    weight.grad = torch.zeros(3)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss():
+        return (weight * 2).sum()
+
+    loss()
+
+
+@fixes(compiled_gradient_of_other_dtype)
+def compiled_gradient_absent():
+    weight = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    weight.grad = None
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss():
+        return (weight * 2).sum()
+
+    loss()
+
+
+@raises(
+    "Compiled code writes into a view that as_strided made",
+    cause="The compiler turns in-place operations into new tensors, and then must put the values back into the base of "
+    "the view. For ``as_strided`` between other views it does not know where they belong.",
+    fix="Replace ``as_strided`` by ``unfold``, ``diagonal``, slices or ``view``, or write out of place. Without "
+    "``fullgraph=True``, ``torch._dynamo.graph_break()`` in front of the write keeps it in eager mode.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_strided_write():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def doubled(x):
+        x.view(3)[:2].as_strided((2,), (1,)).mul_(2)
+        return x
+
+    doubled(torch.randn(3))
+
+
+@fixes(compiled_strided_write)
+def compiled_slice_write():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def doubled(x):
+        x.view(3)[:2].mul_(2)
+        return x
+
+    doubled(torch.randn(3))
+
+
+@raises(
+    "A function compiled with fullgraph=True was not compiled at all",
+    cause="The compiler skips a call under a mode that watches operations, such as ``FlopCounterMode`` or your own "
+    "``TorchDispatchMode``, and functions that ``torch.compiler.disable`` excludes. The call then ran in eager mode, "
+    "and ``fullgraph=True`` promises one graph. The message lists each skipped frame with its reason.",
+    fix="Take the mode off the compiled call: count FLOPs with the function before ``torch.compile``. Or compile "
+    "without ``fullgraph=True``, which allows eager mode.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_under_counter():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.square().sum()
+
+    with FlopCounterMode(display=False):
+        loss(torch.randn(3))
+
+
+@fixes(compiled_under_counter)
+def counted_before_compiling():
+    def loss(x):
+        return x.square().sum()
+
+    with FlopCounterMode(display=False):
+        loss(torch.randn(3))
+    torch.compile(loss, backend="eager", fullgraph=True)(torch.randn(3))

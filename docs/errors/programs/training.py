@@ -2624,3 +2624,90 @@ def sparse_scaled_by_frequency():
 def dense_scaled_by_frequency():
     embedding = nn.Embedding(5, 3, scale_grad_by_freq=True)
     embedding(torch.tensor([0, 0, 1])).sum().backward()
+
+
+@raises(
+    "requires_grad was called like a function",
+    cause="``requires_grad`` is an attribute with the value ``True`` or ``False``. The function that sets it has an "
+    "underscore.",
+    fix="Write ``x.requires_grad_(True)``, or ``x.requires_grad = True``.",
+    see=("guide/graph",),
+)
+def requires_grad_called():
+    x = torch.randn(3)
+    x.requires_grad(True)
+
+
+@fixes(requires_grad_called)
+def requires_grad_set():
+    x = torch.randn(3)
+    x.requires_grad_(True)
+
+
+@raises(
+    "A Python number was used as a tensor",
+    cause="``.item()``, ``float()`` or a library has already made a number of this loss or metric. A number has no "
+    "``detach``, ``item``, ``cpu`` or ``requires_grad``, and no graph.",
+    fix="Drop the second call: ``loss.item()`` is detached. If the value may be either, write ``float(value)``, which "
+    "takes both. If you want a gradient, keep the tensor and call ``.item()`` for the log only.",
+    see=("guide/graph",),
+)
+def number_detached():
+    loss = nn.Linear(3, 1)(torch.randn(4, 3)).square().mean()
+    total = loss.item()
+    print(total.detach())
+
+
+@fixes(number_detached)
+def loss_detached():
+    loss = nn.Linear(3, 1)(torch.randn(4, 3)).square().mean()
+    total = loss.detach()
+    print(total.item())
+
+
+@raises(
+    "A tensor that shares its memory with NumPy was resized",
+    cause="A tensor made from a NumPy array, from a buffer or from shared memory does not own its memory, so it cannot "
+    "get more of it.",
+    fix="Copy it first: ``torch.from_numpy(array).clone()``. In a dataset, return copies of one size, because the "
+    "workers of a DataLoader collate them in shared memory: other sizes, or views of a larger tensor, are padded or "
+    "cloned first.",
+    see=("guide/training",),
+)
+def array_resized():
+    x = torch.from_numpy(np.zeros(3))
+    x.resize_(100)
+
+
+@fixes(array_resized)
+def copy_resized():
+    x = torch.from_numpy(np.zeros(3)).clone()
+    x.resize_(100)
+
+
+@raises(
+    "The step count of a differentiable optimizer requires grad",
+    cause="With ``differentiable=True`` you may differentiate through the update, but not with respect to the number "
+    "of steps.",
+    fix='Call ``state["step"].requires_grad_(False)``, or load the state with detached tensors. Learning rate and '
+    "gradients may require grad.",
+    see=("cookbook/05_higher_order/maml",),
+)
+def step_requires_grad():
+    weight = torch.ones(3, requires_grad=True).clone()
+    optimizer = torch.optim.Adam([weight], differentiable=True)
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.requires_grad_()
+    optimizer.step()
+
+
+@fixes(step_requires_grad)
+def step_does_not_require_grad():
+    weight = torch.ones(3, requires_grad=True).clone()
+    optimizer = torch.optim.Adam([weight], differentiable=True)
+    weight.grad = torch.ones(3, requires_grad=True)
+    optimizer.step()
+    optimizer.step()

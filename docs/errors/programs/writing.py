@@ -797,6 +797,55 @@ def attribute_set():
 
 
 @raises(
+    "backward returns a gradient that it did not compute",
+    cause="``backward`` computes a gradient only where ``ctx.needs_input_grad`` asks for it, and returns it in any "
+    "case. Where the input needs none (a frozen weight, data), the name was never assigned.",
+    fix="Begin with ``grad_x = grad_weight = None``, and compute each where it is needed.",
+    see=("cookbook/01_first_steps/template", "guide/ctx"),
+)
+def gradient_left_unset():
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, weight = ctx.saved_tensors
+            if ctx.needs_input_grad[0]:
+                grad_x = grad_output @ weight.T
+            if ctx.needs_input_grad[1]:
+                grad_weight = x.T @ grad_output
+            return grad_x, grad_weight
+
+    weight = torch.randn(3, 2, requires_grad=True)
+    Product.apply(torch.randn(4, 3), weight).sum().backward()
+
+
+@fixes(gradient_left_unset)
+def gradient_set_to_none():
+    class Product(Function):
+        @staticmethod
+        def forward(ctx, x, weight):
+            ctx.save_for_backward(x, weight)
+            return x @ weight
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, weight = ctx.saved_tensors
+            grad_x = grad_weight = None
+            if ctx.needs_input_grad[0]:
+                grad_x = grad_output @ weight.T
+            if ctx.needs_input_grad[1]:
+                grad_weight = x.T @ grad_output
+            return grad_x, grad_weight
+
+    weight = torch.randn(3, 2, requires_grad=True)
+    Product.apply(torch.randn(4, 3), weight).sum().backward()
+
+
+@raises(
     "ctx.saved_tensors was assigned",
     cause="``ctx.saved_tensors`` can only be read; tensors get there through ``ctx.save_for_backward``. ``metadata``, "
     "``next_functions`` and ``requires_grad`` of ``ctx`` cannot be assigned either.",

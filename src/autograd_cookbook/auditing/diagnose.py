@@ -26,6 +26,12 @@ CHANGED: tuple[tuple[str, str, str], ...] = (
         "Pass the parameters to apply as arguments and return their gradients, or say that an input must require grad.",
     ),
     (
+        r"UnboundLocalError",
+        "A variable is assigned under a condition alone, such as that another input needs its gradient, and used in "
+        "any case.",
+        "Set every gradient to None first, and ask ctx.needs_input_grad for each one apart.",
+    ),
+    (
         r"'NoneType' object|unsupported operand type\(s\).*NoneType|got NoneType|not NoneType",
         "None arrived where a tensor was expected: an optional argument, a tensor that is saved only for some inputs, "
         "or with set_materialize_grads(False) the gradient of an output that nothing used.",

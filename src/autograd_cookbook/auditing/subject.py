@@ -203,7 +203,7 @@ class Subject:
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
         self.random = False
-        self.undeclared = False  # whether the gradient is that of a surrogate which nobody has named
+        self.undeclared = False  # whether the gradient is that of a surrogate that the caller did not declare
         self.right = True  # until the first derivative turns out to be wrong
         self.accuracy: float | None = None  # of derivatives, where it is that of a solver
         self.rough = False  # whether the values come in steps, as those of a solver that stops early

@@ -361,6 +361,8 @@ def empty(subject: Subject) -> Iterator[Finding]:
     if any(callable(a) for a in subject.flat):
         return  # what a function among the arguments makes of nothing is its own matter
     for where, values in resizings(subject, 0):
+        if _out_of_place(subject, values):
+            continue
         outputs = accepted(subject, [v.clone() for v in values])
         if outputs is None or max(subject.active) >= len(outputs):
             continue
@@ -440,6 +442,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
         for where, values in resizings(subject, size):
             if done == 3 or time.process_time() - start > SECONDS:
                 continue
+            if _out_of_place(subject, values):
+                continue
             outputs = accepted(subject, [v.clone() for v in values])
             if outputs is None or max(subject.active) >= len(outputs):
                 continue
@@ -456,7 +460,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
             elif _parted(subject, values):
-                problems = [replace(p, cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
+                raises = [replace(p, cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
+                problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
             if problems and not _used(subject, values, outputs):
@@ -464,6 +469,13 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             yield from problems
             if problems:
                 return
+
+
+def _out_of_place(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether what has a meaning as a whole, as a distribution has, was cut or repeated apart from the others."""
+    return _parted(subject, values) and any(
+        values[s].shape != subject.base[s].shape for s in subject.recognized if s < len(values)
+    )
 
 
 def _parted(subject: Subject, values: list[Tensor]) -> bool:

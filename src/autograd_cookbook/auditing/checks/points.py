@@ -304,7 +304,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             numeric = Derivative(subject.value, values, [slot], subject.dtype, budget=BUDGET, lenient=True)
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
-            floor = 0.0
+            usual = zeros_for_none(subject, subject.expected[1], [slot])[0]
+            floor = 1e-13 * float(usual.abs().max()) if usual.numel() else 0.0  # below that, it is rounding
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
                 floor = (
                     1e-4

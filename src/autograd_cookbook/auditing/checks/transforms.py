@@ -269,7 +269,8 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
     options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
     subject.rewind()
     try:
-        loop = [torch.autograd.grad(active, leaves, [w[i] for w in weights], **options) for i in range(3)]
+        # Copies: what backward writes to is another check's.
+        loop = [torch.autograd.grad(active, leaves, [w[i].clone() for w in weights], **options) for i in range(3)]
         subject.rewind()
         batched = torch.autograd.grad(active, leaves, weights, is_grads_batched=True, **options)
     except (Exception, SystemExit) as error:
