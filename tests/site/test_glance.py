@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from docs._ext.one_page import documents
 from docs._ext.pages import PLACES
 from docs._ext.recipe import LEARN, shown
@@ -108,6 +109,18 @@ def test_a_badge_says_what_it_means_to_a_finger(browser: Browser, base: str) -> 
         badge.tap()
         tip.get_by_text("How to add it").tap()
         expect(page).to_have_url(base + FORWARD_MODE)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_a_badge_says_can_be_read(theme: str, browser: Browser, base: str) -> None:
+    with opened(browser, color_scheme=theme) as page:
+        page.goto(f"{base}cookbook/{PLACES['linear_cross_entropy']}.html")
+        page.locator(".glance .badge-no").first.hover()
+        tip = page.get_by_role("tooltip")
+        expect(tip).to_be_visible()
+        assert not Axe().run(page, context=".badge-tip").response["violations"]
+        tip.get_by_text("What is checked").hover()  # on the way the tip stays
+        expect(tip).to_be_visible()
 
 
 def test_a_limit_in_the_matrix_is_said_to_a_keyboard(page: Page, base: str) -> None:

@@ -100,6 +100,15 @@ def test_a_table_is_not_left_as_text(path: str) -> None:
     assert not re.search(r"<p>\s*\|[^<]*\n\s*\|[ :|-]+\n", (SITE / path).read_text())
 
 
+FIELDS = {"Parameters", "Returns", "Raises", "Return type", "Yields", "Type", "Bases", "Warns"}
+
+
+@pytest.mark.parametrize("path", [path for path in pages() if path.startswith("reference/generated/")])
+def test_an_option_of_a_directive_is_not_left_as_text(path: str) -> None:
+    found = {term.get_text().strip().rstrip(":") for term in parsed(path).select("dl.field-list > dt")}
+    assert found <= FIELDS
+
+
 # Of what repeats one pattern hundreds of times, which takes axe a minute, as much as shows the pattern.
 SHORTEN = """
     limit => document.querySelectorAll("main :not(pre, p, svg *)").forEach(
