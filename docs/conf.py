@@ -40,6 +40,7 @@ extensions = [
     "docs._ext.formulas",
     "docs._ext.freshness",
     "docs._ext.gallery",
+    "docs._ext.gallery_index",
     "docs._ext.glance",
     "docs._ext.glossary_links",
     "docs._ext.kernels",
@@ -137,6 +138,9 @@ myst_substitutions = {
     "torch": digests.torch(),
     "also": listed([release for release in versions.releases() if release != digests.torch()]),
 }
+
+# What is printed is to be read; a button on it looks like that of the code above.
+copybutton_selector = "div.highlight pre:not(.cell_output pre, .sphx-glr-script-out pre, .error-message pre, .pytb pre)"
 
 katex_prerender = True  # see formulas.py
 katex_css_path = "katex/katex.min.css"  # vendored: the package would take it from a CDN

@@ -29,17 +29,14 @@ class Above(NamedTuple):
 
 
 FROM_THE_OUTPUT = "made of the rounded output, as the slope of torch's own function is, which has no digits near to 1"
-FROM_A_LARGE_OUTPUT = "an exponential of the rounded output, of which the relative error is the absolute one of that"
 UNDERFLOW = "in float32, torch.sigmoid is 0 below -89, and bfloat16 has numbers of that size"
 ABOVE: dict[tuple[str, str], Above] = {
     ("sigmoid", "value"): Above((None, 24, None, None), UNDERFLOW),
     ("sigmoid", "slope"): Above((2042, 256, 1.7e7, 9e15), FROM_THE_OUTPUT),
     ("tanh", "slope"): Above((2045, 256, 1.7e7, 9e15), FROM_THE_OUTPUT),
     ("scaled_tanh(1.716, 0.6667)", "slope"): Above((2048, 256, 1.7e7, 9e15), FROM_THE_OUTPUT),
-    ("lambert_w", "slope"): Above((8.3, 73, 51, 406), FROM_A_LARGE_OUTPUT),
     ("smooth_maximum", "value"): Above((None, None, 418, None), "near to its zero two terms cancel, as in torch's"),
     ("smooth_maximum", "slope"): Above((6.6, 68, 59, 124), "an exponential of the rounded difference, as in torch's"),
-    ("pinball_loss(0.3, none)", "value"): Above((math.inf,) * 4, "the difference overflows where its share does not"),
 }
 
 

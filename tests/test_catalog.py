@@ -201,7 +201,6 @@ def test_under_autocast_each_gradient_has_the_dtype_of_its_input(recipe: Recipe,
 
 
 @each_recipe([recipe for recipe in RECIPES if recipe.calls and "vmap" in recipe.promises])
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch maps some operations by a loop of its own
 def test_vmap_is_a_loop(recipe: Recipe) -> None:
     """Value and gradient, of two samples that lie side by side in the last dimension."""
     args = recipe.calls[0].args

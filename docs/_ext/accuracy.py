@@ -46,6 +46,8 @@ class Case:
         by: the name of the argument that the slope is a derivative by; None for the first.
         domain: which numbers the function is for.
         zero: where the slope crosses 0, if that is at no representable number: its digits end there.
+        part: which of several outputs.
+        mapped: whether the recipe takes one second number for all elements, so that pairs are mapped over.
     """
 
     recipe: str
@@ -57,22 +59,29 @@ class Case:
     by: str | None = None
     domain: tuple[float, float] = (-math.inf, math.inf)
     zero: float | None = None
+    part: int | None = None
+    mapped: bool = False
 
     @property
     def function(self) -> Callable[..., Tensor]:
         """What the reader calls."""
-        return BY_NAME[self.recipe].function
+        function = BY_NAME[self.recipe].function
+        if self.part is not None:
+            return lambda *args: function(*args)[self.part]
+        return torch.func.vmap(function) if self.mapped else function
 
     @property
     def label(self) -> str:
         second = (self.second,) if isinstance(self.second, float) else ()
         arguments = ", ".join(format(a, ".4g") if isinstance(a, float) else str(a) for a in (*second, *self.rest))
-        return self.recipe + (f"({arguments})" if arguments else "") + (f" of {self.by}" if self.by else "")
+        part = "" if self.part is None else f"[{self.part}]"
+        return self.recipe + (f"({arguments})" if arguments else "") + part + (f" of {self.by}" if self.by else "")
 
     @property
     def position(self) -> int:
         """Of the argument that the slope is a derivative by."""
-        return list(inspect.signature(self.function).parameters).index(self.by) if self.by else 0
+        parameters = inspect.signature(BY_NAME[self.recipe].function).parameters
+        return list(parameters).index(self.by) if self.by else 0
 
 
 def positive(x: Any) -> Any:
@@ -202,6 +211,9 @@ def pinball_slope(quantile: float) -> Formula:
 EVERY = (-math.inf, math.inf)
 CASES = (
     Case("square", lambda m, x: x * x, lambda m, x: 2 * x, torch.square),
+    Case("abs_squared", lambda m, x: x * x, lambda m, x: 2 * x, torch.square),
+    Case("split_sign", lambda m, x: positive(x), lambda m, x: (x > 0) * 1, F.relu, part=0),
+    Case("split_sign", lambda m, x: positive(-x), lambda m, x: (x < 0) * -1, lambda x: F.relu(-x), part=1),
     Case("power", lambda m, x: x * x * x, lambda m, x: 3 * x * x, torch.pow, rest=(3,)),
     Case("clamp", lambda m, x: limited(x), lambda m, x: (abs(x) <= 1) * 1, torch.clamp, rest=(-1.0, 1.0)),
     Case("relu", lambda m, x: positive(x), lambda m, x: (x > 0) * 1, F.relu),
@@ -221,6 +233,7 @@ CASES = (
     Case("parametric_swish", swish, swish_slope, lambda x, b: F.silu(x), second=1.0, zero=-1.2785),
     Case("parametric_swish", swish, lambda m, x: x * logistic(m, x) * (x * logistic(m, -x)), second=1.0, by="beta"),
     Case("swish", swish, swish_slope, lambda x, b: F.silu(x), second=1.0, zero=-1.2785),
+    Case("swish", swish, lambda m, x: x * logistic(m, x) * (x * logistic(m, -x)), second=1.0, by="beta", mapped=True),
     Case("scaled_sigmoid", logistic, lambda m, x: logistic(m, x) * logistic(m, -x), second=1.0),
     Case("scaled_tanh", lambda m, x: 1.7159 * m.tanh(2 / 3 * x),
          lambda m, x: 1.7159 * (2 / 3 * tanh_slope(m, 2 / 3 * x)), rest=(1.7159, 2 / 3)),
@@ -237,6 +250,8 @@ CASES = (
     Case("pinball_loss", lambda m, x, z: 0.3 * positive(z - x) + (1 - 0.3) * positive(x - z), pinball_slope(0.3),
          second=EVERY, rest=(0.3, "none")),
     Case("smooth_maximum", smooth_maximum, lambda m, x, z: logistic(m, x - z), torch.logaddexp, second=EVERY),
+    Case("bias_add", lambda m, x, z: x + z, lambda m, x, z: 0 * x + 1, lambda x, z, dim: x + z, second=EVERY,
+         rest=(0,)),
     Case("multiply", lambda m, x, z: x * z, lambda m, x, z: z, torch.mul, second=EVERY),
     Case("xlogy", xlogy, lambda m, x, z: nothing_if_both(x, z, logarithm(m, z)), torch.xlogy, second=(0.0, math.inf)),
     Case("xlogy", xlogy, lambda m, x, z: either(z == 0, infinite(x), quotient(x, z)), torch.xlogy,

@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = "errors/index"
 # Next to Sphinx's index of words and like it a script: a page that is opened as a file may not fetch, but load one.
 DATA = "error-index.js"
+SHOWN = 24, 16  # lines of a long message, from its start and from its end
 
 
 class ErrorsDirective(SphinxDirective):
@@ -83,9 +84,10 @@ class ErrorsDirective(SphinxDirective):
             source = nodes.reference("", "Source", refuri=entry.source)
             section += nodes.paragraph("", "", nodes.Text(text), source, nodes.Text("."))
         for former in entry.former:
-            said = nodes.Text(f"torch {former.torch} said:")
-            kind = former.kind or entry.kind
-            section += [nodes.paragraph("", "", said), self.message(f"{kind}: {former.message}".rstrip())]
+            said = f"torch {former.torch} said"
+            folded = nodes.admonition("", nodes.title(said, said), classes=["error-former"], collapsible="closed")
+            folded += self.message(f"{former.kind or entry.kind}: {former.message}".rstrip())
+            section += folded
         see = entry.see or (program.see if program else ())
         if see:
             links = [self.link(target) for target in see]
@@ -94,6 +96,10 @@ class ErrorsDirective(SphinxDirective):
         return section
 
     def message(self, text: str) -> nodes.container:
+        """What torch says. Some messages print whole matrices: of these, the start and the end are enough."""
+        lines = text.splitlines()
+        if len(lines) > sum(SHOWN):
+            text = "\n".join([*lines[: SHOWN[0]], "…", *lines[-SHOWN[1] :]])
         return box(nodes.literal_block(text, text, language="text"), classes=["error-message"])
 
     def programs(self, program: Program, entry: Entry) -> list[nodes.Node]:

@@ -11,10 +11,11 @@ import torch
 from docs._ext import results, trades
 from docs._ext.freshness import code_is_as_before
 from docs._ext.pages import PLACES
-from docs._ext.recipe import MARKS, MEMORY, PAGE, anchor, limit, memory, note_catalog, purpose, shown, visited
+from docs._ext.recipe import MARKS, MEMORY, PAGE, badge, limit, memory, note_catalog, shown, visited
 from docs._ext.results import LABELS
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.builders import Builder
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.writers.html5 import HTML5Translator
@@ -85,10 +86,10 @@ def instead(recipe: Recipe) -> str | None:
     return None if said is None else f"Use <code>{name}</code> instead{html.escape(said)}"
 
 
-def chips(recipe: Recipe, names: list[str], verdict: str, page: str) -> str:
+def chips(recipe: Recipe, names: list[str], verdict: str, builder: Builder) -> str:
     """A list of capabilities, each with its limit and a link to what was checked."""
     return "".join(
-        f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
+        f"<li><a {badge(name, verdict, builder)}>"
         f'<span aria-hidden="true">{MARKS[verdict]}</span> '
         f"{NAMES[name]}{', ' + html.escape(end) if end else ''}</a></li>"
         for name in names
@@ -96,12 +97,12 @@ def chips(recipe: Recipe, names: list[str], verdict: str, page: str) -> str:
     )
 
 
-def facts(recipe: Recipe, page: str) -> str:
+def facts(recipe: Recipe, builder: Builder) -> str:
     """What a recipe is not for, what it is safe with, what it costs, and what to use instead."""
     found = by_verdict(recipe) if recipe.calls else {}
     parts = [
         f'<div class="glance-{verdict}"><strong>{LEADS[verdict]}</strong>'
-        f"<ul>{chips(recipe, names, verdict, page)}</ul></div>"
+        f"<ul>{chips(recipe, names, verdict, builder)}</ul></div>"
         for verdict, names in found.items()
     ]
     if not recipe.calls:
@@ -124,22 +125,21 @@ def summary(recipe: Recipe) -> str:
 
 def visit_glance(translator: HTML5Translator, node: Glance) -> None:
     builder = translator.builder
-    page = builder.get_relative_uri(builder.current_docname, PAGE)
     up = "../" * builder.current_docname.count("/")
     parts = []
     for name in node["recipes"]:
         recipe = BY_NAME[name]
         warning = None if recipe.page == LESSON else instead(recipe)
-        body = facts(recipe, page)
+        body = facts(recipe, builder)
         if len(node["recipes"]) >= MANY:
             body = f"<details><summary>{summary(recipe)}</summary>{body}</details>"
         if warning:
             body += f'<p class="glance-instead">{warning}</p>'
         parts.append(
             f'<div class="glance-recipe"><div class="glance-head"><a href="#recipe-{name}"><code>{name}</code></a>'
-            f'<button type="button" data-copy="{name}" aria-label="Copy {name}" hidden>Copy</button>'
-            f'<a class="glance-download" href="{up}{FOLDER}/{name}.py" download aria-label="Download {name}.py">'
-            f"Download</a></div>{body}</div>"
+            f'<span class="glance-take"><button type="button" data-copy="{name}" aria-label="Copy {name}" hidden>Copy'
+            f'</button><a class="glance-download" href="{up}{FOLDER}/{name}.py" download '
+            f'aria-label="Download {name}.py">Download</a></span></div>{body}</div>'
         )
     translator.body.append(f'<div class="glance" role="group" aria-label="At a glance">{"".join(parts)}</div>')
 

@@ -1,9 +1,11 @@
 """What the landing page shows of the project as a whole, computed when the site is built."""
 
 import html
+import subprocess
 import tomllib
 from pathlib import Path
 
+import yaml
 from docs._ext import findings, results
 from docs._ext.pages import PLACES
 from docutils import nodes
@@ -101,6 +103,24 @@ def figures() -> list[tuple[str, str, str]]:
         ),
         (str(len(known)), "error messages with cause and fix", "errors/index"),
     ]
+
+
+def bibtex() -> str:
+    """How to cite these sources: the file for citations, with the version, and the last commit where there is one."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    fields = {
+        "title": f"{{{cited['title']}}}",
+        "author": f"{{{' and '.join(author['name'] for author in cited['authors'])}}}",
+        "version": autograd_cookbook.__version__,
+        "url": cited["repository-code"],
+    }
+    command = ["git", "log", "-1", "--format=%cs %H"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode == 0:  # not in a copy of the sources without their history
+        date, commit = found.stdout.split()
+        fields |= {"date": date, "note": f"commit {commit[:12]}"}
+    lines = ",\n".join(f"  {name:7} = {{{value}}}" for name, value in fields.items())
+    return f"@software{{autograd_cookbook,\n{lines}\n}}"
 
 
 def first_sight(handed_in_as: str) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from docs._ext.results import GROUPS, LABELS
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.builders import Builder
 from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.writers.html5 import HTML5Translator
@@ -27,6 +28,28 @@ LIMITED_MARK = "*"  # behind that of a capability with a limit, where there is n
 # What no audit tells, but a measurement of the costs. It stands next to the capability that it limits.
 MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "low memory when compiled", "compile"
 MEMORY_PURPOSE = "When compiled, the recipe keeps no more bytes between forward and backward than in eager mode."
+
+
+# The page that says how to give a function of one's own what its badge says is missing.
+LEARN = {
+    "first_order": "guide/debugging",
+    "second_order": "cookbook/05_higher_order/double_backward",
+    "forward_mode": "cookbook/05_higher_order/forward_mode",
+    "func_grad": "guide/func",
+    "vmap": "cookbook/05_higher_order/per_sample_gradients",
+    "batched_grad": "guide/func",
+    "compile": "cookbook/07_compile/torch_compile",
+    MEMORY: "guide/compiled_bytes",
+    "checkpoint": "cookbook/04_memory/checkpointing",
+    "saved_tensor_hooks": "cookbook/04_memory/saved_tensor_hooks",
+    "non_contiguous": "pitfalls/layouts",
+    "empty": "pitfalls/contract",
+    "float32": "pitfalls/precision",
+    "float16": "cookbook/07_compile/mixed_precision",
+    "bfloat16": "cookbook/07_compile/mixed_precision",
+    "autocast": "cookbook/07_compile/mixed_precision",
+    "complex128": "cookbook/05_higher_order/complex_numbers",
+}
 
 
 def shown(members: dict[str, str]) -> dict[str, str]:
@@ -55,8 +78,12 @@ for _check in all_checks().values():
 
 def limit(recipe: Recipe, capability: str, verdict: str) -> str:
     """What a capability that the recipe has does not hold for, as a badge says it; mostly nothing."""
-    where = recipe.limit(capability) if verdict == "yes" else ""
-    return f"not for {where}" if where else ""
+    if verdict != "yes":
+        return ""
+    where = [recipe.limit(capability)] if recipe.limit(capability) else []
+    if capability == "compile" and any(c == "compile" for c, _ in results.measured(recipe, "verified")["findings"]):
+        where.append("torch.func inside of it")  # which goes by the derivative of forward: the page compiled_rules
+    return f"not for {' and '.join(where)}" if where else ""
 
 
 def anchor(capability: str) -> str:
@@ -70,16 +97,23 @@ def purpose(capability: str) -> str:
     return " ".join(check.purpose.replace("``", "") for check in CHECKS[capability])
 
 
+def badge(name: str, verdict: str, builder: Builder) -> str:
+    """The attributes of a badge: it leads to what was checked, says it, and leads to how to add what is not there."""
+    page = builder.current_docname
+    to = f"{builder.get_relative_uri(page, PAGE)}#{anchor(name)}"
+    learn = "" if verdict == "yes" else f' data-learn="{builder.get_relative_uri(page, LEARN[name])}"'
+    return f'class="badge-{verdict}" href="{to}" title="{html.escape(purpose(name))}"{learn}'
+
+
 class Badges(nodes.General, nodes.Element):
     """A row of verdicts, each a link to what was checked."""
 
 
 def visit_badges(translator: HTML5Translator, node: Badges) -> None:
-    page = translator.builder.get_relative_uri(translator.builder.current_docname, PAGE)
     parts = []
     for group, members in GROUPS.items():
         items = "".join(
-            f'<li><a class="badge-{verdict}" href="{page}#{anchor(name)}" title="{html.escape(purpose(name))}">'
+            f"<li><a {badge(name, verdict, translator.builder)}>"
             f'<span aria-hidden="true">{MARKS[verdict]}</span> {label}<span class="visually-hidden">: {verdict}</span>'
             f"{', ' + html.escape(end) if end else ''}</a></li>"
             for name, label in shown(members).items()
@@ -118,9 +152,8 @@ def visit_verdict(translator: HTML5Translator, node: Verdict) -> None:
         end = limit(BY_NAME[node["recipe"]], node["capability"], verdict)
         star, words = (LIMITED_MARK, f", {html.escape(end)}") if end else ("", "")
         title = f' title="{html.escape(end)}"' if end else ""
-        said = f'<span aria-hidden="true">{MARKS[verdict]}{star}</span>'
-        said += f'<span class="visually-hidden">{verdict}{words}</span>'
-        translator.body.append(f'<span {marked} data-capability="{node["capability"]}"{title}>{said}</span>')
+        said = f'role="img" aria-label="{verdict}{words}" data-capability="{node["capability"]}"{title}'
+        translator.body.append(f"<span {marked} {said}>{MARKS[verdict]}{star}</span>")
 
 
 class Releases(nodes.General, nodes.Element):
@@ -220,8 +253,8 @@ class RecipeDirective(SphinxDirective):
         if audit["saved_bytes"] is not None:
             title += f" For a typical call, the recipe keeps {audit['saved_bytes']} bytes in addition to its inputs."
         box = nodes.admonition("", nodes.title(title, title), classes=["recipe-audit"], collapsible="closed")
-        if not audit["findings"]:
-            box += nodes.paragraph("", "The audit found no limitation.")
+        lead = "It noted limitations, which are no errors:" if audit["findings"] else "It found no limitation."
+        box += nodes.paragraph("", lead)
         items = nodes.definition_list()
         for check, summary in audit["findings"]:
             term = nodes.term("", "", to_check(check, self.env.docname))
@@ -252,10 +285,8 @@ class MatrixDirective(SphinxDirective):
                 cells = [nodes.paragraph("", "", to_recipe(recipe, self.env.docname))]
                 found = versions.verdicts(recipe.name, record[recipe.name])
                 found[MEMORY] = {memory(recipe, record[recipe.name]["capabilities"]): releases}  # of the pinned release
-                cells += [
-                    nodes.paragraph("", "", Verdict(recipe=recipe.name, capability=name, releases=found[name]))
-                    for name in labels
-                ]
+                # Without paragraphs: two thousand elements less.
+                cells += [Verdict(recipe=recipe.name, capability=name, releases=found[name]) for name in labels]
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
         group += body
         table = nodes.table("", group, classes=["capability-matrix"])
@@ -293,7 +324,9 @@ class PurposesDirective(SphinxDirective):
             entries += nodes.definition_list_item(
                 "",
                 nodes.term("", "", nodes.Text(label), ids=[anchor(name)]),
-                nodes.definition("", *(self.check(check) for check in CHECKS[name]), self.verdicts(name)),
+                nodes.definition(
+                    "", *(self.check(check) for check in CHECKS[name]), self.verdicts(name), self.learn(name)
+                ),
             )
         return [entries]
 
@@ -310,7 +343,12 @@ class PurposesDirective(SphinxDirective):
         links = [to_recipe(recipe, self.env.docname) for recipe in by_verdict["no"]]
         text += [nodes.Text(f" {MARKS['no']} no: "), *listed(links), nodes.Text(".")]
         term = nodes.term("", "", nodes.Text(MEMORY_LABEL), ids=[anchor(MEMORY)])
-        return nodes.definition_list_item("", term, nodes.definition("", text))
+        return nodes.definition_list_item("", term, nodes.definition("", text, self.learn(MEMORY)))
+
+    def learn(self, capability: str) -> nodes.paragraph:
+        """Where to read how to give it to a function."""
+        page = link(f"/{LEARN[capability]}", None, "std", "doc", self.env.docname)
+        return nodes.paragraph("", "", nodes.Text("In your own function: "), page, nodes.Text("."))
 
 
 class LacksDirective(SphinxDirective):

@@ -1,12 +1,14 @@
-"""The order of the search's hits: ``search.js``, the words of ``words.toml``, and the messages of the error index."""
+"""The order of the search's hits: ``search.js``, the words of ``words.toml``, and the names of recipes and messages."""
 
 import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
+from docs._ext.pages import PLACES
 from sphinx.application import Sphinx
 
+from autograd_cookbook.catalog import RECIPES
 from autograd_cookbook.errors import entries
 
 WORDS = Path(__file__).with_name("words.toml")
@@ -19,7 +21,8 @@ def words() -> dict[str, Any]:
 
 def for_browser() -> str:
     messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
-    return json.dumps({**words(), "messages": messages}).replace("</", "<\\/")
+    recipes = {recipe.name: f"cookbook/{PLACES[recipe.page]}" for recipe in RECIPES if recipe.page in PLACES}
+    return json.dumps({**words(), "messages": messages, "recipes": recipes}).replace("</", "<\\/")
 
 
 def attach(app: Sphinx, pagename: str, *_: object) -> None:

@@ -30,8 +30,9 @@ LISTED = re.compile(r'<dl class="[^"]*\bcheck-index\b[^"]*">.*?</dl>', re.DOTALL
 WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 BREAKABLE = re.compile(r"""-.|.[?!/|}].|.[)\]][^\w\s.,;:!?)\]}'"].|[^\x00-\x7f]""")
 AT_ONCE = "data-cfasync"  # by this the theme marks the script that sets the colors before anything is painted
-# It replaces icons by pictures, for those who add icons of their own. We do not, and it weighs 90 kB.
-UNUSED_SCRIPT = "scripts/fontawesome.js"
+# The first replaces icons by pictures, for those who add icons of their own. We do not, and it weighs 90 kB. The second
+# filters the gallery by tags, in place of which gallery.js filters it by words.
+UNUSED_SCRIPTS = ("scripts/fontawesome.js", "sg-tags.js")
 
 
 @dataclass
@@ -123,7 +124,7 @@ def joined(pages: list[Page], site: Path) -> tuple[str, tokens.Looks]:
 
 
 def used_script(file: Path) -> bool:
-    return not file.as_posix().endswith(UNUSED_SCRIPT)
+    return not file.as_posix().endswith(UNUSED_SCRIPTS)
 
 
 def linked(page: Page, version: str) -> str:
@@ -156,7 +157,7 @@ def deferred(html: str) -> str:
         said = attributes(match[1])
         if AT_ONCE in said or said.get("type", "module") != "module":
             return match[0]  # data, or what sets the colors
-        if UNUSED_SCRIPT in said.get("src", ""):
+        if any(script in said.get("src", "") for script in UNUSED_SCRIPTS):
             return ""
         if "src" not in said:
             return match[0] if "type" in said else f'<script type="module"{match[1]}>{match[2]}</script>'

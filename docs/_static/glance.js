@@ -55,3 +55,57 @@ document.querySelectorAll(".needs").forEach((needs) => {
   document.querySelector(".releases")?.addEventListener("change", () => setTimeout(filter));
   filter();
 });
+
+// What a badge means, next to it: under a mouse, by keyboard, and by a tap, which would otherwise leave the page.
+{
+  const badges = document.querySelectorAll(".glance li > a[title], .badges li > a[title], .capability-matrix span[title]");
+  const tip = Object.assign(document.createElement("div"), { className: "badge-tip", id: "badge-tip", hidden: true });
+  tip.setAttribute("role", "tooltip");
+  let shown = null;
+  let leaving = 0;
+
+  const hide = () => {
+    shown?.removeAttribute("aria-describedby");
+    shown = null;
+    tip.hidden = true;
+  };
+  const link = (href, text) => Object.assign(document.createElement("a"), { href, textContent: text, tabIndex: -1 });
+  const show = (badge) => {
+    clearTimeout(leaving);
+    if (shown === badge) return;
+    hide();
+    shown = badge;
+    tip.replaceChildren(badge.dataset.says);
+    if (badge.dataset.learn) tip.append(" ", link(badge.dataset.learn, "How to add it"));
+    if (badge.href) tip.append(" ", link(badge.href, "What is checked"));
+    tip.hidden = false;
+    badge.setAttribute("aria-describedby", tip.id);
+    const [place, space] = [badge.getBoundingClientRect(), document.documentElement.clientWidth - tip.offsetWidth - 8];
+    tip.style.left = `${scrollX + Math.max(8, Math.min(place.left, space))}px`;
+    tip.style.top = `${scrollY + place.bottom + 4}px`;
+  };
+  const leave = () => (leaving = setTimeout(hide, 200)); // time to reach the links in it
+
+  badges.forEach((badge) => {
+    badge.dataset.says = badge.title;
+    badge.removeAttribute("title");
+    if (!badge.href) badge.tabIndex = 0;
+    let byTouch = false;
+    badge.addEventListener("pointerdown", ({ pointerType }) => (byTouch = pointerType !== "mouse"));
+    badge.addEventListener("pointerenter", ({ pointerType }) => pointerType === "mouse" && show(badge));
+    badge.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && leave());
+    badge.addEventListener("focus", () => show(badge));
+    badge.addEventListener("blur", leave);
+    badge.addEventListener("click", (event) => {
+      if (byTouch) event.preventDefault();
+      byTouch = false;
+      show(badge);
+    });
+  });
+  tip.addEventListener("focusin", () => clearTimeout(leaving));
+  tip.addEventListener("pointerenter", () => clearTimeout(leaving));
+  tip.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && leave());
+  document.addEventListener("pointerdown", ({ target }) => shown && !shown.contains(target) && !tip.contains(target) && hide());
+  document.addEventListener("keydown", ({ key }) => key === "Escape" && hide());
+  if (badges.length) document.body.append(tip);
+}

@@ -56,6 +56,8 @@
           section(page, title, `#${anchor}`);
           if (anchor in WORDS.messages) section(page, title, `#${anchor}`, null, WORDS.messages[anchor]);
         }
+    for (const [name, place] of Object.entries(WORDS.recipes))
+      if (docnames.includes(place)) section(docnames.indexOf(place), name, `#recipe-${name}`);
     for (const [entry, places] of Object.entries(indexentries))
       for (const [page, anchor, main] of places) if (docnames[page] === "glossary") section(page, entry, `#${anchor}`);
     for (const [prefix, entries] of Object.entries(objects))

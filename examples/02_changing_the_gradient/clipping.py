@@ -245,6 +245,7 @@ assert peaks[0] > 10 * peaks[1]
 #   an exploding gradient.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: how to multiply a gradient by a factor.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the gradient of each example, for any network.
+# * :doc:`/guide/ranks`: how to clip with DDP, where the bound has to follow the local batch.
 # * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.nn.utils.clip_grad_norm_`, :func:`torch.func.vmap`,
 #   :func:`torch.nn.functional.huber_loss`.

@@ -44,6 +44,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch import nn
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from autograd_cookbook.auditing import peak_bytes
 from autograd_cookbook.recipes.checkpointing import checkpoint_sequence
@@ -203,6 +204,77 @@ for name, dropout in (("no dropout", 0.0), ("dropout", 0.5)):
         assert (error > 0.1) == (name == "dropout" and label == "by hand")
 
 # %%
+# Another mistake costs the memory that you wanted to save. With one ``Function`` for each block, every block saves its
+# own output, so the memory still grows with depth. Write one ``Function`` for the whole chain: it saves the last output
+# only, and its backward goes through the blocks from the end. Parameters are arguments, so they get gradients:
+
+
+class Chain(Function):
+    @staticmethod
+    def forward(ctx, blocks, left, right, *parameters):
+        ctx.blocks, ctx.parameters = blocks, parameters
+        for f, g in blocks:  # not recorded, so nothing is kept
+            left = left + f(right)
+            right = right + g(left)
+        ctx.save_for_backward(left, right)
+        return left, right
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_left, grad_right):
+        left, right = ctx.saved_tensors
+        total = [torch.zeros_like(parameter) for parameter in ctx.parameters]
+
+        def through(branch, half, gradient):
+            """Return the value of the branch and the gradient of its input, and add those of the parameters."""
+            half = half.detach().requires_grad_()
+            with torch.enable_grad():
+                change = branch(half)
+            first, *others = torch.autograd.grad(change, [half, *ctx.parameters], gradient, allow_unused=True)
+            for sum_of_uses, other in zip(total, others, strict=True):
+                if other is not None:
+                    sum_of_uses += other
+            return change.detach(), first
+
+        for f, g in reversed(ctx.blocks):
+            change, extra = through(g, left, grad_right)
+            right, grad_left = right - change, grad_left + extra
+            change, extra = through(f, right, grad_left)
+            left, grad_right = left - change, grad_right + extra
+        return None, grad_left, grad_right, *total
+
+
+def by_one_function(depth):
+    return Chain.apply([(f, g)] * depth, left, right, *f.parameters(), *g.parameters())
+
+
+def by_many_functions(depth):
+    halves = left, right
+    for _ in range(depth):
+        halves = ByHand.apply(f, g, *halves)
+    return halves
+
+
+f, g = (nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(2))
+left, right = (torch.randn(1000, 64, requires_grad=True) for _ in range(2))
+kept = {}
+for stack in (by_many_functions, by_one_function):
+    kept[stack] = [round(peak(stack, depth), 1) for depth in (4, 16)]
+    print(f"{stack.__name__:18} peak at 4 and at 16 blocks: {kept[stack]} halves")
+assert kept[by_one_function][1] <= 1.05 * kept[by_one_function][0]
+assert kept[by_many_functions][1] > kept[by_many_functions][0] + 20
+
+expected, found = (
+    torch.autograd.grad(stack(5)[1].square().sum(), [left, right, f[0].weight, g[0].weight])
+    for stack in (keep_all, by_one_function)
+)
+for one, other in zip(expected, found, strict=True):
+    assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
+
+# %%
+# If the memory of your own reversible stack grows with depth, look for what else keeps the halves alive: a list of
+# activations, a forward hook, a library's option to keep the input (``keep_input``), or blocks outside of the wrapper.
+#
 # The recipe has no ``Function``. It uses hooks on saved tensors, as on the page about
 # :doc:`checkpointing </cookbook/04_memory/checkpointing>`. The hooks give autograd a placeholder for each saved tensor,
 # and compute the tensor when backward asks for it. So parameters get their gradients as usual, and second derivatives

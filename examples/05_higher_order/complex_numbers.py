@@ -155,6 +155,23 @@ print("real coefficients, complex argument:", real.grad.dtype)
 assert real.grad.dtype == torch.float64
 
 # %%
+# A complex layer is often written as two real ones, for the real and the imaginary part. Both have the same gradient:
+# the real tensors get its two parts. For the weight of :math:`w x`, the gradient of a real loss is
+# :math:`g\,\bar{x}`, where the derivative of a holomorphic function is :math:`x`. So comparing the gradients of the two
+# layers with :math:`x` shows a difference, although both are right:
+
+weight, x = torch.randn(3, 2, dtype=torch.complex128, requires_grad=True), torch.randn(2, dtype=torch.complex128)
+of_real, of_imag = (part.detach().clone().requires_grad_() for part in (weight.real, weight.imag))
+
+output = weight @ x
+(gradient,) = torch.autograd.grad(output.abs().square().sum(), weight)
+real_part, imag_part = of_real @ x.real - of_imag @ x.imag, of_imag @ x.real + of_real @ x.imag
+parts = torch.autograd.grad(real_part.square().sum() + imag_part.square().sum(), (of_real, of_imag))
+print("one complex layer and two real ones agree:", torch.allclose(gradient, torch.complex(*parts)))
+assert torch.allclose(gradient, torch.complex(*parts))
+assert torch.allclose(gradient, 2 * output.detach()[:, None] * x.conj())
+
+# %%
 # At 0, where the phase is not defined, ``phasor`` and ``torch.sgn`` have value and gradient 0; the gradient of the
 # quotient is NaN:
 

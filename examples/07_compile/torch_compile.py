@@ -203,7 +203,7 @@ for name, function in {
 
 mixed = torch.tensor([0.1, 0.2, 5.0])
 print("if         ", branches(mixed).tolist())
-print("torch.where", huber(mixed).tolist())
+print("the recipe ", huber(mixed).tolist())
 try:
     torch.compile(branches, fullgraph=True, backend="eager")(mixed)
 except torch._dynamo.exc.Unsupported as error:
@@ -236,4 +236,4 @@ assert saved_bytes(composed, residuals) > 0
 # * :doc:`/cookbook/01_first_steps/template`: the form of ``Function`` that compiles.
 # * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
 #   one line keeps it.
-# * In torch's documentation: :func:`torch.compile`, :func:`torch.where`.
+# * In torch's documentation: :func:`torch.compile`, :func:`torch.clamp`.

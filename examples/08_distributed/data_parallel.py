@@ -227,6 +227,9 @@ def models():
         leaf = x.clone().requires_grad_()
         (grad,) = torch.autograd.grad(model(leaf, labels), leaf, create_graph=True)
         found[f"{name}, second order"] = message(grad.square().sum().backward)
+    (grad,) = torch.autograd.grad(model(leaf, labels), leaf, create_graph=True)
+    model.unshard()
+    found["FSDP2, second order after unshard()"] = message(grad.square().sum().backward)
     return found
 
 
@@ -355,12 +358,16 @@ assert "only once" in found["backward inside, used once, find_unused_parameters=
 print(found["FSDP2, a weight outside of its module"])
 
 # %%
-# Second derivatives work with DDP. They do not work with FSDP2, which frees the weights after the first backward. This
-# limit has nothing to do with custom functions:
+# Second derivatives work with DDP. With FSDP2 they raise, because it frees the weights after the first backward. This
+# has nothing to do with custom functions. Gather the weights again in between: call ``unshard()`` on each module that
+# was given to ``fully_shard``:
 
-print("DDP:  ", found["DDP, second order"] or "ok")
-print("FSDP2:", found["FSDP2, second order"])
+print("DDP:                    ", found["DDP, second order"] or "ok")
+print("FSDP2:                  ", found["FSDP2, second order"])
+print("FSDP2 after unshard():  ", found["FSDP2, second order after unshard()"] or "ok")
 assert found["DDP, second order"] is None
+assert "storage of size 0" in found["FSDP2, second order"]
+assert found["FSDP2, second order after unshard()"] is None
 
 # %%
 # What it costs

@@ -1,8 +1,8 @@
 """Custom gradients for PyTorch: recipes to learn, copy and verify.
 
-Recipes live in :mod:`autograd_cookbook.recipes`, in one module for each page of the cookbook, and are imported from
-there, for example ``from autograd_cookbook.recipes.template import linear``; :mod:`autograd_cookbook.catalog` lists all
-of them. :func:`autograd_cookbook.audit` tells whether a function of your own is right.
+Each page of the cookbook has a module in :mod:`autograd_cookbook.recipes`. Import a recipe from this module, for
+example with ``from autograd_cookbook.recipes.template import linear``. :mod:`autograd_cookbook.catalog` lists all
+recipes. :func:`autograd_cookbook.audit` verifies a function of your own.
 """
 
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ __version__ = "0.1.0.dev0"
 if TYPE_CHECKING:
     from autograd_cookbook.auditing import audit
 
-    SITE: str  # the address of this version's documentation; empty if none is published
+    SITE: str  # the address of this version's documentation, or empty if none is published
 else:
-    # Loaded on first use: the command line and pytest's start do not wait for torch.
+    # Import on first use, so that the command line and pytest start without torch.
     def __getattr__(name: str) -> object:
         if name == "audit":
             from autograd_cookbook.auditing import audit

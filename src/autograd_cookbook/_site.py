@@ -1,7 +1,7 @@
-"""Where the documentation is published: one setting, the environment variable ``AUTOGRAD_COOKBOOK_URL``.
+"""The address of the documentation. The environment variable ``AUTOGRAD_COOKBOOK_URL`` sets it.
 
-A build reads the variable, whether it builds the site or a wheel, and the wheel keeps the address in its metadata. So
-a released package links to the site of its publisher. Without an address there are no links.
+The build of the site and the build of a wheel read this variable, and the wheel stores the address in its metadata. So
+a released package links to the site of its publisher. Without an address, there are no links.
 """
 
 import os
@@ -11,7 +11,7 @@ SETTING = "AUTOGRAD_COOKBOOK_URL"
 
 
 def base() -> str:
-    """The address that all versions are published under, with a slash at its end; empty if there is none."""
+    """Return the address under which all versions are published, with a slash at its end. Empty if there is none."""
     address = os.environ.get(SETTING)
     if address is None:
         try:
@@ -23,10 +23,10 @@ def base() -> str:
 
 
 def folder(version: str) -> str:
-    """Where a version is under that address, until a newer one takes its place."""
+    """Return the folder of a version under that address."""
     return "latest" if "dev" in version else "stable"
 
 
 def site(version: str) -> str:
-    """The address of the documentation of a version, with a slash at its end; empty if none is published."""
+    """Return the address of the documentation of a version, with a slash at its end. Empty if none is published."""
     return f"{root}{folder(version)}/" if (root := base()) else ""

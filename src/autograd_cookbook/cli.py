@@ -10,9 +10,9 @@ from importlib import import_module
 from typing import NoReturn
 
 PROGRAM = "python -m autograd_cookbook"
-# Each has a module, which is imported when it is called: what needs no torch does not wait for it.
+# Import the module of a command only when the command is called, so that commands without torch start fast.
 COMMANDS = {
-    "audit": ("autograd_cookbook.auditing.cli", "find out what is wrong with a custom function, and how to fix it"),
+    "audit": ("autograd_cookbook.auditing.cli", "find what is wrong with a custom function, and how to fix it"),
     "build": ("autograd_cookbook.recipes._native.cli", "compile the kernels in C++ and CUDA"),
     "explain": ("autograd_cookbook.errors.cli", "explain an error message"),
     "functions": ("autograd_cookbook.harvest.sources", "list the custom functions in Python sources"),
@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 class UsageError(Exception):
-    """What was given, and what was expected, in one line."""
+    """An error of the user. Its message says in one line what was given and what was expected."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit status."""
     argv = sys.argv[1:] if argv is None else argv
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # the marks, where the encoding has none
+        sys.stdout.reconfigure(errors="backslashreplace")  # if the encoding has no ✓ and ✗
     try:
         try:
             status = _run(argv)
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the exit of Python complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise Python reports an error at exit
         return 141
     return status
 
@@ -71,7 +71,7 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def instead(name: str, known: Iterable[str]) -> str:
-    """What may have been meant, as the end of a message."""
+    """Return the end of a message: the known names that are similar to a name, or some of the known names."""
     known = [each for each in known if not each.startswith("_")]
     if near := difflib.get_close_matches(name, known):
         return f"; did you mean {' or '.join(near)}?"

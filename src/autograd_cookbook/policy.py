@@ -1,4 +1,4 @@
-"""What makes CI fail: one policy for Python, pytest and the harvest."""
+"""Decide which findings make CI fail: one policy for Python, for pytest and for the command ``harvest``."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -15,10 +15,10 @@ FAIL_ON = "warning"
 
 
 def level(value: Any) -> str:
-    """A level of ``fail_on``.
+    """Return the value if it is a level of ``fail_on``.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the value is not a level.
     """
     if value in LEVELS:
         return str(value)
@@ -31,15 +31,15 @@ def fails(severity: str, fail_on: str) -> bool:
 
 
 def stale(accept: Iterable[str], ran: Collection[str], found: Collection[str]) -> list[str]:
-    """The accepted checks that ran and found nothing."""
+    """Return the accepted checks that ran and found nothing."""
     return [check for check in accept if check in ran and check not in found]
 
 
 def checked(fail_on: Any, accept: Any) -> Mapping[str, str]:
-    """What is accepted, if both make sense.
+    """Return the accepted checks with their reasons, if both arguments are valid.
 
     Raises:
-        ValueError: for another level, an unknown check, or a missing reason.
+        ValueError: if ``fail_on`` is not a level, a check is unknown, or a reason is missing.
     """
     from autograd_cookbook.auditing.checks import all_checks
 
@@ -55,16 +55,17 @@ def checked(fail_on: Any, accept: Any) -> Mapping[str, str]:
 
 
 def raise_for_findings(report: "Report", *, fail_on: str = FAIL_ON, accept: Mapping[str, str] | None = None) -> None:
-    """Do nothing if no finding counts.
+    """Raise an error if the report of an audit has findings that count.
 
     Args:
-        report: what the audit returned.
+        report: the result of an audit.
         fail_on: the mildest severity that counts: "error", "warning" (the default), "info", or "never".
-        accept: by check, the reason why its findings do not count.
+        accept: maps the name of a check to the reason why findings of this check do not count.
 
     Raises:
-        AuditError: with the report as message; what is accepted stands in its notes.
-        ValueError: for another level, an unknown check, a missing reason, or a check that is accepted without need.
+        AuditError: if a finding counts. Its message is the report, and the notes of the report list what you accept.
+        ValueError: if ``fail_on`` is not a level, a check is unknown, a reason is missing, or you accept a check that
+            ran and found nothing.
 
     >>> import torch
     >>> from autograd_cookbook import audit

@@ -1,7 +1,7 @@
 """The ``audit`` fixture and ``--audit-functions`` for pytest.
 
-Every pytest run in an environment with this package loads this module, so it imports torch only when one of them is
-asked for; that is why it is not part of :mod:`autograd_cookbook.auditing`.
+Every pytest run in an environment with this package loads this module. So the module must import torch only if a test
+uses the fixture or the option. For this reason, it is not part of :mod:`autograd_cookbook.auditing`.
 """
 
 import sys
@@ -18,7 +18,7 @@ FLAG = "--audit-functions"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Describe the options of the audit of a whole project."""
+    """Add the options for the audit of a whole project."""
     from autograd_cookbook.harvest.settings import add_settings
 
     group = parser.getgroup("audit", "audit of custom functions")
@@ -28,19 +28,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         const="*",
         default=None,
         metavar="PATTERN",
-        help="audit every custom function that the tests call, or those with such names: --audit-functions=PATTERN",
+        help="audit every custom function that the tests call; with =PATTERN, those whose names match, as in a shell",
     )
     add_settings(group.addoption, "--audit-")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(args: list[str]) -> None:
-    """What follows the flag is a file, and no pattern: that comes behind an equals sign."""
+    """Keep the word after the flag as a file for pytest, because a pattern must follow an equals sign."""
     args[:] = [f"{FLAG}=*" if word == FLAG else word for word in args]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to record, if that is asked for."""
+    """Start to record if the option is given."""
     if config.option.audit_functions is not None:
         from autograd_cookbook.harvest.pytest_harvest import harvester_for
 
@@ -49,9 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def audit() -> "Callable[..., Report]":
-    """Called as autograd_cookbook.audit is: returns the report, and fails the test with it if there are findings.
+    """Call it like autograd_cookbook.audit: it returns the report, and fails the test if there are findings.
 
-    ``fail_on=`` and ``accept=`` are those of :func:`autograd_cookbook.policy.raise_for_findings`.
+    ``fail_on=`` and ``accept=`` work as in :func:`autograd_cookbook.policy.raise_for_findings`.
     """
     from autograd_cookbook import auditing, policy
 
@@ -68,7 +68,7 @@ def audit() -> "Callable[..., Report]":
             policy.checked(fail_on, accept)
             report = auditing.audit(fn, inputs, **options)
             policy.raise_for_findings(report, fail_on=fail_on, accept=accept)
-        except (TypeError, ValueError) as error:  # the call is wrong, and not what is inside of the audit
+        except (TypeError, ValueError) as error:  # the arguments are wrong, so show no frames of the audit
             raise error.with_traceback(None) from None
         except auditing.AuditError as error:
             raise error.with_traceback(None) from None
@@ -81,7 +81,7 @@ def audit() -> "Callable[..., Report]":
 def pytest_runtest_makereport(
     call: "pytest.CallInfo[None]",
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The verdict comes first in the summary line, which has no room for the full name of the exception."""
+    """Put the verdict first in the summary line, because this line has no room for the exception's full name."""
     report = yield
     auditing = sys.modules.get("autograd_cookbook.auditing")
     crash = getattr(report.longrepr, "reprcrash", None)

@@ -107,5 +107,5 @@ def test_other_failures_are_shown_as_ever(pytester: pytest.Pytester) -> None:
 
 def test_the_fixture_is_described(pytester: pytest.Pytester) -> None:
     pytester.runpytest_inprocess("--fixtures").stdout.fnmatch_lines(
-        ["audit -- *", "*Called as autograd_cookbook.audit *"]
+        ["audit -- *", "*Call it like autograd_cookbook.audit: *"]
     )

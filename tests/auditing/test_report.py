@@ -454,7 +454,8 @@ def test_another_surrogate_than_the_declared_one(surrogate: Any) -> None:
 
 def test_a_surrogate_gradient_that_is_not_declared() -> None:
     report = audit(Spike.apply, (leaf(3, 4),), only=["first_order", "linear_in_grad_output", "second_order"])
-    assert [f.check for f in report.of("info")] == ["first_order", "second_order"]
+    assert [f.check for f in report.of("info")] == ["first_order"]
+    assert report.capabilities["second_order"] == "yes"  # its slope is computed from the input that is saved
     assert report.findings[0].summary.startswith("looks like a surrogate: declare it")
     assert "surrogate=" in report.findings[0].fix
     assert report.ok  # the numbers are not judged
@@ -482,7 +483,9 @@ def test_an_approximate_gradient_without_bias() -> None:
     report = audit(Sketched.apply, arguments, gradient="approximate", only=FAST)
     assert report.ok, str(report)
     (measured,) = (note for note in report.notes if note.startswith("approximate gradient over"))
-    numbers = re.search(r"relative error of one ([\d.]+), bias ([\d.]+) .*similarity of the mean ([\d.]+)", measured)
+    numbers = re.search(
+        r"relative error of a single gradient ([\d.]+), bias ([\d.]+) .*similarity of the mean ([\d.]+)", measured
+    )
     single, bias, cosine = map(float, numbers.groups())
     assert 0.1 < single < 2
     assert bias < 0.2 < single

@@ -139,7 +139,7 @@ def test_a_declared_rule_that_compiled_transforms_drop_is_named_with_what_keeps_
     assert report.capabilities["compile"] == "yes"
     assert [f.severity for f in report.findings] == ["info"] * dropped, report
     for found in report.findings:
-        assert found.summary.startswith("torch.compile around torch.func drops the backward")
+        assert found.summary.startswith("torch.compile around torch.func.vjp or grad replaces the backward")
         assert "allow_in_graph" in found.fix
 
 

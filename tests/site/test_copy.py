@@ -2,7 +2,7 @@
 
 import pytest
 from docs._ext.pages import PLACES
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook.catalog import RECIPES, Recipe
 
@@ -39,3 +39,40 @@ def test_copy_buttons(page_name: str, browser: Browser, base: str) -> None:
                 copied = page.evaluate("navigator.clipboard.readText()")
                 # Older browsers and systems may change the ends of lines, nothing else may.
                 assert copied.replace("\r\n", "\n").strip() == recipe.source.strip(), f"{recipe.name}: {button}"
+
+
+BUTTONS = "button.copybtn, [data-copy]"
+
+
+@pytest.mark.parametrize("path", ["index.html", f"cookbook/{PLACES['straight_through']}.html", "guide/backward.html"])
+def test_each_button_says_what_it_copies(path: str, page: Page, base: str) -> None:
+    page.goto(base + path)
+    expect(page.locator(BUTTONS).first).to_be_attached()
+    page.wait_for_function("document.readyState == 'complete'")
+    names = page.locator(BUTTONS).evaluate_all("all => all.map(b => [b.getAttribute('aria-label'), !!b.dataset.copy])")
+    assert all(name and name.startswith("Copy ") and len(name) > len("Copy x") for name, _ in names), names
+    for kind in (True, False):  # the card has the same recipes as the sections below it
+        same = [name for name, of_card in names if of_card is kind]
+        assert len(same) == len(set(same)), same
+
+
+def test_what_is_printed_has_no_button(page: Page, base: str) -> None:
+    for path in ("index.html", f"cookbook/{PLACES['straight_through']}.html", "errors/saving.html"):
+        page.goto(base + path, wait_until="load")
+        assert page.locator(".highlight button.copybtn").count()
+        printed = page.locator(":is(.cell_output, .sphx-glr-script-out, .error-message) button.copybtn")
+        expect(printed).to_have_count(0)
+
+
+def test_a_button_is_seen_by_a_keyboard_and_on_a_touch_screen(browser: Browser, base: str) -> None:
+    for options in ({"has_touch": True, "is_mobile": True}, {}):
+        with opened(browser, viewport={"width": 390, "height": 844}, **options) as page:
+            page.goto(f"{base}guide/backward.html")
+            button = page.locator("article button.copybtn").first
+            if not options:
+                expect(button).to_have_css("opacity", "0")
+                page.locator("article h1").click()
+                page.keyboard.press("Tab")
+                while not button.evaluate("button => button === document.activeElement"):
+                    page.keyboard.press("Tab")
+            expect(button).to_have_css("opacity", "1")

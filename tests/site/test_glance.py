@@ -1,7 +1,12 @@
 """The first screen of a cookbook page, on a phone too, and the sections below it that are folded."""
 
+import re
+
 import pytest
+from docs._ext.one_page import documents
 from docs._ext.pages import PLACES
+from docs._ext.recipe import LEARN, shown
+from docs._ext.results import LABELS
 from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook.catalog import RECIPES
@@ -65,3 +70,62 @@ def test_costs_are_bars_after_a_verdict_and_a_table_has_the_same_numbers(page: P
     page.locator(".cost-numbers > summary").click()
     cells = table.locator("tr.ours").first.locator("td").all_inner_texts()
     assert {text.strip() for text in shown} <= {text.strip() for text in cells}, (shown, cells)
+
+
+FORWARD_MODE = "cookbook/05_higher_order/forward_mode.html"
+
+
+def test_a_badge_says_what_it_means_to_a_keyboard(page: Page, base: str) -> None:
+    page.goto(f"{base}cookbook/{PLACES['linear_cross_entropy']}.html")
+    badge = page.locator(".glance .badge-no").first
+    tip = page.get_by_role("tooltip")
+    expect(tip).to_be_hidden()
+    badge.focus()
+    expect(tip).to_contain_text("Forward-mode tangents agree")
+    expect(badge).to_have_accessible_description(re.compile("Forward-mode tangents agree"))
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    badge.press("Enter")
+    expect(page).to_have_url(re.compile(r"capabilities\.html#capability-forward-mode$"))
+
+
+def test_a_badge_says_what_it_means_to_a_finger(browser: Browser, base: str) -> None:
+    """A tap stays on the page; what it shows leads on, and goes with a tap elsewhere."""
+    with opened(browser, viewport={"width": 390, "height": 844}, has_touch=True) as page:
+        address = f"{base}cookbook/{PLACES['linear_cross_entropy']}.html"
+        page.goto(address)
+        tip = page.get_by_role("tooltip")
+        for badge in (page.locator(".glance .badge-yes").last, page.locator(".glance .badge-no").first):
+            badge.scroll_into_view_if_needed()
+            badge.tap()
+            expect(tip).to_be_visible()
+            assert page.url == address
+            box = tip.bounding_box()
+            assert box["x"] >= 0, box
+            assert box["x"] + box["width"] <= 390, box
+        page.locator("h1").tap()
+        expect(tip).to_be_hidden()
+        badge.tap()
+        tip.get_by_text("How to add it").tap()
+        expect(page).to_have_url(base + FORWARD_MODE)
+
+
+def test_a_limit_in_the_matrix_is_said_to_a_keyboard(page: Page, base: str) -> None:
+    page.goto(f"{base}capabilities.html")
+    page.locator(".capability-matrix .badge-yes:visible", has_text="*").first.focus()
+    expect(page.get_by_role("tooltip")).to_contain_text("not for")
+
+
+def test_each_capability_leads_to_the_page_that_adds_it() -> None:
+    assert set(LEARN) == set(shown(LABELS))
+    assert set(LEARN.values()) <= set(documents())
+
+
+def test_on_a_phone_the_download_stands_next_to_the_copy_button(browser: Browser, base: str) -> None:
+    with opened(browser, viewport={"width": 390, "height": 844}) as page:
+        for place in PLACES.values():
+            page.goto(f"{base}cookbook/{place}.html")
+            tops = page.locator(".glance-take").evaluate_all(
+                "all => all.map(one => [...one.children].map(child => child.getBoundingClientRect().top))"
+            )
+            assert all(max(pair) - min(pair) < 4 for pair in tops), place

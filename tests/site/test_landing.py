@@ -1,7 +1,11 @@
 """The first minute: what the landing page shows, and where its doors lead."""
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
+
+import autograd_cookbook
 
 pytestmark = pytest.mark.site
 
@@ -98,3 +102,13 @@ def test_the_page_that_is_open_is_marked_in_the_bar(page: Page, base: str) -> No
         page.goto(base + path)
         marked = page.locator(".bd-header nav[aria-label=Main]").first.locator("[aria-current]")
         assert [text.strip() for text in marked.all_inner_texts()] == [name]
+
+
+def test_what_is_cited_has_its_version(page: Page, base: str) -> None:
+    page.goto(f"{base}install.html#cite")
+    entry = page.locator("#cite pre", has_text="@software").inner_text()
+    fields = dict(re.findall(r"^  (\w+) += {(.*)},?$", entry, re.MULTILINE))
+    assert fields["version"] == autograd_cookbook.__version__
+    assert {"title", "author", "url", "date"} <= set(fields)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", fields["date"])
+    assert re.fullmatch(r"commit [0-9a-f]{12}", fields["note"])

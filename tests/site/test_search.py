@@ -7,9 +7,12 @@ from urllib.parse import quote_plus
 
 import pytest
 from docs._ext.one_page import documents
+from docs._ext.pages import PLACES
 from docs._ext.search import words
 from docs._ext.verdicts import GROUPS, Pitfall, pitfalls_of
 from playwright.sync_api import Page, expect
+
+from autograd_cookbook.catalog import RECIPES
 
 from .conftest import parsed
 
@@ -83,6 +86,19 @@ def test_a_title_leads_to_its_section(page: Page, base: str) -> None:
         targets = [parsed(f"pitfalls/{group}.html").select_one(f"section#{a}, section:has(> span#{a})") for a in found]
         if [target and pitfall.title in target.h2.get_text() for target in targets] != [True]:
             missed.append((pitfall.title, found))
+    assert not missed
+
+
+def test_the_name_of_a_recipe_leads_to_its_source(page: Page, base: str) -> None:
+    page.goto(f"{base}search.html?q=STE")
+    page.wait_for_function("Search._index")
+    order = "query => Search._performSearch(query).reverse().slice(0, 3).map(hit => hit[0] + hit[2])"
+    missed = {}
+    for recipe in RECIPES:
+        wanted = f"cookbook/{PLACES[recipe.page]}#recipe-{recipe.name}"
+        found = page.evaluate(order, recipe.name)
+        if wanted not in found:
+            missed[recipe.name] = found
     assert not missed
 
 

@@ -1,5 +1,6 @@
 """torch.compile and torch.export."""
 
+import functools
 import io
 import time
 import warnings
@@ -7,12 +8,15 @@ import warnings
 import torch
 from docs.errors.programs import fixes, raises
 from torch import Tensor, nn
+from torch._higher_order_ops import associative_scan, scan
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import Function
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import custom_op
 from torch.nn.attention.flex_attention import flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
 
 
 @raises(
@@ -2328,3 +2332,549 @@ def compiled_leaf_passed():
         return (x + offset).square().sum()
 
     shifted(torch.randn(3), torch.zeros(3, requires_grad=True))
+
+
+@raises(
+    "A compiled Function marks its only output as non-differentiable",
+    cause="In this release, the compiler expects a tuple of outputs as soon as the forward calls "
+    "``mark_non_differentiable``, and fails with an assertion if there is one tensor.",
+    fix="A Function without a differentiable output needs no backward: compute it under ``torch.no_grad()`` or on "
+    "``x.detach()``, without the Function. With a differentiable output, return both as a tuple.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_without_gradient():
+    class Positive(Function):
+        @staticmethod
+        def forward(ctx, x):
+            mask = x > 0
+            ctx.mark_non_differentiable(mask)
+            return mask
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return (x * Positive.apply(x)).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_without_gradient)
+def compiled_detached():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return (x * (x.detach() > 0)).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "The code under fullgraph=True asks for a graph break",
+    cause="``torch._dynamo.graph_break()`` in your code, or in a library, ends the graph there on purpose. "
+    "``fullgraph=True`` forbids that.",
+    fix="Remove the call, or compile without ``fullgraph=True``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_break_on_purpose():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x.square()
+        torch._dynamo.graph_break()
+        return y.sum()
+
+    loss(torch.randn(3))
+
+
+@fixes(compiled_break_on_purpose)
+def compiled_break_allowed():
+    @torch.compile(backend="eager")
+    def loss(x):
+        y = x.square()
+        torch._dynamo.graph_break()
+        return y.sum()
+
+    loss(torch.randn(3))
+
+
+@raises(
+    "Compiled code assigns .data",
+    cause="``x.data = …`` gives a tensor other contents behind autograd's back. The compiler traces it only for a "
+    "tensor from outside the compiled function, and only with the same dtype.",
+    fix="Compute a new tensor instead. To write into a parameter, use ``with torch.no_grad(): p.copy_(value)``, or do "
+    "it outside of the compiled function.",
+    see=("cookbook/07_compile/graph_breaks", "cookbook/04_memory/detaching"),
+)
+def compiled_data_assigned():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x * 2
+        y.data = torch.ones(3)
+        return y.sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_data_assigned)
+def compiled_value_copied():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        y = x * 2
+        with torch.no_grad():
+            y = y.copy_(torch.ones(3))
+        return y.sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "Compiled code resizes a tensor in place",
+    cause="``resize_`` changes the shape and the memory of a tensor that already exists, which the graph does not "
+    "express.",
+    fix="Make a tensor of the new size: ``x.new_empty(n)``, ``torch.nn.functional.pad`` or a slice.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_resize():
+    @torch.compile(backend="eager", fullgraph=True)
+    def padded(x):
+        return x.clone().resize_(5)
+
+    padded(torch.randn(3))
+
+
+@fixes(compiled_resize)
+def compiled_pad():
+    @torch.compile(backend="eager", fullgraph=True)
+    def padded(x):
+        return torch.nn.functional.pad(x, (0, 2))
+
+    padded(torch.randn(3))
+
+
+@raises(
+    "Compiled code keeps the handle of a hook in a global variable",
+    cause="``register_hook`` returns a handle that removes the hook again. The compiler cannot create this object for "
+    "a global variable after the graph has run.",
+    fix="Register the hook outside of the compiled function, or do not keep the handle.",
+    see=("cookbook/02_changing_the_gradient/hooks", "cookbook/07_compile/graph_breaks"),
+)
+def compiled_handle_kept():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        global handle
+        handle = x.register_hook(lambda grad: grad / 2)
+        return x.square().sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_handle_kept)
+def handle_kept_outside():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.square().sum()
+
+    x = torch.randn(3, requires_grad=True)
+    handle = x.register_hook(lambda grad: grad / 2)
+    loss(x)
+    handle.remove()
+
+
+@raises(
+    "The forward or backward of a compiled Function is no plain function",
+    cause="The compiler reads the source of ``forward`` and ``backward``. A ``functools.partial``, an object with "
+    "``__call__`` or a built-in has none that it could read.",
+    fix="Write both with ``def`` under ``@staticmethod``, and let these call the other object.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_partial_forward():
+    class Scale(Function):
+        forward = functools.partial(lambda ctx, x, factor: x * factor, factor=2)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_partial_forward)
+def compiled_plain_forward():
+    class Scale(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return Scale.apply(x).sum()
+
+    loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "A compiled function was given a sparse tensor",
+    cause="The compiler does not support sparse tensors as inputs in this release.",
+    fix="Build the sparse tensor and multiply with it outside of the compiled part, or pass indices and values and use "
+    "``index_add`` or ``torch.segment_reduce``. Without ``fullgraph=True``, that part runs in eager mode.",
+    see=("cookbook/04_memory/sparse", "cookbook/07_compile/graph_breaks"),
+)
+def compiled_sparse_input():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(matrix, x):
+        return (matrix @ x).sum()
+
+    loss(torch.eye(3).to_sparse(), torch.randn(3, 2))
+
+
+@fixes(compiled_sparse_input)
+def compiled_dense_input():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(matrix, x):
+        return (matrix @ x).sum()
+
+    loss(torch.eye(3), torch.randn(3, 2))
+
+
+@raises(
+    "A module was compiled while global module hooks were registered",
+    cause="A global hook runs for each module. ``torch.compile(model)`` wraps the model in another module, so such a "
+    "hook runs once more, for the wrapper.",
+    fix="Register the hook on the modules that you mean, ``module.register_forward_hook(hook)``, or return early from "
+    "it for a ``torch._dynamo.OptimizedModule``. If the second run does not matter, the warning is harmless.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+    warning=True,
+)
+def compiled_under_global_hook():
+    nn.modules.module.register_module_forward_hook(lambda module, inputs, output: None)
+    model = torch.compile(nn.Linear(3, 1), backend="eager")
+    model(torch.randn(4, 3))
+
+
+@fixes(compiled_under_global_hook)
+def compiled_under_own_hook():
+    model = nn.Linear(3, 1)
+    model.register_forward_hook(lambda module, inputs, output: None)
+    model = torch.compile(model, backend="eager")
+    model(torch.randn(4, 3))
+
+
+@raises(
+    "The memory budget of the compiler is no fraction",
+    cause="``activation_memory_budget`` is the part of the activations that may stay in memory: 0 recomputes as much "
+    "as possible, 1 is the default.",
+    fix="Set a number from 0 to 1, such as ``torch._functorch.config.activation_memory_budget = 0.5``.",
+    see=("cookbook/07_compile/selective_checkpointing",),
+)
+def compiled_budget_in_bytes():
+    @torch.compile(backend="aot_eager_decomp_partition")
+    def loss(x):
+        return x.sin().sin().sum()
+
+    with torch._functorch.config.patch(activation_memory_budget=2e9):
+        loss(torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_budget_in_bytes)
+def compiled_budget_as_fraction():
+    @torch.compile(backend="aot_eager_decomp_partition")
+    def loss(x):
+        return x.sin().sin().sum()
+
+    with torch._functorch.config.patch(activation_memory_budget=0.5):
+        loss(torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "An exported model has a tensor that requires grad and is no parameter",
+    cause="A plain attribute is none of the model's parameters, so ``torch.export`` stores it as a constant without a "
+    "gradient. An optimizer over ``model.parameters()`` would not train it either.",
+    fix="Write ``self.w = nn.Parameter(...)`` in ``__init__``. For a constant, use ``register_buffer`` with a tensor "
+    "that does not require grad.",
+    see=("cookbook/07_compile/export",),
+    warning=True,
+)
+def exported_attribute_requires_grad():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = torch.ones(3, requires_grad=True)
+
+        def forward(self, x):
+            return x * self.factor
+
+    torch.export.export(Scale(), (torch.randn(3),)).module()
+
+
+@fixes(exported_attribute_requires_grad)
+def exported_parameter():
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.factor = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x * self.factor
+
+    torch.export.export(Scale(), (torch.randn(3),)).module()
+
+
+@raises(
+    "A function under make_fx takes a decision on a value",
+    cause="``make_fx`` records operations, and a recorded tensor has no value: an ``if``, ``.item()`` or ``float()`` "
+    "of it needs one.",
+    fix="Use ``torch.where`` or ``torch.cond`` instead of ``if``, and keep numbers as tensors. What depends on "
+    "options, not on values, may stay an ``if`` of Python.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def traced_decision():
+    def absolute(x):
+        return x if x.sum() > 0 else -x
+
+    make_fx(absolute)(torch.randn(3))
+
+
+@fixes(traced_decision)
+def traced_choice():
+    def absolute(x):
+        return torch.where(x.sum() > 0, x, -x)
+
+    make_fx(absolute)(torch.randn(3))
+
+
+@raises(
+    "torch.cond got a predicate, branches or operands of another kind",
+    cause="``torch.cond(pred, true_fn, false_fn, operands)`` takes a bool or a tensor with one element, two functions, "
+    "and a tuple of tensors. A single tensor or a Python number as operands is refused.",
+    fix="Reduce the predicate, ``x.sum() > 0``, and pass ``(x,)``. Numbers that both branches use go into their "
+    "closures.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def cond_of_vector():
+    x = torch.randn(3, requires_grad=True)
+    torch.cond(x > 0, torch.sin, torch.cos, (x,))
+
+
+@fixes(cond_of_vector)
+def cond_of_one_element():
+    x = torch.randn(3, requires_grad=True)
+    torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+@raises(
+    "The carry of scan changes its dtype or shape in a step",
+    cause="``scan`` runs one compiled step for all elements, so the carry that a step returns must be like the one "
+    "that it takes: the same shape, dtype, device and structure.",
+    fix="Convert inside the step, ``(carry + x).to(carry.dtype)``, or start with a carry of the dtype and the shape "
+    "that the step returns.",
+    see=("cookbook/04_memory/linear_scan",),
+)
+def scan_carry_of_other_dtype():
+    def step(carry, x):
+        carry = (carry + x).double()
+        return carry, carry * 1
+
+    scan(step, torch.zeros(3), torch.ones(4, 3))
+
+
+@fixes(scan_carry_of_other_dtype)
+def scan_carry_of_same_dtype():
+    def step(carry, x):
+        carry = carry + x
+        return carry, carry * 1
+
+    scan(step, torch.zeros(3), torch.ones(4, 3))
+
+
+@raises(
+    "A pointwise associative_scan was run on the CPU",
+    cause='``combine_mode="pointwise"``, the default, is one kernel for CUDA and XPU.',
+    fix='Pass ``combine_mode="generic"`` on the CPU, or move the tensors to the GPU.',
+    see=("cookbook/04_memory/linear_scan",),
+)
+def associative_scan_on_cpu():
+    associative_scan(torch.add, torch.ones(4, 3), dim=0)
+
+
+@fixes(associative_scan_on_cpu)
+def generic_scan_on_cpu():
+    associative_scan(torch.add, torch.ones(4, 3), dim=0, combine_mode="generic")
+
+
+@raises(
+    "A branch or a loop body returns one of its inputs, or the same tensor twice",
+    cause="``torch.cond``, ``while_loop`` and ``scan`` record each branch and each step as a graph whose outputs are "
+    "new tensors. Here an output is an input, a view of one, or the same tensor as another output.",
+    fix="Return a copy: ``lambda x: x.clone()``. For ``scan``, return ``(carry, carry.clone())``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def branch_returns_input():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: x, lambda x: -x, (x,))
+
+
+@fixes(branch_returns_input)
+def branch_returns_copy():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: x.clone(), lambda x: -x, (x,))
+
+
+@raises(
+    "A branch or a loop body changes one of its inputs in place",
+    cause="The branches of ``torch.cond``, and the bodies of ``while_loop`` and ``scan``, become graphs that must not "
+    "write into their inputs. A batch norm in training mode does so too, because it updates its running statistics.",
+    fix="Compute out of place and return the new value: ``x + 1`` instead of ``x.add_(1)``. Carry a counter or a "
+    "statistic as an operand, and write it back after the call.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def branch_in_place():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: x.add_(1) * 2, lambda x: -x, (x,))
+
+
+@fixes(branch_in_place)
+def branch_out_of_place():
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, lambda x: (x + 1) * 2, lambda x: -x, (x,))
+
+
+@raises(
+    "A branch of torch.cond changes something outside of it",
+    cause="A branch becomes a graph, and the graph runs when the predicate says so. Appending to a list, counting in a "
+    "variable or setting an attribute is no operation of the graph.",
+    fix="Return the value from both branches, and append or assign it after ``torch.cond``.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def branch_with_side_effect():
+    seen = []
+
+    def positive(x):
+        seen.append(1)
+        return x.sin()
+
+    x = torch.randn(3)
+    torch.cond(x.sum() > 0, positive, lambda x: x.cos(), (x,))
+
+
+@fixes(branch_with_side_effect)
+def branch_without_side_effect():
+    x = torch.randn(3)
+    seen = [x.sum() > 0]
+    torch.cond(seen[0], lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+@raises(
+    "The step of scan returns one result instead of two",
+    cause="A step of ``scan`` takes the carry and one element, and returns the next carry and the output of this "
+    "element.",
+    fix="Return both, also where they are equal: ``return carry, carry.clone()``.",
+    see=("cookbook/04_memory/linear_scan",),
+)
+def scan_step_returns_carry():
+    scan(lambda carry, x: carry + x, torch.zeros(3), torch.ones(4, 3))
+
+
+@fixes(scan_step_returns_carry)
+def scan_step_returns_pair():
+    def step(carry, x):
+        carry = carry + x
+        return carry, carry.clone()
+
+    scan(step, torch.zeros(3), torch.ones(4, 3))
+
+
+@raises(
+    "A parameter in compiled code has a gradient of another dtype",
+    cause="The gradient of this tensor has another dtype than the tensor, which ``grad_dtype`` allows, and which FSDP "
+    "with mixed precision and float32 main gradients do. The compiler cannot represent such a tensor in this release.",
+    fix="Set the gradients to ``None`` before the compiled forward: ``optimizer.zero_grad(set_to_none=True)``. Or keep "
+    "the float32 gradient in an attribute of its own, such as ``p.main_grad``.",
+    see=("cookbook/04_memory/main_grad",),
+)
+def compiled_gradient_of_other_dtype():
+    weight = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    weight.grad = torch.zeros(3)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss():
+        return (weight * 2).sum()
+
+    loss()
+
+
+@fixes(compiled_gradient_of_other_dtype)
+def compiled_gradient_absent():
+    weight = torch.ones(3, dtype=torch.bfloat16, requires_grad=True)
+    weight.grad_dtype = torch.float32
+    weight.grad = None
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss():
+        return (weight * 2).sum()
+
+    loss()
+
+
+@raises(
+    "Compiled code writes into a view that as_strided made",
+    cause="The compiler turns in-place operations into new tensors, and then must put the values back into the base of "
+    "the view. For ``as_strided`` between other views it does not know where they belong.",
+    fix="Replace ``as_strided`` by ``unfold``, ``diagonal``, slices or ``view``, or write out of place. Without "
+    "``fullgraph=True``, ``torch._dynamo.graph_break()`` in front of the write keeps it in eager mode.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_strided_write():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def doubled(x):
+        x.view(3)[:2].as_strided((2,), (1,)).mul_(2)
+        return x
+
+    doubled(torch.randn(3))
+
+
+@fixes(compiled_strided_write)
+def compiled_slice_write():
+    @torch.compile(backend="aot_eager", fullgraph=True)
+    def doubled(x):
+        x.view(3)[:2].mul_(2)
+        return x
+
+    doubled(torch.randn(3))
+
+
+@raises(
+    "A function compiled with fullgraph=True was not compiled at all",
+    cause="The compiler skips a call under a mode that watches operations, such as ``FlopCounterMode`` or your own "
+    "``TorchDispatchMode``, and functions that ``torch.compiler.disable`` excludes. The call then ran in eager mode, "
+    "and ``fullgraph=True`` promises one graph. The message lists each skipped frame with its reason.",
+    fix="Take the mode off the compiled call: count FLOPs with the function before ``torch.compile``. Or compile "
+    "without ``fullgraph=True``, which allows eager mode.",
+    see=("cookbook/07_compile/graph_breaks",),
+)
+def compiled_under_counter():
+    @torch.compile(backend="eager", fullgraph=True)
+    def loss(x):
+        return x.square().sum()
+
+    with FlopCounterMode(display=False):
+        loss(torch.randn(3))
+
+
+@fixes(compiled_under_counter)
+def counted_before_compiling():
+    def loss(x):
+        return x.square().sum()
+
+    with FlopCounterMode(display=False):
+        loss(torch.randn(3))
+    torch.compile(loss, backend="eager", fullgraph=True)(torch.randn(3))

@@ -10,13 +10,18 @@ import torch.distributed as dist
 from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
+from torch.distributed._composable import replicate
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.pipelining._backward import stage_backward
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.distributed.tensor.experimental import local_map
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, loss_parallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -1369,3 +1374,415 @@ def stage_of_one_output():
     x = torch.randn(3, requires_grad=True)
     outputs = (x * 2,)
     stage_backward(outputs, (torch.ones(3),), (x,))
+
+
+@raises(
+    "fully_shard, replicate or checkpoint was applied to a module twice",
+    cause="These functions change the module that they are given, so one of them acts on a module once. A module that "
+    "appears twice in the model, or code that runs twice, applies it again.",
+    fix="Collect the modules first, each once: ``for block in dict.fromkeys(model.blocks): fully_shard(block)``. To "
+    "start again with other options, make the model anew.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp2_twice():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    block = nn.Linear(3, 3)
+    for layer in [block, block]:  # the same layer, used twice in the model
+        fully_shard(layer, mesh=mesh)
+
+
+@fixes(fsdp2_twice)
+def fsdp2_once():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    block = nn.Linear(3, 3)
+    for layer in dict.fromkeys([block, block]):
+        fully_shard(layer, mesh=mesh)
+
+
+@raises(
+    "replicate was applied to a module that fully_shard manages",
+    cause="``replicate`` keeps the whole parameters on each rank, ``fully_shard`` cuts them into shards. One module "
+    "can be under one of them only.",
+    fix="Choose one. For replicas of shards (HSDP), give ``fully_shard`` a mesh of two dimensions: "
+    '``init_device_mesh("cuda", (2, 4), mesh_dim_names=("replicate", "shard"))``.',
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def replicated_after_sharding():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    layer = nn.Linear(3, 3)
+    fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
+    replicate(layer)
+
+
+@fixes(replicated_after_sharding)
+def replicas_of_shards():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"))
+    fully_shard(nn.Linear(3, 3), mesh=mesh)
+
+
+@raises(
+    "The mesh of fully_shard has the wrong number of dimensions, or no names",
+    cause="``fully_shard`` takes a mesh of one dimension, or one of two for replicas of shards (HSDP). The two need "
+    "names.",
+    fix='Give the part of the mesh that is for data: ``fully_shard(model, mesh=mesh["dp"])``, with '
+    '``init_device_mesh("cuda", (2, 4), mesh_dim_names=("dp", "tp"))``.',
+    see=("cookbook/08_distributed/data_parallel", "cookbook/08_distributed/tensor_parallel"),
+)
+def sharded_over_unnamed_mesh():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    fully_shard(nn.Linear(3, 3), mesh=init_device_mesh("cpu", (1, 1)))
+
+
+@fixes(sharded_over_unnamed_mesh)
+def sharded_over_named_mesh():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    fully_shard(nn.Linear(3, 3), mesh=mesh["dp"])
+
+
+@raises(
+    "reshard_after_forward is no factor of the number of ranks",
+    cause="``reshard_after_forward`` is ``True``, ``False``, or a group size: after the forward, the parameters stay "
+    "sharded over groups of so many ranks. These groups must divide the mesh evenly.",
+    fix="Pass ``True`` to save memory, ``False`` to save communication, or a divisor of the size of the mesh, mostly "
+    "the number of GPUs in a node.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def resharded_over_three():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    fully_shard(nn.Linear(3, 3), mesh=init_device_mesh("cpu", (1,)), reshard_after_forward=3)
+
+
+@fixes(resharded_over_three)
+def resharded_over_all():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    fully_shard(nn.Linear(3, 3), mesh=init_device_mesh("cpu", (1,)), reshard_after_forward=True)
+
+
+@raises(
+    "An FSDP unit has frozen and trained parameters",
+    cause="FSDP keeps the parameters of one unit in one flat tensor, with one gradient for all of them. The gradient "
+    "of the frozen parameters takes memory too.",
+    fix="Wrap so that frozen and trained layers are separate units, for example each adapter alone. Or use "
+    "``fully_shard`` (FSDP2), which shards each parameter alone. The gradients are right, so you may ignore the "
+    "warning if memory suffices.",
+    see=("cookbook/08_distributed/data_parallel",),
+    warning=True,
+)
+def fsdp_frozen_with_trained():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    layer = nn.Linear(3, 3)
+    layer.bias.requires_grad_(False)
+    policy = ModuleWrapPolicy({nn.Linear})
+    FullyShardedDataParallel(
+        nn.Sequential(layer), auto_wrap_policy=policy, use_orig_params=True, device_id=torch.device("cpu")
+    )
+
+
+@fixes(fsdp_frozen_with_trained)
+def fsdp2_frozen_with_trained():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    layer = nn.Linear(3, 3)
+    layer.bias.requires_grad_(False)
+    model = fully_shard(layer, mesh=init_device_mesh("cpu", (1,)))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "FSDP was told to ignore parameters under the name of modules",
+    cause="``ignored_modules`` takes modules, ``ignored_states`` takes parameters or modules, and FSDP takes one of "
+    "the two arguments.",
+    fix="Pass ``ignored_states=[parameter, …]`` for parameters, and leave ``ignored_modules`` out.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def fsdp_ignores_parameter():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 3)
+    FullyShardedDataParallel(model, ignored_modules=[model.bias], device_id=torch.device("cpu"))
+
+
+@fixes(fsdp_ignores_parameter)
+def fsdp_ignores_state():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 3)
+    FullyShardedDataParallel(model, ignored_states=[model.bias], device_id=torch.device("cpu"))
+
+
+@raises(
+    "The number of placements differs from the dimensions of the mesh",
+    cause="A placement says how a tensor lies over one dimension of the mesh, so there is one for each. With a mesh of "
+    "two dimensions, ``[Shard(0)]`` says nothing about the second; ``ColwiseParallel`` and similar styles give one.",
+    fix="Add one for each dimension: ``[Replicate(), Shard(0)]``. For tensor parallelism, pass one dimension of the "
+    'mesh: ``parallelize_module(model, mesh["tp"], plan)``.',
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def placements_too_few():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    parallelize_module(nn.Linear(3, 3), mesh, ColwiseParallel())
+
+
+@fixes(placements_too_few)
+def placement_for_each():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    parallelize_module(nn.Linear(3, 3), mesh["tp"], ColwiseParallel())
+
+
+@raises(
+    "A layer of another kind was parallelized by columns or rows",
+    cause="``ColwiseParallel`` and ``RowwiseParallel`` know how to shard ``nn.Linear`` and ``nn.Embedding``. A "
+    "convolution, an activation, a norm or a class of your own, also one that wraps a linear layer, is none of them.",
+    fix="Name the linear layers themselves in the plan. For a norm or a dropout, use ``SequenceParallel``; for another "
+    "module, write a ``ParallelStyle`` with ``distribute_module``.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def activation_by_columns():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    parallelize_module(model, mesh, {"1": ColwiseParallel()})
+
+
+@fixes(activation_by_columns)
+def linear_by_columns():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    parallelize_module(model, mesh, {"0": ColwiseParallel()})
+
+
+@raises(
+    "A key of the parallelization plan names no module",
+    cause="The keys are the names of submodules as ``named_modules()`` has them, with ``*`` as a wildcard. This key "
+    "fits none, so PyTorch skips its entry and the layer stays whole on each rank.",
+    fix="Print ``[n for n, _ in model.named_modules()]`` and correct the key. A wrapper (compile, checkpoint, DDP) "
+    "adds a prefix such as ``_orig_mod.``: parallelize before you wrap.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+    warning=True,
+)
+def plan_of_unknown_name():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3))
+    parallelize_module(model, init_device_mesh("cpu", (1,)), {"linear": ColwiseParallel()})
+
+
+@fixes(plan_of_unknown_name)
+def plan_of_known_name():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3))
+    parallelize_module(model, init_device_mesh("cpu", (1,)), {"0": ColwiseParallel()})
+
+
+@raises(
+    "The layouts that prepare a module's inputs are of another number than its inputs",
+    cause="``PrepareModuleInput`` takes one layout for each positional input, before and after, with ``None`` for an "
+    "input that is no tensor or stays as it is.",
+    fix="Give both tuples the length of the inputs: ``input_layouts=(Shard(1), None)``, "
+    "``desired_input_layouts=(Replicate(), None)``. For keyword arguments there are ``input_kwarg_layouts``.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def layouts_too_many():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    prepare = PrepareModuleInput(
+        input_layouts=(Shard(0), None),
+        desired_input_layouts=(Replicate(), None),
+    )
+    layer = parallelize_module(nn.Linear(3, 3), init_device_mesh("cpu", (1,)), prepare)
+    layer(torch.randn(4, 3))
+
+
+@fixes(layouts_too_many)
+def layout_for_each_input():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    prepare = PrepareModuleInput(
+        input_layouts=(Shard(0),),
+        desired_input_layouts=(Replicate(),),
+        use_local_output=True,
+    )
+    layer = parallelize_module(nn.Linear(3, 3), init_device_mesh("cpu", (1,)), prepare)
+    layer(torch.randn(4, 3))
+
+
+@raises(
+    "loss_parallel got logits that are not sharded over the classes",
+    cause="``loss_parallel`` computes the cross entropy of logits whose class dimension is cut over the ranks. These "
+    "logits are sharded over another dimension, or whole.",
+    fix="Let the last layer return them so: ``ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)``. For "
+    "whole logits, leave ``loss_parallel`` out.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def parallel_loss_of_rows():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    logits = distribute_tensor(torch.randn(4, 3, requires_grad=True), mesh, [Shard(0)])
+    with loss_parallel():
+        nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 0])).backward()
+
+
+@fixes(parallel_loss_of_rows)
+def parallel_loss_of_columns():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    logits = distribute_tensor(torch.randn(4, 3, requires_grad=True), mesh, [Shard(1)])
+    with loss_parallel():
+        nn.functional.cross_entropy(logits, torch.tensor([0, 1, 2, 0])).backward()
+
+
+@raises(
+    "local_map has another number of placements than the function has inputs or outputs",
+    cause="``in_placements`` and ``out_placements`` have one entry for each argument and each result of the function. "
+    "An argument that is no tensor has ``None``.",
+    fix="Write ``in_placements=([Shard(0)], None)`` for a tensor and a number, and ``out_placements=([Shard(0)], "
+    "[Replicate()])`` for two results.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def local_map_of_other_number():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    x = distribute_tensor(torch.randn(4, 3), mesh, [Shard(0)])
+    scale = local_map(
+        lambda x, factor: x * factor, out_placements=[Shard(0)], in_placements=([Shard(0)],), device_mesh=mesh
+    )
+    scale(x, 2)
+
+
+@fixes(local_map_of_other_number)
+def local_map_of_same_number():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    x = distribute_tensor(torch.randn(4, 3), mesh, [Shard(0)])
+    scale = local_map(
+        lambda x, factor: x * factor, out_placements=[Shard(0)], in_placements=([Shard(0)], None), device_mesh=mesh
+    )
+    scale(x, 2)
+
+
+@raises(
+    "redistribute was not told how",
+    cause="``redistribute`` moves a DTensor to other placements, so it needs them.",
+    fix="Write ``x.redistribute(placements=[Replicate()])``, or ``x.full_tensor()`` for the whole tensor.",
+    see=("cookbook/08_distributed/tensor_parallel",),
+)
+def redistributed_to_nothing():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    distribute_tensor(torch.randn(4, 3), mesh, [Shard(0)]).redistribute(mesh)
+
+
+@fixes(redistributed_to_nothing)
+def redistributed_to_replicas():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    mesh = init_device_mesh("cpu", (1,))
+    distribute_tensor(torch.randn(4, 3), mesh, [Shard(0)]).redistribute(mesh, [Replicate()])
+
+
+@raises(
+    "The state of a ZeroRedundancyOptimizer was saved without collecting it",
+    cause="Each rank has the state of its own part of the parameters. ``state_dict`` returns the whole state on the "
+    "rank that collected it.",
+    fix="Call ``optimizer.consolidate_state_dict(to=0)`` on all ranks first, then ``optimizer.state_dict()`` on rank 0 "
+    "only.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def zero_state_scattered():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 1)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+    optimizer.state_dict()
+
+
+@fixes(zero_state_scattered)
+def zero_state_collected():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Linear(3, 1)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+    optimizer.consolidate_state_dict(to=0)
+    optimizer.state_dict()
+
+
+@raises(
+    "A ZeroRedundancyOptimizer got parameters of two dtypes or devices",
+    cause="It packs the parameters of a rank into one buffer, so all must be of one dtype and on one kind of device.",
+    fix="Make one ``ZeroRedundancyOptimizer`` for each dtype, or convert the model to one dtype and use autocast. "
+    "``fully_shard`` shards the optimizer's state as well.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def zero_of_two_dtypes():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1).bfloat16())
+    ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+
+
+@fixes(zero_of_two_dtypes)
+def zero_of_one_dtype():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+
+
+@raises(
+    "Compiled autograd met DDP's own reducer",
+    cause="DDP reduces gradients in hooks written in C++, which compiled autograd cannot trace. A reducer in Python "
+    "does the same and can be traced.",
+    fix='Set ``torch._dynamo.config.optimize_ddp = "python_reducer"`` before you wrap the model, or switch compiled '
+    "autograd off under DDP.",
+    see=("cookbook/08_distributed/data_parallel", "cookbook/07_compile/torch_compile"),
+)
+def ddp_under_compiled_autograd():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager")):
+        model(torch.randn(4, 3)).sum().backward()
+
+
+@fixes(ddp_under_compiled_autograd)
+def ddp_under_engine():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "A communication hook of DDP is no function",
+    cause="``register_comm_hook(state, hook)`` takes the state first and the function second.",
+    fix="Write ``model.register_comm_hook(None, default_hooks.fp16_compress_hook)``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def ddp_hook_first():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model.register_comm_hook(default_hooks.fp16_compress_hook, None)
+
+
+@fixes(ddp_hook_first)
+def ddp_hook_second():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(nn.Linear(3, 1))
+    model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+
+
+@raises(
+    "A batch is smaller than the number of microbatches",
+    cause="A pipeline schedule cuts the batch along its first dimension into ``n_microbatches`` parts. Here there are "
+    "fewer samples than parts, as in the last batch of an epoch.",
+    fix="Drop the last batch, ``DataLoader(..., drop_last=True)``, or use a smaller ``n_microbatches``. If the batch "
+    "is another dimension, pass ``args_chunk_spec``.",
+    see=("cookbook/08_distributed/data_parallel",),
+)
+def microbatches_too_many():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    stage = PipelineStage(nn.Linear(3, 1), 0, 1, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, n_microbatches=8, loss_fn=nn.functional.mse_loss)
+    schedule.step(torch.randn(4, 3), target=torch.randn(4, 1))
+
+
+@fixes(microbatches_too_many)
+def microbatches_enough():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    stage = PipelineStage(nn.Linear(3, 1), 0, 1, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss)
+    schedule.step(torch.randn(4, 3), target=torch.randn(4, 1))

@@ -2574,3 +2574,69 @@ def index_made_anew():
         loss = loss + F.embedding(position, table).sum()
         position = position + 1
     loss.backward()
+
+
+@raises(
+    "Two nested tensors of other lengths, or made apart, were combined",
+    cause="Each jagged tensor has its own ragged dimension, shown as ``j1`` and ``j2``. PyTorch takes two of them for "
+    "equal only if they share the very same offsets, not if these have the same values.",
+    fix="Make the second from the first: ``torch.nested.nested_tensor_from_jagged(values, offsets=x.offsets())``, or "
+    "with ``torch.zeros_like(x)``.",
+    see=("guide/graph",),
+)
+def nested_made_apart():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    y = torch.nested.nested_tensor(rows, layout=torch.jagged)
+    (x + y).values().sum().backward()
+
+
+@fixes(nested_made_apart)
+def nested_made_together():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    y = torch.nested.nested_tensor_from_jagged(torch.cat(rows), offsets=x.offsets())
+    (x + y).values().sum().backward()
+
+
+@raises(
+    "A nested tensor was reduced over its batch",
+    cause="The samples of a nested tensor have different lengths, so there is no sum, softmax or norm over the batch "
+    "dimension alone.",
+    fix="Reduce over everything with ``x.values().sum()``, or pad first: "
+    "``torch.nested.to_padded_tensor(x, 0.0).sum(dim=0)``.",
+    see=("guide/graph",),
+)
+def nested_summed_over_batch():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    x.sum(dim=0).sum().backward()
+
+
+@fixes(nested_summed_over_batch)
+def padded_summed_over_batch():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    torch.nested.to_padded_tensor(x, 0.0).sum(dim=0).sum().backward()
+
+
+@raises(
+    "The sum over the rows of a nested tensor has no backward",
+    cause="In this release, the forward of ``x.sum(dim=1)`` exists for jagged tensors and its backward does not. The "
+    "message names only the missing operator.",
+    fix="Pad first, ``torch.nested.to_padded_tensor(x, 0.0).sum(dim=1)``, or sum with the lengths: "
+    '``torch.segment_reduce(x.values(), "sum", offsets=x.offsets())``.',
+    see=("guide/graph",),
+)
+def nested_summed_over_rows():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    x.sum(dim=1).sum().backward()
+
+
+@fixes(nested_summed_over_rows)
+def segments_summed():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    torch.segment_reduce(x.values(), "sum", offsets=x.offsets()).sum().backward()
+    assert x.grad is not None

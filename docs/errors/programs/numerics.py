@@ -4,6 +4,7 @@ import torch
 from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Function
+from torch.distributions import Cauchy, Normal, kl_divergence
 from torch.nn import functional as F
 
 
@@ -659,3 +660,90 @@ def value_in_support():
     action = torch.tensor(1.5).clamp(1e-6, 1 - 1e-6)
     loss = -torch.distributions.Beta(one, one).log_prob(action)
     loss.backward()
+
+
+@raises(
+    "No formula is registered for the divergence of these two distributions",
+    cause="``kl_divergence`` looks up a formula for the pair of classes. This pair has none, or one of the two is "
+    "wrapped, as by ``TransformedDistribution``.",
+    fix="Estimate it from samples that carry the gradient: ``z = p.rsample(); (p.log_prob(z) - "
+    "q.log_prob(z)).mean()``. Or register a formula with ``torch.distributions.kl.register_kl(P, Q)``.",
+    see=("cookbook/02_changing_the_gradient/discrete_choices",),
+)
+def divergence_without_formula():
+    mean = torch.zeros(3, requires_grad=True)
+    kl_divergence(Normal(mean, 1.0), Cauchy(0.0, 1.0)).sum().backward()
+
+
+@fixes(divergence_without_formula)
+def divergence_from_samples():
+    mean = torch.zeros(3, requires_grad=True)
+    p, q = Normal(mean, 1.0), Cauchy(0.0, 1.0)
+    z = p.rsample((100,))
+    (p.log_prob(z) - q.log_prob(z)).mean(0).sum().backward()
+
+
+@raises(
+    "The gradient of lobpcg exists for one kind of problem only",
+    cause="``torch.lobpcg`` computes a few eigenpairs of a large symmetric matrix. Its backward knows real dense "
+    "matrices and no second matrix ``B``, although the forward knows more.",
+    fix="Use ``torch.linalg.eigh`` on the dense matrix if it fits. For ``B``, reduce the problem with a Cholesky "
+    "factor: ``L = torch.linalg.cholesky(B)``, then the matrix ``inv(L) A inv(L).T``. For a sparse matrix, compute "
+    "the eigenpair without gradients and write its derivative: that of an eigenvalue is ``v vᵀ``.",
+    see=("cookbook/03_stability/eigenvalues", "cookbook/05_higher_order/implicit"),
+)
+def sparse_eigenvalue():
+    matrix = torch.arange(1.0, 10.0).diag().to_sparse().requires_grad_()
+    value, _ = torch.lobpcg(matrix, k=1)
+    value.sum().backward()
+
+
+@fixes(sparse_eigenvalue)
+def eigenvalue_by_formula():
+    matrix = torch.arange(1.0, 10.0).diag().to_sparse().requires_grad_()
+    with torch.no_grad():
+        _, vector = torch.lobpcg(matrix, k=1)
+    value = (vector * (matrix @ vector)).sum()  # the derivative of the vector does not enter
+    value.backward()
+
+
+@raises(
+    "An operation that orders numbers was applied to complex numbers",
+    cause="Complex numbers have no order, so ``clamp``, ``relu``, ``max``, ``sign`` and losses that compare have no "
+    "value for them, and no gradient.",
+    fix="Apply it to something real: ``z.abs()``, or ``torch.view_as_real(z)`` for the real and the imaginary part. "
+    "For a direction, ``torch.sgn(z)``; for an activation, act on the magnitude and keep the angle.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+)
+def relu_of_complex():
+    z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    F.relu(z).abs().sum().backward()
+
+
+@fixes(relu_of_complex)
+def relu_of_parts():
+    z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
+    parts = F.relu(torch.view_as_real(z))
+    torch.view_as_complex(parts).abs().square().sum().backward()
+
+
+@raises(
+    "The kernel of a backward was called with a gradient of another shape",
+    cause="A backward of yours calls an operator such as ``aten::avg_pool2d_backward`` or "
+    "``torch.nn.grad.conv2d_input`` itself. It expects the gradient of the output that the forward had: the input, "
+    "the stride, the padding or the output size that you pass belong to another forward.",
+    fix="Pass what the forward used: keep the sizes and options on ``ctx``, and the input with ``save_for_backward``. "
+    "``torch.autograd.grad`` on the forward operation, under ``torch.enable_grad()``, finds the right call by itself.",
+    see=("cookbook/01_first_steps/convolution",),
+)
+def kernel_of_backward_elsewhere():
+    x, weight = torch.randn(1, 1, 8, 8), torch.randn(1, 1, 3, 3)
+    y = F.conv2d(x, weight, stride=2)
+    torch.nn.grad.conv2d_input(x.shape, weight, torch.ones_like(y))
+
+
+@fixes(kernel_of_backward_elsewhere)
+def kernel_of_same_forward():
+    x, weight = torch.randn(1, 1, 8, 8), torch.randn(1, 1, 3, 3)
+    y = F.conv2d(x, weight, stride=2)
+    torch.nn.grad.conv2d_input(x.shape, weight, torch.ones_like(y), stride=2)

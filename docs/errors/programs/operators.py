@@ -1,10 +1,13 @@
 """torch.library and custom operators."""
 
+import copy
+
 import torch
 from docs.errors.programs import fixes, raises
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functionalize
 from torch.library import Library, custom_op, get_kernel, opcheck, wrap_triton
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @raises(
@@ -1448,3 +1451,203 @@ def copy_returned_by_operator():
     library.impl("flat", lambda x: x.reshape(-1).clone(), "Meta")
 
     functionalize(torch.ops.cookbook.flat)(torch.ones(2, 3))
+
+
+@raises(
+    "The name of an operator is no string",
+    cause='``torch.library.define`` takes the qualified name first, ``"mylib::scale"``, and then the schema.',
+    fix='Write ``torch.library.define("mylib::scale", "(Tensor x) -> Tensor")``. To define one from a function, use '
+    "``torch.library.custom_op`` as a decorator.",
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def function_defined():
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+    torch.library.define(cube, "(Tensor x) -> Tensor")
+
+
+@fixes(function_defined)
+def name_defined():
+    torch.library.define("cookbook::cube", "(Tensor x) -> Tensor")
+
+
+@raises(
+    "A subclass of Tensor cannot become a parameter",
+    cause="``nn.Parameter(t)`` calls ``t.detach()`` and expects the same class. The ``__torch_dispatch__`` of your "
+    "class returns a plain tensor for ``aten.detach``.",
+    fix="Handle ``aten.detach.default`` in ``__torch_dispatch__``: wrap the detached inner tensor in your class again.",
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def subclass_as_parameter():
+    class Logged(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            args = [a.inner if isinstance(a, cls) else a for a in args]
+            return func(*args, **(kwargs or {}))
+
+    nn.Parameter(Logged(torch.randn(3)))
+
+
+@fixes(subclass_as_parameter)
+def subclass_detached():
+    class Logged(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            args = [a.inner if isinstance(a, cls) else a for a in args]
+            result = func(*args, **(kwargs or {}))
+            return cls(result) if func is torch.ops.aten.detach.default else result
+
+    nn.Parameter(Logged(torch.randn(3)))
+
+
+@raises(
+    "A subclass of Tensor cannot be copied",
+    cause="``copy.deepcopy`` of a tensor subclass calls ``clone()`` and expects the same class. The "
+    "``__torch_dispatch__`` of your class returns a plain tensor for ``aten.clone``.",
+    fix="Handle ``aten.clone.default`` in ``__torch_dispatch__``: wrap the cloned inner tensor in your class again. Or "
+    "give the class a ``__deepcopy__``.",
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def subclass_copied():
+    class Logged(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            args = [a.inner if isinstance(a, cls) else a for a in args]
+            return func(*args, **(kwargs or {}))
+
+    copy.deepcopy(Logged(torch.randn(3)))
+
+
+@fixes(subclass_copied)
+def subclass_cloned():
+    class Logged(torch.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            args = [a.inner if isinstance(a, cls) else a for a in args]
+            result = func(*args, **(kwargs or {}))
+            return cls(result) if func is torch.ops.aten.clone.default else result
+
+    copy.deepcopy(Logged(torch.randn(3)))
+
+
+@raises(
+    "The name of a custom operator has no namespace",
+    cause='The name of an operator has two parts, ``"namespace::name"``. This one has no ``::``, so PyTorch cannot '
+    "take it apart.",
+    fix='Write ``@custom_op("mylib::cube", mutates_args=())``.',
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def operator_without_namespace():
+    @custom_op("cube", mutates_args=())
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+
+@fixes(operator_without_namespace)
+def operator_with_namespace():
+    @custom_op("cookbook::cube", mutates_args=())
+    def cube(x: Tensor) -> Tensor:
+        return x**3
+
+
+@raises(
+    "An implementation of a view returned its input",
+    cause="Autograd marks the result of a view operation such as ``aten.view`` or ``aten.detach``. The "
+    "``__torch_dispatch__`` or decomposition here returned the very tensor that came in, which cannot be its own view.",
+    fix="Return a new tensor: ``x.detach()``, or ``torch.ops.aten.alias(x)``. Call the operator that you were given, "
+    "``func(*args, **kwargs)``, instead of skipping it.",
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def view_is_input():
+    class Skipped(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten.view.default:
+                return args[0]
+            return func(*args, **(kwargs or {}))
+
+    x = torch.randn(3, requires_grad=True)
+    with Skipped():
+        x.view(3).sum().backward()
+
+
+@fixes(view_is_input)
+def view_is_alias():
+    class Skipped(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten.view.default:
+                return torch.ops.aten.alias.default(args[0])
+            return func(*args, **(kwargs or {}))
+
+    x = torch.randn(3, requires_grad=True)
+    with Skipped():
+        x.view(3).sum().backward()
+
+
+@raises(
+    "An implementation of a view returned a tensor that was returned before",
+    cause="Autograd writes into the result of a view operation what it is a view of. The ``__torch_dispatch__`` here "
+    "kept a result and returned it again, so that this is already written.",
+    fix="Return a new tensor in each call: ``kept.detach()`` of a stored one, or a new wrapper around the inner "
+    "tensor.",
+    see=("cookbook/06_beyond_autograd/custom_operator",),
+)
+def view_returned_twice():
+    class Cached(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.kept = {}
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten.view.default:
+                return self.kept.setdefault(func, func(*args))
+            return func(*args, **(kwargs or {}))
+
+    x = torch.randn(3, requires_grad=True)
+    with Cached():
+        (x.view(3) + x.view(3)).sum().backward()
+
+
+@fixes(view_returned_twice)
+def view_returned_anew():
+    class Cached(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.kept = {}
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten.view.default:
+                return self.kept.setdefault(func, func(*args)).detach()
+            return func(*args, **(kwargs or {}))
+
+    x = torch.randn(3, requires_grad=True)
+    with Cached():
+        (x.view(3) + x.view(3)).sum().backward()

@@ -1016,3 +1016,79 @@ def one_half_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y = torch.cat([x.float(), torch.randn(3, 4)])
     y.sum().backward()
+
+
+@raises(
+    "torch.autocast was called without a device",
+    cause="``torch.cuda.amp.autocast()`` knows its device. ``torch.autocast`` and ``torch.amp.autocast`` serve all "
+    "devices, so their first argument is the type of the device.",
+    fix='Write ``torch.autocast("cuda")``, or ``torch.autocast(device_type=x.device.type, dtype=torch.bfloat16)``.',
+    see=("guide/low_precision",),
+)
+def autocast_without_device():
+    model = nn.Linear(3, 1)
+    with torch.autocast(dtype=torch.bfloat16):
+        model(torch.randn(4, 3)).sum().backward()
+
+
+@fixes(autocast_without_device)
+def autocast_with_device():
+    model = nn.Linear(3, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(torch.randn(4, 3)).sum()
+    loss.backward()
+
+
+@raises(
+    "A GradScaler was made with factors that would not change its scale",
+    cause="After a number of good steps, the scaler multiplies its scale by ``growth_factor``, which must exceed 1. "
+    "After an overflow, it multiplies by ``backoff_factor``, which must be below 1.",
+    fix="Leave both at their defaults, 2.0 and 0.5. For a constant scale, multiply the loss and divide the gradients "
+    "by a number yourself. With bfloat16 you need no scaler.",
+    see=("guide/low_precision",),
+)
+def scaler_that_never_grows():
+    GradScaler("cpu", growth_factor=1.0)
+
+
+@fixes(scaler_that_never_grows)
+def scaler_that_rarely_grows():
+    GradScaler("cpu", growth_interval=100_000)
+
+
+@raises(
+    "GradScaler.update was given a scale that is no single number",
+    cause="The new scale is a float, or a float32 tensor of one element on the scaler's device that does not require "
+    "grad.",
+    fix="Pass a float, ``scaler.update(1024.0)``, or nothing: then the scaler chooses the scale itself.",
+    see=("guide/low_precision",),
+)
+def scale_of_two():
+    scaler = GradScaler("cpu")
+    scaler.scale(torch.ones(()))
+    scaler.update(torch.ones(2))
+
+
+@fixes(scale_of_two)
+def scale_of_one():
+    scaler = GradScaler("cpu")
+    scaler.scale(torch.ones(()))
+    scaler.update(1024.0)
+
+
+@raises(
+    "Half-precision complex numbers are experimental",
+    cause="``complex32`` has a half-precision real and imaginary part. Many operations, and many gradients, have no "
+    "kernel for it.",
+    fix="Use ``torch.complex64``. Under autocast, keep the complex part of the model in float32: "
+    '``with torch.autocast("cuda", enabled=False):``. If your operations run, the warning is harmless.',
+    see=("cookbook/05_higher_order/complex_numbers",),
+    warning=True,
+)
+def complex_half():
+    torch.ones(3, dtype=torch.complex32)
+
+
+@fixes(complex_half)
+def complex_single():
+    torch.ones(3, dtype=torch.complex64)

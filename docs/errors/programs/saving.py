@@ -1150,3 +1150,24 @@ def attribute_passed_to_checkpoint():
     x.scale = 2.0
     y = checkpoint(lambda t, scale: t * scale, x, x.scale, use_reentrant=True)
     y.sum().backward()
+
+
+@raises(
+    "A backward pre-hook returned another number of gradients than there are outputs",
+    cause="The hook of ``register_full_backward_pre_hook`` gets a tuple with the gradient of each output of the "
+    "module, and may return another such tuple. This hook returned a tensor, whose rows PyTorch counts as gradients, "
+    "or a tuple of another length.",
+    fix="Return ``(new_grad,)``, a tuple as long as ``grad_output``, or ``None`` to leave the gradients as they are.",
+    see=("cookbook/02_changing_the_gradient/hooks",),
+)
+def pre_hook_of_other_number():
+    layer = nn.Linear(3, 3)
+    layer.register_full_backward_pre_hook(lambda module, grad_output: grad_output[0] / 2)
+    layer(torch.randn(4, 3)).sum().backward()
+
+
+@fixes(pre_hook_of_other_number)
+def pre_hook_of_same_number():
+    layer = nn.Linear(3, 3)
+    layer.register_full_backward_pre_hook(lambda module, grad_output: tuple(g / 2 for g in grad_output))
+    layer(torch.randn(4, 3)).sum().backward()

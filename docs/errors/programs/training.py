@@ -2,6 +2,7 @@
 
 import copy
 import io
+import weakref
 from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
@@ -10,6 +11,7 @@ from docs.errors.programs import fixes, raises
 from torch import nn
 from torch.autograd import Variable
 from torch.nn import functional as F
+from torch.nn.utils import prune
 
 
 @raises(
@@ -1936,3 +1938,776 @@ def swapped_after_backward():
         model.double()
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@raises(
+    "A tensor was copied with torch.tensor",
+    cause="``torch.tensor(x)`` copies data, so it detaches: the copy is a new leaf without the history of ``x``, and "
+    "no gradient flows from it to ``x``. PyTorch warns because that is easy to miss.",
+    fix="For a copy without history, write ``x.detach().clone()``. To keep the gradient, leave ``torch.tensor`` out "
+    "and use ``x``, or ``torch.stack(list_of_tensors)`` instead of ``torch.tensor(list_of_tensors)``. If nothing is "
+    "to be differentiated here, the warning is harmless.",
+    see=("guide/graph", "cookbook/04_memory/detaching"),
+    warning=True,
+)
+def copied_by_tensor():
+    x = torch.randn(3, requires_grad=True)
+    y = torch.tensor(x)
+    assert not y.requires_grad
+
+
+@fixes(copied_by_tensor)
+def copied_by_clone():
+    x = torch.randn(3, requires_grad=True)
+    y = x.clone()
+    y.sum().backward()
+    assert x.grad is not None
+
+
+@raises(
+    "The mean of integers was taken",
+    cause="A mean is a fraction, so ``mean`` has no integer result, and integers have no gradient. A comparison, "
+    "``argmax``, labels and counts are integers or bools.",
+    fix="Convert first: ``x.float().mean()``. For an accuracy, ``(prediction == target).float().mean()`` is right. A "
+    "loss from such numbers does not train: its inputs have no gradient.",
+    see=("guide/graph",),
+)
+def mean_of_integers():
+    logits, target = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    (logits.argmax(1) == target).mean()
+
+
+@fixes(mean_of_integers)
+def mean_of_floats():
+    logits, target = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    (logits.argmax(1) == target).float().mean()
+
+
+@raises(
+    "Numbers were stacked, not tensors",
+    cause="``torch.stack`` and ``torch.cat`` join tensors. The list has Python numbers, mostly because ``.item()`` or "
+    "``float()`` took them out of their tensors; these numbers have no graph.",
+    fix="Collect the tensors: ``losses.append(loss)`` instead of ``losses.append(loss.item())``. Then ``torch.stack`` "
+    "keeps the gradient. For statistics alone, ``torch.tensor(losses)`` makes a tensor of numbers.",
+    see=("guide/graph",),
+)
+def numbers_stacked():
+    model = nn.Linear(3, 1)
+    losses = [model(torch.randn(4, 3)).square().mean().item() for _ in range(2)]
+    torch.stack(losses).sum().backward()
+
+
+@fixes(numbers_stacked)
+def losses_stacked():
+    model = nn.Linear(3, 1)
+    losses = [model(torch.randn(4, 3)).square().mean() for _ in range(2)]
+    torch.stack(losses).sum().backward()
+
+
+@raises(
+    "A module was converted to integers",
+    cause="``module.to(dtype)`` converts parameters, and parameters of integers cannot have gradients, so that it "
+    "takes floating-point and complex dtypes only.",
+    fix="Choose a floating-point dtype, such as ``torch.bfloat16``. To store weights as integers, quantize them, for "
+    "example with torchao. To train for that, use fake quantization.",
+    see=("cookbook/02_changing_the_gradient/fake_quantization",),
+)
+def module_to_integers():
+    model = nn.Linear(3, 1)
+    model.to(torch.int8)
+
+
+@fixes(module_to_integers)
+def module_to_bfloat16():
+    model = nn.Linear(3, 1)
+    model.to(torch.bfloat16)
+
+
+@raises(
+    "A module became complex",
+    cause="Many modules and losses do not support complex numbers. PyTorch warns for that reason alone; it has "
+    "converted the parameters.",
+    fix="If your layers support complex numbers, the warning is harmless. Otherwise convert the input to two real "
+    "channels, ``torch.view_as_real(x)``. The loss must be real: ``.abs().square().mean()``.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+    warning=True,
+)
+def module_to_complex():
+    model = nn.Linear(3, 1)
+    model.to(torch.complex64)
+
+
+@fixes(module_to_complex)
+def module_of_real_channels():
+    model = nn.Linear(6, 1)
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    model(torch.view_as_real(x).flatten(1)).square().mean().backward()
+
+
+@raises(
+    "A weight was loaded into a module on the meta device",
+    cause="A parameter on the meta device has no memory to copy into, so ``load_state_dict`` changes nothing: the "
+    "module stays empty, and training it fails or starts from undefined numbers.",
+    fix="Pass ``assign=True`` to ``load_state_dict``: it puts the loaded tensors in as the parameters. Or call "
+    '``module.to_empty(device="cpu")`` first. Make the optimizer afterwards.',
+    see=("guide/training",),
+    warning=True,
+)
+def loaded_into_meta():
+    state = nn.Linear(3, 1).state_dict()
+    model = nn.Linear(3, 1, device="meta")
+    model.load_state_dict(state)
+
+
+@fixes(loaded_into_meta)
+def loaded_by_assignment():
+    state = nn.Linear(3, 1).state_dict()
+    model = nn.Linear(3, 1, device="meta")
+    model.load_state_dict(state, assign=True)
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "A layer on the meta device was called with a real input",
+    cause="A parameter on the meta device has a shape and no numbers. The layer was made under "
+    '``torch.device("meta")``, or by a library with ``low_cpu_mem_usage`` or ``device_map``, and its weights were '
+    "never loaded or were offloaded.",
+    fix="Load the weights with ``load_state_dict(state, assign=True)``, or allocate them with "
+    '``module.to_empty(device="cpu")`` and initialize them. '
+    "``[n for n, p in model.named_parameters() if p.is_meta]`` lists the parameters that are left.",
+    see=("guide/training",),
+)
+def meta_module_called():
+    model = nn.Linear(3, 1, device="meta")
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@fixes(meta_module_called)
+def materialized_module_called():
+    model = nn.Linear(3, 1, device="meta").to_empty(device="cpu")
+    model.reset_parameters()
+    model(torch.randn(4, 3)).sum().backward()
+
+
+@raises(
+    "Muon was given a parameter that is no matrix",
+    cause="Muon orthogonalizes the update of a matrix. A bias, the weight of a norm or of a convolution has another "
+    "number of dimensions.",
+    fix="Give Muon the matrices of the hidden layers only, and all other parameters to a second optimizer, such as "
+    "``AdamW``: filter with ``p.ndim == 2``.",
+    see=("guide/training",),
+)
+def muon_of_vector():
+    model = nn.Linear(3, 3)
+    torch.optim.Muon(model.parameters(), lr=1e-3)
+
+
+@fixes(muon_of_vector)
+def muon_of_matrices():
+    model = nn.Linear(3, 3)
+    torch.optim.Muon([p for p in model.parameters() if p.ndim == 2], lr=1e-3)
+    torch.optim.AdamW([p for p in model.parameters() if p.ndim != 2], lr=1e-3)
+
+
+@raises(
+    "An optimizer has no update for complex parameters",
+    cause="Adafactor, Muon and SparseAdam were written for real parameters. Their update has no meaning for a complex "
+    "gradient.",
+    fix="Keep the parameter as two real ones, ``nn.Parameter(torch.view_as_real(w))``, and call "
+    "``torch.view_as_complex`` in ``forward``. Or use ``Adam`` or ``SGD``, which take complex parameters.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+)
+def adafactor_of_complex():
+    weight = nn.Parameter(torch.randn(3, 3, dtype=torch.complex64))
+    optimizer = torch.optim.Adafactor([weight])
+    weight.abs().square().sum().backward()
+    optimizer.step()
+
+
+@fixes(adafactor_of_complex)
+def adafactor_of_real_pairs():
+    weight = nn.Parameter(torch.randn(3, 3, 2))
+    optimizer = torch.optim.Adafactor([weight])
+    torch.view_as_complex(weight).abs().square().sum().backward()
+    optimizer.step()
+
+
+@raises(
+    "The options of an optimizer are tensors only in part, or have several elements",
+    cause="``lr`` and ``betas`` may be tensors, for example to change them without recompiling, or to differentiate "
+    "them. Each must have one element, and the two betas must be of one kind.",
+    fix="Give both betas as floats, ``betas=(0.9, 0.999)``, or both as tensors of one element. A learning rate for "
+    "each parameter goes into parameter groups, not into one tensor.",
+    see=("guide/training",),
+)
+def betas_of_two_kinds():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters(), betas=(torch.tensor(0.9), 0.999))
+
+
+@fixes(betas_of_two_kinds)
+def betas_of_one_kind():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters(), betas=(0.9, 0.999))
+
+
+@raises(
+    "An option of an optimizer is outside of its range",
+    cause="The optimizer checks its options when it is made. A negative momentum, a decay of 1 or more, or a tuple in "
+    "the wrong order would make the training diverge.",
+    fix="Compare the option that the message names with the documentation. Mostly two options changed places, a "
+    "configuration gave a string or a percentage, or a schedule returned a negative number.",
+    see=("guide/training",),
+)
+def momentum_negative():
+    model = nn.Linear(3, 1)
+    torch.optim.SGD(model.parameters(), lr=0.1, momentum=-0.9)
+
+
+@fixes(momentum_negative)
+def momentum_positive():
+    model = nn.Linear(3, 1)
+    torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+
+@raises(
+    "An optimizer was told to be fused and foreach at once",
+    cause="``fused=True`` updates all parameters in one kernel, ``foreach=True`` in one kernel for each operation. "
+    "They are two implementations of the same step.",
+    fix="Pass one of them, or none: by default, PyTorch chooses.",
+    see=("guide/training",),
+)
+def fused_and_foreach():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters(), fused=True, foreach=True)
+
+
+@fixes(fused_and_foreach)
+def only_foreach():
+    model = nn.Linear(3, 1)
+    torch.optim.Adam(model.parameters(), foreach=True)
+
+
+@raises(
+    "add_param_group was given parameters and no group",
+    cause="A group is a dictionary with the parameters under ``params``, and options that differ from the defaults.",
+    fix='Write ``optimizer.add_param_group({"params": module.parameters(), "lr": 1e-4})``.',
+    see=("guide/training",),
+)
+def group_is_list():
+    model, head = nn.Linear(3, 3), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.add_param_group(list(head.parameters()))
+
+
+@fixes(group_is_list)
+def group_is_dictionary():
+    model, head = nn.Linear(3, 3), nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.add_param_group({"params": head.parameters()})
+
+
+@raises(
+    "Only some parameters of an optimizer have names",
+    cause="An optimizer takes ``model.named_parameters()`` or ``model.parameters()``, and then either all parameters "
+    "have a name or none, in all groups.",
+    fix="Give all groups in the same form: ``named_parameters()`` in each, or ``parameters()`` in each.",
+    see=("guide/training",),
+)
+def names_in_one_group():
+    model, head = nn.Linear(3, 3), nn.Linear(3, 1)
+    torch.optim.SGD([{"params": model.named_parameters()}, {"params": head.parameters()}], lr=0.1)
+
+
+@fixes(names_in_one_group)
+def names_in_all_groups():
+    model, head = nn.Linear(3, 3), nn.Linear(3, 1)
+    torch.optim.SGD([{"params": model.named_parameters()}, {"params": head.named_parameters()}], lr=0.1)
+
+
+@raises(
+    "LBFGS knows one line search",
+    cause='``torch.optim.LBFGS`` has ``line_search_fn="strong_wolfe"``, or a fixed step without a line search.',
+    fix='Pass ``line_search_fn="strong_wolfe"``, or ``None`` with a small ``lr``.',
+    see=("guide/training",),
+)
+def line_search_unknown():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="armijo")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 3)).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+@fixes(line_search_unknown)
+def line_search_known():
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.LBFGS(model.parameters(), line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 3)).square().mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+@raises(
+    "OneCycleLR was not told how long the training is",
+    cause="The cycle ends with the training, so the scheduler needs the number of its steps.",
+    fix="Pass ``total_steps``, or both ``epochs`` and ``steps_per_epoch=len(loader)``. With accumulation, count the "
+    "calls of ``optimizer.step()``.",
+    see=("guide/training",),
+)
+def one_cycle_without_length():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, epochs=3)
+
+
+@fixes(one_cycle_without_length)
+def one_cycle_with_length():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, epochs=3, steps_per_epoch=10)
+
+
+@raises(
+    "A scheduler has another number of values than the optimizer has groups",
+    cause="A list gives one function or one number for each parameter group. The optimizer has another number of "
+    "groups, for example one, or one more after ``add_param_group``.",
+    fix="Give one value for each of ``optimizer.param_groups``, or a single one for all of them.",
+    see=("guide/training",),
+)
+def lambdas_too_many():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, [lambda epoch: 1.0, lambda epoch: 0.5])
+
+
+@fixes(lambdas_too_many)
+def lambda_for_all():
+    optimizer = torch.optim.SGD(nn.Linear(3, 1).parameters(), lr=0.1)
+    torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5)
+
+
+@raises(
+    "A parametrization returned something else than a tensor",
+    cause="``parametrize`` puts the result of the parametrization's ``forward`` in the place where the weight was, so "
+    "that must be a tensor. Usually a ``return`` is missing, or ``.item()`` made a number.",
+    fix="Return the new weight as a tensor from ``forward``, of the shape and dtype of the old one.",
+    see=("guide/training",),
+)
+def parametrization_returns_nothing():
+    class Positive(nn.Module):
+        def forward(self, weight):
+            weight.exp()
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+
+
+@fixes(parametrization_returns_nothing)
+def parametrization_returns_weight():
+    class Positive(nn.Module):
+        def forward(self, weight):
+            return weight.exp()
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+
+
+@raises(
+    "A parametrization was registered for a name that the module does not have",
+    cause="The name is that of a parameter or a buffer of this very module, such as ``weight``. A name with a dot, or "
+    "of a parameter in a child, is none. After a ``weight_norm`` or pruning, the parameter has another name.",
+    fix="Print ``[n for n, _ in module.named_parameters(recurse=False)]`` and take one of these. For a child, register "
+    'it there: ``register_parametrization(model.encoder, "weight", …)``.',
+    see=("guide/training",),
+)
+def parametrization_of_unknown_name():
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weights", nn.Softplus())
+
+
+@fixes(parametrization_of_unknown_name)
+def parametrization_of_own_name():
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", nn.Softplus())
+
+
+@raises(
+    "A parametrized weight was assigned, and its parametrization has no inverse",
+    cause="``layer.weight`` is computed from a parameter. To assign to it, PyTorch must find the value of that "
+    "parameter, and asks ``right_inverse`` of the parametrization for it. Yours has none.",
+    fix="Add ``def right_inverse(self, weight)`` that returns what ``forward`` turns into ``weight``. Or write into "
+    "the original: ``layer.parametrizations.weight.original``, under ``torch.no_grad()``.",
+    see=("guide/training",),
+)
+def parametrization_without_inverse():
+    class Positive(nn.Module):
+        def forward(self, weight):
+            return weight.exp()
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+    layer.weight = torch.ones(3, 3)
+
+
+@fixes(parametrization_without_inverse)
+def parametrization_with_inverse():
+    class Positive(nn.Module):
+        def forward(self, weight):
+            return weight.exp()
+
+        def right_inverse(self, weight):
+            return weight.log()
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+    layer.weight = torch.ones(3, 3)
+
+
+@raises(
+    "right_inverse of a parametrization returned no tensor, or one of another dtype",
+    cause="``right_inverse`` gives the parameter from which ``forward`` computes the weight. "
+    "``register_parametrization`` calls it once with the present weight; the result becomes the parameter.",
+    fix="Return a tensor (or a tuple of tensors, if ``forward`` takes several) of the dtype and on the device of the "
+    "weight that it got.",
+    see=("guide/training",),
+)
+def inverse_of_other_dtype():
+    class Positive(nn.Module):
+        def forward(self, weight):
+            return weight.exp()
+
+        def right_inverse(self, weight):
+            return weight.abs().double().log()
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+
+
+@fixes(inverse_of_other_dtype)
+def inverse_of_same_dtype():
+    class Positive(nn.Module):
+        def forward(self, weight):
+            return weight.exp()
+
+        def right_inverse(self, weight):
+            return weight.abs().double().log().to(weight.dtype)
+
+    layer = nn.Linear(3, 3)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Positive())
+
+
+@raises(
+    "A norm, a parametrization or a pruning was removed that is not there",
+    cause="There are two families: ``torch.nn.utils.weight_norm`` and ``spectral_norm`` with hooks, and those of "
+    "``torch.nn.utils.parametrizations``. Each is removed by its own function only. Or it was removed before, or is on "
+    "another layer or under another name.",
+    fix='Remove ``parametrizations.weight_norm`` with ``parametrize.remove_parametrizations(layer, "weight")``, and '
+    "the older ``weight_norm`` with ``remove_weight_norm(layer)``. Ask first: "
+    '``parametrize.is_parametrized(layer, "weight")``.',
+    see=("guide/training",),
+)
+def norm_of_other_family_removed():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))
+    nn.utils.remove_weight_norm(layer)
+
+
+@fixes(norm_of_other_family_removed)
+def norm_of_same_family_removed():
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))
+    nn.utils.parametrize.remove_parametrizations(layer, "weight")
+
+
+@raises(
+    "weight_norm of torch.nn.utils is deprecated",
+    cause="The newer function of the same name computes the same weight as a parametrization instead of in a hook. Its "
+    "parameters have other names in ``state_dict``.",
+    fix="The warning is harmless: the gradients are right. When you change the code, call "
+    "``torch.nn.utils.parametrizations.weight_norm``, and remove it with ``parametrize.remove_parametrizations``.",
+    see=("guide/training",),
+    warning=True,
+)
+def older_weight_norm():
+    nn.utils.weight_norm(nn.Linear(3, 3))
+
+
+@fixes(older_weight_norm)
+def newer_weight_norm():
+    nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))
+
+
+@raises(
+    "A lazy layer was normalized before its first forward",
+    cause="A lazy layer has no weight until its first forward shows the size of the input, so there is nothing to "
+    "compute a norm of.",
+    fix="Run one forward first, with an input of the right size: ``with torch.no_grad(): layer(x)``. Or use the layer "
+    "that is not lazy, such as ``nn.Linear(3, 1)``.",
+    see=("guide/training",),
+)
+def lazy_layer_normalized():
+    layer = nn.LazyLinear(1)
+    nn.utils.spectral_norm(layer)
+
+
+@fixes(lazy_layer_normalized)
+def initialized_layer_normalized():
+    layer = nn.LazyLinear(1)
+    with torch.no_grad():
+        layer(torch.randn(4, 3))
+    nn.utils.spectral_norm(layer)
+
+
+@raises(
+    "An orthogonal parametrization was put on a vector",
+    cause="``orthogonal`` makes the columns or rows of a matrix orthonormal. A bias has one dimension.",
+    fix="Apply it to ``weight`` only: skip what has fewer than two dimensions in your loop, ``if p.ndim >= 2``.",
+    see=("cookbook/05_higher_order/rotations",),
+)
+def orthogonal_of_vector():
+    nn.utils.parametrizations.orthogonal(nn.Linear(3, 3), "bias")
+
+
+@fixes(orthogonal_of_vector)
+def orthogonal_of_matrix():
+    nn.utils.parametrizations.orthogonal(nn.Linear(3, 3), "weight")
+
+
+@raises(
+    "An orthogonal weight was assigned without trivialization",
+    cause="With ``use_trivialization=False`` the weight is the matrix exponential or the Cayley map of a skew matrix. "
+    "PyTorch does not invert these maps, so no value can be assigned.",
+    fix="Leave ``use_trivialization=True``, the default: it keeps the assigned matrix as a base. Or use "
+    '``orthogonal_map="householder"``.',
+    see=("cookbook/05_higher_order/rotations",),
+)
+def orthogonal_weight_assigned():
+    layer = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3), use_trivialization=False)
+    layer.weight = torch.eye(3)
+
+
+@fixes(orthogonal_weight_assigned)
+def trivialized_weight_assigned():
+    layer = nn.utils.parametrizations.orthogonal(nn.Linear(3, 3))
+    layer.weight = torch.eye(3)
+
+
+@raises(
+    "The amount to prune is neither a fraction nor a number of weights",
+    cause="A float between 0 and 1 is the fraction of the weights that are pruned, an integer their number. A float "
+    "above 1 is neither.",
+    fix="For 30 %, pass ``amount=0.3``; for 30 weights, ``amount=30``.",
+    see=("guide/training",),
+)
+def percentage_pruned():
+    prune.l1_unstructured(nn.Linear(3, 3), "weight", amount=30.0)
+
+
+@fixes(percentage_pruned)
+def fraction_pruned():
+    prune.l1_unstructured(nn.Linear(3, 3), "weight", amount=0.3)
+
+
+@raises(
+    "A module's weight could not be swapped",
+    cause="With ``torch.__future__.set_swap_module_params_on_conversion``, and for some subclasses of Tensor, "
+    "``module.to()`` exchanges the contents of two tensors. That is refused while something keeps a weak reference to "
+    "the parameter, as caches and trackers do.",
+    fix="Convert the module first, before the code that keeps references to its parameters sees them. Or clear that "
+    "cache.",
+    see=("guide/training",),
+)
+def referenced_weight_swapped():
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    model = nn.Linear(3, 1)
+    tracked = [weakref.ref(p) for p in model.parameters()]
+    model.double()
+    assert all(reference() is not None for reference in tracked)
+
+
+@fixes(referenced_weight_swapped)
+def weight_swapped_first():
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    model = nn.Linear(3, 1)
+    model.double()
+    tracked = [weakref.ref(p) for p in model.parameters()]
+    assert all(reference() is not None for reference in tracked)
+
+
+@raises(
+    "A module was converted while a graph of its forward was alive",
+    cause="With ``torch.__future__.set_swap_module_params_on_conversion``, ``module.to()`` exchanges the contents of "
+    "the parameters. A graph that was made before would accumulate into a parameter with other contents, so PyTorch "
+    "refuses its backward.",
+    fix="Call ``module.to(...)`` before the forward, or run ``backward()`` first. Do not keep outputs of older "
+    "forwards.",
+    see=("guide/training",),
+)
+def swapped_with_graph():
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    model = nn.Linear(3, 1)
+    loss = model(torch.randn(4, 3)).sum()
+    model.double()
+    loss.backward()
+
+
+@fixes(swapped_with_graph)
+def swapped_before_graph():
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    model = nn.Linear(3, 1)
+    model.double()
+    loss = model(torch.randn(4, 3).double()).sum()
+    loss.backward()
+
+
+@raises(
+    "vector_to_parameters was not given a tensor",
+    cause="It cuts one vector into the shapes of the parameters. ``parameters_to_vector`` makes such a vector; a list, "
+    "a generator or an array is none.",
+    fix="Pass one tensor: ``torch.cat([p.reshape(-1) for p in parameters])``, or ``torch.as_tensor(array)``.",
+    see=("cookbook/05_higher_order/hessian",),
+)
+def step_is_list():
+    model = nn.Linear(3, 1)
+    step = [torch.zeros_like(p) for p in model.parameters()]
+    nn.utils.vector_to_parameters(step, model.parameters())
+
+
+@fixes(step_is_list)
+def step_is_tensor():
+    model = nn.Linear(3, 1)
+    step = [torch.zeros_like(p) for p in model.parameters()]
+    nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(step), model.parameters())
+
+
+@raises(
+    "An embedding bag has no gradient with this option",
+    cause="The backward of an embedding bag exists for some combinations only: weights for each sample and the sum, "
+    "but not the mean or the maximum; no maximum with sparse gradients or with gradients scaled by frequency.",
+    fix='Use ``mode="sum"`` and divide by the sum of the weights for a mean. Without ``sparse=True`` and '
+    "``scale_grad_by_freq=True``, all three modes have gradients.",
+    see=("cookbook/04_memory/sparse",),
+)
+def weighted_mean_of_bag():
+    bag = nn.EmbeddingBag(5, 3, mode="mean")
+    index, weight = torch.tensor([[0, 1]]), torch.tensor([[0.5, 2.0]])
+    bag(index, per_sample_weights=weight).sum().backward()
+
+
+@fixes(weighted_mean_of_bag)
+def weighted_sum_of_bag():
+    bag = nn.EmbeddingBag(5, 3, mode="sum")
+    index, weight = torch.tensor([[0, 1]]), torch.tensor([[0.5, 2.0]])
+    mean = bag(index, per_sample_weights=weight) / weight.sum(1, keepdim=True)
+    mean.sum().backward()
+
+
+@raises(
+    "A sparse embedding cannot scale its gradient by frequency",
+    cause="``scale_grad_by_freq`` divides the gradient of a row by how often it occurs in the batch. The sparse "
+    "gradient has one row for each occurrence, and its kernel does not count them.",
+    fix="Drop one of ``sparse=True`` and ``scale_grad_by_freq=True``.",
+    see=("cookbook/04_memory/sparse",),
+)
+def sparse_scaled_by_frequency():
+    embedding = nn.Embedding(5, 3, sparse=True, scale_grad_by_freq=True)
+    embedding(torch.tensor([0, 0, 1])).sum().backward()
+
+
+@fixes(sparse_scaled_by_frequency)
+def dense_scaled_by_frequency():
+    embedding = nn.Embedding(5, 3, scale_grad_by_freq=True)
+    embedding(torch.tensor([0, 0, 1])).sum().backward()
+
+
+@raises(
+    "requires_grad was called like a function",
+    cause="``requires_grad`` is an attribute with the value ``True`` or ``False``. The function that sets it has an "
+    "underscore.",
+    fix="Write ``x.requires_grad_(True)``, or ``x.requires_grad = True``.",
+    see=("guide/graph",),
+)
+def requires_grad_called():
+    x = torch.randn(3)
+    x.requires_grad(True)
+
+
+@fixes(requires_grad_called)
+def requires_grad_set():
+    x = torch.randn(3)
+    x.requires_grad_(True)
+
+
+@raises(
+    "A Python number was used as a tensor",
+    cause="``.item()``, ``float()`` or a library has already made a number of this loss or metric. A number has no "
+    "``detach``, ``item``, ``cpu`` or ``requires_grad``, and no graph.",
+    fix="Drop the second call: ``loss.item()`` is detached. If the value may be either, write ``float(value)``, which "
+    "takes both. If you want a gradient, keep the tensor and call ``.item()`` for the log only.",
+    see=("guide/graph",),
+)
+def number_detached():
+    loss = nn.Linear(3, 1)(torch.randn(4, 3)).square().mean()
+    total = loss.item()
+    print(total.detach())
+
+
+@fixes(number_detached)
+def loss_detached():
+    loss = nn.Linear(3, 1)(torch.randn(4, 3)).square().mean()
+    total = loss.detach()
+    print(total.item())
+
+
+@raises(
+    "A tensor that shares its memory with NumPy was resized",
+    cause="A tensor made from a NumPy array, from a buffer or from shared memory does not own its memory, so it cannot "
+    "get more of it.",
+    fix="Copy it first: ``torch.from_numpy(array).clone()``. In a dataset, return copies of one size, because the "
+    "workers of a DataLoader collate them in shared memory: other sizes, or views of a larger tensor, are padded or "
+    "cloned first.",
+    see=("guide/training",),
+)
+def array_resized():
+    x = torch.from_numpy(np.zeros(3))
+    x.resize_(100)
+
+
+@fixes(array_resized)
+def copy_resized():
+    x = torch.from_numpy(np.zeros(3)).clone()
+    x.resize_(100)
+
+
+@raises(
+    "The step count of a differentiable optimizer requires grad",
+    cause="With ``differentiable=True`` you may differentiate through the update, but not with respect to the number "
+    "of steps.",
+    fix='Call ``state["step"].requires_grad_(False)``, or load the state with detached tensors. Learning rate and '
+    "gradients may require grad.",
+    see=("cookbook/05_higher_order/maml",),
+)
+def step_requires_grad():
+    weight = torch.ones(3, requires_grad=True).clone()
+    optimizer = torch.optim.Adam([weight], differentiable=True)
+    weight.grad = torch.ones(3)
+    optimizer.step()
+    for state in optimizer.state.values():
+        for value in state.values():
+            value.requires_grad_()
+    optimizer.step()
+
+
+@fixes(step_requires_grad)
+def step_does_not_require_grad():
+    weight = torch.ones(3, requires_grad=True).clone()
+    optimizer = torch.optim.Adam([weight], differentiable=True)
+    weight.grad = torch.ones(3, requires_grad=True)
+    optimizer.step()
+    optimizer.step()

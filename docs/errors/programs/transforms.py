@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from docs.errors.programs import fixes, raises
+from functorch import make_functional
 from torch import nn
 from torch.autograd import Function
 from torch.autograd import forward_ad as fwAD
@@ -2559,3 +2560,217 @@ def csr_under_transform():
 def coo_under_transform():
     matrix = torch.eye(3).to_sparse_coo()
     grad(lambda x: (matrix @ x).sum())(torch.randn(3))
+
+
+@raises(
+    "A transform was asked for a Jacobian of complex numbers",
+    cause="A complex function has two derivatives, with respect to a number and to its conjugate, and one matrix "
+    "cannot show both. ``jacrev`` and ``hessian`` therefore take real inputs and outputs only, and so does ``jacfwd``.",
+    fix="Split each complex tensor into its parts: write the function of ``torch.view_as_real(z)``, call "
+    "``torch.view_as_complex`` inside, and return ``torch.view_as_real`` of the result. For a real loss, ``backward`` "
+    "or ``torch.func.grad`` is enough.",
+    see=("cookbook/05_higher_order/complex_numbers", "cookbook/05_higher_order/hessian"),
+)
+def jacobian_of_complex():
+    z = torch.randn(3, dtype=torch.complex64)
+    jacrev(torch.exp)(z)
+
+
+@fixes(jacobian_of_complex)
+def jacobian_of_parts():
+    z = torch.randn(3, dtype=torch.complex64)
+    jacrev(lambda parts: torch.view_as_real(torch.view_as_complex(parts).exp()))(torch.view_as_real(z))
+
+
+@raises(
+    "argnums is empty",
+    cause="``argnums`` says which arguments to differentiate with respect to. An empty tuple asks for no gradient.",
+    fix="Give the positions that you need, such as ``argnums=0`` or ``argnums=(0, 2)``. If the tuple is computed, "
+    "check why it is empty.",
+    see=("guide/func",),
+)
+def argnums_empty():
+    grad(lambda x: x.square().sum(), argnums=())(torch.randn(3))
+
+
+@fixes(argnums_empty)
+def argnums_given():
+    grad(lambda x: x.square().sum(), argnums=(0,))(torch.randn(3))
+
+
+@raises(
+    "out_dims of vmap is no integer",
+    cause="``out_dims`` says where the batch dimension goes in each output: an integer or ``None``, or a tuple of "
+    "these in the structure of the outputs.",
+    fix="Give integers: ``out_dims=0``, or ``out_dims=(0, None)`` for two outputs of which the second has no batch "
+    "dimension.",
+    see=("guide/func",),
+)
+def out_dims_is_string():
+    vmap(torch.sin, out_dims="batch")(torch.randn(2, 3))
+
+
+@fixes(out_dims_is_string)
+def out_dims_is_integer():
+    vmap(torch.sin, out_dims=0)(torch.randn(2, 3))
+
+
+@raises(
+    "A random operation has no rule for vmap",
+    cause="vmap must know whether each sample gets numbers of its own. For this random operation, no rule exists.",
+    fix="Draw the random numbers outside of vmap and pass them in with a batch dimension, or write the operation with "
+    '``torch.rand_like`` and ``randomness="different"``.',
+    see=("guide/func",),
+)
+def rrelu_under_vmap():
+    vmap(lambda x: F.rrelu(x, training=True), randomness="different")(torch.randn(2, 3))
+
+
+@fixes(rrelu_under_vmap)
+def rrelu_written_under_vmap():
+    def rrelu(x):
+        slope = 1 / 8 + torch.rand_like(x) * (1 / 3 - 1 / 8)
+        return torch.where(x < 0, x * slope, x)
+
+    vmap(rrelu, randomness="different")(torch.randn(2, 3))
+
+
+@raises(
+    "A scripted module or a DataParallel was called functionally",
+    cause="``functional_call`` puts your tensors in the place of the module's parameters while it runs. TorchScript "
+    "has its own copy of them, and DataParallel makes replicas, so neither would see yours.",
+    fix="Call the plain module: do not script it, and take ``model.module`` out of DataParallel.",
+    see=("guide/func",),
+)
+def scripted_module_called():
+    model = torch.jit.script(nn.Linear(3, 1))
+    functional_call(model, dict(model.named_parameters()), torch.randn(4, 3))
+
+
+@fixes(scripted_module_called)
+def plain_module_called():
+    model = nn.Linear(3, 1)
+    functional_call(model, dict(model.named_parameters()), torch.randn(4, 3))
+
+
+@raises(
+    "functorch.make_functional was given a module with buffers",
+    cause="The functions of the old ``functorch`` package separate parameters and buffers, and ``make_functional`` "
+    "returns the parameters only. A batch norm has buffers.",
+    fix="Use ``torch.func``: ``functional_call(model, (params, buffers), x)`` with ``dict(model.named_parameters())`` "
+    "and ``dict(model.named_buffers())``. It also supports tied weights, which ``make_functional`` refuses.",
+    see=("guide/func",),
+)
+def functional_with_buffers():
+    make_functional(nn.BatchNorm1d(3))
+
+
+@fixes(functional_with_buffers)
+def functional_call_with_buffers():
+    model = nn.BatchNorm1d(3)
+    params, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    functional_call(model, (params, buffers), torch.randn(4, 3))
+
+
+@raises(
+    "make_dual was given a number",
+    cause="A dual tensor is a tensor with a tangent. A Python number has no dtype or device to check the tangent "
+    "against.",
+    fix="Pass tensors: ``fwAD.make_dual(torch.tensor(2.0), torch.tensor(1.0))``.",
+    see=("cookbook/05_higher_order/forward_mode",),
+)
+def dual_of_number():
+    with fwAD.dual_level():
+        fwAD.make_dual(2.0, torch.tensor(1.0))
+
+
+@fixes(dual_of_number)
+def dual_of_scalar():
+    with fwAD.dual_level():
+        fwAD.make_dual(torch.tensor(2.0), torch.tensor(1.0))
+
+
+@raises(
+    "A dual tensor was given as the tangent of another",
+    cause="A tangent is a plain tensor. Here the tangent was itself computed from dual tensors of the same level, so "
+    "it would need a second tangent in that level.",
+    fix="Take its value: ``fwAD.unpack_dual(v).primal``. For a second derivative, nest ``torch.func.jvp``.",
+    see=("cookbook/05_higher_order/forward_mode",),
+)
+def tangent_is_dual():
+    with fwAD.dual_level():
+        v = fwAD.make_dual(torch.ones(3), torch.ones(3))
+        fwAD.make_dual(torch.randn(3), v)
+
+
+@fixes(tangent_is_dual)
+def tangent_is_plain():
+    with fwAD.dual_level():
+        v = fwAD.make_dual(torch.ones(3), torch.ones(3))
+        fwAD.make_dual(torch.randn(3), fwAD.unpack_dual(v).primal)
+
+
+@raises(
+    "A Function was called under torch.func.functionalize",
+    cause="``functionalize`` rewrites in-place operations. It has no rule for an ``autograd.Function`` in this "
+    "release.",
+    fix="Apply ``functionalize`` to the part without the Function, or drop it: ``torch.compile`` and ``torch.export`` "
+    "functionalize by themselves and support Functions.",
+    see=("guide/func",),
+)
+def function_functionalized():
+    class Double(Function):
+        @staticmethod
+        def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+    functionalize(Double.apply)(torch.randn(3))
+
+
+@fixes(function_functionalized)
+def operation_functionalized():
+    functionalize(lambda x: x.clone().mul_(2))(torch.randn(3))
+
+
+@raises(
+    "The vector of a functional product has another structure than the inputs or outputs",
+    cause="``torch.autograd.functional.vjp`` takes one tensor for each output, ``jvp``, ``vhp`` and ``hvp`` one for "
+    "each input. If the function takes or returns a tuple, ``v`` is a tuple of the same length.",
+    fix="Give ``v`` the structure of the inputs (or, for ``vjp``, of the outputs): "
+    "``tuple(torch.ones_like(x) for x in inputs)``.",
+    see=("guide/higher_order",),
+)
+def vectors_too_many():
+    x, y = torch.randn(3), torch.randn(3)
+    ones = torch.ones(3)
+    torch.autograd.functional.jvp(torch.mul, (x, y), (ones, ones, ones))
+
+
+@fixes(vectors_too_many)
+def vector_for_each_input():
+    x, y = torch.randn(3), torch.randn(3)
+    ones = torch.ones(3)
+    torch.autograd.functional.jvp(torch.mul, (x, y), (ones, ones))
+
+
+@raises(
+    "An unknown way to compute a Jacobian was chosen",
+    cause='``strategy``, and ``outer_jacobian_strategy`` of ``hessian``, is ``"reverse-mode"`` or ``"forward-mode"``.',
+    fix='Write ``strategy="forward-mode"`` together with ``vectorize=True``, or leave both out.',
+    see=("guide/higher_order",),
+)
+def strategy_unknown():
+    torch.autograd.functional.jacobian(torch.sin, torch.randn(3), strategy="forward", vectorize=True)
+
+
+@fixes(strategy_unknown)
+def strategy_known():
+    torch.autograd.functional.jacobian(torch.sin, torch.randn(3), strategy="forward-mode", vectorize=True)

@@ -2882,3 +2882,46 @@ def tensors_saved_each():
 
     x = torch.randn(3, requires_grad=True)
     Product.apply(x, x).sum().backward()
+
+
+@raises(
+    "setup_context of the base class was called",
+    cause="``torch.autograd.Function`` has no ``setup_context`` of its own: its version only raises. It was called "
+    "with ``super()``, or on a Function whose forward takes ``ctx``.",
+    fix="Do not call it on the base class. Write your own, or take ``ctx`` as the first argument of ``forward`` and "
+    "save there.",
+    see=("guide/ctx", "cookbook/01_first_steps/template"),
+)
+def setup_context_of_base():
+    class Double(Function):
+        @staticmethod
+        def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            Function.setup_context(ctx, inputs, output)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+    Double.apply(torch.randn(3, requires_grad=True))
+
+
+@fixes(setup_context_of_base)
+def setup_context_of_own():
+    class Double(Function):
+        @staticmethod
+        def forward(x):
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * 2
+
+    Double.apply(torch.randn(3, requires_grad=True))

@@ -26,6 +26,12 @@ CHANGED: tuple[tuple[str, str, str], ...] = (
         "Pass the parameters to apply as arguments and return their gradients, or say that an input must require grad.",
     ),
     (
+        r"UnboundLocalError",
+        "A variable is assigned under a condition alone, such as that another input needs its gradient, and used in "
+        "any case.",
+        "Set every gradient to None first, and ask ctx.needs_input_grad for each one apart.",
+    ),
+    (
         r"'NoneType' object|unsupported operand type\(s\).*NoneType|got NoneType|not NoneType",
         "None arrived where a tensor was expected: an optional argument, a tensor that is saved only for some inputs, "
         "or with set_materialize_grads(False) the gradient of an output that nothing used.",
@@ -42,6 +48,12 @@ ALONE: dict[str, str] = {
     "Can't call numpy() on Tensor that requires grad": "numpy_on_parameter",
     "\" not implemented for '": "no_kernel_for_dtype",
 }
+NEARLY = "it is off by less than a hundredth"
+NOT_FINITE = (
+    "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is not finite at "
+    "this point, though the values are.",
+    "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such factor.",
+)
 CALLS = ("run", "inner", "together", "_dual")  # where the audit calls a function, which may have no frame of its own
 LOOK = "Run the call of the summary under a debugger, or print the traceback."
 
@@ -153,6 +165,8 @@ def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outpu
             ratio = float((difference * other.conj()).sum().real / (other * other.conj()).sum().real.clamp(min=1e-30))
             if close(difference, ratio * other) and abs(ratio) > 1e-6:
                 return f"it differs from the right one by {ratio:.4g} times {name}: a term is missing or added"
+    if torch.allclose(a, e, rtol=1e-2, atol=1e-7 * scale):
+        return NEARLY
     good = torch.isclose(a, e, rtol=1e-4, atol=1e-7 * scale)
     if good.any() and a.dim():
         bad = (~good).nonzero()

@@ -115,10 +115,8 @@ class Derivative:
         best = (4 * half - one) / 3
         return best, (best - half).abs(), noise
 
-    def settles(self, entry: int, weights: Tensor) -> bool:
-        """Whether the slope along one entry does not grow as the way gets shorter."""
-        direction = torch.zeros(self.n, dtype=torch.float64)
-        direction[entry] = 1.0
+    def settles(self, direction: Tensor, weights: Tensor) -> bool:
+        """Whether the slope along a direction does not grow as the way gets shorter."""
         slopes = []
         for h in (self.eps**0.4, self.eps**0.2):
             left, right = (self.center - self.at(direction * -h)) / h, (self.at(direction * h) - self.center) / h
@@ -127,6 +125,12 @@ class Derivative:
             slopes.append(float(weights @ (left + right)) / 2)
         near, far = map(abs, slopes)  # at a jump or an infinite slope, the shorter way has the larger quotient
         return near <= 3 * far + 1e-6 * float(weights.abs() @ self.center.abs())
+
+    def jumps(self, direction: Tensor, weights: Tensor) -> bool:
+        """Whether the values change about as much on a short way along a direction as on a long one."""
+        ways = self.eps**0.4, -(self.eps**0.4), self.eps**0.2, -(self.eps**0.2)
+        moves = [float(weights.abs() @ (self.at(h * direction) - self.center).abs().nan_to_num(0)) for h in ways]
+        return max(moves[:2]) > 0.3 * max(moves[2:])
 
     def steps(self) -> list[float]:
         """Step sizes, the most accurate one first."""

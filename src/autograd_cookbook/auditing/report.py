@@ -9,7 +9,7 @@ from typing import Any, Literal
 Severity = Literal["error", "warning", "info"]
 MARKS = {"error": "✗", "warning": "!", "info": "i"}
 # What these checks find is a matter of taste as long as nothing goes wrong because of it.
-TASTE = ("returned", "tensors_on_ctx", "unused_saved")
+TASTE = ("returned", "tensors_on_ctx", "unused_saved", "in_place_consumer")
 VERDICTS = {"yes": "✓", "no": "–", "wrong": "✗"}
 
 

@@ -16,6 +16,7 @@ IGNORED = (
     "backward ignores grad_output: for three times the grad_output, it returns the very same gradient.",
     "Multiply by grad_output, as the chain rule says: a caller may scale, weight or sum the output.",
 )
+SHARED = "refers to a single memory location"
 BY_GRAD_OUTPUT = ("undefined_gradient", "in_place_consumer")
 # A dtype that is fixed inside shows in every other one, and in what backward returns.
 DTYPE = ("output_dtype", "digits", "returned", "float32", "float16", "bfloat16")
@@ -27,6 +28,8 @@ def _follows(finding: Finding, lead: Finding) -> bool:
         same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
         refused = lead.summary.startswith(f"no {lead.check}: ")  # which is said of each
         return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
+    if lead.check == "grad_output_unchanged" and finding.check == "grad_output_layouts":
+        return SHARED in finding.summary  # written to in place, which no expanded tensor allows
     if lead.check == DTYPE[0] and lead.severity == "error" and finding.check in DTYPE[1:]:
         return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
     if lead.check == "first_order" and lead.cause == IGNORED[0] and finding.check in BY_GRAD_OUTPUT:

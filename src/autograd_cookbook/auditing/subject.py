@@ -190,6 +190,7 @@ class Subject:
         self.contents = [(c, _entries(c)) for a in self.flat for c in _containers(a)]  # of objects among the arguments
         self.stateful = False  # whether each call goes on from the buffers that the call before left
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
+        self.asks = False  # whether its values are others if no argument requires grad, or it raises
         self.in_place = False  # whether it writes to an argument
         self.base = [self.promoted(slot) for slot in self.slots]
         self.domain = domain
@@ -202,6 +203,7 @@ class Subject:
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
         self.random = False
+        self.undeclared = False  # whether the gradient is that of a surrogate that the caller did not declare
         self.right = True  # until the first derivative turns out to be wrong
         self.accuracy: float | None = None  # of derivatives, where it is that of a solver
         self.rough = False  # whether the values come in steps, as those of a solver that stops early
@@ -386,7 +388,8 @@ class Subject:
     def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:
         """The outputs that can be differentiated, as one real vector, computed without a graph."""
         with torch.no_grad():
-            outputs = self.run(values, [False] * len(self.slots), function=function).outputs
+            requires = None if self.asks else [False] * len(self.slots)
+            outputs = self.run(values, requires, function=function).outputs
         return real([outputs[i] for i in self.active])
 
     def vjp(

@@ -62,7 +62,7 @@ def unlike_declared(
 
 def take_as_custom(subject: Subject) -> Finding:
     """Judge the gradient no more from here on, and say so instead of that it is wrong."""
-    subject.gradient = "custom"
+    subject.gradient, subject.undeclared = "custom", True
     return Finding(
         "",
         "info",

@@ -1,9 +1,8 @@
-"""Every recipe once: how to call it, what to compare it with, and what it promises.
+"""The list of all recipes: how to call a recipe, what to compare it with, and which capabilities it must keep.
 
 The tests, the badges, the capability matrix, the tables of costs, the benchmarks and the copy button all read this
-list. Each module of this folder has the recipes of one page of the cookbook: every
-:class:`~autograd_cookbook.catalog.Recipe` that a module defines is in the list, so a new file is all that it takes to
-add one.
+list. Each module of this folder has the recipes of one page of the cookbook. The list contains every
+:class:`~autograd_cookbook.catalog.Recipe` that a module defines, so to add a page, you only add a file.
 """
 
 import pkgutil
@@ -16,7 +15,7 @@ __all__ = ["BY_NAME", "RECIPES", "Cost", "Limit", "Recipe", "Sample"]
 
 
 def _recipes() -> Iterator[Recipe]:
-    """By page, as the modules define them."""
+    """Yield the recipes page by page, in the order of their definitions."""
     for page in pkgutil.iter_modules(__path__):
         if not page.name.startswith("_"):
             module = import_module(f"{__name__}.{page.name}")

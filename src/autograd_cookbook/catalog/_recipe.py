@@ -14,13 +14,13 @@ from autograd_cookbook.catalog._source import standalone
 
 @dataclass(frozen=True)
 class Sample:
-    """One call of a recipe in float64; the tensors that require grad are leaves."""
+    """One call of a recipe in float64. The tensors that require grad are leaves."""
 
     name: str
     args: tuple[Any, ...]
 
     def to(self, dtype: torch.dtype, device: torch.device | str = "cpu") -> "Sample":
-        """The same call with every floating tensor converted; leaves stay leaves."""
+        """Return the same call with every floating or complex tensor converted. Leaves stay leaves."""
 
         def convert(value: Any) -> Any:
             if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()):
@@ -35,20 +35,22 @@ class Sample:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a recipe is measured against; ``benchmarks/costs.py`` runs it, and its page shows the table.
+    """The alternatives with which a recipe is compared. ``benchmarks/costs.py`` measures, and a page shows the table.
 
     Args:
-        inputs: makes the arguments of one call, in float32 and of a million elements or more.
-        saved: bytes a unit that the recipe keeps for backward beyond its arguments; a test holds it exactly.
-        minimum: bytes a unit that no exact backward can do without.
-        composition: what you would write without a recipe, from differentiable parts; called as the recipe is.
-        built_in: what torch has for it.
-        unit: what is counted, "element" being one of the first tensor among the arguments.
-        units: how many of them ``inputs`` has; the elements of the first tensor if None.
-        wins: where the recipe is ahead of all others. A test compares "bytes", "peak" and "time" with the
-            stored results; "range" (finite or accurate where the others are not), "second order", "forward mode"
-            and "gradient" (another one than autograd's, on purpose) are what the page shows and asserts. Empty
-            if it wins nothing: then the page says so.
+        inputs: returns the arguments of one call, in float32 and with a million elements or more.
+        saved: the number of bytes per unit that the recipe saves for backward in addition to its arguments. A test
+            asserts that the number is exact.
+        minimum: the number of bytes per unit that every exact backward needs.
+        composition: the code that you would write without a recipe, from differentiable operations. It takes the same
+            arguments as the recipe.
+        built_in: PyTorch's own function for the same task.
+        unit: the unit that is counted. "element" means an element of the first tensor among the arguments.
+        units: the number of units in ``inputs``. None means the number of elements of the first tensor.
+        wins: the properties in which the recipe is better than all alternatives, or empty if there is none. A test
+            compares "bytes", "peak" and "time" with the stored results. The page of the recipe asserts the others:
+            "range" (the recipe is finite or accurate where the alternatives are not), "second order", "forward mode"
+            and "gradient" (the gradient differs from autograd's on purpose).
     """
 
     inputs: Callable[[], tuple[Any, ...]]
@@ -61,19 +63,20 @@ class Cost:
     wins: tuple[Literal["bytes", "peak", "time", "range", "second order", "forward mode", "gradient"], ...] = ()
 
     def count(self, args: tuple[Any, ...]) -> int:
-        """How many units the arguments of a call have."""
+        """Return the number of units in the arguments of a call."""
         return self.units or next(a.numel() for a in args if isinstance(a, Tensor))
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Where capabilities end that the typical sample of a recipe has: its badge says so.
+    """Calls for which a recipe lacks capabilities that its typical sample has. The badge on its page says so.
 
     Args:
-        capabilities: their names, as an audit reports them.
-        where: what they do not hold for, in words that follow "not for".
-        samples: the names of the samples on which an audit says "no" to all of them; a test asks it, and that there
-            are no others. Empty if a size decides, and not a sample: then a test of scales shows it.
+        capabilities: the names of the capabilities, as in the report of an audit.
+        where: the calls without these capabilities, in words that follow "not for".
+        samples: the names of the samples for which an audit answers "no" to all of these capabilities. A test asserts
+            this, and asserts that there are no other such samples. Empty if the capability depends on a size, not on a
+            sample. Then a test of scales shows it.
     """
 
     capabilities: tuple[str, ...]
@@ -81,8 +84,8 @@ class Limit:
     samples: tuple[str, ...] = ("complex",)
 
 
-COMPLEX_HALF = Limit(("float16", "bfloat16"), "complex numbers")  # which torch can hardly compute with
-COMPLEX_BFLOAT16 = Limit(("bfloat16",), "complex numbers")  # which torch does not have
+COMPLEX_HALF = Limit(("float16", "bfloat16"), "complex numbers")  # torch has few operations for them
+COMPLEX_BFLOAT16 = Limit(("bfloat16",), "complex numbers")  # torch has no such dtype
 
 
 @dataclass(frozen=True)
@@ -90,18 +93,20 @@ class Recipe:
     """One entry of the catalog.
 
     Args:
-        name: unique; the label of the recipe on its page.
-        function: what a reader calls.
-        exports: names that the copied source must define, the first being ``function``'s.
-        samples: yields the calls that the tests verify, the typical one first; None for a tool that is no
+        name: the unique label of the recipe on its page.
+        function: the function that a reader calls.
+        exports: the names that the copied source must define. The first one is the name of ``function``.
+        samples: yields the calls that the tests verify, with the typical call first. None for a tool that is not a
             differentiable function.
-        reference: the nearest built-in, or a composition of built-ins, called as ``function`` is.
-        gradient: "exact"; "surrogate" if the backward declares another gradient on purpose, which is then the
-            one that autograd finds for ``reference``; "approximate" if it estimates one.
-        tolerance: of an approximate gradient, the largest relative error in float64.
-        promises: capabilities that must stay "yes", whatever the verified data says.
-        cost: what its bytes and its time are compared with; None where there is nothing to compare.
-        limits: where capabilities end that the typical sample has.
+        reference: the nearest function of PyTorch, or a composition of such functions. It takes the same arguments as
+            ``function``.
+        gradient: "exact", "surrogate" or "approximate". With "surrogate", the backward returns another gradient on
+            purpose, which is the one that autograd computes for ``reference``. With "approximate", the backward
+            estimates the gradient.
+        tolerance: the largest relative error of an approximate gradient in float64.
+        promises: the capabilities that must stay "yes". A test fails if one of them is lost.
+        cost: the alternatives whose bytes and times are compared with the recipe, or None.
+        limits: calls for which the recipe lacks capabilities that its typical sample has.
     """
 
     name: str
@@ -117,34 +122,34 @@ class Recipe:
 
     @cached_property
     def calls(self) -> tuple[Sample, ...]:
-        """The samples. They are the same in every process, and the global random state is neither read nor moved."""
+        """The samples. They are the same in every process, and do not read or change the global random state."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             return tuple(self.samples()) if self.samples else ()
 
     def limit(self, capability: str) -> str:
-        """What a capability does not hold for, although the typical sample has it; empty if there is no such limit."""
+        """Return the calls that lack a capability of the typical sample, in words. Empty if there are none."""
         return " and ".join(limit.where for limit in self.limits if capability in limit.capabilities)
 
     @property
     def module(self) -> str:
-        """Dotted name of the module that holds the recipe."""
+        """Dotted name of the module that defines the recipe."""
         return self.function.__module__
 
     @property
     def page(self) -> str:
-        """The page that teaches it, which shares its name with the module of the recipe."""
+        """The page of the recipe, which has the same name as its module."""
         return self.module.rpartition(".")[2]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Dotted names of what it exports, by the modules that define it."""
+        """Dotted names of the exports, with the modules that define them."""
         module = import_module(self.module)
         return tuple(f"{getattr(module, export).__module__}.{export}" for export in self.exports)
 
     @property
     def audit_options(self) -> dict[str, Any]:
-        """What an audit has to be told about it, in addition to the arguments of a call."""
+        """The options for an audit of the recipe, in addition to the arguments of a call."""
         options: dict[str, dict[str, Any]] = {
             "exact": {"reference": self.reference},
             "surrogate": {"surrogate": self.reference},
@@ -154,5 +159,5 @@ class Recipe:
 
     @property
     def source(self) -> str:
-        """A file that runs without this package, which is what the copy button yields."""
+        """The text that the copy button copies: a file that runs without this package."""
         return standalone(self.module, self.exports)

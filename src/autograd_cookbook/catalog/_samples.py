@@ -1,4 +1,4 @@
-"""Calls that several pages need."""
+"""Sample calls for several pages."""
 
 from collections.abc import Callable, Iterator
 
@@ -19,12 +19,12 @@ def complex_randn(*shape: int) -> Tensor:
 
 
 def above(low: float, *shape: int) -> Tensor:
-    """A random leaf between ``low`` and ``low + 4``, for functions with a domain."""
+    """A random leaf between ``low`` and ``low + 4``, for functions that need numbers above a limit."""
     return (torch.rand(shape, dtype=torch.float64) * 4 + low).requires_grad_()
 
 
 def unary() -> Iterator[Sample]:
-    """For functions of one tensor that treat every element alike."""
+    """Calls of element-wise functions of one tensor."""
     yield Sample("matrix", (randn(4, 3),))
     yield Sample("scalar", (randn(),))
     yield Sample("empty", (randn(0, 3),))
@@ -32,13 +32,13 @@ def unary() -> Iterator[Sample]:
 
 
 def unary_and_complex() -> Iterator[Sample]:
-    """The same, and complex numbers."""
+    """The calls of :func:`unary`, and one with complex numbers."""
     yield from unary()
     yield Sample("complex", (complex_randn(3),))
 
 
 def million() -> tuple[Tensor]:
-    """A float32 tensor that is large enough to be measured with."""
+    """A float32 tensor that is large enough for measurements."""
     return (torch.randn(1000, 1000).requires_grad_(),)
 
 
@@ -48,12 +48,12 @@ def bowl(x: Tensor) -> Tensor:
 
 
 def weights(*shape: int) -> Tensor:
-    """Parameters to measure with."""
+    """Parameters for measurements."""
     return torch.randn(shape).requires_grad_()
 
 
 def scaled() -> Iterator[Sample]:
-    """Calls with a scale, by shape."""
+    """Calls with scales of several shapes."""
     yield Sample("vector", (randn(4, 3), randn(3)))
     yield Sample("one number", (randn(2, 3), randn()))
     yield Sample("two scalars", (randn(), randn()))
@@ -70,21 +70,21 @@ def hooked(input: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def clip_gradient() -> Iterator[Sample]:
-    """For functions that clip a gradient to a bound."""
-    # A bound that no gradient of the tests reaches: then, and only then, clipping is exact.
+    """Calls of functions that clip a gradient to a bound."""
+    # No gradient of the tests reaches this bound. Only then does clipping not change the gradient.
     yield Sample("matrix", (randn(4, 3), 1e6))
     yield Sample("scalar", (randn(), 1e6))
     yield Sample("empty", (randn(0, 3), 1e6))
 
 
 def clip_gradient_and_complex() -> Iterator[Sample]:
-    """The same, and complex numbers."""
+    """The calls of :func:`clip_gradient`, and one with complex numbers."""
     yield from clip_gradient()
     yield Sample("complex", (complex_randn(3), 1e6))
 
 
 def rows() -> Iterator[Sample]:
-    """For functions that map a row to a distribution."""
+    """Calls of functions that map a row to a distribution."""
     yield Sample("last dim", (randn(4, 5),))
     yield Sample("middle", (randn(2, 4, 3), -2))
     yield Sample("first", (randn(3, 2), 0))
@@ -94,7 +94,7 @@ def rows() -> Iterator[Sample]:
 
 
 def layers(input: Tensor) -> Tensor:
-    """Ten layers, each of which saves what it returns."""
+    """Ten layers. Each layer saves its output."""
     weight = torch.eye(input.shape[1])
     for _ in range(10):
         input = (input @ weight).tanh()

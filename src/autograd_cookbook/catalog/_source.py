@@ -1,8 +1,8 @@
-"""The source of a recipe as one file that needs nothing of this package.
+"""The source of a recipe as one file that does not import this package.
 
-A recipe may use helpers of its own module and of its neighbors. :func:`standalone` collects what its names
-refer to, and the imports of that, so that the result can be pasted into an empty file. One word is another one there:
-the type of ``ctx``, for which torch has none, is ``Any``.
+A recipe can use helpers of its own module and of other modules. :func:`standalone` collects all definitions that its
+names refer to, and the imports of these definitions. So you can paste the result into an empty file. Only one word
+differs: the type of ``ctx`` becomes ``Any``, because torch has no type for it.
 """
 
 import ast
@@ -63,7 +63,7 @@ class _Module:
                     self.definitions[node.name] = node
                 case ast.Expr(value=ast.Call(func=ast.Name(id=called) | ast.Attribute(value=ast.Name(id=called)))):
                     self.calls.setdefault(called, []).append(node)
-                case ast.Try():  # an import that may fail
+                case ast.Try():  # an import that can fail
                     aliases = [leaf for leaf in ast.walk(node) if isinstance(leaf, ast.alias)]
                     self.definitions |= {alias.asname or alias.name.partition(".")[0]: node for alias in aliases}
                 case ast.Assign() | ast.AnnAssign():
@@ -74,7 +74,7 @@ class _Module:
                                 self.definitions[leaf.id] = node
 
     def text(self, node: ast.stmt) -> str:
-        """The lines of a definition, with its decorators and the comment that stands right above it."""
+        """Return the lines of a definition, with its decorators and the comment right above it."""
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         while first > 1 and self.lines[first - 2].startswith("#"):
             first -= 1
@@ -83,7 +83,7 @@ class _Module:
         return "\n".join(self.lines[first - 1 : node.end_lineno]).replace("ctx: Context", "ctx: Any")
 
     def _value_of(self, node: ast.Assign) -> str:
-        """An assignment that reads files next to the module, with what it has read: a copied file stands alone."""
+        """Return an assignment that reads files, with the contents of these files, so that the copy needs no files."""
         (target,) = map(ast.unparse, node.targets)
         texts = getattr(importlib.import_module(self.name), target)
         # Raw and triple-quoted, so that the text reads as it does in its own file.
@@ -97,7 +97,7 @@ def _read(module: str) -> _Module:
 
 
 def _names(node: ast.stmt) -> set[str]:
-    """Every name that a definition reads, in its code and in the doctests of its docstrings."""
+    """Return every name that a definition reads, in its code and in the doctests of its docstrings."""
     names: set[str] = set()
     for leaf in ast.walk(node):
         if isinstance(leaf, ast.Name):
@@ -111,11 +111,11 @@ def _names(node: ast.stmt) -> set[str]:
 
 
 def standalone(module: str, names: Iterable[str]) -> str:
-    """Return Python source that defines ``names`` of ``module`` and imports nothing of this package.
+    """Return Python source that defines ``names`` of ``module`` and does not import this package.
 
     Args:
-        module: dotted name of a module of this package.
-        names: what the source must define; all that these refer to comes along.
+        module: the dotted name of a module of this package.
+        names: the names that the source must define. All definitions that they refer to are included.
 
     Raises:
         NameError: if the module does not define one of the names.
@@ -132,7 +132,7 @@ def standalone(module: str, names: Iterable[str]) -> str:
                 if node not in nodes:
                     nodes.add(node)
                     collect(module_name, sorted(_names(node)))
-                    # What the module calls when it is imported, it calls when it has been copied.
+                    # Calls at import, such as registrations, must also run in the copied file.
                     for call in source.calls.get(name, ()):
                         nodes.add(call)
                         collect(module_name, sorted(_names(call)))
@@ -168,7 +168,7 @@ def _dependencies_first(chosen: dict[str, set[ast.stmt]], modules: dict[str, _Mo
 
 
 def _sorted_imports(imports: set[_Import]) -> list[str]:
-    """As ruff's isort would have it: standard library first, torch after a blank line."""
+    """Return the imports in the order of ruff's isort: standard library first, torch after a blank line."""
     lines: list[str] = []
     standard = {i for i in imports if i.module.partition(".")[0] in sys.stdlib_module_names}
     for group in (standard, imports - standard):

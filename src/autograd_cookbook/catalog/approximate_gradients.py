@@ -24,13 +24,13 @@ FINITE_DIFFERENCE = Recipe(
     reference=lambda black_box, input: black_box(input),
     gradient="approximate",
     tolerance=1e-8,
-    # once_differentiable, and a loop over the elements that no transform can look into.
+    # The backward is once_differentiable, and no transform can trace its loop over the elements.
     promises=("first_order",),
 )
 
 
 def _simultaneous_perturbation() -> Iterator[Sample]:
-    # With one element there is one direction and its opposite: the estimate has no variance and can be checked.
+    # With one element, there are only a direction and its opposite. So the estimate has no variance and can be checked.
     yield Sample("one element", (torch.sin, randn(1), 3, None, torch.Generator().manual_seed(0)))
     yield Sample("scalar", (torch.exp, randn(), 1, None, torch.Generator().manual_seed(0)))
     yield Sample("vector output", (lambda x: torch.cat([x, x.exp()]), randn(1), 2, None, torch.Generator()))

@@ -70,7 +70,7 @@ def _clipped_linear() -> Iterator[Sample]:
 
 
 def _one_weight_each(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm: float) -> Tensor:
-    """A copy of the parameters for each example, whose gradient is limited by a hook."""
+    """Make a copy of the parameters for each example, and limit the gradient of the copy by a hook."""
     examples = input.reshape(input.shape[:-1].numel(), input.shape[-1])
     if bias is not None:
         examples = torch.cat([examples, examples.new_ones(len(examples), 1)], 1)

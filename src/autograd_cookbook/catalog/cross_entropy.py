@@ -28,7 +28,7 @@ def _torch_cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """With arguments by position, among which torch has two more."""
+    """Call torch's function with the recipe's positional arguments, because torch has two more arguments."""
     return F.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )

@@ -23,7 +23,7 @@ def _recursive_filter() -> Iterator[Sample]:
 
 
 def _step_by_step(input: Tensor, coefficients: Tensor) -> Tensor:
-    """The recursion as it is written down; SciPy, too, multiplies earlier inputs by zero, which shows at infinity."""
+    """The recursion as in its formula. Like SciPy, it multiplies earlier inputs by zero, which matters for infinity."""
     steps: list[Tensor] = []
     for t, value in enumerate(input.unbind(-1)):
         past = zip(coefficients, reversed(steps), strict=False)
@@ -33,7 +33,7 @@ def _step_by_step(input: Tensor, coefficients: Tensor) -> Tensor:
 
 
 def _triangular(input: Tensor, coefficients: Tensor) -> Tensor:
-    """The recursion as a system of equations with a triangular matrix: what torch has for it."""
+    """The recursion as a linear system with a triangular matrix, which torch can solve."""
     size = input.shape[-1]
     matrix = torch.eye(size, dtype=input.dtype, device=input.device)
     for k, a in enumerate(coefficients, 1):

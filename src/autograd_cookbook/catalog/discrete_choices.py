@@ -12,12 +12,12 @@ from autograd_cookbook.recipes import discrete_choices
 
 
 def _as_if(soft: Tensor, hard: Tensor) -> Tensor:
-    """The hard choice, with the gradient of the soft one."""
+    """The hard choice, with the gradient of the soft choice."""
     return soft + (hard - soft).detach()
 
 
 def _finite(values: Tensor, input: Tensor, dim: int = -1) -> Tensor:
-    """The same values; NaN where the input is infinite, which the formulas do not know, and an audit compares none."""
+    """Replace infinite inputs by NaN, because the formulas do not hold there. An audit does not compare NaN."""
     return values * (0 * input.detach().sum(dim, keepdim=True) + 1)
 
 
@@ -58,7 +58,7 @@ def _top_k() -> Iterator[Sample]:
 
 
 def _composed_soft_top_k(input: Tensor, k: int, dim: int = -1, strength: float = 1.0) -> Tensor:
-    """The threshold by bisection, to know which entries are free; of those, the formula."""
+    """Find the threshold by bisection, which shows the free entries. Then apply the formula to these entries."""
     if k == 0 or input.numel() == 0:
         return input * 0
     z = (input - input.detach().topk(k, dim).values.amin(dim, keepdim=True)) / strength

@@ -20,7 +20,7 @@ def _lambert_w() -> Iterator[Sample]:
 
 
 def _newton(input: Tensor) -> Tensor:
-    """Lambert W by Newton's method for ``w exp(w) = x``, step after step on the tape."""
+    """Lambert W by Newton's method for ``w exp(w) = x``. Autograd records every step."""
     w = torch.log1p(input.clamp(min=-0.3))
     for _ in range(20):
         w = w - (w * w.exp() - input) / (w.exp() * (1 + w))

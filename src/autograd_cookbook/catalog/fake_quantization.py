@@ -12,7 +12,7 @@ from autograd_cookbook.recipes import fake_quantization
 
 
 def _fake_quantize() -> Iterator[Sample]:
-    # torch's own computes with the scale in float32: powers of two are exact there.
+    # torch's own function computes with the scale in float32, so use powers of two, which are exact there.
     yield Sample("zero point", (randn(4, 3), 0.25, 3, 0, 7))
     yield Sample("one a column", (randn(4, 3), [0.25, 0.5, 0.125], torch.tensor([0, 3, 7]), 0, 7, -1))
     yield Sample("one a middle row", (randn(2, 3, 2), [0.25, 0.5, 0.125], 0, -2, 1, 1))
@@ -79,7 +79,7 @@ def _composed_learned_step_size(
     scaled = step.detach() + grad_scale * (step - step.detach())
     scaled = scaled.reshape(()) if dim is None else scaled.reshape([-1] + [1] * (input.dim() - 1 - dim % input.dim()))
     ratio = input / scaled
-    # Not clamp: its gradient passes at the two ends, and that of the paper does not.
+    # Do not use clamp, because its gradient passes at both ends. The gradient of the paper does not.
     limited = torch.where(ratio <= quant_min, quant_min, torch.where(ratio >= quant_max, quant_max, ratio))
     return (limited.round().detach() + limited - limited.detach()) * scaled
 

@@ -32,7 +32,7 @@ def _composed_attention(
     scale: float | None = None,
     block: int | None = None,
 ) -> Tensor:
-    # Torch's own kernel for the CPU has no second derivative, so that an audit could not compare one.
+    # PyTorch's own kernel for the CPU has no second derivative, so an audit could not compare second derivatives.
     scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
     if causal:
         allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).tril()
@@ -53,7 +53,7 @@ ATTENTION = Recipe(
     reference=_composed_attention,
     cost=Cost(
         _sequences,
-        # The output, which the caller has anyway, and two numbers a query: for 1024 keys, 64 + 2 numbers.
+        # The output, which the caller has anyway, and two numbers per query: 64 + 2 numbers for 1024 keys.
         saved=4 * 66 / 1024,
         minimum=0,
         composition=_composed_attention,

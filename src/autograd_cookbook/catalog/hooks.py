@@ -50,7 +50,7 @@ STEP_IN_BACKWARD = Recipe(
 
 
 def _saved_as() -> Iterator[Sample]:
-    # Stored in the dtype that they have, tensors are not rounded.
+    # Store the tensors in their own dtype, so that they are not rounded.
     yield Sample("chain", (torch.float64, lambda x: x.exp().sin() * x.tanh(), randn(4, 3)))
     yield Sample("two inputs", (torch.float64, lambda x, w: (x @ w).sigmoid().square(), randn(4, 3), randn(3, 2)))
     yield Sample("empty", (torch.float64, lambda x: x.exp().sin(), randn(0, 3)))
@@ -62,6 +62,6 @@ SAVED_AS = Recipe(
     exports=("saved_as",),
     samples=_saved_as,
     reference=lambda dtype, function, *args: function(*args),
-    # torch.func and torch.compile refuse hooks on saved tensors.
+    # torch.func and torch.compile refuse saved-tensor hooks.
     promises=("first_order", "second_order", "checkpoint"),
 )

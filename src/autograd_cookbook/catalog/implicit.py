@@ -14,7 +14,7 @@ from autograd_cookbook.recipes import implicit
 
 
 def _layer(z: Tensor, x: Tensor, w: Tensor) -> Tensor:
-    """A contraction, whatever its weight."""
+    """A map that is a contraction for every weight."""
     return torch.tanh(z @ (w / (2 + 2 * w.norm())) + x)
 
 
@@ -26,7 +26,7 @@ def _fixed_point() -> Iterator[Sample]:
 
 
 def _converged(state: Tensor) -> Tensor:
-    """What the recipes do too: no result instead of a wrong one."""
+    """Raise instead of returning a wrong result, as the recipes do."""
     if not state.isfinite().all():
         raise RuntimeError("the iteration does not converge")
     return state
@@ -44,7 +44,7 @@ FIXED_POINT = Recipe(
     exports=("fixed_point",),
     samples=_fixed_point,
     reference=_unrolled,
-    # It looks at numbers to know when it is done, which the compiler cannot.
+    # The computed numbers decide when the iteration ends, so the compiler cannot compile it.
     promises=("first_order", "second_order", "vmap", "checkpoint"),
     cost=Cost(
         lambda: (

@@ -13,7 +13,7 @@ from autograd_cookbook.recipes import in_place
 
 
 def _on_a_copy(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A function that works in place as one that can be called on leaves, again and again."""
+    """Make a function that you can call repeatedly on leaves from a function that works in place."""
 
     @functools.wraps(function)
     def call(input: Tensor, *args: Any) -> Tensor:

@@ -22,7 +22,7 @@ def _scan() -> Iterator[Sample]:
 
 
 def _loop(decay: Tensor, input: Tensor, dim: int = 0) -> Tensor:
-    """One step after the other."""
+    """Compute one step after the other."""
     states: list[Tensor] = []
     for a, b in zip(decay.unbind(dim), input.unbind(dim), strict=True):
         states.append(a * states[-1] + b if states else b + 0 * a)

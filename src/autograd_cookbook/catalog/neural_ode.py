@@ -44,7 +44,7 @@ def _unrolled_odeint(
 
 
 def _flow() -> tuple[Any, ...]:
-    """A problem to measure with: a batch of 10,000 states, ten steps."""
+    """A problem for measurements: a batch of 10,000 states, ten steps."""
     weight = (0.1 * torch.randn(100, 100)).requires_grad_()
     return (
         lambda t, z, w: (z @ w).tanh(),

@@ -21,7 +21,7 @@ def _isotonic_regression() -> Iterator[Sample]:
 
 
 def minimax(input: Tensor) -> Tensor:
-    """Isotonic regression by a formula: the largest, over starts j, of the smallest, over ends k, mean of j to k."""
+    """Isotonic regression by a formula: the maximum over j of the minimum over k of the mean of elements j to k."""
     n = input.shape[-1]
     if n == 0:
         return input * 1

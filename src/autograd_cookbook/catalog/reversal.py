@@ -20,7 +20,7 @@ def _factor() -> Iterator[Sample]:
 
 
 def _scaled(input: Tensor, scale: float) -> Tensor:
-    """The input exactly, since the difference is zero, and the gradient of ``scale * input``."""
+    """Return the input exactly, because the difference is zero, but with the gradient of ``scale * input``."""
     return input.detach() + scale * (input - input.detach())
 
 

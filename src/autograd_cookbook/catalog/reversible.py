@@ -34,7 +34,7 @@ REVERSIBLE_SEQUENCE = Recipe(
     exports=("reversible_sequence", "ReversibleSequence"),
     samples=_reversible_sequence,
     reference=_one_after_the_other,
-    # torch.func and torch.compile refuse hooks on saved tensors.
+    # torch.func and torch.compile refuse saved-tensor hooks.
     promises=("first_order", "second_order", "checkpoint"),
     cost=Cost(
         lambda: ([(layers, layers)] * 4, *(torch.randn(10_000, 100).requires_grad_() for _ in range(2))),

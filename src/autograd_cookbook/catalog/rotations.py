@@ -20,12 +20,12 @@ def _vectors() -> Iterator[Sample]:
 
 
 def _matrix_exp(vector: Tensor) -> Tensor:
-    """By torch's matrix exponential, which is computed in float64 as the recipe is."""
+    """Compute the rotation by torch's matrix exponential in float64, like the recipe."""
     return torch.linalg.matrix_exp(rotations.cross_matrix(vector.double())).to(vector.dtype)
 
 
 def _rodrigues(vector: Tensor) -> Tensor:
-    """The formula of the textbooks, which divides by the angle."""
+    """Compute the rotation by the textbook formula, which divides by the angle."""
     angle = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
     k = rotations.cross_matrix(vector / angle)
     angle = angle.unsqueeze(-1)
@@ -51,7 +51,7 @@ ROTATION_EXP = Recipe(
 
 
 def _matrices() -> Iterator[Sample]:
-    """Near rotations, and not rotations: there the gradient of the decomposition is NaN."""
+    """Matrices near rotations. Exact rotations are left out, because there the gradient of the reference is NaN."""
     yield Sample("batch", (_near(4),))
     yield Sample("one", (_near(),))
     yield Sample("two batch dims", (_near(2, 2),))
@@ -64,7 +64,7 @@ def _near(*batch: int) -> Tensor:
 
 
 def _by_decomposition(matrix: Tensor) -> Tensor:
-    """The nearest rotation by torch's singular value decomposition, by autograd; NaN if there are many."""
+    """The nearest rotation by torch's singular value decomposition and autograd. NaN if several are equally near."""
     u, sizes, vh = torch.linalg.svd(matrix.double())
     sign = torch.linalg.det(u @ vh).sign()
     ones = torch.ones_like(sign)
@@ -91,7 +91,7 @@ NEAREST_ROTATION = Recipe(
 
 
 def _by_angle(matrix: Tensor) -> Tensor:
-    """The axis from the antisymmetric part, and the angle from that and the trace; NaN without a turn."""
+    """Compute the axis from the antisymmetric part, and the angle from this part and the trace. NaN at angle 0."""
     rotation = _by_decomposition(matrix.double())
     axis = rotations.axial(rotation)
     size = torch.linalg.vector_norm(axis, dim=-1, keepdim=True)

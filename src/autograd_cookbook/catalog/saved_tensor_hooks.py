@@ -23,7 +23,7 @@ OFFLOADED = Recipe(
     exports=("offloaded",),
     samples=_saved_elsewhere,
     reference=lambda function, *args: function(*args),
-    # torch.func and torch.compile refuse hooks on saved tensors.
+    # torch.func and torch.compile refuse saved-tensor hooks.
     promises=("first_order", "second_order", "checkpoint"),
     cost=Cost(
         lambda: (layers, torch.randn(10_000, 100).requires_grad_()),

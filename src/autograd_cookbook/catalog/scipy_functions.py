@@ -34,7 +34,7 @@ def _cosines(size: int, type: int) -> Tensor:
 
 
 def _cosine_product(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
-    """The transform as a product with that matrix."""
+    """The transform as a product with the matrix of the transform."""
     return (input.movedim(dim, -1) @ _cosines(input.size(dim), type).to(input).mT).movedim(-1, dim)
 
 
@@ -43,7 +43,7 @@ DCT = Recipe(
     function=scipy_functions.dct,
     exports=("dct",),
     samples=_dct,
-    # An FFT makes NaN of a whole line with one infinite number, a product of matrices need not.
+    # With one infinite number, an FFT returns NaN for the whole line, but a matrix product need not.
     reference=lambda input, type=2, dim=-1: _cosine_product(input, type, dim) + 0 * input.sum(dim, keepdim=True),
     promises=("first_order", "second_order", "forward_mode", "vmap"),
     limits=(COMPLEX_BFLOAT16,),
@@ -51,7 +51,7 @@ DCT = Recipe(
 
 
 def _sparse_system(size: int, *columns: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    """A diagonal that dominates, and some more places, a few of them twice."""
+    """A matrix with a dominant diagonal and some more stored places. A few places occur twice."""
     more = torch.randint(0, max(size, 1), (2, 2 * size))
     indices = torch.cat([torch.arange(size).expand(2, size), more], dim=1)
     values = torch.randn(3 * size, dtype=dtype)

@@ -9,7 +9,7 @@ from autograd_cookbook.catalog._recipe import COMPLEX_HALF, Cost, Recipe, Sample
 from autograd_cookbook.catalog._samples import complex_randn, randn
 from autograd_cookbook.recipes import sparse
 
-# The second and the last are at one place; row 2 and column 0 have none.
+# The second and the last value are at the same place. Row 2 and column 0 have no value.
 PLACES = torch.tensor([[3, 0, 1, 3, 0], [1, 2, 1, 3, 2]])
 INDEX = torch.tensor([2, 0, 2, 3, 2])  # segment 1 is empty
 
@@ -26,7 +26,7 @@ def _sparse_mm() -> Iterator[Sample]:
 
 
 def dense(indices: Tensor, values: Tensor, rows: int, columns: int) -> Tensor:
-    """The matrix with its zeros; in float32 at least, or values at one place would be rounded twice."""
+    """The dense matrix, in float32 or wider, because otherwise a sum at one place would be rounded twice."""
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
     return exact.new_zeros(rows, columns).index_put(tuple(indices), exact, accumulate=True)
 
@@ -165,7 +165,7 @@ def _reduced(kind: str) -> Callable[[Tensor, Tensor, int], Tensor]:
 
 
 def _largest_of_each(input: Tensor, index: Tensor, size: int) -> Tensor:
-    """Without a buffer, whose 0 would share the gradient of a maximum that is 0."""
+    """Use no buffer of zeros, because its 0 would share the gradient of a maximum that is 0."""
     segments = [input[index == j] for j in range(size)]
     return torch.stack([rows.amax(0) if len(rows) else rows.sum(0) for rows in segments])
 

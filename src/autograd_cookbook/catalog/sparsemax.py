@@ -11,7 +11,7 @@ from autograd_cookbook.recipes import sparsemax
 
 
 def _simplex() -> Iterator[Sample]:
-    """Rows like those of a softmax, and some whose support is small."""
+    """The rows for a softmax, and some rows with a small support."""
     yield from (sample for sample in rows() if sample.name != "scalar")
     yield Sample(
         "sparse", (torch.tensor([[5.0, 4.7, -9.0], [0.0, 0.6, -0.3]], dtype=torch.float64).requires_grad_(), 1)
@@ -19,7 +19,7 @@ def _simplex() -> Iterator[Sample]:
 
 
 def _composed_sparsemax(input: Tensor, dim: int = -1) -> Tensor:
-    """The algorithm as the paper has it, in differentiable operations."""
+    """The algorithm of the paper, in differentiable operations."""
     x = input.movedim(dim, -1)
     descending = x.sort(-1, descending=True).values
     total, k = descending.cumsum(-1), torch.arange(1, x.shape[-1] + 1, dtype=x.dtype)
@@ -31,7 +31,7 @@ def _composed_sparsemax(input: Tensor, dim: int = -1) -> Tensor:
 
 
 def _normalized(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same distribution; where it is NaN, so is its gradient now, and an audit does not compare it."""
+    """Return the same distribution. Where it is NaN, its gradient is now NaN, too, and an audit does not compare it."""
 
     def normalized(input: Tensor, dim: int = -1) -> Tensor:
         p = function(input, dim)
@@ -51,7 +51,7 @@ SPARSEMAX = Recipe(
 
 
 def _composed_entmax15(input: Tensor, dim: int = -1) -> Tensor:
-    """The algorithm as the paper has it; the root is taken of the chosen size alone, so that no gradient is NaN."""
+    """The algorithm of the paper, but with a root only for the chosen size, so that no gradient is NaN."""
     x = input.movedim(dim, -1) / 2
     if x.shape[-1] == 0:
         return input.clone()

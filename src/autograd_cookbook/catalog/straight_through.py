@@ -17,7 +17,7 @@ def _steps() -> Iterator[Sample]:
 
 
 def _as_if(stand_in: Tensor, value: Tensor) -> Tensor:
-    """The value, with the gradient of what stands in for it."""
+    """Return a value with the gradient of a substitute."""
     return stand_in + (value - stand_in).detach()
 
 
@@ -44,7 +44,7 @@ SIGN_STE = Recipe(
 
 
 def _binarize() -> Iterator[Sample]:
-    # Far from 0 no gradient passes, so that none of the samples lies there as a whole.
+    # Far from 0, no gradient passes. So each sample has elements near 0.
     yield from (sample for sample in _steps() if sample.name != "large")
 
 
@@ -53,7 +53,7 @@ BINARIZE = Recipe(
     function=straight_through.binarize,
     exports=("binarize",),
     samples=_binarize,
-    # In place of a clamp, whose gradient at the ends is 0 since torch 2.14.
+    # Do not use clamp, because its gradient at the ends is 0 since torch 2.14.
     reference=lambda input: _as_if(
         torch.where(input.abs() <= 1, input, 0), torch.where(input >= 0, 1, -torch.ones_like(input))
     ),

@@ -14,7 +14,7 @@ from autograd_cookbook.recipes import transport
 def _potentials(
     cost: Tensor, source: Tensor, target: Tensor, regularization: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """A fixed number of iterations, and autograd through all of them."""
+    """Run a fixed number of iterations. Autograd goes through all of them."""
     f, g = torch.zeros_like(source), torch.zeros_like(target)
     for _ in range(iterations):
         f = -regularization * (target.log().unsqueeze(-2) + (g.unsqueeze(-2) - cost) / regularization).logsumexp(-1)
@@ -45,7 +45,7 @@ def _unrolled_plan(
 def _converged(
     cost: Tensor, source: Tensor, target: Tensor, regularization: float = 0.1, tolerance: float = 1e-9
 ) -> Tensor:
-    """What the recipes do, too: no result instead of a wrong one."""
+    """Raise instead of returning a wrong result, as the recipes do."""
     plan = _unrolled_plan(cost, source, target, regularization, 50)
     missed = (plan.sum(-1) - source / source.sum(-1, keepdim=True)).abs()
     if not (missed < torch.finfo(cost.dtype).eps ** 0.5).all():
@@ -61,7 +61,7 @@ def _converged_cost(
 
 
 def _transport() -> Iterator[Sample]:
-    """Regularized so strongly that 50 iterations of the reference are enough."""
+    """Calls with a regularization so large that 50 iterations of the reference are enough."""
     yield Sample("one problem", (randn(4, 3), above(0.5, 4), above(0.5, 3), 3.0, 1e-13))
     yield Sample("batch", (randn(2, 3, 4), above(0.5, 2, 3), above(0.5, 2, 4), 3.0, 1e-13))
     yield Sample("shared weights", (randn(2, 3, 3), above(0.5, 3), above(0.5, 3), 3.0, 1e-13))
@@ -75,7 +75,7 @@ def _clouds() -> tuple[Tensor, Tensor, Tensor]:
     return torch.cdist(x, y).square().requires_grad_(), torch.ones(100, 100), torch.ones(100, 100)
 
 
-# The iterations look at their numbers, and the compiler calls them as they are.
+# The computed numbers decide when the iterations end, so the compiler does not compile them.
 PROMISES = ("first_order", "second_order", "vmap")
 
 SINKHORN_COST = Recipe(
@@ -112,7 +112,7 @@ SINKHORN_PLAN = Recipe(
 
 
 def _all_pairings(cost: Tensor) -> Tensor:
-    """Every pairing of the shorter side with places of the longer one; the first of the best, if it is allowed."""
+    """Try every pairing of the shorter side with the longer side, and return the first of the best, if allowed."""
     if cost.shape[-2] > cost.shape[-1]:
         cost = cost.mT
     rows, columns = cost.shape[-2:]

@@ -1,7 +1,7 @@
-"""The error index: what PyTorch says around custom gradients, why, and what to do, found by pasting the message.
+"""The error index: paste a message of PyTorch about gradients, and get its cause and its fix.
 
-Most entries were really raised, by a program that the site shows. ``index.json`` has the entries and the rules by which
-a pasted text is read; the site's search interprets the same file.
+For most entries, the site shows a program that raises the message. ``index.json`` has the entries, and the rules for
+reading a pasted text. The site's search uses the same file.
 
 >>> found = explain("TypeError: save_for_backward can only save variables, but argument 3 is of type str")
 >>> found.known
@@ -25,17 +25,17 @@ from autograd_cookbook.errors.paste import Frame
 
 __all__ = ["Entry", "Explanation", "Former", "entries", "explain"]
 
-# Where a message that is not in the index is reported.
+# The page for reporting a message that is not in the index.
 ISSUES = "https://github.com/autograd-cookbook/autograd-cookbook/issues/new"
 INDEX = Path(__file__).with_name("index.json")
 OTHERS = 4  # other causes that the reader is asked about
-# For each entry that has one, the program that raises it and the fixed one.
+# The program that raises the message of an entry, and the fixed program, if there are such programs.
 PROGRAMS = Path(__file__).with_name("programs.json")
 
 
 @dataclass(frozen=True)
 class Former:
-    """What another release of torch said instead."""
+    """The message of another release of torch for the same problem."""
 
     torch: str
     message: str
@@ -47,25 +47,26 @@ class Entry:
     """One message, with its explanation.
 
     Args:
-        name: unique; the anchor of its section on the site.
-        group: the page that it is on.
+        name: the unique name of the entry, and the anchor of its section on the site.
+        group: the page of the entry.
         title: what happened, in plain words.
         kind: the type of the exception or warning.
-        message: as the newest torch raised it.
-        cause: why PyTorch says this.
+        message: the message of the newest torch.
+        cause: why PyTorch raises it.
         fix: what to do.
-        torch: the version that said so.
-        change: the one thing to change in the reader's code; by default how the fix begins.
-        line: how the lines of code look that it is about, as a regular expression; empty where the traceback says it.
-        harmless: when the message can be ignored; empty where it cannot.
-        tell: what is so in the reader's program if it is this one, and not another with the same message.
-        borrowed: what to do for one who uses the Function, or whatever it is about, and has not written it.
-        source: where it was seen, if no program raises it here.
-        see: pages that explain more, if no program has them.
-        former: what other releases said.
-        cases: the entry as it is where a text shows more than its message: another cause, or that the fix was tried.
-        special: whether this is one of them, so that the program of the entry does not show its fix.
-        asked: whether it is one of them that a text need not show, so that the reader is asked.
+        torch: the version of torch that raised the message.
+        change: the one thing to change in the reader's code. If empty, it is the first sentence of the fix.
+        line: a regular expression for the lines of code that cause the message. Empty if the traceback shows them.
+        harmless: when you can ignore the message. Empty if you cannot.
+        tell: how the reader recognizes this cause, if other entries have the same message.
+        borrowed: what to do if the code that raises it belongs to another person.
+        source: where the message was seen, if no program here raises it.
+        see: pages that explain more, if the program does not name them.
+        former: the messages of other releases.
+        cases: variants of the entry for texts that show more than the message. For example, the text shows another
+            cause, or shows that the reader has tried the fix.
+        special: whether this entry is such a variant. The program of the original entry does not show its fix.
+        asked: whether the text need not show this variant, so that the reader is asked about it.
     """
 
     name: str
@@ -90,38 +91,39 @@ class Entry:
 
     @property
     def others(self) -> tuple["Entry", ...]:
-        """The cases that a text need not show. They have the same message, so the reader is asked."""
+        """The variants that a text need not show. They have the same message, so the reader is asked about them."""
         return tuple(case for case in self.cases if case.asked)[:OTHERS]
 
     @property
     def url(self) -> str:
-        """The section that shows the program, broken and fixed; relative if no site is published."""
+        """The address of the section with the broken and the fixed program. It is relative if no site is published."""
         return f"{SITE}errors/{self.group}.html#{self.anchor}"
 
     @property
     def advice(self) -> tuple[str, str]:
-        """The one thing to change, and what else the fix says."""
+        """The one thing to change, and the rest of the fix."""
         return advice(self.change, self.fix)
 
     @property
     def anchor(self) -> str:
-        """Where that section is on its page."""
+        """The anchor of that section on its page."""
         return f"error-{self.name.replace('_', '-')}"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a pasted text is taken for.
+    """The explanation of a pasted text.
 
     Args:
-        known: "yes" if it is the first entry, "maybe" if it is one of them, "no" if these are merely the nearest.
-        entries: the best first, at most three, with the reader's own nodes and operators in their texts.
-        general: which part of PyTorch raised it, and what to try first; or that it is about something else.
-        message: what was explained, or could not be, with its type.
-        values: what the first entry's variables are in the message: ``{"node": ["MulBackward0"]}``.
+        known: "yes" if the first entry explains the text, "maybe" if one of the entries does, "no" if the entries are
+            only the closest ones.
+        entries: at most three entries, with the best first. Their texts have the nodes and operators of the message.
+        general: which part of PyTorch raised the message, and what to try first; or that it is not about gradients.
+        message: the message that was looked up, with its type.
+        values: the values of the first entry's variables in the message, such as ``{"node": ["MulBackward0"]}``.
         place: the last line of the reader's own code in the traceback.
-        note: whose code raised it, where it is not the reader's.
-        worded: whether no message is known, and the entries are those that speak of what the text tells.
+        note: whose code raised the message, if it is not the reader's.
+        worded: whether the text has no known message, and the entries were found by the words of the text.
     """
 
     known: Known
@@ -136,18 +138,18 @@ class Explanation:
 
 @cache
 def matcher() -> Matcher:
-    """The index, read."""
+    """Return the index, read from its file."""
     return Matcher(json.loads(INDEX.read_text(encoding="utf-8")))
 
 
 @cache
 def entries() -> tuple[Entry, ...]:
-    """All of them, in the order of the site."""
+    """Return all entries, in the order of the site."""
     return tuple(entry_of(stored) for stored in matcher().entries)
 
 
 def entry_of(stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | None = None, case: int = -1) -> Entry:
-    """An entry of the index, in one of its cases; its texts name what the reader's message names."""
+    """Return an entry of the index in one of its cases, with the names of the reader's message in its texts."""
     stored = in_case(stored, case)
     nested = ("former", "cases")
     fields = {name: stored[name] for name in Entry.__dataclass_fields__ if name in stored and name not in nested}
@@ -162,7 +164,7 @@ def entry_of(stored: Mapping[str, Any], values: Mapping[str, Sequence[str]] | No
 
 
 def in_case(stored: Mapping[str, Any], case: int) -> Mapping[str, Any]:
-    """An entry with the texts of one of its cases in the place of its own; of a fix, the beginning is the change."""
+    """Return an entry with the texts of one of its cases instead of its own texts."""
     if case < 0:
         return stored
     told = {name: text for name, text in stored["cases"][case].items() if name != "when"}
@@ -170,7 +172,7 @@ def in_case(stored: Mapping[str, Any], case: int) -> Mapping[str, Any]:
 
 
 def advice(change: str, fix: str) -> tuple[str, str]:
-    """The one thing to change, and what else there is to do; the first is how the fix begins, if it is not given."""
+    """Return the one thing to change, and the rest of the fix. Without ``change``, split the first sentence off."""
     if change:
         return change, fix
     parts = re.split(r"(?<=\.)\s+(?=[A-Z`])", fix, maxsplit=1)
@@ -178,19 +180,19 @@ def advice(change: str, fix: str) -> tuple[str, str]:
 
 
 def filled(text: str, values: Mapping[str, Sequence[str]]) -> str:
-    """With the reader's node, operator and so on in the place of ``{node}`` and ``{op}``."""
+    """Replace ``{node}``, ``{op}`` and so on in a text by the reader's node, operator and so on."""
     named = {"node": "the node", "op": "the operator", "type": "the type", "shape": "the shape", "device": "the device"}
     return re.sub(r"\{(node|op|type|shape|device)\}", lambda m: (values.get(m[1]) or [named[m[1]]])[0], text)
 
 
 def explain(text: str) -> Explanation:
-    """Find what a message means, pasted as it is, with the traceback or without.
+    """Explain an error message or a warning, with or without its traceback.
 
-    Names of classes, shapes, types, devices and numbers may be other ones than in the index, and so may the release of
-    torch.
+    Paste the text as it was printed. Names of classes, shapes, types, devices and numbers can differ from the index,
+    and so can the release of torch.
 
     Args:
-        text: what was printed.
+        text: the printed text.
 
     Raises:
         ValueError: if there is no word in the text.

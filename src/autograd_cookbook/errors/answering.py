@@ -1,4 +1,4 @@
-"""What is said of a paste: "this is it", "one of these", or "not in the index", each with what helps."""
+"""Decide the answer for a pasted text: "this is it", "one of these", or "not in the index", each with advice."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,21 +8,22 @@ from autograd_cookbook.errors.matching import TOLD, Facts, Match, Matcher
 from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled, split
 
 Known = Literal["yes", "maybe", "no"]
-MOST = 3  # entries that are told apart
-LINE = 200  # characters of a message that is quoted
+MOST = 3  # the most entries in an answer
+LINE = 200  # the most characters of a message in a quotation
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is known of a paste.
+    """The answer for a pasted text.
 
     Args:
-        known: "yes" for the first match, "maybe" for one of the matches, "no" if they are merely the nearest.
-        matches: the best first.
-        general: what can be said whatever the entry: the part of PyTorch that raised it, and what to try first.
-        message: what was explained, or could not be.
+        known: "yes" if the first match explains the text, "maybe" if one of the matches does, "no" if the matches are
+            only the closest ones.
+        matches: the matches, with the best first.
+        general: advice for any entry: the part of PyTorch that raised the message, and what to try first.
+        message: the message that was looked up.
         place: the last line of the reader's own code in the traceback.
-        note: whose code raised it, if the entry tells to change what may not be the reader's.
+        note: whose code raised the message, if the entry advises to change code that can belong to another person.
     """
 
     known: Known
@@ -34,7 +35,7 @@ class Answer:
 
 
 def answer(matcher: Matcher, text: str) -> Answer:
-    """Read a paste and find what it means."""
+    """Read a pasted text and find its meaning."""
     paste = split(text, matcher.rules["paste"])
     facts = Facts(paste, matcher.nodes, matcher.rules)
     found = judged(matcher, paste, facts)
@@ -43,7 +44,7 @@ def answer(matcher: Matcher, text: str) -> Answer:
 
 
 def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
-    """Which entries a paste is taken for, and how surely."""
+    """Return the entries that explain a pasted text, and how certain they are."""
     ranked = matcher.rank(paste, facts)
     last = raised(paste, matcher.rules)
     unknown = last or quoted(paste, matcher.rules) or warned(paste)
@@ -60,7 +61,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
         return by_words(matcher, paste, facts, unknown, ranked, general)
     best = likely[0]
     rivals = [m for m in likely if m is best or rival(best, m, rules)]
-    # What the reader wrote, or an older warning, does not explain the exception behind it; at most it announces that.
+    # What the reader wrote, or an older warning, does not explain the exception after it. A warning can announce it.
     aside = best.message.part in (WARNING, PROSE, EARLIER) and last is not None and best.message is not last
     if aside and best.message.part == WARNING:
         sure = False
@@ -69,7 +70,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
     if best.message.part == PROSE and (aside or (best.weight < rules["quoted"] and best.score < rules["exact"])):
         sure = False
     note, settled = owner(facts, best, matcher)
-    # An exception of its own behind the one that is known: what was done about the first may have led to it.
+    # Another exception follows the known one. The reader's fix of the known one may have caused it.
     if aside and last is not None and last.place and best.message.part == EARLIER and not paste.chained:
         note, settled = f"{matcher.rules['general']['later']} {heading(last)}", False
     if sure and len(rivals) == 1 and best.certain and settled:
@@ -79,7 +80,8 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
     if not sure and best.message.part == PROSE and last is None:  # the reader's own words
         told, ahead = topics(matcher, paste, unknown, ranked)
         if ahead and told[0].entry not in {match.entry for match in near}:
-            # Words in common are less than signs, and than a few words of a message unless they are most of the text.
+            # Common words prove less than signs. They prove more than some words of a message only if they are most of
+            # the text.
             first = best.wording != TOLD and told[0].share >= matcher.rules["topics"]["most_of_it"]
             near.insert(0 if first else 1, told[0])
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
@@ -88,7 +90,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
 def by_words(
     matcher: Matcher, paste: Paste, facts: Facts, unknown: Message | None, ranked: Sequence[Match], general: str
 ) -> Answer:
-    """What is said where no message is known: the nearest messages, or the entries that have the words of the text."""
+    """Return the answer if no message is known: the closest messages, or the entries with the words of the text."""
     found, ahead = topics(matcher, paste, unknown, ranked)
     if ahead:
         return Answer("maybe", found, general, unknown, facts.place, matcher.rules["general"]["worded"])
@@ -99,11 +101,11 @@ def by_words(
 def topics(
     matcher: Matcher, paste: Paste, unknown: Message | None, ranked: Sequence[Match]
 ) -> tuple[tuple[Match, ...], bool]:
-    """The entries that speak of what a text tells, and whether the first is far ahead of the others."""
+    """Return the entries about the topic of a text, and whether the first entry is far ahead of the others."""
     rules = matcher.rules["topics"]
     if len(matcher.topics.words(paste, unknown)) < rules["long"]:
         return (), False
-    # What has the message, and was refused for what stands around it, is not the topic either.
+    # If an entry has the message, but the text around the message rules the entry out, it is not the topic either.
     refused = {match.entry for match in ranked if match.share >= matcher.rules["score"]["whole"]}
     found = [topic for topic in matcher.topics.rank(paste, unknown) if topic.entry not in refused]
     said = unknown or Message("", "", PROSE)
@@ -119,31 +121,31 @@ def topics(
 
 
 def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:
-    """The line without a type that may be a message: not what the program printed, nor a line of its source."""
+    """Return a line without an exception type that can be a message, and is neither printed output nor source code."""
     says, source = compiled(rules["paste"]["says"]), compiled(rules["paste"]["source"])
     written = [message.text for message in paste.messages if message.part == PROSE]
     lines = [line.strip() for text in written for line in text.split("\n")]
     found = next((line for line in lines if says.search(line) and not source.search(line)), "")
     if not found and len(set(lines)) == 1 and not paste.frames and not source.search(lines[0]):
-        found = lines[0]  # all that the reader has
+        found = lines[0]  # the text consists of this line only
     return Message("", found, PROSE) if found else None
 
 
 def warned(paste: Paste) -> Message | None:
-    """The last warning, where nothing else is said."""
+    """Return the last warning, if there is one."""
     return next((message for message in paste.messages if message.part == WARNING), None)
 
 
 def heading(message: Message) -> str:
-    """The first line of a message."""
+    """Return the first line of a message."""
     return str(message).split("\n")[0][:LINE]
 
 
 def undecided(facts: Facts, best: Match, matcher: Matcher) -> bool:
-    """Whether the message may come from other causes that the entry asks about, and nothing in the text tells.
+    """Whether the message can have other causes that the entry asks about, and the text does not show which one.
 
-    A case with a title of its own is another cause; others change only what is advised. A traceback rules out a cause
-    that is known by its places.
+    A case with its own title is another cause. Other cases change only the advice. A traceback rules out a cause that
+    is recognized by its frames.
     """
     entry = matcher.entries[best.entry]
     open_ = lambda case: not facts.frames or not all(sign.startswith("frames: ") for sign in case["when"])  # noqa: E731
@@ -155,12 +157,12 @@ def undecided(facts: Facts, best: Match, matcher: Matcher) -> bool:
 
 
 def owner(facts: Facts, best: Match, matcher: Matcher) -> tuple[str, bool]:
-    """Whose the code is that the best entry would have changed, and whether the entry is the answer all the same.
+    """Return whose code the best entry advises to change, and whether the entry is the answer anyway.
 
-    Empty if the text shows that it is the reader's.
+    The first result is empty if the code can be the reader's own.
     """
     entry = matcher.entries[best.entry]
-    if facts.case(entry, best.message, best.values) >= 0:  # it speaks of this very text
+    if facts.case(entry, best.message, best.values) >= 0:  # the case fits this text exactly
         return "", True
     holds = lambda signs: any(facts.holds(sign, best.message, best.values) for sign in signs)  # noqa: E731
     for each in matcher.rules["owners"]:
@@ -172,35 +174,35 @@ def owner(facts: Facts, best: Match, matcher: Matcher) -> tuple[str, bool]:
 
 
 def is_near(match: Match, rules: dict[str, float]) -> bool:
-    """Whether an entry that is not it may still help: it has the message without its signs, or much of the message."""
+    """Whether an entry that is not the answer can still help: it has the message, or a large part of the message."""
     if match.share >= rules["whole"]:
         return match.score >= rules["alike"]
     return match.score >= rules["nearest"] and match.proven and not slight(match, rules)
 
 
 def slight(match: Match, rules: dict[str, float]) -> bool:
-    """Whether it is a few words of a message within what the reader wrote."""
+    """Whether the match consists of only a few words of a message in the reader's own text."""
     words = match.message.part == PROSE and match.wording != TOLD
     return words and match.weight < rules["slight"] and match.score < rules["yes"]
 
 
 def rival(best: Match, other: Match, rules: dict[str, float]) -> bool:
-    """Whether it may as well be the other."""
+    """Whether another match explains the text about as well as the best match."""
     return other.score > best.score - rules["same" if same(best, other) else "margin"] and not covers(best, other)
 
 
 def same(best: Match, other: Match) -> bool:
-    """Whether the other says the same, so that only what stands around the message tells them apart."""
+    """Whether two matches have the same wording, so that only the text around the message distinguishes them."""
     return best.wording == other.wording and best.message is other.message
 
 
 def covers(best: Match, other: Match) -> bool:
-    """Whether a match has all that another has, and a word more."""
+    """Whether a match has all words of another match, and at least one more word."""
     return best.message is other.message and best.weight > other.weight + 2 and best.share > other.share - 0.01
 
 
 def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
-    """The exception that ended the program, without the launchers around it."""
+    """Return the exception that ended the program, and not the exception of a launcher around it."""
     wrapper = compiled(rules["paste"]["wrappers"])
     found = [message for message in paste.messages if message.part in (LAST, EARLIER, CAUSE)]
     own = [m for m in found if not wrapper.search(m.kind) and not wrapper.search(m.text)]
@@ -208,12 +210,15 @@ def raised(paste: Paste, rules: dict[str, Any]) -> Message | None:
 
 
 def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bool) -> tuple[str, bool]:
-    """What an error is about that is none of gradients, empty if it may be one; whether that is sure."""
+    """Return the subject of an error that is not about gradients, and whether this is certain.
+
+    The subject is empty if the error can be about gradients.
+    """
     if message is None:
-        message = Message("", facts.told, PROSE)  # names of libraries are in any traceback
+        message = Message("", facts.told, PROSE)  # without the traceback, which can name any library
     backward = any(facts.holds(sign, message, {}) for sign in rules["backward"]["signs"])
     for each in rules["outside"]:
-        # Another framework shows anywhere in the text, unless torch does as well.
+        # Look for another framework anywhere in the text, unless the text has torch as well.
         where = "text" if "unless" in each or each.get("anywhere") else "message"
         torch = "unless" in each and facts.holds(f"text: {each['unless']}", message, {})
         excused = torch or (backward and each.get("forward")) or (told and each.get("told"))
@@ -224,7 +229,7 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bo
 
 
 def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Matcher) -> str:
-    """What can be said whatever the entry: what kind of message it is, which part raised it, what to check first."""
+    """Return advice for any entry: the kind of the message, the part that raised it, and what to check first."""
     rules = matcher.rules["general"]
     nothing, whole = Message("", "", PROSE), Message("", facts.text, PROSE)
     values = matcher.values(message or nothing)
@@ -234,7 +239,7 @@ def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Mat
         return next((each for each in rows if any(facts.holds(sign, text, values) for sign in each["when"])), {})
 
     kind, layer = first("kinds", message or nothing), first("layers", message or whole)
-    # A layer that nothing shows adds nothing to what the kind of the message says.
+    # If the text does not show the layer, the kind of the message is enough.
     if kind and (kind.get("alone") or layer.get("unclear")):
         layer = {}
     parts: list[str] = []
@@ -257,7 +262,7 @@ def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Mat
 
 
 def naming(values: dict[str, list[str]], rules: dict[str, Any]) -> str:
-    """What the message names: operators, types, shapes, devices."""
+    """Return what the message names: operators, types, shapes, devices."""
     rows = []
     plain = compiled(rules["unnamed"])
     for kind, label in rules["names"]:

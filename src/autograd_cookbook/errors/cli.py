@@ -12,15 +12,21 @@ from autograd_cookbook import SITE
 from autograd_cookbook.cli import UsageError
 from autograd_cookbook.errors import ISSUES, PROGRAMS, Entry, Explanation, explain
 
-DESCRIPTION = "Explain an error message or a warning of PyTorch around gradients: the last one in a text."
+DESCRIPTION = """\
+Explain an error message or a warning of PyTorch about gradients. In a text with
+several messages, it explains the last one."""
 EPILOG = """\
 examples:
   python train.py 2>&1 | python -m autograd_cookbook explain
   python -m autograd_cookbook explain traceback.txt --code train.py
-  python -m autograd_cookbook explain "element 0 of tensors does not require grad"
+  python -m autograd_cookbook explain \\
+      "element 0 of tensors does not require grad"
   python -m autograd_cookbook explain --json < traceback.txt
 
-exit status: 0 if the message is known, surely or probably; 1 if not; 2 if the command cannot be understood.
+exit status:
+  0  the message is in the index, certainly or probably
+  1  the message is not in the index
+  2  the arguments are wrong, or a file cannot be read
 """
 WIDTH = 100
 VERDICTS = {
@@ -33,14 +39,16 @@ VERDICTS = {
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what arguments there are."""
+    """Add the arguments."""
     parser.add_argument(
         "file",
         nargs="?",
         metavar="FILE",
-        help="a text with the message, or the message itself; default: the standard input",
+        help="a text file with the message, or the message itself; default: standard input",
     )
-    parser.add_argument("--code", metavar="FILE.py", help="your program, to quote the lines that the message is about")
+    parser.add_argument(
+        "--code", metavar="FILE.py", help="your program; the answer then quotes the lines that cause the message"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
 
 
@@ -65,24 +73,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def given(argument: str) -> str:
-    """What the file of this name has; a text with blanks that is no file's name is the message itself."""
+    """Return the text of the file with this name, or the argument itself if it has spaces and no file has this name."""
     try:
         return Path(argument).read_text(encoding="utf-8", errors="replace")
-    except OSError:  # a long text is no name that the system takes
+    except OSError:  # the system also raises for a text that is too long for a name
         if any(each.isspace() for each in argument.strip()):
             return argument
         raise
 
 
 def as_json(found: Explanation) -> dict[str, object]:
-    """The answer for a program."""
+    """Return the answer in a form for programs."""
     fields = ("name", "title", "cause", "fix", "url")
     entries = [{field: getattr(entry, field) for field in fields} for entry in found.entries]
     return {"known": found.known, "entries": entries, "general": found.note or found.general}
 
 
 def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
-    """The answer in lines of 100 characters."""
+    """Yield the answer in lines of 100 characters."""
     from autograd_cookbook.errors import quoting
 
     own = [f"  your line: {line}" for line in quoting.lines(found, code)]
@@ -120,7 +128,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
 
 
 def explained(entry: Entry) -> Iterator[str]:
-    """What to change, why, and where to read on."""
+    """Yield what to change, why, and where to read more."""
     change, rest = entry.advice
     if entry.harmless:
         yield from wrapped(entry.harmless, "Ignore it: ")
@@ -136,7 +144,7 @@ def explained(entry: Entry) -> Iterator[str]:
 
 
 def others(entry: Entry) -> Iterator[str]:
-    """What else the message may come from, if nothing in the text tells."""
+    """Yield the other possible causes of the message, if the text does not show which one it is."""
     if entry.others:
         yield "Or is it this?"
     for case in entry.others:
@@ -144,13 +152,13 @@ def others(entry: Entry) -> Iterator[str]:
 
 
 def page(entry: Entry, label: str) -> Iterator[str]:
-    """The line with the address of its section, if a site is published."""
+    """Yield the line with the address of the entry's section, if a site is published."""
     if SITE:
         yield f"{label}{entry.url}"
 
 
 def programs(entry: Entry) -> Iterator[str]:
-    """The program that raises it, and the fixed one; a case of the entry has another fix than they show."""
+    """Yield the program that raises the message, and the fixed program. A variant of an entry has no such programs."""
     if entry.special:
         return
     broken, fixed = json.loads(PROGRAMS.read_text(encoding="utf-8")).get(entry.name, ("", ""))
@@ -160,14 +168,14 @@ def programs(entry: Entry) -> Iterator[str]:
 
 
 def wrapped(text: str, label: str = "") -> list[str]:
-    """A paragraph, with a label in front."""
+    """Return the lines of a paragraph, with a label in front."""
     plain = text.replace("``", "`")
-    # Code is not broken at its hyphens: it would not run.
+    # Do not break code at its hyphens, because the reader copies it.
     wrapper = textwrap.TextWrapper(WIDTH, label, " " * len(label), break_long_words=False, break_on_hyphens=False)
     return wrapper.wrap(plain)
 
 
 def report(found: Explanation) -> str:
-    """The address of a form for a new entry, with the message filled in."""
+    """Return the address of a form for a new entry, with the message filled in."""
     said = quote(textwrap.shorten(found.message or "Unknown message", 120, placeholder=" …"))
     return f"{ISSUES}?template=unknown-message.yml&title={said}&message={said}"

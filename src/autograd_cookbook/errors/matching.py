@@ -1,8 +1,8 @@
-"""Which entry explains a message: its wordings are compared word by word, what stands around it is evidence.
+"""Find the entry that explains a message: compare its wordings word by word, and use the text around it as evidence.
 
-A wording is a row of words and variables (``<node>``, ``<op>``, ``<shape>`` …; ``*`` is a name of the reader's). The
-leading sentences decide. Words that few wordings have count more, and so does a row of words in the right order.
-Everything that is particular to a message is data of the index; the browser interprets the same data.
+A wording is a sequence of words and variables (``<node>``, ``<op>``, ``<shape>`` …). The variable ``*`` is a name from
+the reader's code. The leading sentences decide. Words that few wordings have count more, and so do words in the right
+order. All data about particular messages is in the index, and the browser uses the same data.
 """
 
 import itertools
@@ -16,18 +16,18 @@ from typing import Any
 from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled
 from autograd_cookbook.errors.topics import Topics
 
-TOKENS = 240  # of one message that are compared
-CANDIDATES = 16  # wordings that are compared word by word, for each message
-# What a condition may ask about besides the message itself.
+TOKENS = 240  # the most tokens of one message that are compared
+CANDIDATES = 16  # the number of wordings that are compared word by word, for each message
+# What a condition can ask about in addition to the message itself.
 AROUND = re.compile("(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried): ")
-SAID = 600  # characters of a message that say what it is
-EXACT = 1_000_000  # parts of a score that count
-TOLD = -1  # in the place of a wording: the reader tells a symptom in words
+SAID = 600  # the first characters of a message, which say what it is about
+EXACT = 1_000_000  # scores are compared in steps of 1 / EXACT
+TOLD = -1  # instead of a wording: the reader describes a symptom in words
 
 
 @dataclass(frozen=True)
 class Text:
-    """A message in tokens; ``ends`` has, for each token, where its sentence ends."""
+    """A message in tokens. ``starts`` and ``ends`` have, for each token, where its sentence starts and ends."""
 
     tokens: tuple[str, ...]
     values: tuple[str, ...]
@@ -40,16 +40,17 @@ class Match:
     """How well an entry explains a message.
 
     Args:
-        entry: which, by its place in the index.
-        wording: by which of the wordings; entries that say the same share one.
-        message: what it explains.
-        score: 1 if every word of the leading sentence is there in this order, and no other.
-        share: how much of the wording's leading sentence is there.
-        weight: how much that is.
-        values: what the variables are in the message, by kind: ``{"node": ["MulBackward0"]}``.
-        proven: whether it is about gradients, not said by another library in a text without a sign of them.
-        certain: whether the place that raised it shows that as well.
-        case: which of the entry's cases the text shows, -1 if none.
+        entry: the position of the entry in the index.
+        wording: the number of the wording. Entries with the same message share a wording.
+        message: the message that the entry explains.
+        score: 1 if the message has all words of the leading sentence in this order, and no other words.
+        share: the part of the wording's leading sentence that the message has.
+        weight: the weight of this part.
+        values: the values of the variables in the message, by kind, such as ``{"node": ["MulBackward0"]}``.
+        proven: whether the message is about gradients. It is not if another library can raise it, and the text has no
+            sign of gradients.
+        certain: whether the place that raised the message also shows this.
+        case: the number of the entry's case that the text shows, or -1.
     """
 
     entry: int
@@ -65,7 +66,7 @@ class Match:
 
 
 class Matcher:
-    """The index, interpreted."""
+    """The index in a form that can be searched."""
 
     def __init__(self, index: dict[str, Any]) -> None:
         self.rules: dict[str, Any] = index["rules"]
@@ -74,7 +75,7 @@ class Matcher:
         self.drop = frozenset(rules["drop"])
         self.plain = frozenset(rules["plain"])
         self.nodes = frozenset(index["nodes"])
-        # Several entries may say the same: each wording is compared once, for all that have it.
+        # Several entries can have the same message. Compare each wording once, for all entries that have it.
         wordings: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for i, entry in enumerate(self.entries):
             for lead, tail, kind in entry["wordings"]:
@@ -87,22 +88,22 @@ class Matcher:
             for word in dict.fromkeys(lead):
                 if word not in ("*", "<number>"):
                     self.having.setdefault(word, []).append(i)
-        # A word is as rare as the messages that have it are few.
+        # A word has a large weight if few messages have it.
         total = len(self.entries)
         self.weight = {
             word: self._weight(word, math.log(1 + total / len({self.owners[i][0][0] for i in found})))
             for word, found in self.having.items()
         }
-        # What only words of Python itself say, any program can have said.
+        # Any program can raise a message that has only words of Python itself.
         self.plainly = [sum(self.tells(word) for word in lead) < 2 for lead in self.leads]
         self.totals = [sum(self.weight.get(word, 0.0) for word in lead) for lead in self.leads]
-        # What is said everywhere is no sign that it is this wording.
+        # Words that occur everywhere do not show that the message has this wording.
         self.telling = [{word: self.weight[word] for word in lead if self.tells(word)} for lead in self.leads]
         self.distinct = [sum(self.weight.get(word, 0.0) for word in dict.fromkeys(lead)) for lead in self.leads]
 
     @cached_property
     def topics(self) -> Topics:
-        """The texts of the entries, for what has no message."""
+        """The texts of the entries, for a search without a message."""
         return Topics(self.entries, self.rules["topics"])
 
     def _weight(self, word: str, rarity: float) -> float:
@@ -111,11 +112,11 @@ class Matcher:
         return rarity * self.rules["tokens"]["plain_weight"] if word in self.plain else rarity
 
     def tells(self, word: str) -> int:
-        """How much a word says of where it is from; names of the code say it alone."""
+        """Return how much a word shows where a message is from. A name of the code is enough."""
         return 0 if word[0] in "<*" or word in self.plain else 2 if "_" in word else 1
 
     def weigh(self, word: str) -> float:
-        """How much a word of a paste counts."""
+        """Return the weight of a word of a pasted text."""
         if word == "<number>":
             return 0.0
         known = self.weight.get(word)
@@ -124,18 +125,18 @@ class Matcher:
         return min(self.rules["tokens"]["unknown_weight"], self._weight(word, self.rules["tokens"]["unknown_weight"]))
 
     def read(self, message: Message) -> Text:
-        """The tokens of a message; its type is one of them where a wording has it."""
+        """Return the tokens of a message. They include its type if a wording has it."""
         kind = message.kind.lower()
         text = f"{message.kind}: {message.text}" if kind in self.weight else message.text
         return tokenized(text, self.rules["tokens"], self.drop)
 
     def values(self, message: Message) -> dict[str, list[str]]:
-        """What a message names."""
+        """Return the variables of a message."""
         text = self.read(message)
         return captured(text, 0, len(text.tokens) - 1) if text.tokens else {}
 
     def rank(self, paste: Paste, facts: "Facts") -> list[Match]:
-        """The entries, the best first, each for the message that it explains best."""
+        """Return the entries with the best first, each with the message that it explains best."""
         best: dict[int, Match] = {}
         bonus = self.rules["score"]["proven"]
         for message in paste.messages:
@@ -146,12 +147,12 @@ class Matcher:
         for match in self._symptoms(paste, facts):
             if match.entry not in best or match.score > best[match.entry].score:
                 best[match.entry] = match
-        # The browser's logarithm may differ in the last digit.
+        # The browser's logarithm can differ in the last digit.
         return sorted(best.values(), key=lambda match: (-int(match.score * EXACT), match.entry))
 
     def _symptoms(self, paste: Paste, facts: "Facts") -> Iterator[Match]:
-        """What has no message, known by the words in which readers tell it: never certain."""
-        # With an exception, what the reader tells may stand behind its text, as a part of it.
+        """Yield entries without a message, found by the words in which readers describe the symptom. Never certain."""
+        # If there is an exception, the reader's words can follow its message, as a part of it.
         nothing = Message("", "", PROSE)  # a traceback without its end
         told = next((message for message in paste.messages if message.part == PROSE), [*paste.messages, nothing][0])
         for i, entry in enumerate(self.entries):
@@ -184,7 +185,7 @@ class Matcher:
         sums: Sequence[float],
         facts: "Facts",
     ) -> Iterator[Match]:
-        """A wording with a message, for each entry that has it."""
+        """Compare a wording with a message, and yield a match for each entry that has the wording."""
         rules = self.rules["score"]
         matched, first, last = chain(self.leads[i], positions, sums, self.weight, rules)
         total = max(self.totals[i], 1e-9)
@@ -196,13 +197,13 @@ class Matcher:
         about = near or facts.holds(rules["proof"], message, values)
         if self.plainly[i] and share < rules["whole"]:
             score *= share
-        elif matched >= rules["enough"] and share >= rules["piece"]:  # a part of a message, with little around it
+        elif matched >= rules["enough"] and share >= rules["piece"]:  # a part of a message, with few other words
             score = max(score, explained * (0.5 + 0.45 * share))
-        # Some words of a message among many others are in common with any text on the subject.
+        # Any text about the subject has some words of a message among many other words.
         if share < rules["half"] and explained < rules["among"] and matched < rules["heavy"]:
             score *= rules["strewn"]
         telling = self.telling[i]
-        if matched >= rules["enough"] and last == len(text.tokens) - 1:  # the message may be cut off here
+        if matched >= rules["enough"] and last == len(text.tokens) - 1:  # the message can be cut off here
             lead = self.leads[i]
             there = frozenset(lead[: len(lead) - lead[::-1].index(text.tokens[last])])
             telling = {word: weight for word, weight in telling.items() if word in there}
@@ -222,7 +223,7 @@ class Matcher:
                 here -= rules["against"]
             elif message.kind and kind != message.kind:
                 here -= rules["other_kind" if matched >= rules["light"] else "other_kind_light"]
-            # What any program may say is about gradients where the entry's own evidence is there.
+            # A message that any program can raise is about gradients if the text has the entry's own evidence.
             held = [each for each in entry.get("favors", ()) if facts.holds(each, message, values)]
             own = entry.get("proven") or not (self.plainly[i] or entry.get("common"))
             certain = own or near or any(not each.startswith("text: ") for each in held)
@@ -230,7 +231,7 @@ class Matcher:
 
 
 class Facts:
-    """What conditions are asked of: the whole text, the frames, the message and its variables."""
+    """The facts that conditions ask about: the whole text, the frames, the message and its variables."""
 
     def __init__(self, paste: Paste, nodes: frozenset[str], rules: dict[str, Any]) -> None:
         self.rules = rules
@@ -243,16 +244,16 @@ class Facts:
         said = lambda *parts: "\n".join(str(each) for each in paste.messages if each.part in parts)  # noqa: E731
         self.raised = said(LAST, EARLIER, CAUSE)
         self.told = said(PROSE)
-        # What PyTorch advises is not what the reader has done, nor is what the reader asks about.
+        # Remove PyTorch's advice and the reader's questions, because they do not show what the reader has done.
         advice = compiled(rules["tried"]["advice"])
         self.tried = advice.sub(" ", paste.text)
-        # What a library does, and what it says, is not what the reader does.
+        # Remove the code and the messages of libraries, because they do not show what the reader's code does.
         self.own = advice.sub(" ", "\n".join([*own_code(paste, rules), *map(str, paste.messages)]))
         self.headed = any(message.kind for message in paste.messages)
-        self.known: dict[str, bool] = {}  # what holds whatever the message
+        self.known: dict[str, bool] = {}  # results of conditions that do not depend on the message
 
     def holds(self, condition: str, message: Message, values: dict[str, list[str]]) -> bool:
-        """``frames: checkpoint`` and the like; ``not frames: …`` for the opposite."""
+        """Whether a condition is true, such as ``frames: checkpoint`` or its opposite, ``not frames: checkpoint``."""
         if condition in self.known:
             return self.known[condition]
         where, _, pattern = condition.partition(": ")
@@ -289,9 +290,10 @@ class Facts:
         return " ".join(values.get(where, ()))
 
     def origin(self, node: str) -> str:
-        """Whose backward this is: "builtin", "custom", or "unclear" where old releases gave no number to theirs.
+        """Return whose backward a node is: "builtin", "custom", "own" or "unclear".
 
-        "own" is that of a Function which PyTorch has written in Python, as a reader does.
+        "own" is a Function that PyTorch itself defines in Python. "unclear" is a node of an old release, which did not
+        give numbers to built-in nodes.
         """
         name, _, number = node.partition("Backward") if node.find("Backward") else node.rpartition("Backward")
         if name in self.nodes:
@@ -299,14 +301,14 @@ class Facts:
         return "own" if name in self.rules["functions"]["names"] else "custom"
 
     def case(self, entry: dict[str, Any], message: Message, values: dict[str, list[str]]) -> int:
-        """The first case of an entry of which the text shows every sign, -1 if it shows none."""
+        """Return the number of the first case of an entry whose signs are all in the text, or -1."""
         cases = enumerate(entry.get("cases", ()))
         return next((i for i, each in cases if all(self.holds(sign, message, values) for sign in each["when"])), -1)
 
     def evidence(
         self, entry: dict[str, Any], message: Message, values: dict[str, list[str]], *, needed: bool = True
     ) -> float:
-        """What the conditions of an entry add to its score; those that it needs are about its message."""
+        """Return what the conditions of an entry add to its score. The needed conditions are about its message."""
         rules = self.rules["score"]
         held = lambda name: [each for each in entry.get(name, ()) if self.holds(each, message, values)]  # noqa: E731
         absent = [each for each in entry.get("needs", ()) if needed and not self.holds(each, message, values)]
@@ -318,13 +320,13 @@ class Facts:
 
 
 def node_of(operator: str) -> str:
-    """What the engine would call the node of an operator: "ToSparse" for "aten::to_sparse"."""
+    """Return the engine's name for the node of an operator, such as "ToSparse" for "aten::to_sparse"."""
     name = operator.rpartition("::")[2].partition(".")[0]
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def related(got: str = "", expected: str = "") -> str:
-    """How one shape became the other: "regrouped", "reordered", "reduced", "rows"; empty if nothing shows it."""
+    """Return how two shapes are related: "regrouped", "reordered", "reduced" or "rows". Empty if this is unclear."""
     a, b = ([int(size) for size in re.findall(r"\d+", shape)] for shape in (got, expected))
     if not (a and b) or a == b or 0 in a:
         return ""
@@ -338,13 +340,13 @@ def related(got: str = "", expected: str = "") -> str:
 
 
 def own_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
-    """The last line of the reader's own code in the traceback."""
+    """Return the last line of the reader's own code in the traceback."""
     library = compiled(rules["paste"]["library"])
     return next((f for f in reversed(paste.frames) if f.file and not library.search(f.file)), None)
 
 
 def own_code(paste: Paste, rules: Mapping[str, Any]) -> Iterator[str]:
-    """All lines of the reader's own code in the traceback."""
+    """Yield all lines of the reader's own code in the traceback."""
     library = compiled(rules["paste"]["library"])
     for frame in paste.frames:
         if frame.file and not library.search(frame.file):
@@ -352,13 +354,13 @@ def own_code(paste: Paste, rules: Mapping[str, Any]) -> Iterator[str]:
 
 
 def outer_place(paste: Paste, rules: Mapping[str, Any]) -> Frame | None:
-    """The last place outside of torch: the reader's, or another library's."""
+    """Return the last place outside of torch, in the reader's code or in another library."""
     torch = compiled(rules["paste"]["torch"])
     return next((f for f in reversed(paste.frames) if f.file and not torch.search(f.file)), None)
 
 
 def tokenized(text: str, rules: Mapping[str, Any], drop: frozenset[str]) -> Text:
-    """A text as words and variables, sentence by sentence."""
+    """Split a text into words and variables, sentence by sentence."""
     for pattern, instead in rules["same"]:
         text = compiled(pattern).sub(instead, text)
     pattern, kinds = compiled(rules["pattern"]), rules["kinds"]
@@ -396,9 +398,12 @@ def chain(
     weight: Mapping[str, float],
     rules: Mapping[str, float],
 ) -> tuple[float, int, int]:
-    """The heaviest row of common words in the same order; its weight, and the first and last place in the text."""
+    """Find the heaviest sequence of common words in the same order.
+
+    Return its weight, and its first and last position in the text.
+    """
     pairs = [(i, j) for i, word in enumerate(lead) if word in weight for j in positions.get(word, ())]
-    before = [0.0]  # what the words up to each place weigh
+    before = [0.0]  # the weight of the words before each position
     for word in lead:
         before.append(before[-1] + (weight.get(word, 0.0) if word[0] != "<" else 0.0))
     gap, swap, reach, name = rules["gap"], rules["swap"], rules["reach"], rules["name"]
@@ -412,7 +417,7 @@ def chain(
             if row >= i or skipped < 0 or skipped > reach:
                 continue
             worth = best[m][0]
-            if skipped:  # words between, of which some may be names of the reader's
+            if skipped:  # words between, some of which can be names from the reader's code
                 worth -= gap * max(0.0, sums[j] - sums[at + 1] - name * (i - row - 1))
                 worth -= swap * (before[i] - before[row + 1])
             if worth > score:
@@ -425,7 +430,7 @@ def chain(
 
 
 def captured(text: Text, first: int, last: int) -> dict[str, list[str]]:
-    """The variables of the sentences from one token to another."""
+    """Return the variables of the sentences from one token to another."""
     found: dict[str, list[str]] = {}
     for token, value in zip(
         text.tokens[text.starts[first] : text.ends[last]], text.values[text.starts[first] :], strict=False
@@ -436,10 +441,10 @@ def captured(text: Text, first: int, last: int) -> dict[str, list[str]]:
 
 
 def wordings(kind: str, message: str, names: Iterable[str], rules: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A message as an entry keeps it: its leading sentences and the words behind them, names of the reader's as ``*``.
+    """Yield a message in the form of an entry: its leading sentences, and the words after them.
 
-    Where the leading sentences are several, as the heading and the explanation of the compiler, a reader may have the
-    first alone.
+    Names from the reader's code become ``*``. A message can have several leading sentences, such as the heading and the
+    explanation of the compiler. Then also yield the first sentence alone, because a reader may paste only this one.
     """
     own = sorted((name.lower() for name in names), key=len, reverse=True)
     message = re.split(rules["trailer"], message, maxsplit=1)[0]
@@ -453,7 +458,7 @@ def wordings(kind: str, message: str, names: Iterable[str], rules: Mapping[str, 
         told += sum(token[0] not in "<*" and token not in plain for token in tokens[end:following])
         end = following
     lead, tail = tokens[:end], [token for token in tokens[end : end + 60] if token[0] not in "<*"]
-    if not told:  # what it says is in its type
+    if not told:  # only its type says what it is about
         lead.insert(0, kind.lower())
     yield " ".join(lead), " ".join(dict.fromkeys(tail))
     first = tokens[: text.ends[0]]

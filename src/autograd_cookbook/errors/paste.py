@@ -1,6 +1,6 @@
-"""What a reader pastes, taken apart: the messages in it, each with its part, and the places in the program.
+"""Split a pasted text into its messages, each with its role in the text, and the places in the program.
 
-Logs, notebooks, launchers and boxes put signs around a traceback; they are removed first. The patterns are those of the
+First, remove the characters that logs, notebooks, launchers and boxes put around a traceback. The patterns are in the
 index, because the browser reads the same text with the same patterns.
 """
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-# What a message is in the paste.
+# The roles of a message in a pasted text.
 LAST, CAUSE, EARLIER, WARNING, PROSE = "last", "cause", "earlier", "warning", "prose"
-LONGEST = 4000  # characters of one message that are read
-LAST_OF = 200_000  # characters of a log that are read, the last ones
-MOST = 24  # messages of one paste that are read, the last ones
+LONGEST = 4000  # the most characters of one message that are read
+LAST_OF = 200_000  # the number of characters at the end of a log that are read
+MOST = 24  # the number of messages at the end of a text that are read
 TERMINAL = 80  # characters in a line of most terminals
-NARROWEST = 60  # of other terminals
-BREAK = "-" * 8  # one of the lines behind which no message goes on
+NARROWEST = 60  # characters in a line of the narrowest other terminals
+BREAK = "-" * 8  # a line that ends a message
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A place in a program, with the code that the traceback shows there, and the lines around that."""
+    """A place in a program, with the code that the traceback shows there, and the lines around this code."""
 
     file: str
     line: int
@@ -36,13 +36,13 @@ class Frame:
 
 @dataclass(frozen=True)
 class Message:
-    """One candidate for what the reader asks about.
+    """A message that the reader can be asking about.
 
     Args:
-        kind: the type of the exception or warning, without its module; empty where the paste has none.
-        text: what it says.
-        part: "last", "cause", "earlier", "warning" or "prose".
-        place: the last place of the traceback that it ends, if it ends one.
+        kind: the type of the exception or warning, without its module. Empty if the text has no type.
+        text: the message without its type.
+        part: its role: "last", "cause", "earlier", "warning" or "prose".
+        place: the last place of the traceback before the message, if there is a traceback.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Paste:
-    """A text taken apart, the likeliest message first."""
+    """A text split into its parts, with the most likely message first."""
 
     text: str
     messages: tuple[Message, ...]
@@ -66,20 +66,20 @@ class Paste:
 
 @cache
 def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """A pattern of the index; its groups are named as in JavaScript."""
+    """Compile a pattern of the index, which names its groups as in JavaScript."""
     return re.compile(re.sub(r"\(\?<(?=[a-z])", "(?P<", pattern), flags | re.ASCII)
 
 
 def cleaned(text: str, rules: dict[str, Any]) -> str:
-    """Without colors, entities, and what logs and boxes put around each line."""
+    """Remove colors, entities, and the characters that logs and boxes put around each line."""
     for pattern, instead in rules["clean"]:
         text = compiled(pattern).sub(instead, text)
     prefix = compiled(f"(?:{'|'.join(rules['prefixes'])})+")
     suffix, record = compiled(rules["suffix"]), compiled(rules["record"])
     lines: list[str] = []
-    within = True  # a record of the log, or nothing has been said yet
+    within = True  # inside of a log record, or before the first one
     for line in unwrapped(text.split("\n"), compiled(rules["wrapped"])):
-        # What a log says next is no part of a message that came without its prefix.
+        # The next log record is not part of a message without the log's prefix.
         if (begins := record.match(line) is not None) and not within:
             lines.append(BREAK)
         within = begins or (within and not line.strip())
@@ -88,7 +88,7 @@ def cleaned(text: str, rules: dict[str, Any]) -> str:
 
 
 def unwrapped(lines: list[str], goes_on: re.Pattern[str]) -> list[str]:
-    """Without the ends of lines that a terminal has put at its width, even within a word."""
+    """Join lines that a terminal has broken at its width, even inside of a word."""
     found = lines[:1]
     width = TERMINAL
     for before, line in itertools.pairwise(lines):
@@ -105,7 +105,7 @@ def unwrapped(lines: list[str], goes_on: re.Pattern[str]) -> list[str]:
 
 
 def split(text: str, rules: dict[str, Any]) -> Paste:
-    """Take a text apart."""
+    """Split a text into its messages and frames."""
     text = cleaned(text[-LAST_OF:], rules)
     frames, blocks = _blocks(text.split("\n"), rules)
     found: list[Message] = []
@@ -113,24 +113,27 @@ def split(text: str, rules: dict[str, Any]) -> Paste:
     for lines, chained, place in blocks:
         _messages("\n".join(lines).strip(), chained, place, rules, found, prose)
     if frames and (said := compiled(rules["raises"]).search(frames[-1].code)):
-        # The message may be cut off, and the code that raises it is there.
+        # The message can be cut off, although the text has the code that raises it.
         found.append(Message(said["kind"] or "AssertionError", said["text"], CAUSE))
     last = max((i for i, message in enumerate(found) if message.part == LAST), default=-1)
     for i, message in enumerate(found):
         place = message.place or (frames[-1] if frames and i == last else None)
         if place and not message.text and place.code.startswith("assert "):
-            # An assertion without a message says only what it asserts.
+            # For an assertion without a message, use the asserted condition as the message.
             found[i] = replace(message, text=place.code.removeprefix("assert "))
     for i, message in enumerate(found):
         if message.part == LAST and i != last:
             found[i] = replace(message, part=EARLIER)
-    # A chain is read from its end; what the reader wrote around it comes last.
+    # Read a chain of exceptions from its end. The reader's own words come last.
     ordered = found[::-1][:MOST] + [Message("", part, PROSE) for part in prose[:MOST]]
     return Paste(text, tuple(ordered), tuple(frames), compiled(rules["chained"]).search(text) is not None)
 
 
 def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[tuple[list[str], bool, Frame | None]]]:
-    """The frames, and the lines between them: whether a chained exception follows, and which frame is in front."""
+    """Return the frames, and the blocks of lines between them.
+
+    Each block says whether a chained exception follows, and which frame is before the block.
+    """
     patterns = [compiled(pattern) for pattern in rules["frames"]]
     listing, pointer, arrow = (compiled(rules[name]) for name in ("listing", "pointer", "arrow"))
     stops, heading = compiled(rules["stops"]), compiled(rules["heading"])
@@ -153,7 +156,8 @@ def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[
         i += 1
         while i < len(lines) and not at(i) and not stops.match(lines[i]):
             line = lines[i]
-            # Code stands deeper than its place; where the paste has lost that, it is the one line below.
+            # Code is indented more than the line of its place. If the text has lost this indentation, the code is the
+            # next line.
             shallow = line.strip() and not listing.match(line) and indentation(line) <= depth
             if shallow and (heading.search(line) or any(each.strip() for each in shown)):
                 break
@@ -175,14 +179,14 @@ def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[
 
 
 def indentation(line: str) -> int:
-    """How many blanks a line begins with."""
+    """Return the number of spaces at the start of a line."""
     return len(line) - len(line.lstrip())
 
 
 def _messages(
     block: str, chained: bool, place: Frame | None, rules: dict[str, Any], found: list[Message], prose: list[str]
 ) -> None:
-    """Append what a block says."""
+    """Append the messages of a block."""
     if not block:
         return
     headings = list(compiled(rules["heading"], re.MULTILINE).finditer(block))
@@ -192,7 +196,7 @@ def _messages(
     for match in headings:
         kind = match["kind"].rpartition(".")[2]
         part = WARNING if warning.search(kind) else CAUSE if chained else LAST
-        # A heading within a message is one of its own, and still part of the outer one.
+        # A heading inside of a message starts another message, and is also part of the outer message.
         own = place if match is headings[0] else None
         found.append(Message(kind, block[match.end() : match.end() + LONGEST].strip(), part, own))
     before = block[: headings[0].start()].strip() if headings else block

@@ -1,4 +1,4 @@
-"""The reader's own lines that a message is about: from the traceback, or from the file that they name."""
+"""Quote the reader's own lines that a message is about, from the traceback or from a file of the reader."""
 
 import ast
 import linecache
@@ -9,19 +9,19 @@ from pathlib import Path, PureWindowsPath
 from autograd_cookbook.errors import Explanation
 from autograd_cookbook.errors.paste import Frame
 
-MOST = 3  # lines that are quoted
+MOST = 3  # the most lines in a quotation
 
 
 def lines(found: Explanation, code: Path | None = None) -> list[str]:
-    """The lines, each with its place in front: ``train.py:12: loss.backward()``.
+    """Return the lines, each with its place in front: ``train.py:12: loss.backward()``.
 
     Args:
-        found: what the message was taken for.
-        code: a file of the reader's, for a message without a traceback, or with one of another machine.
+        found: the explanation of the message.
+        code: a file of the reader, for a message without a traceback, or with a traceback of another machine.
 
     Raises:
         OSError: if ``code`` cannot be read.
-        ValueError: if it is no text.
+        ValueError: if ``code`` is not a text file.
     """
     source = None if code is None else code.read_text(encoding="utf-8")
     if source is not None and code is not None:
@@ -47,13 +47,13 @@ def _in_source(found: Explanation, source: str, name: str) -> Iterator[int]:
 
 
 def _number(place: Frame, source: str) -> int:
-    """Where the line of a frame is now: the file may have been edited since."""
+    """Return the present number of the line of a frame, because the reader can have edited the file."""
     same = [n for n, row in enumerate(source.splitlines(), 1) if place.code and row.strip() == place.code]
     return min(same, key=lambda n: abs(n - place.line), default=place.line)
 
 
 def _methods(found: Explanation, source: str) -> Iterator[int]:
-    """For a node of a Function that the file defines, where its backward is, and what that returns."""
+    """Yield the lines of the backward and of its return statements, for a node of a Function in the file."""
     classes = {node.partition("Backward")[0] for node in found.values.get("node", ())}
     try:
         tree = ast.parse(source)

@@ -1,7 +1,7 @@
-"""What a text without a known message is about: the entries are searched for its words.
+"""Find the topic of a text without a known message: search all entries for the words of the text.
 
-The words of the message, of what the reader tells, and of the last lines of code are looked for in the texts of all
-entries. Words that few entries have count more, and so does a name that an entry has as a whole.
+The words come from the message, from the reader's own text, and from the last lines of code. Words that few entries
+have count more, and so does a whole name of several words.
 """
 
 import math
@@ -12,23 +12,23 @@ from typing import Any
 
 from autograd_cookbook.errors.paste import PROSE, Message, Paste, compiled
 
-FRAMES = 2  # places whose code is a part of the question, the last ones
-SAID = 600  # characters of a message that are
-PARTS = 3  # paragraphs of the reader's that are
-WORDS = 80  # words that are compared
-EXACT = 10_000  # parts of a score that count
-CANDIDATES = 40  # entries of which each text is searched
+FRAMES = 2  # the number of last places whose code is a part of the question
+SAID = 600  # the number of characters of a message that are a part of the question
+PARTS = 3  # the number of the reader's paragraphs that are a part of the question
+WORDS = 80  # the most words that are compared
+EXACT = 10_000  # scores are compared in steps of 1 / EXACT
+CANDIDATES = 40  # the number of entries whose single texts are searched
 
 
 @dataclass(frozen=True)
 class Topic:
-    """An entry that speaks of what a text is about.
+    """An entry about the topic of a text.
 
     Args:
-        entry: which, by its place in the index.
-        score: how much it has of them; comparable between entries for one text.
-        share: the part of the text's words that it has, by their weight.
-        telling: how many of them few other entries have.
+        entry: the position of the entry in the index.
+        score: how well the entry fits. You can compare the scores of entries for the same text.
+        share: the part of the text's words that the entry has, by their weight.
+        telling: the number of these words that few other entries have.
     """
 
     entry: int
@@ -38,7 +38,7 @@ class Topic:
 
 
 class Topics:
-    """The texts of the entries, to be searched."""
+    """The texts of the entries, in a form that can be searched."""
 
     def __init__(self, entries: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> None:
         self.entries = entries
@@ -48,11 +48,11 @@ class Topics:
         self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
 
     def words(self, paste: Paste, message: Message | None) -> list[str]:
-        """The words of a text that are looked for."""
+        """Return the words of a text that are searched."""
         return list(words(question(paste, message, self.rules), self.rules))[:WORDS]
 
     def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
-        """The entries that have the most of a text's words, the best first."""
+        """Return the entries that have the most words of a text, with the best first."""
         count, total = len(self.texts), 0.0
         shares, telling = [0.0] * count, [0] * count
         weights: list[tuple[str, float]] = []
@@ -70,28 +70,28 @@ class Topics:
             again = sum(weight * sum(word in row for row in rows) for word, weight in weights)
             score = (shares[i] + self.rules["again"] * again) / self.lengths[i]
             found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i]))
-        # The browser's logarithm may differ in the last digit.
+        # The browser's logarithm can differ in the last digit.
         return sorted(found, key=lambda topic: (-int(topic.score * EXACT), topic.entry))[: self.rules["most"]]
 
 
 def plain(text: str) -> str:
-    """The words of a text in small letters, with a blank around each."""
+    """Return the words of a text in lower case, with a space around each word."""
     return f" {' '.join(re.findall(r'[a-z0-9]+', text.lower()))} "
 
 
 def said(entry: Mapping[str, Any]) -> str:
-    """The messages of an entry."""
+    """Return the messages of an entry."""
     return " ".join([str(entry["message"]), *(str(each["message"]) for each in entry.get("former", ()))])
 
 
 def fields(entry: Mapping[str, Any]) -> list[str]:
-    """The texts of an entry: what happened, what is said, what to do, and why."""
+    """Return the texts of an entry: what happened, its messages, what to do, and why."""
     told = lambda *names: " ".join(str(entry[name]) for name in names if name in entry)  # noqa: E731
     return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
 
 
 def question(paste: Paste, message: Message | None, rules: Mapping[str, Any]) -> str:
-    """What a text asks about; the engine's own places are in every traceback."""
+    """Return the question of a text, without places of the engine, because every traceback has them."""
     engine = compiled(rules["engine"])
     parts = [str(message)[:SAID]] if message else []
     parts += [each.text for each in paste.messages if each.part == PROSE][:PARTS]
@@ -101,7 +101,7 @@ def question(paste: Paste, message: Message | None, rules: Mapping[str, Any]) ->
 
 
 def words(text: str, rules: Mapping[str, Any]) -> Iterator[str]:
-    """The stems of a text's words, as they stand in ``plain`` texts; names of several words as a whole, too."""
+    """Yield the stems of a text's words, in the form of :func:`plain`, and also whole names of several words."""
     common = frozenset(rules["common"])
     seen: set[str] = set()
     for match in compiled(rules["word"]).finditer(compiled(rules["skip"]).sub(" ", text)):
@@ -115,7 +115,7 @@ def words(text: str, rules: Mapping[str, Any]) -> Iterator[str]:
 
 
 def stem(word: str, endings: Sequence[str]) -> str:
-    """A word without its ending, if enough is left."""
+    """Return a word without its ending, if at least four letters remain."""
     for ending in endings:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word[: -len(ending)]

@@ -1,1 +1,1 @@
-"""The harvest: finds the calls that a project makes of its own functions, and has them audited."""
+"""The harvest: record the calls that a project makes of its own functions, and audit these calls."""

@@ -1,4 +1,4 @@
-"""Callables that are arguments: whether they use a tensor, and the same callable with other tensors."""
+"""Callable arguments: find out whether they use a tensor, and make the same callable with other tensors."""
 
 import copy
 import functools
@@ -8,18 +8,21 @@ from typing import Any
 
 from torch import Tensor, nn
 
-DEPTH = 8  # of what is looked at: a closure over an object with a list of modules has a depth of 6
+DEPTH = 8  # of the search; a closure over an object with a list of modules has a depth of 6
 
 
 def users(args: tuple[Any, ...], tensors: Container[int]) -> list[int]:
-    """The positions of callable arguments, modules apart, that use a tensor; tensors are given by their ids."""
+    """Return the positions of callable arguments that use one of the tensors, but not of modules.
+
+    ``tensors`` has the ids of the tensors.
+    """
     return [i for i, arg in enumerate(args) if callable(arg) and not isinstance(arg, nn.Module) and uses(arg, tensors)]
 
 
 def uses(value: Any, tensors: Container[int], depth: int = DEPTH) -> bool:
-    """Whether a value is one of some tensors, or leads to one: by its closure, its attributes or its items."""
+    """Whether a value is one of the tensors, or has one in its closure, its attributes or its items."""
     seen, level = {id(value)}, [value]
-    # In levels, each value once: objects that refer to each other have more paths than can be followed.
+    # Search level by level, and each value once, because objects that refer to each other have too many paths.
     for _ in range(depth + 1):
         if any(id(part) in tensors for part in level):
             return True
@@ -30,7 +33,10 @@ def uses(value: Any, tensors: Container[int], depth: int = DEPTH) -> bool:
 
 
 def with_others(value: Any, twins: dict[int, Any], depth: int = DEPTH) -> Any:
-    """The same value with other tensors, by the id of those that it uses; what uses none of them is shared."""
+    """Return the same value with other tensors. ``twins`` maps the id of an old tensor to the new tensor.
+
+    Parts that use none of the old tensors are shared.
+    """
     if id(value) in twins:
         return twins[id(value)]
     if not uses(value, twins, depth):
@@ -43,7 +49,7 @@ def with_others(value: Any, twins: dict[int, Any], depth: int = DEPTH) -> Any:
         cells = tuple(types.CellType() for _ in value.__closure__ or ())
         twin: Any = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
         twin.__kwdefaults__, twin.__qualname__ = value.__kwdefaults__, value.__qualname__
-        twins[id(value)] = twin  # it may refer to itself
+        twins[id(value)] = twin  # it can refer to itself
         for cell, old in zip(cells, value.__closure__ or (), strict=True):
             if not _is_empty(old):
                 cell.cell_contents = other(old.cell_contents)
@@ -71,7 +77,7 @@ def _items(value: dict[Any, Any], other: Any) -> dict[Any, Any]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What a value is made of, as far as it can be made again with other parts."""
+    """Return the parts of a value, if the value can be made again with other parts."""
     if isinstance(value, Tensor | type | types.ModuleType):
         return []
     if isinstance(value, types.FunctionType):

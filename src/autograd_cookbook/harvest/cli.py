@@ -1,4 +1,4 @@
-"""``python -m autograd_cookbook harvest``: runs a program, then audits the functions that it called."""
+"""``python -m autograd_cookbook harvest``: run a program, then audit the functions that it called."""
 
 import argparse
 import contextlib
@@ -19,23 +19,34 @@ from autograd_cookbook.harvest.results import read_baseline
 from autograd_cookbook.harvest.settings import add_settings, settings_from
 from autograd_cookbook.harvest.terminal import lines_of
 
-DESCRIPTION = "Run a program as Python does, then audit every custom function that it called, on the inputs it used."
+DESCRIPTION = """\
+Run a program as Python does. Then audit every custom function that the program
+called, on the inputs of these calls."""
 EPILOG = f"""\
 examples:
   {PROGRAM} harvest train.py --epochs 1
   {PROGRAM} harvest --report audit.html -m package.module
 
-exit status: that of the program if it fails, else 0 if nothing was found, 1 if something was, 2 if the command cannot
-be understood.
+exit status:
+  if the program fails, its own exit status; otherwise
+  0  no finding counts
+  1  a finding counts, or the configuration has a problem
+  2  the arguments are wrong
 """
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what arguments there are."""
-    parser.usage = f"{PROGRAM} harvest [options] (SCRIPT | -m MODULE) [ARGS...]"
-    parser.add_argument("--functions", default="*", metavar="PATTERN", help="only those with such names, as in a shell")
+    """Add the arguments."""
+    parser.usage = (
+        f"{PROGRAM} harvest [options] SCRIPT [ARGS...]\n       {PROGRAM} harvest [options] -m MODULE [ARGS...]"
+    )
+    parser.add_argument(
+        "--functions", default="*", metavar="PATTERN", help="audit only functions whose names match, as in a shell"
+    )
     add_settings(parser.add_argument)
-    parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module")
+    parser.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m does"
+    )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="SCRIPT", help="the program, with its arguments")
 
 
@@ -73,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Progress:
-    """Which audit is done, on stderr, if that is a terminal."""
+    """Prints the progress of the audits to stderr, if stderr is a terminal."""
 
     def __init__(self) -> None:
         self.shows = sys.stderr.isatty()
@@ -85,14 +96,14 @@ class _Progress:
             print(f"\r\x1b[K{line[:100]}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Remove the line."""
+        """Remove the line of the progress."""
         if self.shows:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def _as_main(words: list[str], *, is_module: bool) -> Iterator[tuple[CodeType, ModuleType]]:
-    """The program as module ``__main__``, with its arguments and path; afterwards all that is as it was."""
+    """Set up the program as module ``__main__``, with its arguments and path. At the end, restore the old state."""
     main, argv, path = sys.modules["__main__"], sys.argv, list(sys.path)
     try:
         module = ModuleType("__main__")
@@ -113,7 +124,7 @@ def _read(place: str, module: ModuleType) -> CodeType:
     if not file.is_file():
         raise UsageError(f"no file {place!r}; options of the harvest come before it")
     try:
-        code = compile(file.read_bytes(), str(file.absolute()), "exec")  # as Python shows it
+        code = compile(file.read_bytes(), str(file.absolute()), "exec")  # the path that Python shows
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"{place}: {error}") from None
     module.__dict__.update(__file__=str(file.absolute()), __builtins__=__builtins__)
@@ -121,7 +132,7 @@ def _read(place: str, module: ModuleType) -> CodeType:
 
 
 def _found(name: str, module: ModuleType) -> CodeType:
-    """The code that ``python -m`` would run."""
+    """Return the code that ``python -m`` would run."""
     try:
         spec = importlib.util.find_spec(name)
         if spec and spec.submodule_search_locations is not None:
@@ -138,7 +149,7 @@ def _found(name: str, module: ModuleType) -> CodeType:
 
 
 def _execute(code: CodeType, module: ModuleType) -> int:
-    """Run the program; its exit status. What it raises is shown as Python shows it."""
+    """Run the program and return its exit status. Print an exception as Python does."""
     try:
         exec(code, module.__dict__)
     except SystemExit as finished:

@@ -1,4 +1,4 @@
-"""Copies of the arguments of a call, in which what was one tensor or one memory stays one."""
+"""Copy the arguments of a call. Arguments that are the same tensor, or share memory, do so in the copy, too."""
 
 import contextlib
 import copy
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from autograd_cookbook.harvest.callables import users, with_others
 
-LIMIT = 2**25  # bytes of one call; more is not copied
+LIMIT = 2**25  # the most bytes of one call that are copied
 PLAIN = Tensor, nn.Parameter, nn.Buffer
 
 
 class UncopyableError(Exception):
-    """The arguments cannot be copied; the message says why."""
+    """The arguments cannot be copied. The message says why."""
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
-    """The tensors in nested arguments, with those of modules and of the attributes of plain objects."""
+    """Yield the tensors in nested arguments, also in modules and in the attributes of plain objects."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, nn.Module):
@@ -41,10 +41,10 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Tensor]:
 
 
 def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
-    """A copy of the arguments, detached from the graph they were in, and its size in bytes.
+    """Return a copy of the arguments, detached from their graph, and the size of the copy in bytes.
 
     Raises:
-        UncopyableError: if there is something that cannot be copied, or it is too large.
+        UncopyableError: if an argument cannot be copied, or the copy would be too large.
     """
     tensors = {id(t): t for t in tensors_in(args)}
     storages: dict[int, int] = {}
@@ -62,7 +62,7 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     try:
         with torch.inference_mode(False), torch.no_grad(), _keys_are_copied():
             for key, tensor in tensors.items():
-                # What is detached has the memory of the tensor, as views of it have: deepcopy copies each memory once.
+                # A detached tensor shares memory with the tensor and its views, and deepcopy copies each memory once.
                 twin = copy.deepcopy(tensor.detach(), memo)
                 memo[key] = nn.Parameter(twin) if isinstance(tensor, nn.Parameter) else twin
                 memo[key].requires_grad_(tensor.requires_grad)
@@ -77,7 +77,7 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
 
 @contextlib.contextmanager
 def _keys_are_copied() -> Iterator[None]:
-    """The keys of a dict, which an object may hold, are copied as such: Python refuses that."""
+    """Let deepcopy copy the keys of a dict, which an object can hold. Without this, Python refuses to copy them."""
     views: list[type] = [type({}.keys()), type(OrderedDict[Any, Any]().keys())]
     before = {view: copyreg.dispatch_table.get(view) for view in views}
     copyreg.dispatch_table.update(dict.fromkeys(views, lambda keys: (_keys, (list(keys),))))

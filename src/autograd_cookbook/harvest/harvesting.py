@@ -1,4 +1,4 @@
-"""From recorded calls to results: what is audited, in which order, and what the project says of it."""
+"""Turn recorded calls into results: choose the calls to audit and their order, and apply the project's options."""
 
 import importlib
 import os
@@ -26,12 +26,12 @@ from autograd_cookbook.harvest.settings import BUDGET, Settings
 from autograd_cookbook.harvest.sources import functions_in, is_reached, line_of_class
 from autograd_cookbook.policy import stale
 
-CALLS = 3  # that are audited of each function
-SLOW = "compile"  # a check that takes longer than the others together: for the first call only
+CALLS = 3  # the number of calls of each function that are audited
+SLOW = "compile"  # a check that takes longer than all others together, so it runs only for the first call
 
 
 def available_jobs() -> int:
-    """How many processors this process may use."""
+    """Return the number of processors that this process can use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -44,7 +44,7 @@ def audited(
     progress: Progress | None = None,
 ) -> Harvest:
     """Audit the recorded calls of each function."""
-    importlib.import_module("torch._dynamo")  # once here, and not again in each process
+    importlib.import_module("torch._dynamo")  # import it once here, not in each process
     entries = sorted(recorded, key=lambda each: each.place)
     problems: list[str] = []
     results, turns = [], []
@@ -60,7 +60,7 @@ def audited(
         if not tasks:
             result.not_audited = entry.reason
         turns += list(enumerate(tasks))
-    # The first call of every function, then the second: so the budget has something for each.
+    # Audit the first call of every function, then the second calls, so that the budget covers every function.
     tasks = [task for _, task in sorted(turns, key=lambda turn: (turn[0], turn[1].function))]
     for task, verdict in zip(tasks, judged(tasks, jobs or available_jobs(), budget, progress), strict=True):
         result = results[task.function]
@@ -100,7 +100,7 @@ def _tasks(number: int, entry: Recorded, said: FunctionOptions) -> list[Task]:
 
 
 def _accepted(result: FunctionResult, said: FunctionOptions) -> list[str]:
-    """Mark what the project accepts; what it accepts and is not there any more."""
+    """Mark the findings that the project accepts. Return a problem for each accepted check that found nothing."""
     for found in result.findings:
         found.accepted = said.accept.get(found.check, "")
     return [
@@ -111,9 +111,9 @@ def _accepted(result: FunctionResult, said: FunctionOptions) -> list[str]:
 
 
 def add_unreached(harvest: Harvest, options: Options, *, whole: bool) -> None:
-    """List the functions of the sources that were not called; say of which functions the project's table is wrong.
+    """Add the functions of the sources that were not called, and a problem for each unknown function of the table.
 
-    ``whole`` is whether every function was to be recorded.
+    ``whole`` says whether the harvest records every function.
     """
     reached = {(each.file, each.name) for each in harvest.functions}
     listed = list(functions_in(options.sources)) if options.sources else []
@@ -131,7 +131,7 @@ def add_unreached(harvest: Harvest, options: Options, *, whole: bool) -> None:
 
 
 def finished(harvest: Harvest, options: Options, settings: Settings) -> None:
-    """Add what was not reached, hold it against the baseline, and write the reports."""
+    """Add the functions that were not reached, compare with the baseline, and write the reports."""
     harvest.fail_on = settings.fail_on or options.fail_on
     add_unreached(harvest, options, whole=settings.pattern == "*")
     if settings.baseline:

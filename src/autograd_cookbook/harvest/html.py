@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else."""
+"""Write the report as one HTML file that needs no other file."""
 
 import html
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from autograd_cookbook.auditing.report import MARKS, VERDICTS
 from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
 from autograd_cookbook.harvest.terminal import headline
 
-EXCERPT = 60  # lines of a function
+EXCERPT = 60  # the most lines of a function that are shown
 STYLE = """
 :root { color-scheme: light dark; --line: #8884; --error: #c62828; --warning: #a85d00; --info: #3367b5; }
 @media (prefers-color-scheme: dark) { :root { --error: #ff8a80; --warning: #ffb74d; --info: #90b8f8; } }
@@ -22,7 +22,7 @@ code { overflow-wrap: anywhere; }
 
 
 def html_of(harvest: Harvest) -> str:
-    """A table of all functions, and a section for each that was audited."""
+    """Return a page with a table of all functions, and a section for each function that was audited."""
     return "\n".join(_parts(harvest)) + "\n"
 
 
@@ -84,7 +84,7 @@ def _finding(found: Found) -> Iterator[str]:
 
 
 def excerpt(each: FunctionResult) -> str:
-    """The lines of its definition: to the next line that is indented no more than the first."""
+    """Return the lines of a definition, up to the next line that is not indented more than the first line."""
     try:
         lines = Path(each.file).read_text(encoding="utf-8").splitlines()[each.line - 1 :]
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The audit of one recorded call, and what of its report counts for a call that a program has made."""
+"""Audit one recorded call, and decide which findings count for a call that a program has made."""
 
 import contextlib
 from collections.abc import Callable
@@ -17,14 +17,14 @@ from autograd_cookbook.harvest.callables import users, with_others
 from autograd_cookbook.harvest.programs import program_for
 
 TIMEOUT = 20.0  # seconds for one check
-LARGE = 256  # elements of all tensors that require grad, from which on a smaller call is tried
-SMALL = 5  # what a dim is cut down to
-CUT_OFF = "it does not come back: cut off after"  # as the audit says it
+LARGE = 256  # with more elements than this in tensors that require grad, try a smaller call
+SMALL = 5  # the size to which a dim is cut down
+CUT_OFF = "it does not come back: cut off after"  # the words of the audit
 
 
 @dataclass(frozen=True)
 class Task:
-    """One call to audit, with what the project says of its function."""
+    """One call to audit, with the project's options for its function."""
 
     function: int
     name: str
@@ -35,7 +35,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The report as plain values, and programs by check; or the reason why there is none."""
+    """The report as plain values, and a program for each check; or the reason why there is no report."""
 
     report: dict[str, Any] | None = None
     programs: dict[str, str] | None = None
@@ -44,9 +44,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _WithModules:
-    """A function as one that takes modules alone, and no methods and parameters of them.
+    """Turns a function of modules, their methods and their parameters into a function of the modules only.
 
-    So the audit, which gives other tensors as arguments but writes to those of modules, leaves what is one tensor one.
+    The audit passes other tensors for tensor arguments, but writes to the parameters of modules. Without this class, an
+    argument that is a parameter would become another tensor than the parameter in its module.
     """
 
     target: Callable[..., Any]
@@ -63,7 +64,7 @@ class _WithModules:
 
 
 def with_modules(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """The same call, with the modules instead of their methods and of their parameters."""
+    """Return the same call with modules instead of their methods and parameters."""
     owners = {i: getattr(arg, "__self__", arg) for i, arg in enumerate(args)}
     modules = {i: owner for i, owner in owners.items() if isinstance(owner, nn.Module)}
     methods = {i: args[i].__name__ for i, module in modules.items() if module is not args[i]}
@@ -77,7 +78,7 @@ def with_modules(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Cal
 
 @dataclass(frozen=True)
 class _WithCallables:
-    """A function whose callable arguments use the tensors that it is given, and not those that were recorded."""
+    """Calls a function so that its callable arguments use the tensors of this call, not the recorded tensors."""
 
     target: Callable[..., Any]
     recorded: tuple[Any, ...]
@@ -93,7 +94,7 @@ class _WithCallables:
 
 
 def with_callables(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
-    """The function; if one of its arguments is a callable that uses the others, one in which it uses those given."""
+    """Return the function. If a callable argument uses other arguments, let it use the tensors of each call."""
     places = users(args, {id(leaf) for leaf in tree_leaves(args) if isinstance(leaf, Tensor)})
     return _WithCallables(target, args, places) if places else target
 
@@ -120,7 +121,7 @@ def judge(task: Task) -> Verdict:
 
 
 def _not_audited(report: Report) -> str:
-    """Why a call that worked in the program could not be audited."""
+    """Return why a call that worked in the program could not be audited. Empty if it was audited."""
     for each in report.findings:
         if each.check == "runs" and each.summary.startswith("forward raises"):
             return f"called again with copies of its arguments, {each.summary}"
@@ -136,7 +137,7 @@ def _not_audited(report: Report) -> str:
 
 
 def _parted(report: Report, args: tuple[Any, ...]) -> str:
-    """Why a function is not audited: a callable argument still uses originals of which the audit has copies."""
+    """Return why a function is not audited, if a callable argument still uses the originals of copied tensors."""
     unused = any(f.check == "runs" and "not have been used in the graph" in f.summary for f in report.findings)
     if unused and any(map(callable, args)):
         return "one of its arguments is a callable that uses the original tensors, and the audit has copies of them"
@@ -144,7 +145,7 @@ def _parted(report: Report, args: tuple[Any, ...]) -> str:
 
 
 def _forgive_slowness(plain: dict[str, Any]) -> None:
-    """What was cut off is not measured: it may be slow on this machine alone."""
+    """Turn findings about checks that were cut off into a note, because only this machine may be too slow."""
     late = [f["check"] for f in plain["findings"] if CUT_OFF in f["summary"]]
     if late:
         plain["findings"] = [f for f in plain["findings"] if f["check"] not in late]
@@ -153,7 +154,7 @@ def _forgive_slowness(plain: dict[str, Any]) -> None:
 
 
 def _forgive_containers(plain: dict[str, Any]) -> None:
-    """What a function does to a dict is between it and the wrapper that makes the dict: the program has called both."""
+    """Make a finding about a changed dict an info, because the program calls the function through its own wrapper."""
     for found in plain["findings"]:
         if found["check"] == "inputs_unchanged" and " of the caller: a second call" in found["summary"]:
             found["severity"] = "info"
@@ -161,7 +162,7 @@ def _forgive_containers(plain: dict[str, Any]) -> None:
 
 
 def cut_down(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with all large dims narrowed alike, if the function accepts that."""
+    """Return the arguments with equal large dims cut down to equal sizes, if the function accepts the result."""
     leaves = [t for t in tree_leaves(args) if isinstance(t, Tensor)]
     if sum(t.numel() for t in leaves if is_differentiable(t) and t.requires_grad) <= LARGE:
         return args
@@ -169,7 +170,7 @@ def cut_down(target: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ..
         return args
 
     sizes = sorted({size for t in leaves for size in t.shape if size > SMALL})
-    smaller = {size: SMALL + i for i, size in enumerate(sizes)}  # what differs goes on to differ
+    smaller = {size: SMALL + i for i, size in enumerate(sizes)}  # different sizes stay different
 
     def narrowed(value: Any) -> Any:
         if not isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""What a function is called and where it is written."""
+"""Find the name of a function and the place of its definition."""
 
 import inspect
 import sys
@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch.autograd import Function
 
-GENERATED = "GeneratedBackwardFor_"  # what torch.library calls the Function behind an operator
+GENERATED = "GeneratedBackwardFor_"  # torch.library's prefix for the Function of an operator
 
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """Name of a function, and a line inside of its definition, with the file, which is absolute if it is one."""
+    """The name of a function, the absolute path of its file, and a line inside of its definition."""
 
     name: str
     file: str
@@ -30,13 +30,13 @@ class Operator:
 
     @property
     def name(self) -> str:
-        """As it was defined: ``namespace::name``."""
+        """The name in its definition: ``namespace::name``."""
         return str(self.overload.name())
 
     def call(self, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """Out of what torch.library passes to its Function: the operator, and the arguments of the call."""
+        """Return the operator and the arguments of a call, from the arguments of torch.library's Function."""
         *flat, last = args
-        if hasattr(last, "input_spec"):  # it takes lists of tensors
+        if hasattr(last, "input_spec"):  # the operator takes lists of tensors
             *flat, last = torch.utils._pytree.tree_unflatten(flat, last.input_spec)
         if last.keyword_only_args:
             keywords = last.keyword_only_args
@@ -55,12 +55,12 @@ class _WithKeywords:
 
 
 def is_foreign(cls: type) -> bool:
-    """Whether a class is someone's own, and not torch's."""
+    """Whether a class is not part of torch."""
     return cls.__module__.partition(".")[0] not in ("torch", "functorch")
 
 
 def operator_of(cls: type[Function]) -> Operator | None:
-    """The operator for which torch.library made this Function."""
+    """Return the operator for which torch.library made this Function, or None."""
     if not (cls.__module__.startswith("torch._library") and cls.__name__.startswith(GENERATED)):
         return None
     overload = _in_closure(cls.forward, "op")
@@ -68,7 +68,7 @@ def operator_of(cls: type[Function]) -> Operator | None:
 
 
 def place_of_class(cls: type[Function]) -> Place:
-    """Where a Function is defined."""
+    """Return the place where a Function is defined."""
     own = (getattr(m, "__func__", m) for m in vars(cls).values())
     code = next(
         (m.__code__ for m in map(inspect.unwrap, filter(callable, own)) if isinstance(m, types.FunctionType)), None
@@ -78,7 +78,7 @@ def place_of_class(cls: type[Function]) -> Place:
 
 
 def place_of_operator(operator: Operator, cls: type[Function]) -> Place:
-    """Where an operator is defined; if that is in no Python file, where its gradient is."""
+    """Return the place where an operator is defined, or where its gradient is if no Python file defines it."""
     definition = torch._library.custom_ops.OPDEFS.get(operator.name.partition(".")[0])
     made = getattr(definition, "_init_fn", None) or getattr(_in_closure(cls.backward, "info"), "_backward_fn", None)
     code = getattr(inspect.unwrap(made), "__code__", None) if made else None
@@ -91,13 +91,13 @@ def _absolute(file: str) -> str:
 
 
 def shown(file: str) -> str:
-    """A path as it is reported: relative, if it is below the current folder."""
+    """Return a path in the form of the report: relative if it is inside of the current folder."""
     here = Path.cwd().resolve()
     return Path(file).relative_to(here).as_posix() if Path(file).is_relative_to(here) else file
 
 
 def _in_closure(outer: Any, wanted: str) -> Any:
-    """A variable of the closure of a function, or of one that it wraps."""
+    """Return a variable from the closure of a function, or of a function that it wraps."""
     variables = inspect.getclosurevars(outer).nonlocals if isinstance(outer, types.FunctionType) else {}
     if wanted in variables:
         return variables[wanted]

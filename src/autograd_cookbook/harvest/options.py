@@ -1,4 +1,4 @@
-"""What a project says of its functions, in ``[tool.autograd_cookbook]`` of its pyproject.toml."""
+"""Read a project's options for its functions from ``[tool.autograd_cookbook]`` in its pyproject.toml."""
 
 import importlib
 import inspect
@@ -18,12 +18,12 @@ TABLE = "tool.autograd_cookbook"
 
 
 class OptionsError(Exception):
-    """The table says something that makes no sense; the message says where, and what was expected."""
+    """The table has a wrong value. The message says where, and what was expected."""
 
 
 @dataclass(frozen=True)
 class FunctionOptions:
-    """What is said of one function."""
+    """The options for one function."""
 
     audit: dict[str, Any] = field(default_factory=dict)
     inputs: str = ""
@@ -32,12 +32,12 @@ class FunctionOptions:
 
 @dataclass(frozen=True)
 class Options:
-    """What is said of a project.
+    """The options of a project.
 
     Args:
-        functions: by full name, what is said of each.
-        sources: the folders in which its functions are searched.
-        fail_on: the mildest finding that makes a harvest fail.
+        functions: the options for each function, by its full name.
+        sources: the folders in which the harvest searches for functions.
+        fail_on: the mildest severity of a finding that makes a harvest fail.
     """
 
     functions: dict[str, FunctionOptions] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Options:
     fail_on: str = FAIL_ON
 
     def of(self, name: str) -> FunctionOptions:
-        """What is said of a function."""
+        """Return the options for a function."""
         return self.functions.get(name, FunctionOptions())
 
 
@@ -53,7 +53,7 @@ def options_of(root: Path) -> Options:
     """Read the table of a project.
 
     Raises:
-        OptionsError: for what is unknown, or of another type than expected.
+        OptionsError: if a key is unknown, or a value has another type than expected.
     """
     path = root / "pyproject.toml"
     if not path.is_file():
@@ -123,10 +123,10 @@ def _reference(where: str, value: Any) -> str:
 
 
 def resolved(reference: str) -> Callable[..., Any]:
-    """What ``package.module:name`` stands for.
+    """Return the object that ``package.module:name`` stands for.
 
     Raises:
-        OptionsError: if there is no such thing, or it cannot be called.
+        OptionsError: if there is no such object, or it cannot be called.
     """
     module, _, name = reference.partition(":")
     try:

@@ -1,4 +1,4 @@
-"""Audits side by side, each in a process of its own: one that crashes or hangs costs itself alone."""
+"""Run several audits at a time, each in its own process, so that a crash or a hang affects only one audit."""
 
 import contextlib
 import faulthandler
@@ -20,7 +20,7 @@ from autograd_cookbook.auditing.forking import can_fork
 from autograd_cookbook.harvest.judging import Task, Verdict, judge
 from autograd_cookbook.harvest.settings import BUDGET
 
-LONGEST = 120.0  # seconds for one
+LONGEST = 120.0  # seconds for one audit
 
 Progress = Callable[[str, int, int], None]
 
@@ -34,9 +34,9 @@ class _Running:
 
 
 def judged(tasks: Sequence[Task], jobs: int, budget: float = BUDGET, progress: Progress | None = None) -> list[Verdict]:
-    """The verdict on each task, in the order of the tasks, however many run at a time.
+    """Return the verdict for each task, in the order of the tasks.
 
-    What the budget does not suffice for, and what Ctrl-C cuts off, is listed so.
+    If the budget is spent, or the user presses Ctrl-C, the verdicts of the other tasks say so.
     """
     verdicts: list[Verdict | None] = [None] * len(tasks)
     stream = _forked if can_fork() else _here
@@ -55,7 +55,7 @@ def judged(tasks: Sequence[Task], jobs: int, budget: float = BUDGET, progress: P
 
 
 def _here(tasks: Sequence[Task], _: int, end: float) -> Generator[tuple[int, Verdict]]:
-    """One after the other in this process, where no other can be had or could run backward."""
+    """Run the audits one after the other in this process, if a forked process is impossible or cannot run backward."""
     for number, task in enumerate(tasks):
         if time.monotonic() > end:
             return
@@ -77,7 +77,7 @@ def _forked(tasks: Sequence[Task], jobs: int, end: float) -> Generator[tuple[int
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(target=_child, args=(task, theirs), daemon=False)
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # newer Pythons warn of threads
+                    warnings.simplefilter("ignore")  # newer versions of Python warn about threads
                     process.start()
                 theirs.close()
                 running.append(_Running(number, process, ours, now + LONGEST))
@@ -109,7 +109,7 @@ def _received(each: _Running) -> Verdict:
 
 
 def _end(each: _Running) -> None:
-    """End the process with all that it has started."""
+    """End the process with all processes that it has started."""
     if each.process.is_alive():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(each.process.pid, signal.SIGKILL)
@@ -119,14 +119,14 @@ def _end(each: _Running) -> None:
 
 
 def _child(task: Task, connection: Connection) -> None:
-    """The life of a forked process: a group of its own, no threads and no output."""
+    """Audit in a forked process, with its own process group, without threads and without output."""
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (pytest has put others there)
     faulthandler.disable()
-    torch.set_num_threads(1)  # the threads of the parent are not here
+    torch.set_num_threads(1)  # the threads of the parent do not exist here
     gc.freeze()
     try:
         verdict = judge(task)

@@ -1,4 +1,4 @@
-"""The program that shows a finding: the recorded call, written out as Python."""
+"""Write the program that shows a finding: the recorded call as Python code."""
 
 import math
 import sys
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-WRITTEN = 64  # elements of a tensor that is written out
+WRITTEN = 64  # the most elements of a tensor whose numbers are written
 
 
 class _UnwritableError(Exception):
@@ -15,7 +15,7 @@ class _UnwritableError(Exception):
 
 
 def program_for(name: str, args: tuple[Any, ...], check: str, options: dict[str, Any]) -> str:
-    """A file that audits the recorded call again, with this check alone; empty if the call cannot be written out."""
+    """Return a program that audits the recorded call again with this check only. Empty if there is no such program."""
     lines: list[str] = []
     known: dict[int, str] = {}
     try:
@@ -40,7 +40,7 @@ def program_for(name: str, args: tuple[Any, ...], check: str, options: dict[str,
 
 
 def _imported(name: str) -> tuple[list[str], str]:
-    """The import of a function, and the expression that calls it."""
+    """Return the import of a function, and the expression for calling it."""
     if "::" in name:
         namespace, _, operator = name.partition("::")
         return ["# import the module that defines the operator"], f"torch.ops.{namespace}.{operator}"

@@ -1,7 +1,7 @@
-"""``pytest --audit-functions``: records while the tests run, audits when they are done.
+"""``pytest --audit-functions``: record calls while the tests run, and audit the calls after the tests.
 
-With pytest-xdist the workers record. When all of them are done, each function is audited by the first worker that
-called it, with the calls that any worker recorded and could hand over.
+With pytest-xdist, the workers record. When all workers have finished, the first worker that called a function audits
+this function, with the calls of all workers that can be pickled.
 """
 
 import json
@@ -28,7 +28,7 @@ PATIENCE = 600.0  # seconds that a worker waits for the others to finish their t
 
 
 def settings_of(config: pytest.Config) -> Settings:
-    """What the options of this run say."""
+    """Return the settings for the options of this run."""
     try:
         settings = settings_from(
             config.option.audit_functions,
@@ -47,7 +47,7 @@ def settings_of(config: pytest.Config) -> Settings:
 
 
 class Harvester:
-    """The plugin of a run without workers, and what a worker and the controller share."""
+    """The plugin of a run without workers, and the base class of the other two plugins."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config, self.settings = config, settings_of(config)
@@ -73,12 +73,12 @@ class Harvester:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Audit, and let the run fail if it would succeed otherwise."""
+        """Audit, and let the run fail if a finding counts."""
         self.recorder.__exit__()
         self.conclude(session, self.audit(self.recorder.functions.values(), self.settings.jobs, self.settings.budget))
 
     def conclude(self, session: pytest.Session, harvest: Harvest) -> None:
-        """Write the reports, and decide."""
+        """Write the reports, and decide whether the run fails."""
         finished(harvest, self.options, self.settings)
         self.harvest = harvest
         if not harvest.ok and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
@@ -92,12 +92,12 @@ class Harvester:
                 terminalreporter.write_line(line)
 
     def pytest_unconfigure(self) -> None:
-        """Stop recording, if the session never came to its end."""
+        """Stop recording, in case the session did not finish."""
         self.recorder.__exit__()
 
 
 class Worker(Harvester):
-    """In a worker of pytest-xdist."""
+    """The plugin in a worker of pytest-xdist."""
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__(config)
@@ -106,7 +106,7 @@ class Worker(Harvester):
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Tell the others what was recorded, and audit this worker's share."""
+        """Pass the recorded calls to the other workers, and audit this worker's share."""
         self.recorder.__exit__()
         self._publish()
         self._wait()
@@ -116,7 +116,7 @@ class Worker(Harvester):
         _write(self.folder / f"{self.name}.results", json.dumps(harvest.to_dict()).encode())
 
     def _publish(self) -> None:
-        """What was recorded, as far as another process can read it: each call by itself."""
+        """Write the recorded calls that can be pickled, each call by itself, for the other workers."""
         published = {}
         for entry in self.recorder.functions.values():
             kept = {key: _pickled(call) for key, call in entry.kept.items()}
@@ -129,7 +129,7 @@ class Worker(Harvester):
             time.sleep(0.05)
 
     def _share(self) -> list[Recorded]:
-        """The functions that no worker with a smaller number has, with what all of them recorded."""
+        """Return the functions that no worker with a smaller number has, with the calls of all workers."""
         others = {
             path.stem: pickle.loads(path.read_bytes())
             for path in sorted(self.folder.glob("*.calls"))
@@ -151,11 +151,11 @@ class Worker(Harvester):
         return share
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The controller prints."""
+        """Print nothing, because the controller prints."""
 
 
 class Controller(Harvester):
-    """In the process that distributes the tests: nothing is recorded here."""
+    """The plugin in the process that distributes the tests. It records nothing."""
 
     def __init__(self, config: pytest.Config) -> None:
         super().__init__(config)
@@ -163,18 +163,18 @@ class Controller(Harvester):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker where to meet the others."""
+        """Tell a worker the folder for exchanging calls and results."""
         node.workerinput["audit_folder"] = str(self.folder)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """The others need not wait for a worker that is gone."""
+        """Mark a worker that has ended, so that the others do not wait for it."""
         if not (self.folder / f"{node.gateway.id}.calls").exists():
             _write(self.folder / f"{node.gateway.id}.down", b"")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Put together what the workers found."""
+        """Join the results of the workers."""
         parts = [Harvest.from_dict(json.loads(p.read_bytes())) for p in sorted(self.folder.glob("*.results"))]
         whole = self.audit((), 1, 1.0)
         whole.functions = sorted((f for part in parts for f in part.functions), key=lambda f: (f.name, f.file, f.line))
@@ -182,13 +182,13 @@ class Controller(Harvester):
         self.conclude(session, whole)
 
     def pytest_unconfigure(self) -> None:
-        """Leave nothing behind."""
+        """Remove the folder."""
         super().pytest_unconfigure()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def harvester_for(config: pytest.Config) -> Harvester:
-    """The plugin for this process."""
+    """Return the plugin for this process."""
     if hasattr(config, "workerinput"):
         return Worker(config)
     return Controller(config) if getattr(config.option, "numprocesses", None) else Harvester(config)
@@ -201,19 +201,19 @@ def _number(worker: str) -> int:
 def _pickled(call: Call) -> bytes:
     try:
         return pickle.dumps(call)
-    except Exception:  # a class inside of a function, an object that cannot be
+    except Exception:  # for example, its class is defined inside of a function
         return b""
 
 
 def _unpickled(pickled: bytes) -> Call | None:
     try:
         return pickle.loads(pickled)
-    except Exception:  # it is of a module that this worker has not
+    except Exception:  # this worker does not have its module
         return None
 
 
 def _write(path: Path, content: bytes) -> None:
-    """All at once, for those that wait for it."""
+    """Write a file in one step, because other processes wait for it."""
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_bytes(content)
     part.replace(path)

@@ -1,4 +1,4 @@
-"""Recording: a few copies of the calls that a program makes of its own functions, while it runs as it always does."""
+"""Copy a few calls that a program makes of its own functions, without changing how the program runs."""
 
 import contextlib
 import fnmatch
@@ -18,17 +18,17 @@ from torch.autograd import Function, function
 from autograd_cookbook.harvest.copying import UncopyableError, copied, tensors_in
 from autograd_cookbook.harvest.naming import Operator, Place, is_foreign, operator_of, place_of_class, place_of_operator
 
-KINDS = 8  # calls that are kept for each function
-SHAPES = 256  # distinct calls that are looked at for each function
-EVERY = 32  # of a function that is called again and again, one call in so many is looked at
-MEMORY = 2**28  # bytes of all copies
-SECONDS = 0.5  # for copying the arguments of one function
-ELEMENTS = 16  # in each tensor: the audit compares derivatives element by element
+KINDS = 8  # the most calls that are kept for each function
+SHAPES = 256  # the number of different calls of each function that are examined
+EVERY = 32  # after that, examine only every 32nd call
+MEMORY = 2**28  # the most bytes of all copies
+SECONDS = 0.5  # the most time for copying the arguments of one function
+ELEMENTS = 16  # the best size of a tensor, because the audit compares derivatives element by element
 
 
 @dataclass
 class Call:
-    """One recorded call: its arguments, and how well it suits an audit (the lower the better)."""
+    """One recorded call. A smaller ``rank`` means that the call is better for an audit."""
 
     function: type[Function] | Callable[..., Any]
     args: tuple[Any, ...]
@@ -37,7 +37,7 @@ class Call:
 
     @property
     def target(self) -> Callable[..., Any]:
-        """What to call; of a class it is ``apply`` as it is now, which during the recording is observed."""
+        """The function to call. For a class, this is its present ``apply``, which the recorder replaces for a while."""
         if isinstance(self.function, type) and issubclass(self.function, Function):
             return self.function.apply
         return self.function
@@ -45,7 +45,7 @@ class Call:
 
 @dataclass
 class Recorded:
-    """What was seen of one function."""
+    """The recorded calls of one function."""
 
     place: Place
     operator: Operator | None = None
@@ -56,22 +56,22 @@ class Recorded:
     reason: str = "it was called without an input that requires grad, or under no_grad"
 
     def best(self, count: int) -> list[Call]:
-        """The calls to audit, the best first."""
+        """Return the calls to audit, with the best first."""
         return sorted(self.kept.values(), key=lambda call: call.rank)[:count]
 
 
 class Recorder:
-    """Records calls while it is entered.
+    """Records calls inside of a ``with`` statement.
 
     Args:
-        pattern: of the names of functions, as in a shell; what has no dot or star fits the last part, too.
+        pattern: a pattern for the names of functions, as in a shell. A pattern can also be the last part of a name.
     """
 
     def __init__(self, pattern: str = "*") -> None:
         self.pattern = pattern
         self.functions: dict[Place, Recorded] = {}
         self.bytes = 0
-        # By id, since a dictionary of weak keys takes as long as everything else that is done in each call.
+        # Use ids, because a dictionary with weak keys would take as long as all other work of a call.
         self._known: dict[int, Recorded | None] = {}
         self._alive: dict[int, weakref.ref[type]] = {}
         self._lock = threading.RLock()
@@ -85,11 +85,11 @@ class Recorder:
         self._stack.close()
 
     def wants(self, name: str) -> bool:
-        """Whether a function of this name is to be recorded."""
+        """Whether to record a function of this name."""
         return fnmatch.fnmatchcase(name, self.pattern) or name.rpartition(".")[2] == self.pattern
 
     def _saw(self, cls: type[Function], args: tuple[Any, ...], *, transformed: bool = False) -> None:
-        """Look at a call; whatever happens here, the program must not notice."""
+        """Examine a call. The program must not notice any error here."""
         try:
             entry = self._known[id(cls)]
         except KeyError:
@@ -109,7 +109,7 @@ class Recorder:
             self._look(entry, cls, args)
 
     def _meet(self, cls: type[Function]) -> Recorded | None:
-        """Look at a class for the first time; forget it when it is gone, since another may get its id."""
+        """Register a new class. Forget the class when it is deleted, because another class can get its id."""
         key = id(cls)
         known, alive = self._known, self._alive
 
@@ -141,7 +141,7 @@ class Recorder:
             return
         entry.seen.add(key)
         shapes: list[Any] = []
-        # Which tensors have equal shapes tells broadcasting from none.
+        # Equal shapes distinguish a call without broadcasting from a call with broadcasting.
         kind = tuple(_kind(a, shapes) for a in args), *((shapes.index(s), len(s)) for s in shapes)
         old = entry.kept.get(kind)
         if not old and len(entry.kept) >= KINDS:
@@ -169,7 +169,7 @@ class Recorder:
 
 
 def _key(value: Any) -> Any:
-    """What tells a call from those seen before; it is computed in each, so it is quick rather than thorough."""
+    """Return a key that distinguishes a call from earlier calls. Every call computes it, so it must be fast."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype, value.requires_grad, value.is_contiguous()
     if isinstance(value, list | tuple):
@@ -178,7 +178,7 @@ def _key(value: Any) -> Any:
 
 
 def _kind(value: Any, shapes: list[Any]) -> Any:
-    """What distinguishes an argument from others, without its size; shapes of tensors are collected."""
+    """Return the kind of an argument, without its size. Append the shapes of its tensors to ``shapes``."""
     if isinstance(value, Tensor):
         shapes.append(value.shape)
         strided = value.layout is torch.strided and not value.is_contiguous()
@@ -189,7 +189,7 @@ def _kind(value: Any, shapes: list[Any]) -> Any:
 
 
 def _distance(tensors: list[Tensor]) -> float:
-    """How far some tensors are from having few numbers, but not too few."""
+    """Return how far the sizes of some tensors are from the best size for an audit."""
     return sum(abs(math.log2((t.numel() or 2**-20) / ELEMENTS)) for t in tensors) / len(tensors)
 
 
@@ -201,7 +201,7 @@ def _constant(tensor: Tensor) -> bool:
 
 
 def _positional(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a call with keywords as forward gets them, without a context."""
+    """Return the arguments of a call with keywords as positional arguments of forward, without ctx."""
     context = (None,) if cls.setup_context is function._SingleLevelFunction.setup_context else ()
     bound = inspect.signature(cls.forward).bind(*context, *args, **kwargs)
     bound.apply_defaults()
@@ -210,12 +210,12 @@ def _positional(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, An
 
 @contextlib.contextmanager
 def _observed(saw: Callable[..., None]) -> Iterator[None]:
-    """Have every call of ``apply`` told to ``saw`` first.
+    """Pass every call of ``apply`` to ``saw`` first.
 
-    Where ``Function.apply`` is in Python (torch 2.13), it looks up ``apply`` in its base each time that it runs, so
-    what stands there is seen also by those who took ``X.apply`` long ago. Where it is in C (torch 2.15), it looks up
-    nothing, and what takes its place is seen by those who take ``X.apply`` from now on. Inside of transforms of
-    torch.func both call another function.
+    In torch 2.13, ``Function.apply`` is Python code that looks up ``apply`` in its base class at each call. So a
+    replacement in the base class also works for code that took ``X.apply`` earlier. In torch 2.15, ``Function.apply``
+    is C code without this look-up. So a replacement works only for code that takes ``X.apply`` afterwards. Inside of
+    transforms of torch.func, both versions call another function.
     """
     module: Any = function
     in_c = not isinstance(vars(Function)["apply"], classmethod)

@@ -1,4 +1,4 @@
-"""Writing the report into a file, whose suffix says in which form."""
+"""Write the report to a file. The suffix of the file decides the format."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from autograd_cookbook.harvest.sarif import sarif_of
 
 
 def write_report(path: Path, harvest: Harvest) -> None:
-    """Write it."""
+    """Write the report as .html, .sarif or .json."""
     if path.suffix == ".html":
         text = html_of(harvest)
     else:

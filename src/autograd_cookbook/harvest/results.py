@@ -1,4 +1,4 @@
-"""What a harvest found: for each function its findings, each once for all calls that show it."""
+"""The results of a harvest: the findings about each function, each finding once for all calls that show it."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -12,7 +12,7 @@ ORDER = {"error": 0, "warning": 1, "info": 2}
 
 @dataclass
 class Found:
-    """A finding about a function; ``accepted`` is the reason why it does not count."""
+    """A finding about a function. ``accepted`` is the reason why the finding does not count, or empty."""
 
     check: str
     severity: str
@@ -26,7 +26,7 @@ class Found:
 
 @dataclass
 class FunctionResult:
-    """One function: where it is, what was recorded, and what the audit says, or the reason why it says nothing."""
+    """One function: its place, its recorded calls, and the results of the audit or the reason why there are none."""
 
     name: str
     file: str
@@ -42,7 +42,7 @@ class FunctionResult:
     not_audited: str = ""
 
     def add(self, report: dict[str, Any], programs: dict[str, str]) -> None:
-        """Take in the report on another call."""
+        """Add the report of another call."""
         for each in report["findings"]:
             same = (f for f in self.findings if (f.check, f.cause) == (each["check"], each["cause"]))
             if (known := next(same, None)) is None:
@@ -62,7 +62,7 @@ class FunctionResult:
 
 @dataclass
 class Harvest:
-    """All functions of a project, and what is wrong with what it says of them."""
+    """All functions of a project, and the problems with its configuration."""
 
     functions: list[FunctionResult]
     problems: list[str] = field(default_factory=list)
@@ -72,20 +72,20 @@ class Harvest:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing counts against it."""
+        """Whether there is no problem, and no finding counts."""
         return not self.problems and not any(map(self.counting, self.functions))
 
     def counting(self, function: FunctionResult) -> list[Found]:
-        """The findings about a function that make the harvest fail."""
+        """Return the findings about a function that make the harvest fail."""
         return [f for f in function.findings if fails(f.severity, self.fail_on) and not f.accepted]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything in plain lists, dicts, strings and numbers."""
+        """Return all results as plain lists, dicts, strings and numbers."""
         return {"ok": self.ok} | asdict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Harvest":
-        """What :meth:`to_dict` returned."""
+        """Return the harvest from the result of :meth:`to_dict`."""
         functions = [
             FunctionResult(**(each | {"findings": [Found(**f) for f in each["findings"]]}))
             for each in data["functions"]
@@ -94,10 +94,10 @@ class Harvest:
 
 
 def read_baseline(path: Path) -> set[tuple[str, str, str]]:
-    """Function, check and severity of what a baseline holds.
+    """Return function, check and severity of the findings in a baseline.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the file does not exist, or is not a baseline.
     """
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))["findings"]
@@ -109,7 +109,7 @@ def read_baseline(path: Path) -> set[tuple[str, str, str]]:
 
 
 def write_baseline(path: Path, harvest: Harvest) -> None:
-    """Store what counts now, so that later only what is new counts."""
+    """Store the findings that count now, so that later only new findings count."""
     listed = [
         {"function": each.name, "check": f.check, "severity": f.severity}
         for each in harvest.functions
@@ -119,7 +119,7 @@ def write_baseline(path: Path, harvest: Harvest) -> None:
 
 
 def accept_baseline(harvest: Harvest, known: set[tuple[str, str, str]]) -> None:
-    """Let what the baseline holds not count."""
+    """Mark the findings of the baseline as accepted, so that they do not count."""
     for each in harvest.functions:
         for f in harvest.counting(each):
             if (each.name, f.check, f.severity) in known:

@@ -1,4 +1,4 @@
-"""The report as SARIF 2.1.0, which code hosts show as annotations."""
+"""Write the report as SARIF 2.1.0. Code hosts show this format as annotations."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def sarif_of(harvest: Harvest) -> dict[str, Any]:
-    """One run; its rules are the checks that found something."""
+    """Return a SARIF log with one run. Its rules are the checks that found something."""
     found = [(each, f) for each in harvest.functions for f in each.findings]
     names = list(dict.fromkeys(f.check for _, f in found))
     driver = {

@@ -1,4 +1,4 @@
-"""What a harvest is asked for, on the command line and in pytest alike."""
+"""The settings of a harvest, for the command line and for pytest."""
 
 import argparse
 import math
@@ -15,7 +15,7 @@ BUDGET = 300.0  # seconds for all audits
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of one harvest; paths are relative to the folder in which it was started."""
+    """The options of one harvest."""
 
     pattern: str = "*"
     budget: float = BUDGET
@@ -23,7 +23,7 @@ class Settings:
     reports: tuple[Path, ...] = ()
     baseline: Path | None = None
     update_baseline: bool = False
-    fail_on: str = ""  # what the project's table says, unless given
+    fail_on: str = ""  # if empty, the value of the project's table
 
     def __post_init__(self) -> None:
         for path in self.reports:
@@ -35,22 +35,28 @@ class Settings:
 
 def add_settings(add: Callable[..., object], prefix: str = "--") -> None:
     """Add the options to a parser."""
-    add(f"{prefix}budget", type=seconds, default=BUDGET, metavar="SECONDS", help="for all audits; default: 300")
-    add(f"{prefix}jobs", type=count, default=None, metavar="N", help="audits at a time; default: one per processor")
+    add(f"{prefix}budget", type=seconds, default=BUDGET, metavar="SECONDS", help="time for all audits; default: 300")
+    add(
+        f"{prefix}jobs",
+        type=count,
+        default=None,
+        metavar="N",
+        help="number of audits at a time; default: one per processor",
+    )
     add(
         f"{prefix}report",
         action="append",
         default=[],
         metavar="FILE",
-        help="write the report of the audits: .json, .html or .sarif; can be given several times",
+        help="write the report of the audits to a .json, .html or .sarif file; you can use this option several times",
     )
     add(f"{prefix}baseline", default=None, metavar="FILE", help="fail only on findings that are not in this file")
-    add(f"{prefix}update-baseline", action="store_true", help="write the findings into the baseline")
+    add(f"{prefix}update-baseline", action="store_true", help="write the current findings to the baseline file")
     add(
         f"{prefix}fail-on",
         choices=LEVELS,
         default="",
-        help="the mildest finding that makes it fail; default: fail_on of the project's table, or warning",
+        help="the mildest severity that fails the run; default: fail_on in pyproject.toml, or warning",
     )
 
 
@@ -63,7 +69,7 @@ def settings_from(
     update_baseline: bool,
     fail_on: str,
 ) -> Settings:
-    """What the options say."""
+    """Return the settings for the values of the options."""
     return Settings(
         pattern,
         budget,
@@ -76,7 +82,7 @@ def settings_from(
 
 
 def seconds(text: str) -> float:
-    """A positive number."""
+    """Return the positive number that a text stands for."""
     try:
         value = float(text)
     except ValueError:
@@ -87,7 +93,7 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A positive integer."""
+    """Return the positive integer that a text stands for."""
     if not (text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"expected a positive integer, got {text!r}")
     return int(text)

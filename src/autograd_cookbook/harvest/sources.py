@@ -1,4 +1,4 @@
-"""Every custom Function and operator in some sources, without importing them: ``functions PATH…``."""
+"""Find every custom Function and operator in Python sources, without importing them: ``functions PATH…``."""
 
 import argparse
 import ast
@@ -8,21 +8,28 @@ from pathlib import Path
 
 from autograd_cookbook.cli import PROGRAM, UsageError
 
-DESCRIPTION = "List every autograd.Function and operator of torch.library in Python sources, without importing them."
+DESCRIPTION = """\
+List every autograd.Function and every operator of torch.library in Python
+sources, without importing the sources."""
 EPILOG = f"""\
 examples:
   {PROGRAM} functions src
   {PROGRAM} functions src --reached report.json
 
-exit status: 0, or 1 if --reached is given and a function was not reached, 2 if the command cannot be understood.
+exit status:
+  0  success
+  1  --reached is given, and a function was not reached
+  2  the arguments are wrong
 """
 NOT_SOURCES = {"build", "dist", "node_modules", "site-packages", "__pycache__"}
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what arguments there are."""
+    """Add the arguments."""
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file, or a folder with sources")
-    parser.add_argument("--reached", metavar="REPORT.json", help="mark what this report of a harvest reached")
+    parser.add_argument(
+        "--reached", metavar="REPORT.json", help="mark the functions that are reached in this report of harvest"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,7 +60,7 @@ def _reached(report: str) -> set[tuple[str, str]]:
 
 
 def is_reached(file: str, name: str, reached: Iterable[tuple[str, str]]) -> bool:
-    """Whether a function of the sources is among those, named by file and full name, that were reached."""
+    """Whether a function of the sources was reached. ``reached`` has file and full name of each reached function."""
     file = str(Path(file).resolve())
     return any(
         (full == name if "::" in name else full == name or full.endswith(f".{name}"))
@@ -63,7 +70,7 @@ def is_reached(file: str, name: str, reached: Iterable[tuple[str, str]]) -> bool
 
 
 def functions_in(paths: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-    """File, line and name of each, in order; what is no Python is passed over."""
+    """Yield file, line and name of each function, in order. Skip files that are not valid Python."""
     texts = {}
     for file in sorted({file for path in paths for file in _files(Path(path))}):
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -82,7 +89,10 @@ def functions_in(paths: Iterable[str]) -> Iterator[tuple[str, int, str]]:
 
 
 def line_of_class(file: str, name: str, line: int) -> int:
-    """The first line of a class of that name, the one around ``line`` if there are several; else ``line`` itself."""
+    """Return the first line of the class with this name, or ``line`` if there is none.
+
+    If several classes have this name, take the one that contains ``line``.
+    """
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError):
@@ -106,7 +116,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _classes(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
-    """Each class with its qualified name, as Python has it."""
+    """Yield each class with its qualified name."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
             yield prefix + child.name, child
@@ -122,7 +132,7 @@ def _dotted(node: ast.AST) -> str:
 
 
 def _names(tree: ast.AST) -> dict[str, str]:
-    """What the imports of a file stand for."""
+    """Return the full name for each name that a file imports or assigns."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
@@ -135,7 +145,7 @@ def _names(tree: ast.AST) -> dict[str, str]:
 
 
 def _resolved(dotted: str, names: dict[str, str]) -> str:
-    for _ in range(8):  # a name may stand for a name, and in a loop
+    for _ in range(8):  # a name can stand for another name, even in a loop
         head, dot, rest = dotted.partition(".")
         if head not in names or names[head].partition(".")[0] == head:
             break
@@ -146,7 +156,7 @@ def _resolved(dotted: str, names: dict[str, str]) -> str:
 def _subclasses(
     trees: dict[Path, ast.Module], classes: dict[Path, list[tuple[str, ast.ClassDef]]]
 ) -> set[tuple[Path, str]]:
-    """The classes that derive from autograd.Function, also by way of others, in this file or in another."""
+    """Return the classes that inherit from autograd.Function, directly or through other classes of the files."""
     names = {file: _names(tree) for file, tree in trees.items()}
     found: set[tuple[Path, str]] = set()
     while True:
@@ -169,7 +179,7 @@ def _subclasses(
 
 
 def _operators(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The operators that get a formula for their gradient here, by their names where these are written out."""
+    """Yield the operators for which a file registers a gradient, if the file has their names as text."""
     definitions: dict[str, tuple[int, str]] = {}
     registered: dict[str, int] = {}
     for node in ast.walk(tree):
@@ -200,7 +210,7 @@ def _operators(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield definitions[key]
         elif "::" in key:
             yield line, key
-    # A formula may also be registered by a decorator: @op.register_autograd, found as an attribute.
+    # A decorator can also register a gradient: @op.register_autograd, found as an attribute.
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             for decorator in node.decorator_list:

@@ -1,4 +1,4 @@
-"""The report on a terminal."""
+"""Print the report on a terminal."""
 
 import textwrap
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ WIDTH = 110
 
 
 def lines_of(harvest: Harvest) -> Iterator[str]:
-    """The report, line by line: what counts first, grouped by function."""
+    """Yield the report line by line, grouped by function. Functions with findings that count come first."""
     audited = [f for f in harvest.functions if f.audited]
     for each in sorted(audited, key=lambda f: (not harvest.counting(f), f.name)):
         yield from _function(each, is_ok=not harvest.counting(each))
@@ -29,7 +29,7 @@ def lines_of(harvest: Harvest) -> Iterator[str]:
 
 
 def headline(harvest: Harvest) -> str:
-    """The verdict in one line."""
+    """Return the verdict in one line."""
     functions = harvest.functions
     findings = [f for each in functions for f in each.findings]
     counts = [(s, sum(f.severity == s and not f.accepted for f in findings)) for s in ("error", "warning")]

@@ -1,1 +1,1 @@
-"""The recipes: one module for each page of the cookbook. What several pages need is in modules with an underscore."""
+"""The recipes: one module for each page of the cookbook. Modules with an underscore have helpers for several pages."""

@@ -1,4 +1,4 @@
-"""The tiles of attention: outputs, gradients and second derivatives, with scores that exist one tile at a time."""
+"""Attention in tiles: outputs, gradients and second derivatives. Only one tile of scores is in memory at a time."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,18 +17,18 @@ TILE = 2**20
 
 
 def blocks(length: int, size: int) -> Iterator[slice]:
-    """Consecutive runs of at most ``size`` positions."""
+    """Yield consecutive slices of at most ``size`` positions."""
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
 
 
 def visible(rows: slice, keys: int, causal: bool, size: int) -> Iterator[slice]:
-    """The blocks of keys that some of these queries may attend to."""
+    """Yield the blocks of keys that at least one of these queries can see."""
     return blocks(min(keys, rows.stop) if causal else keys, size)
 
 
 def scores_of(query: Tensor, key: Tensor, rows: slice, columns: slice, causal: bool) -> Tensor:
-    """A tile of scores. ``query`` holds the rows, scaled. With causal order, the score of a later key is -inf."""
+    """Return a tile of scores. ``query`` has only these rows, scaled. If causal, the score of a later key is -inf."""
     scores = query @ key[:, columns].to(query.dtype).mT
     if causal and columns.stop > rows.start:
         place = torch.arange(rows.start, rows.stop, device=query.device).unsqueeze(1)
@@ -37,7 +37,7 @@ def scores_of(query: Tensor, key: Tensor, rows: slice, columns: slice, causal: b
 
 
 def exponentials(scores: Tensor, statistics: Tensor) -> Tensor:
-    """Probabilities from a tile of scores, written over the scores."""
+    """Overwrite a tile of scores with its probabilities, and return the tile."""
     largest, excess = statistics.split(1, -1)
     return scores.sub_(largest).sub_(excess).exp_()
 
@@ -45,10 +45,11 @@ def exponentials(scores: Tensor, statistics: Tensor) -> Tensor:
 def attend_tiles(
     query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int
 ) -> tuple[Tensor, Tensor]:
-    """The output, and two statistics of each row of scores: the largest, and the log of the sum of exponentials above
-    it.
+    """Return the output, and two statistics of each row of scores.
 
-    The sum of both, the log-sum-exp, would not be enough: at 1000 its rounding is 3e-5, an error of each probability.
+    The first statistic is the largest score. The second is the logarithm of the sum of ``exp(score - largest)``. The
+    sum of both statistics, the log-sum-exp, would not be enough. If it is 1000, its rounding error is 3e-5, and each
+    probability would have this error.
     """
     exact = torch.promote_types(query.dtype, torch.float32)
     output = query.new_empty(*query.shape[:2], value.shape[2])
@@ -60,22 +61,22 @@ def attend_tiles(
         weighted = part.new_zeros(*part.shape[:2], value.shape[2])
         for columns in visible(rows, key.shape[1], causal, size):
             scores = scores_of(part, key, rows, columns, causal)
-            # Every query sees the first key, so after the first tile this is never -inf.
+            # Every query sees the first key, so after the first tile the largest score is never -inf.
             larger = torch.maximum(largest, scores.amax(-1, keepdim=True))
             shrink = torch.exp(largest - larger)
             probability = scores.sub_(larger).exp_()  # not normalized yet
             total = total * shrink + probability.sum(-1, keepdim=True)
             weighted = weighted.mul_(shrink).add_(probability @ value[:, columns].to(exact))
             largest = larger
-        # The largest score alone makes the total at least 1. Without keys the total is 0, and the output is 0 as in
-        # torch.
+        # The largest score adds 1 to the total, so the total is at least 1. Without keys, the total is 0, and the
+        # output is 0 as in torch.
         output[:, rows] = weighted / total.clamp(min=1)
         statistics[:, rows] = torch.cat([largest, total.log()], -1)
     return output, statistics
 
 
 def attended(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float, size: int) -> tuple[Tensor, Tensor]:
-    """Empty tensors of the shapes of output and statistics."""
+    """Return tensors like output and statistics, but without values."""
     exact = torch.promote_types(query.dtype, torch.float32)
     return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(*query.shape[:2], 2, dtype=exact)
 
@@ -95,9 +96,9 @@ def gradient_tiles(
     size: int,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients that are needed; each tile of probabilities is computed again from two numbers a row.
+    """Return the gradients. This function computes each tile of probabilities again, from two statistics per row.
 
-    Gradients that are not needed are empty tensors.
+    For a gradient that is not needed, the result is a tensor without elements.
     """
     exact = statistics.dtype
     grad_query = torch.empty_like(query) if needed[0] else None
@@ -139,7 +140,7 @@ def gradients_like(
     size: int,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty tensors of the shapes of these gradients."""
+    """Return tensors like these gradients, but without values."""
     of_query, of_key, of_value = (
         t.new_empty(t.shape if wanted else 0) for t, wanted in zip((query, key, value), needed, strict=True)
     )
@@ -150,7 +151,7 @@ _attend_gradients = opaque("attend_gradients", gradient_tiles, gradients_like)
 
 
 def attend_gradients(*args: Any) -> tuple[Tensor | None, ...]:
-    """The gradients, and None for those that are not needed according to the last argument."""
+    """Return the gradients, with None for a gradient that is not needed. The last argument says which are needed."""
     *rest, needed = args
     grads = _attend_gradients(*rest, needed[:3])
     return tuple(grad if wanted else None for grad, wanted in zip(grads, needed, strict=False))
@@ -169,7 +170,11 @@ def attend_curvature(
     scale: float,
     size: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of (gradients · tangents): the change of the output along the tangents, and its effect on the three."""
+    """Return the gradients of the inner product of tangents and gradients, which are parts of the second derivative.
+
+    The results are the gradients for ``grad_output``, ``query``, ``key`` and ``value``. The first one is the change of
+    the output along the tangents.
+    """
     exact = statistics.dtype
     of_query, of_key, of_value = (
         torch.zeros_like(t) if tangent is None else tangent
@@ -183,7 +188,7 @@ def attend_curvature(
         grad, out = grad_output[:, rows].to(exact), output[:, rows].to(exact)
 
         def tile(columns: slice, rows: slice = rows, part: Tensor = part, along: Tensor = along) -> tuple[Tensor, ...]:
-            """Keys and their tangents, probabilities, and the rate of change of the scores."""
+            """Return keys, their tangents, probabilities, and the change of the scores along the tangents."""
             keys, of_keys = key[:, columns].to(exact), of_key[:, columns].to(exact)
             scores = scores_of(part, key, rows, columns, causal)
             return (
@@ -220,7 +225,7 @@ def attend_curvature(
 
 
 def folded(info: Any, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) -> list[Any]:
-    """The arguments of a call under vmap, with the mapped dimension moved into the batch."""
+    """Return the arguments of a call under vmap, with the mapped dimension moved into the batch."""
     return [
         (a.expand(info.batch_size, *a.shape) if dim is None else a.movedim(dim, 0)).flatten(0, 1)
         if isinstance(a, Tensor)
@@ -230,7 +235,7 @@ def folded(info: Any, in_dims: tuple[int | None, ...], args: tuple[Any, ...]) ->
 
 
 def unfolded(info: Any, results: tuple[Tensor | None, ...]) -> tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]:
-    """The results for :func:`folded` arguments, with the mapped dimension in front again."""
+    """Return the results for :func:`folded` arguments, with the mapped dimension in front again."""
     size = info.batch_size
     return (
         tuple(None if r is None else r.unflatten(0, (size, len(r) // size)) for r in results),
@@ -239,7 +244,7 @@ def unfolded(info: Any, results: tuple[Tensor | None, ...]) -> tuple[tuple[Tenso
 
 
 def prepared(query: Tensor, key: Tensor, value: Tensor) -> tuple[torch.Size, list[Tensor]]:
-    """The common batch shape, and the three tensors with one batch dimension; raises the errors of attention."""
+    """Return the common batch shape, and the three tensors with one batch dimension. Raise if they do not fit."""
     tensors = [query, key, value]
     if min(t.dim() for t in tensors) < 2:
         raise RuntimeError(
@@ -261,6 +266,6 @@ def prepared(query: Tensor, key: Tensor, value: Tensor) -> tuple[torch.Size, lis
         shapes = ", ".join(str(tuple(t.shape[:-2])) for t in tensors)
         raise RuntimeError(f"expected leading dimensions that broadcast, got {shapes}") from None
     if torch.is_autocast_enabled(query.device.type) and query.dtype is not torch.float64:
-        # Converted here, because backward runs without autocast and must see the same numbers.
+        # Convert here, because backward runs without autocast and must see the same numbers.
         tensors = [t.to(torch.get_autocast_dtype(query.device.type)) for t in tensors]
     return batch, [t.expand(*batch, *t.shape[-2:]).reshape(batch.numel(), *t.shape[-2:]) for t in tensors]

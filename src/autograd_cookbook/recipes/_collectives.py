@@ -1,4 +1,4 @@
-"""Collectives of ``torch.distributed`` without a gradient, for the operators between ranks."""
+"""Collective operations of ``torch.distributed`` without a gradient, which the recipes for several ranks use."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,22 +10,22 @@ from torch.nn import functional as F
 
 
 def ranks_in(group: "dist.ProcessGroup | None") -> int:
-    """The number of ranks; torch raises if there is no process group."""
+    """Return the number of ranks. PyTorch raises if there is no process group."""
     size = dist.get_world_size(group)
-    if size < 1:  # outside of the group, where the collectives would do nothing
+    if size < 1:  # this rank is not in the group, so collectives would do nothing
         raise ValueError(f"expected a rank of the group, got rank {dist.get_rank()}, which is not in it")
     return size
 
 
 def all_reduced(tensor: Tensor, group: "dist.ProcessGroup | None") -> Tensor:
-    """The sum over all ranks, in a new tensor."""
+    """Return the sum over all ranks, in a new tensor."""
     result = tensor.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(result, group=group)
     return result
 
 
 def even_sizes(size: int, group: "dist.ProcessGroup | None") -> tuple[int, ...]:
-    """Lengths of the parts of a dimension that the ranks share; if necessary, the first ones are one longer."""
+    """Return the lengths of the parts if the ranks share a dimension. If necessary, the first parts are one longer."""
     ranks = ranks_in(group)
     return tuple((size + ranks - 1 - rank) // ranks for rank in range(ranks))
 
@@ -33,7 +33,12 @@ def even_sizes(size: int, group: "dist.ProcessGroup | None") -> tuple[int, ...]:
 def sizes_of_ranks(
     input: Tensor, dim: int, group: "dist.ProcessGroup | None", sizes: Sequence[int] | None
 ) -> tuple[int, ...]:
-    """The length of a dimension on each rank, in which alone they may differ. If not given, the ranks exchange it."""
+    """Return the length of a dimension on each rank. Without ``sizes``, the ranks exchange their lengths.
+
+    Raises:
+        ValueError: if ``sizes`` does not fit the ranks.
+        RuntimeError: if the tensors of the ranks differ in another dimension or in the dtype.
+    """
     ranks, size, others = ranks_in(group), input.size(dim), list(input.shape)
     if sizes is not None:
         if len(sizes) != ranks or sizes[dist.get_rank(group)] != size:
@@ -51,7 +56,7 @@ def sizes_of_ranks(
 
 
 def gathered(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
-    """The parts of all ranks, one after the other."""
+    """Return the parts of all ranks, joined along a dimension."""
     # Pad first, because not every backend gathers parts of different lengths.
     missing = max(sizes) - input.size(dim)
     padding = [0, 0] * (input.dim() - 1 - dim) + [0, missing]
@@ -62,5 +67,5 @@ def gathered(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.Proce
 
 
 def own_part(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
-    """This rank's part of a tensor, in new memory."""
+    """Return this rank's part of a tensor, in new memory."""
     return input.split(sizes, dim)[dist.get_rank(group)].clone(memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""The type of ``ctx``; torch has none that knows both what it does and what one keeps on it."""
+"""The type of ``ctx``. PyTorch has no type with both the methods of ``ctx`` and attributes of your own."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 class Context(Protocol):
-    """What ``setup_context``, ``backward`` and ``jvp`` are given, with any attributes of one's own.
+    """The first argument of ``setup_context``, ``backward`` and ``jvp``, with any attributes of your own.
 
-    A copied recipe says ``Any`` in its place, see :func:`autograd_cookbook.catalog._source.standalone`.
+    In a copied recipe, ``Any`` replaces this type, see :func:`autograd_cookbook.catalog._source.standalone`.
     """
 
     saved_tensors: tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""Functions that get all they depend on as arguments, so that a custom backward can differentiate them."""
+"""Functions whose result depends only on their arguments, so that a custom backward can compute all gradients."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ def explicit(module: nn.Module) -> tuple[Callable[..., Any], tuple[Tensor, ...]]
     """Turn a module into a function of its inputs *and* its parameters.
 
     Args:
-        module: buffers stay inside of it, parameters move to the end of the arguments.
+        module: its parameters become the last arguments of the function. Its buffers stay in the module.
 
     Returns:
-        A function that is called as ``function(*inputs, *parameters)``, and the parameters.
+        The function, which you call as ``function(*inputs, *parameters)``, and a tuple of the parameters.
 
     >>> function, parameters = explicit(nn.Linear(3, 2))
     >>> [tuple(p.shape) for p in parameters], function(torch.ones(5, 3), *parameters).shape
@@ -32,10 +32,11 @@ def explicit(module: nn.Module) -> tuple[Callable[..., Any], tuple[Tensor, ...]]
 
 
 def expect_explicit(function: Callable[..., Tensor], *args: Any) -> Tensor:
-    """Call a function on constants and return the result. Refuse a function that uses other tensors with a gradient.
+    """Call a function on its arguments without their graphs, and return the result.
 
     Raises:
-        RuntimeError: if the result requires grad, because the function then uses a tensor from a closure or a module.
+        RuntimeError: if the result requires grad. Then the function uses a tensor that is not one of its arguments, for
+            example from a closure or a module.
     """
     output = function(*(a.detach() if isinstance(a, Tensor) else a for a in args))
     if output.requires_grad:
@@ -55,12 +56,12 @@ def vjp(
 def vjp(
     function: Callable[..., Tensor], *inputs: Tensor, wanted: Sequence[bool] | None = None
 ) -> tuple[Tensor, Callable[[Tensor], tuple[Any, ...]]]:
-    """Like :func:`torch.func.vjp`, for some of the inputs. It also works under the hooks that checkpointing sets.
+    """Like :func:`torch.func.vjp`, but for chosen inputs. It also works under saved-tensor hooks, as in a checkpoint.
 
     Args:
         function: takes tensors and returns one tensor.
         inputs: the arguments of the function. An input that gets a gradient is floating or complex.
-        wanted: which inputs get a gradient, at least one; all if None.
+        wanted: a bool for each input, True if the input gets a gradient. At least one is True. None means all inputs.
 
     Returns:
         The output, and a function. The function takes the gradient of the output and returns the gradients of the
@@ -91,10 +92,11 @@ def _vjp(function: Callable[..., Tensor], inputs: list[Tensor]) -> tuple[Tensor,
         # a wrapper stops the next vjp with an internal error. An operation such as taking a view removes the wrapper.
         views = (x.view_as(x) for x in inputs)
         return torch.func.vjp(function, *views)  # type: ignore[return-value]  # torch's type allows for has_aux
-    # Without create_graph, the graph is freed after one use, so the hooks of the caller need not pack its tensors.
+    # Without create_graph, the graph exists only for a short time. So the tensors that it saves skip the caller's
+    # hooks.
     hooks = contextlib.nullcontext() if torch.is_grad_enabled() else saved_tensors_hooks(torch.detach, torch.detach)
     with torch.enable_grad(), hooks:
-        # The gradient is taken with respect to a view of the input. So backward stops at the view, and a second
+        # The gradient is taken with respect to a view of each input. So backward stops at the view, and a second
         # derivative still reaches the input through the view.
         inputs = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in inputs]
         output = function(*inputs)

@@ -11,12 +11,13 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 def logistic(input: Tensor) -> Tensor:
-    """The logistic function, accurate down to the smallest number. PyTorch's is 0 below -89 in float32 and bfloat16."""
+    """The logistic function, accurate down to the smallest number. ``torch.sigmoid`` is 0 below -89 in float32."""
     x = wide(input)
     # Below `floor`, the logistic function equals exp(x), and torch.sigmoid is too small. The maximum picks the accurate
-    # result. On a CPU, `torch.where` with a mixed condition would take as long as fifty products.
+    # result. On a CPU, `torch.where` takes as long as fifty multiplications if its condition is True for some elements
+    # and False for others.
     floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
-    return torch.maximum(torch.sigmoid(x), torch.exp(x.clamp(max=floor))).to(input.dtype)
+    return torch.maximum(torch.sigmoid(x), x.clamp(max=floor).exp_()).to(input.dtype)
 
 
 class LogisticFunction(Function):
@@ -39,14 +40,14 @@ class LogisticFunction(Function):
 
 
 class LogisticSlopeFunction(Function):
-    """The slope of the logistic function: equal for x and -x, so computed from ``exp(-|x|)``, which cannot overflow."""
+    """The slope of the logistic function. It is equal for x and -x, and ``exp(-|x|)`` cannot overflow."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         e = wide(input).abs().neg_().exp_()
-        return (e / (1 + e).square()).to(input.dtype)
+        return e.div_((1 + e).pow_(2)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:

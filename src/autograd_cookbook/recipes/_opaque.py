@@ -1,4 +1,4 @@
-"""A function that the compiler treats as one operator, so that it keeps the tensors that the recipe keeps."""
+"""Hide a function from the compiler in an operator, so that compiled code saves the same tensors as the recipe."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,22 +8,25 @@ import torch
 
 @torch.compiler.assume_constant_result
 def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` is active, which has to see the operations inside."""
+    """Whether a transform of ``torch.func`` is active. A transform has to see the operations inside of a function."""
     return torch._C._functorch.maybe_current_level() is not None
 
 
 def opaque(name: str, function: Callable[..., Any], like: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the same function as an operator, which :func:`torch.compile` calls without looking inside.
+    """Return a function that does the same, but is one operator for :func:`torch.compile`, which cannot look inside.
 
-    The compiler puts forward and backward of a recipe into one graph and decides itself which tensors to keep. It may
-    keep a tensor that the recipe computes again in backward. The compiler cannot look inside an operator, so it cannot
-    change this choice there. In eager mode nothing changes, so function transforms see the operations inside.
+    The compiler puts forward and backward of a recipe into one graph, and decides itself which tensors to save between
+    them. For example, it can save a tensor that the recipe computes again in backward. Inside of an operator, the
+    compiler cannot change the choice of the recipe. In eager mode the function is called as it is, so the transforms of
+    ``torch.func`` see the operations inside.
 
     Args:
-        name: of the operator, in the namespace of this package.
-        function: takes tensors and numbers, and returns one or several tensors. No result shares memory with another
-            result or with an argument. The function needs annotations, because the operator's schema is made from them.
-        like: takes the same arguments, and returns empty tensors like the results.
+        name: the name of the operator, in the namespace of this package.
+        function: takes tensors and numbers, and returns one or several tensors. A result must not share memory with
+            another result or with an argument. The function needs annotations, because they define the operator's
+            schema.
+        like: takes the same arguments, and returns tensors of the same shapes and dtypes as the results, but without
+            values.
     """
     operator = torch.library.custom_op(f"autograd_cookbook::{name}", function, mutates_args=())
     operator.register_fake(like)

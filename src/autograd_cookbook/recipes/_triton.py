@@ -1,4 +1,4 @@
-"""What all kernels in Triton need: they are compiled for a GPU, interpreted without one, or replaced."""
+"""Tools for all kernels in Triton: compile a kernel for a GPU, interpret it without a GPU, or do without Triton."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,19 +14,19 @@ except ImportError:
 
 __all__ = ["INTERPRETED", "backend", "constexpr", "jit", "launch", "operator", "tl", "triton"]
 
-# Triton reads TRITON_INTERPRET when it is imported; if it is set, Triton's own functions are interpreted, too.
+# Triton reads the variable TRITON_INTERPRET at import. If it is set, Triton interprets its own functions, too.
 INTERPRETED = triton is not None and not isinstance(tl.max, triton.JITFunction)
 
 
 def backend(device: torch.device | str) -> str:
-    """What runs for tensors of a device: "Triton", "Triton's interpreter", or "Python" for torch's operations."""
+    """Return what runs on a device: "Triton", "Triton's interpreter", or "Python" for PyTorch's operations."""
     if INTERPRETED:
         return "Triton's interpreter"
     return "Triton" if triton is not None and torch.device(device).type == "cuda" else "Python"
 
 
 def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel; if Triton is not installed, a function that is never called."""
+    """Turn a function into a kernel. Without Triton, return the function itself, which is then never called."""
     return function if triton is None else triton.jit(function)
 
 
@@ -42,10 +42,10 @@ def launch(kernel: Any, programs: int, *args: Any) -> None:
 
 
 def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function that launches kernels an operator that torch.compile traces into.
+    """Turn a function that launches kernels into an operator. The compiler can trace into this operator.
 
-    The compiler can't trace into the interpreter. There, the operator is opaque, and ``fake`` gives the shapes of its
-    results.
+    The compiler cannot trace into Triton's interpreter. With the interpreter, the operator is therefore opaque, and
+    ``fake`` gives the shapes of its results.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:

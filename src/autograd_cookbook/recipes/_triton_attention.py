@@ -1,4 +1,4 @@
-"""Attention by kernels in Triton: the tiles of attention, with one program for each block of rows."""
+"""Attention by kernels in Triton. One program of a kernel computes the tiles of one block of rows."""
 
 import functools
 from typing import Any
@@ -14,7 +14,7 @@ LARGEST_WIDTH = 128
 
 @jit
 def load(tensor, batch, rows, length, lanes, width):
-    """A block of rows of one batch; zeros outside."""
+    """Load a block of rows from one batch element, with zeros outside of the tensor."""
     place = (batch * length + rows[:, None]) * width + lanes[None, :]
     return tl.load(tensor + place, mask=(rows[:, None] < length) & (lanes[None, :] < width), other=0.0)
 
@@ -29,7 +29,7 @@ def store(tensor, values, batch, rows, length, lanes, width):
 
 @jit
 def probabilities(q, k, top, excess, rows, columns, keys, scale, CAUSAL: constexpr):
-    """A tile of exp(scores - top - excess); 0 outside of the keys, and where the mask hides the key."""
+    """Return a tile of exp(scores - top - excess), with 0 outside of the keys and for keys that the mask hides."""
     scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
     seen = columns[None, :] < keys
     if CAUSAL:
@@ -54,7 +54,7 @@ def attention_kernel(
     WIDTH: constexpr,
     FEATURES: constexpr,
 ):
-    """A program for each block of queries: a loop over the keys with a running maximum."""
+    """One program for each block of queries. It loops over the keys with a running maximum."""
     wide = statistics.dtype.element_ty
     count = tl.cdiv(queries, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
@@ -75,7 +75,7 @@ def attention_kernel(
         if CAUSAL:
             seen = seen & (columns[None, :] <= rows[:, None])
         scores = tl.where(seen, scores, float("-inf"))
-        # Every query sees the first key, so after the first tile this is never -inf.
+        # Every query sees the first key, so after the first tile the maximum is never -inf.
         larger = tl.maximum(largest, tl.max(scores, 1))
         shrink = tl.exp(largest - larger)
         p = tl.exp(scores - larger[:, None])
@@ -108,7 +108,7 @@ def query_kernel(
     WIDTH: constexpr,
     FEATURES: constexpr,
 ):
-    """A program for each block of queries: computes their gradient, and delta for the other kernel."""
+    """One program for each block of queries. It computes their gradient, and ``delta`` for the other kernel."""
     wide = statistics.dtype.element_ty
     count = tl.cdiv(queries, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
@@ -155,7 +155,7 @@ def key_kernel(
     WIDTH: constexpr,
     FEATURES: constexpr,
 ):
-    """A program for each block of keys: writes each gradient once, and waits for no other program."""
+    """One program for each block of keys. It writes each gradient once, and waits for no other program."""
     wide = statistics.dtype.element_ty
     count = tl.cdiv(keys, SIZE)
     batch = (tl.program_id(0) // count).to(tl.int64)
@@ -183,14 +183,14 @@ def key_kernel(
 
 
 def constants(query: Tensor, value: Tensor) -> tuple[int, int, int]:
-    """Rows in a block, and the widths of query and value, rounded up to powers of two that a matrix unit accepts."""
+    """Return the rows in a block, and the widths of query and value, rounded up to powers of two of at least 16."""
     width, features = (max(16, triton.next_power_of_2(t.shape[-1])) for t in (query, value))
     # A block of at most 8 kB, because all blocks of a program must fit in the fast memory of one GPU processor.
     return max(16, min(64, 8192 // (query.element_size() * max(width, features)))), width, features
 
 
 def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    """Empty tensors for the output and for two numbers a query."""
+    """Return tensors without values, for the output and for two statistics per query."""
     exact = torch.promote_types(query.dtype, torch.float32)
     return query.new_empty(*query.shape[:2], value.shape[2]), query.new_empty(*query.shape[:2], 2, dtype=exact)
 
@@ -198,7 +198,7 @@ def empty_results(query: Tensor, key: Tensor, value: Tensor, *_: Any) -> tuple[T
 def empty_gradients(
     _: Tensor, query: Tensor, key: Tensor, value: Tensor, *options: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Empty tensors for the gradients of query, key and value; the last two have no elements if they are not needed."""
+    """Return tensors without values for the three gradients. The last two have no elements if they are not needed."""
     whole = functools.partial(torch.empty_like, memory_format=torch.contiguous_format)
     if options and not options[-1]:
         return whole(query), key.new_empty(0), value.new_empty(0)
@@ -209,7 +209,7 @@ def empty_gradients(
 def triton_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The output, and of each row of scores the largest, and the log of the sum of exponentials above it."""
+    """Return the output and two statistics per query: the largest score, and log(sum(exp(scores - largest)))."""
     query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
     output, statistics = empty_results(query, key, value)
     size, *widths = constants(query, value)
@@ -231,7 +231,7 @@ def triton_attention_backward(
     scale: float,
     for_keys: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of query, key and value; the last two only with ``for_keys``."""
+    """Return the gradients of query, key and value. The last two are computed only with ``for_keys``."""
     grad_output, query, key, value, output, statistics = (
         t.contiguous() for t in (grad_output, query, key, value, output, statistics)
     )
@@ -247,7 +247,7 @@ def triton_attention_backward(
 
 
 def has_kernel(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Whether a kernel runs: no tensor is empty, a row fits, and the interpreter can multiply the dtype."""
+    """Whether a kernel can run: no tensor is empty, no row is too wide, and Triton can multiply the dtype."""
     if min(query.numel(), key.numel(), value.numel()) == 0 or max(query.shape[2], value.shape[2]) > LARGEST_WIDTH:
         return False
     # Triton 3.7 interprets bfloat16 as integers when it multiplies matrices.

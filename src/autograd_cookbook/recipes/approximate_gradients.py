@@ -1,4 +1,4 @@
-"""Gradients of a black box, from its values alone."""
+"""Approximate gradients of a black box, computed only from its values."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,17 +13,17 @@ from autograd_cookbook.recipes._context import Context
 BlackBox = Callable[[Tensor], Tensor]
 
 
-# Rounding grows as ε/h and curvature as h². Both are about equal where h is the cube root of ε, 6e-6 in float64.
+# The rounding error is about ε/h, and the error from the curvature about h². Both are about equal if h is the cube root
+# of ε, which is 6e-6 in float64.
 STEP = torch.finfo(torch.float64).eps ** (1 / 3)
 
 
 def evaluate(black_box: BlackBox, input: Tensor, shape: torch.Size | None = None) -> Tensor:
-    """Call a black box in float64 and without autograd; check that it returns a finite tensor, of a shape if one is
-    given.
+    """Call a black box in float64 and without autograd, and check its output.
 
     Raises:
         TypeError: if the black box does not return a floating tensor.
-        RuntimeError: if its shape has changed, or a value is not finite.
+        RuntimeError: if the output does not have the given shape, or a value is not finite.
     """
     with torch.no_grad():
         output = black_box(input.double().clone())
@@ -38,7 +38,7 @@ def evaluate(black_box: BlackBox, input: Tensor, shape: torch.Size | None = None
 
 
 class FiniteDifferenceFunction(Function):
-    """Keeps its input; backward evaluates the black box twice for each element."""
+    """Keeps its input. Backward evaluates the black box twice for each element."""
 
     @staticmethod
     def forward(black_box: BlackBox, input: Tensor, step: float) -> Tensor:
@@ -53,7 +53,7 @@ class FiniteDifferenceFunction(Function):
     @once_differentiable
     def backward(ctx: Context, grad_output: Tensor) -> tuple[None, Tensor, None]:
         (input,) = ctx.saved_tensors
-        # Contiguous, so that flat is a view into it, whatever the layout of the input.
+        # Make a contiguous copy, so that flat is a view of this copy for any layout of the input.
         point = input.to(torch.float64, memory_format=torch.contiguous_format, copy=True)
         flat, grad_input = point.view(-1), torch.zeros_like(point)
         for i, center in enumerate(flat.tolist()):
@@ -62,29 +62,29 @@ class FiniteDifferenceFunction(Function):
             flat[i] = center - ctx.step
             below, low = evaluate(ctx.black_box, point, grad_output.shape), flat[i].clone()
             flat[i] = center
-            # Divide by the distance of the rounded points, not by the step itself.
+            # Divide by the distance of the two rounded points, not by the step itself.
             grad_input.view(-1)[i] = ((above - below) * grad_output).sum() / (high - low)
         return None, grad_input.to(input.dtype), None
 
 
 def finite_difference(black_box: BlackBox, input: Tensor, step: float | None = None) -> Tensor:
-    r"""Call a black box; differentiate it by central differences, one input element at a time.
+    r"""Call a black box. Backward computes its gradient by central differences, one input element at a time.
 
     .. math:: y = f(x), \qquad \bar{x}_i = \bar{y}^\top\, \frac{f(x + h e_i) - f(x - h e_i)}{2h} + O(h^2)
 
     Args:
         black_box: maps a tensor to a floating tensor, smooth near ``input``. It gets a float64 copy and runs
-            without autograd, so it may use NumPy, SciPy or a simulator.
+            without autograd, so it can use NumPy, SciPy or a simulator.
         input: any shape, real floating dtype.
-        step: the step :math:`h`, for inputs of size about 1; 6e-6 if None, right for a black box that computes in
+        step: the step :math:`h`, for inputs of size about 1. None means 6e-6, which fits a black box that computes in
             float64. For a black box that computes in float32, use 5e-3.
 
     Returns:
-        The value of the black box, with the dtype and device of ``input``. It can be differentiated once.
+        The value of the black box, with the dtype and device of ``input``. You can differentiate it once.
 
     Raises:
         TypeError: if the black box does not return a floating tensor.
-        RuntimeError: if its shape differs from that of an earlier call, or a value is not finite.
+        RuntimeError: if the shape of its output changes from call to call, or a value is not finite.
         ValueError: if ``step`` is not positive.
 
     >>> import numpy as np
@@ -97,7 +97,7 @@ def finite_difference(black_box: BlackBox, input: Tensor, step: float | None = N
 
 
 class SimultaneousPerturbationFunction(Function):
-    """Keeps its input and the seed of its directions; backward draws the directions again."""
+    """Keeps its input and a random seed. Backward draws the random directions from this seed."""
 
     @staticmethod
     def forward(black_box: BlackBox, input: Tensor, samples: int, step: float, seed: int) -> Tensor:
@@ -112,7 +112,7 @@ class SimultaneousPerturbationFunction(Function):
     @once_differentiable
     def backward(ctx: Context, grad_output: Tensor) -> tuple[None, Tensor, None, None, None]:
         (input,) = ctx.saved_tensors
-        # Drawn on the CPU, so that the directions are the same on every device.
+        # Draw on the CPU, so that the directions are the same on every device.
         generator = torch.Generator().manual_seed(ctx.seed)
         point = input.double()
         grad_input = torch.zeros_like(point)
@@ -132,7 +132,7 @@ def simultaneous_perturbation(
     step: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Call a black box; estimate its gradient from two evaluations per sample, whatever the size of the input.
+    r"""Call a black box. Backward estimates its gradient from two evaluations per sample, for any size of the input.
 
     .. math::
         y = f(x), \qquad
@@ -141,22 +141,22 @@ def simultaneous_perturbation(
         \qquad \delta_k \in \{-1, 1\}^n
 
     The estimate is unbiased up to :math:`O(h^2)`. For one output, its expected squared error is :math:`(n - 1) / K`
-    times the squared norm of the gradient. With few samples it is only a direction in which to descend.
+    times the squared norm of the gradient. With few samples, use the estimate only as a direction for descent.
 
     Args:
         black_box: as for :func:`finite_difference`.
         input: any shape, :math:`n` elements.
         samples: the number :math:`K` of random directions.
         step: the step :math:`h`, as for :func:`finite_difference`.
-        generator: a CPU generator; torch's global one if None. Each call draws one number from it, as a seed. Two
-            backward passes through the same call use the same directions.
+        generator: a CPU generator. None means torch's global generator. Each call draws one number from the generator
+            and uses it as a seed, so two backward passes through the same call use the same directions.
 
     Returns:
-        The value of the black box, with the dtype and device of ``input``. It can be differentiated once.
+        The value of the black box, with the dtype and device of ``input``. You can differentiate it once.
 
     Raises:
         TypeError: if the black box does not return a floating tensor.
-        RuntimeError: if its shape differs from that of an earlier call, or a value is not finite.
+        RuntimeError: if the shape of its output changes from call to call, or a value is not finite.
         ValueError: if ``step`` or ``samples`` is not positive.
 
     Source: J. C. Spall, Multivariate stochastic approximation using a simultaneous perturbation gradient
@@ -174,7 +174,7 @@ def simultaneous_perturbation(
 
 
 def positive(step: float | None) -> float:
-    """The step, or the default if it is None."""
+    """Return the step, or the default step if ``step`` is None."""
     if step is None:
         return STEP
     if not step > 0:

@@ -1,4 +1,4 @@
-"""Arguments that are not tensors, or that may be None. Backward returns one value for each argument."""
+"""Functions with arguments that are not tensors or can be None. Backward returns one value for each argument."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from autograd_cookbook.recipes.broadcasting import sum_to_shape
 
 
 def expect_number(name: str, value: Any) -> None:
-    """Refuse a tensor, because the caller probably wants its gradient, which would be missing."""
+    """Raise for a tensor, because the caller probably wants a gradient, and the function does not compute one."""
     if isinstance(value, Tensor):
         raise TypeError(f"expected a number for {name}, got a tensor of shape {tuple(value.shape)}")
 
@@ -33,7 +33,7 @@ class ScaledTanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (output,) = ctx.saved_tensors
-        # Divide first, because a square of the scale may overflow or become 0. Do not use (a - y)(a + y): near y = 0,
+        # Divide first, because a square of the scale can overflow or become 0. Do not use (a - y)(a + y): near y = 0,
         # its derivative is a difference of two numbers close to a, so the digits cancel.
         derivative = ctx.scale - output * (output / ctx.scale)
         return grad_output * (derivative * ctx.slope).conj(), None, None
@@ -47,14 +47,14 @@ def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> T
     Args:
         input: any shape, floating or complex dtype.
         scale: :math:`a`, a number, which has no gradient.
-        slope: :math:`b`, a number, too.
+        slope: :math:`b`, a number, which has no gradient.
 
     Returns:
         A tensor like ``input``.
 
     Raises:
         TypeError: if ``scale`` or ``slope`` is a tensor.
-        ValueError: if ``scale`` is 0, because the gradient could not be computed from the output.
+        ValueError: if ``scale`` is 0, because then the output does not determine the gradient.
 
     Source: Y. LeCun, L. Bottou, G. Orr, K.-R. Müller, Efficient BackProp, 1998, section 4.4.
 
@@ -118,7 +118,8 @@ def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
         input: any shape, floating or complex.
         weight: a tensor with the dtype of ``input`` and the shape of its last dimensions, as in
             :func:`torch.nn.functional.layer_norm`; or None for a weight of 1.
-        bias: a tensor like ``weight``, or None for a bias of 0.
+        bias: a tensor with the dtype of ``input`` and the shape of its last dimensions, or None for a bias of 0. Its
+            shape can differ from the shape of ``weight``.
 
     Returns:
         A new tensor like ``input``, also if weight and bias are None.
@@ -143,9 +144,10 @@ def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
     return AffineFunction.apply(input, weight, bias)
 
 
-def pinball(error: Tensor, quantile: float) -> Tensor:
-    """The loss of each error. The larger of the two products is the one that is not negative."""
-    return torch.maximum(quantile * error, (quantile - 1) * error)
+def pinball(input: Tensor, target: Tensor, quantile: float) -> Tensor:
+    """Return the loss of each element: ``q * e`` for a positive error ``e``, and ``(q - 1) * e`` for a negative one."""
+    half = torch.sub(target / 2, input, alpha=0.5)  # half the error, which does not overflow
+    return torch.maximum(2 * quantile * half, 2 * (quantile - 1) * half)
 
 
 class PinballLossFunction(Function):
@@ -155,7 +157,7 @@ class PinballLossFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, target: Tensor, weight: Tensor | None, quantile: float, reduction: str) -> Tensor:
-        loss = pinball(target - input, quantile)
+        loss = pinball(input, target, quantile)
         if weight is not None:
             loss = loss * weight
         return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
@@ -183,14 +185,14 @@ class PinballLossFunction(Function):
             grad_target = grad_output * (slope if weight is None else slope * weight)
             grad_input = -grad_target
         if ctx.needs_input_grad[2]:
-            grad_weight = grad_output * pinball(error, ctx.quantile)
+            grad_weight = grad_output * pinball(input, target, ctx.quantile)
         return grad_input, grad_target, grad_weight, None, None
 
 
 def pinball_loss(
     input: Tensor, target: Tensor, quantile: float = 0.5, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
-    r"""The loss of quantile regression. It is smallest if the fraction ``quantile`` of the targets is below the input.
+    r"""The loss of quantile regression. It is smallest if a fraction ``quantile`` of the targets is below the input.
 
     .. math::
         L_i = w_i \max(q\,e_i, (q - 1)\,e_i), \quad e = t - x, \qquad

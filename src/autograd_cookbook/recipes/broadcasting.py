@@ -9,9 +9,11 @@ from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeF
 
 
 def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
-    r"""Sum a tensor to a smaller shape, from which ``expand`` could make the shape of the tensor.
+    r"""Sum a tensor to a smaller shape, which must broadcast to the shape of the tensor.
 
     .. math:: y_j = \sum_{i\,:\,i \mapsto j} x_i, \qquad \bar{x}_i = \bar{y}_{j(i)}
+
+    where :math:`i \mapsto j` means that ``expand`` would copy element :math:`j` to the position :math:`i`.
 
     Args:
         tensor: any dtype.
@@ -34,12 +36,12 @@ def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
         raise RuntimeError(f"cannot sum a tensor of shape {tuple(tensor.shape)} to shape {tuple(shape)}")
     expanded = [extra + i for i, target in enumerate(shape) if target != sizes[i]]
     dims = [*range(extra), *expanded]
-    # Tensor.sum takes an empty list for all dimensions, so test for it.
+    # Tensor.sum sums over all dimensions if the list is empty, so test for an empty list.
     return tensor.sum(dims).reshape(shape) if dims else tensor
 
 
 class BiasAddFunction(Function):
-    """Keeps nothing, because the gradients of input and bias do not depend on their values."""
+    """Keeps no tensor, because the gradients do not depend on the values of input and bias."""
 
     generate_vmap_rule = True
 
@@ -119,7 +121,7 @@ class MultiplyFunction(Function):
 
 
 def as_gradient(tensor: Tensor, input: Tensor) -> Tensor:
-    """Give a gradient the shape and the dtype of ``input``, which forward may have broadcast and promoted."""
+    """Give a gradient the shape and the dtype of ``input``, because forward can broadcast and promote the input."""
     if tensor.is_complex() and not input.is_complex():
         tensor = tensor.real
     return sum_to_shape(tensor, input.shape).to(input.dtype)
@@ -133,11 +135,11 @@ def multiply(input: Tensor, other: Tensor) -> Tensor:
         \bar{X} = \operatorname{sum}_X(\bar{Y} \odot \overline{Z}), \quad
         \bar{Z} = \operatorname{sum}_Z(\bar{Y} \odot \overline{X})
 
-    where :math:`\operatorname{sum}_X` sums down to the shape of :math:`X`.
+    where :math:`\operatorname{sum}_X` sums a tensor to the shape of :math:`X`.
 
     Args:
         input: any shape and dtype.
-        other: any shape that broadcasts with the shape of ``input``. The dtypes may differ, as for
+        other: any shape that broadcasts with the shape of ``input``. The dtypes can differ, as for
             :func:`torch.mul`.
 
     Returns:
@@ -189,7 +191,7 @@ def scaled_sigmoid(input: Tensor, scale: Tensor) -> Tensor:
         \bar{S} = \operatorname{sum}_S(D \odot X), \qquad
         D = \bar{Y} \odot Y \odot (1 - Y)
 
-    where :math:`\operatorname{sum}_X` sums down to the shape of :math:`X`.
+    where :math:`\operatorname{sum}_X` sums a tensor to the shape of :math:`X`.
 
     Args:
         input: any shape, real floating dtype.

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import get_device_states, set_device_states
 
 
 class Surroundings:
-    """A snapshot of the random state and of autocast, on which a function may depend in addition to its arguments."""
+    """A snapshot of the random state and the autocast state. The result of a function can depend on both."""
 
     def __init__(self, *args: Any) -> None:
         self.cpu_state = torch.random.get_rng_state()
@@ -47,13 +47,13 @@ class Promises:
     """The places of one call of a function, and the tensors that fill them when the call is repeated."""
 
     def __init__(self, *args: Any) -> None:
-        # Store addresses. The graph keeps this object, and tensors here would stay in memory with it.
+        # Store addresses, not tensors. The graph keeps this object, so its tensors would stay in memory.
         self.sources = {a.untyped_storage().data_ptr() for a in args if isinstance(a, Tensor)}
         self.places: list[weakref.ref[Place]] = []
         self.found: weakref.WeakKeyDictionary[Place, Tensor] = weakref.WeakKeyDictionary()
 
     def pack(self, tensor: Tensor) -> Place:
-        """Return a place for a tensor, with the version of a parameter, which must not change until backward."""
+        """Return a place for a tensor. Store the version of a parameter, which must not change before backward."""
         owner = tensor if tensor._base is None else tensor._base
         parameter = owner.is_leaf and owner.requires_grad and tensor.untyped_storage().data_ptr() not in self.sources
         place = Place(tensor, tensor._version if parameter else None)
@@ -91,7 +91,7 @@ class Promises:
             yield
 
     def take(self, place: Place) -> Tensor:
-        """Return the tensor of a place and forget it. A second backward runs the function once more."""
+        """Return the tensor of a place and remove it, so that a second backward runs the function again."""
         if place not in self.found:
             raise RuntimeError(
                 f"a function saved fewer tensors when it was repeated than the {len(self.places)} of the first call"
@@ -104,7 +104,7 @@ def _not_for_backward(_: Any) -> Tensor:
 
 
 class Replay:
-    """One call of a function that can be repeated in the same state."""
+    """A call of a function, which can be repeated with the same random state and autocast state."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self.function, self.args = function, args
@@ -132,7 +132,7 @@ def checkpoint(function: Callable[..., Any], *args: Any) -> Any:
     closure. The second call uses the same random numbers and the same autocast state. Second derivatives work, too.
 
     Args:
-        function: must do the same in each call with the same arguments and the same random state.
+        function: a function that does the same in each call with the same arguments and the same random state.
         args: the arguments of ``function``, of any type.
 
     Returns:

@@ -10,41 +10,41 @@ from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes.reductions import Dim, as_dims, power_of_two
 from autograd_cookbook.recipes.template import rows
 
-SMALL = 2.0**-10  # For a bound from here on, the quotient of the bound and any float32 norm does not underflow to 0.
+SMALL = 2.0**-10  # If a bound is at least this large, the bound divided by any float32 norm does not underflow to 0.
 
 
 def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return the 2-norm over ``dims`` as two factors in float32 or wider. The dimensions stay, with size 1.
 
     The second factor is the largest absolute value, or 1 if that value is 0 or infinite. The first factor is the norm
-    after division by the second one, so no square in it overflows. The product of both factors may overflow.
+    after division by the second one, so no square in it overflows. The product of both factors can still overflow.
     """
     wide = tensor.to(torch.promote_types(tensor.dtype, torch.float32))
     if not tensor.numel():
         nothing = wide.sum(dims, keepdim=True).abs()
         return nothing, torch.ones_like(nothing)
-    with torch.no_grad():  # the product of both factors does not depend on it
+    with torch.no_grad():  # the choice of ``largest`` does not change the product of both factors
         largest = wide.abs().amax(dims, keepdim=True)
         largest = torch.where((largest == 0) | largest.isinf(), 1, largest)
     return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
 
 
 def nonzero(norm: Tensor) -> Tensor:
-    """Replace a norm of 0 by 1. Such a gradient is not clipped, but dividing by 0 would make second derivatives NaN."""
+    """Replace a norm of 0 by 1, because a division by 0 would make second derivatives NaN."""
     return torch.where(norm == 0, 1, norm)
 
 
 def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor:
-    """Scale a gradient down to ``max_norm`` where its norm, the product ``norm * scale``, is larger than that.
+    """Scale a gradient down to ``max_norm`` where its norm is larger. The norm is the product ``norm * scale``.
 
     A smaller gradient stays the same, bit by bit. The factor is 0 for an infinite norm and NaN for a norm of NaN.
     """
-    # Test for <= instead of >, so that a norm of NaN does not count as small enough.
+    # Use <= and not >: a comparison with NaN is False, so this code does not treat a norm of NaN as small enough.
     fits = norm * scale <= max_norm
     factor = max_norm / nonzero(norm)
     if max_norm < SMALL:
-        # The factor may underflow to 0 although the clipped gradient does not. So multiply by two parts of similar
-        # size. The first part is a power of two, which causes no rounding error.
+        # The factor can underflow to 0 although the clipped gradient does not. So multiply by two parts of similar
+        # size. The first part is a power of two, so the multiplication by it causes no rounding error.
         with torch.no_grad():
             half = power_of_two(factor.sqrt() / scale.sqrt())
         grad = grad * torch.where(fits, 1, half)
@@ -74,7 +74,7 @@ class ClipGradientValueFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
-        if ctx.clip_value > torch.finfo(grad_output.dtype).max:  # clamp refuses a bound outside the dtype
+        if ctx.clip_value > torch.finfo(grad_output.dtype).max:  # clamp refuses a bound that the dtype cannot hold
             return grad_output, None
         return grad_output.clamp(-ctx.clip_value, ctx.clip_value), None
 
@@ -131,9 +131,9 @@ def clip_gradient_norm(input: Tensor, max_norm: float, dim: Dim = None) -> Tenso
     .. math:: y = x, \qquad \bar{x} = \bar{y}\,\min\left(1, \frac{c}{\lVert \bar{y} \rVert_2}\right)
 
     The norm is taken over ``dim``. With ``dim=None``, this is the norm of the whole gradient. With ``dim=-1``, each row
-    of the gradient is limited separately. The norm of finite elements does not overflow here, but it can overflow in
-    :func:`torch.nn.utils.clip_grad_norm_`. In both functions, an infinite element becomes NaN, and the other elements
-    in the same norm become 0. A NaN makes all elements in the same norm NaN.
+    of the gradient is limited separately. If all elements are finite, the norm does not overflow here, but it can
+    overflow in :func:`torch.nn.utils.clip_grad_norm_`. In both functions, an infinite element becomes NaN, and the
+    other elements in the same norm become 0. A NaN makes all elements in the same norm NaN.
 
     Args:
         input: any shape, floating or complex. Only the gradient through the returned tensor is clipped.
@@ -162,8 +162,8 @@ def clip_gradient_norm(input: Tensor, max_norm: float, dim: Dim = None) -> Tenso
 def shares(max_norm: float, dtype: torch.dtype) -> tuple[float, float]:
     """Return two bounds whose product is ``max_norm``: one for the gradient of an example and one for its input.
 
-    Neither factor alone may underflow. In float16, the bounds have similar sizes. In other dtypes, the second bound is
-    about 256, so that its quotient with the norm of an example does not underflow in float32.
+    Both bounds must be large enough not to underflow. In float16, the bounds have similar sizes. In other dtypes, the
+    second bound is about 256, so that this bound divided by the norm of an example does not underflow in float32.
     """
     second = math.sqrt(max_norm) if dtype == torch.float16 else 256.0
     first = 2.0 ** round(math.log2(max_norm / second))
@@ -171,7 +171,7 @@ def shares(max_norm: float, dtype: torch.dtype) -> tuple[float, float]:
 
 
 class ClippedLinearFunction(Function):
-    """Keeps its arguments. The norm of each example's gradient is a product of two norms, computed from them."""
+    """Keeps input and weight. Backward computes the norm of each example's gradient as a product of two norms."""
 
     generate_vmap_rule = True
 
@@ -195,15 +195,15 @@ class ClippedLinearFunction(Function):
             grads, examples = rows(grad_output), rows(input)
             norm, scale = norm_parts(grads, (1,))
             norm_input, scale_input = norm_parts(examples, (1,))
-            if ctx.has_bias:  # the bias is a weight of a constant input 1
+            if ctx.has_bias:  # the bias is like a weight whose input is always 1
                 larger = scale_input.clamp(min=1)
                 norm_input = torch.hypot(norm_input * (scale_input / larger), 1 / larger)
                 scale_input = larger
-            # A norm of NaN does not count as small enough. Multiply the two scales first: the product of a large and a
-            # small scale is moderate, but another order of factors may overflow.
+            # With <= instead of >, a norm of NaN is not treated as small enough. Multiply the two scales first: the
+            # product of a large and a small scale is moderate, but another order of the factors can overflow.
             fits = norm * norm_input * (scale * scale_input) <= ctx.max_norm
-            # Only the product of gradient and input must have a norm of max_norm. Scaling the gradient alone may make
-            # it underflow, so gradient and input each get their own bound.
+            # The product of gradient and input must have the norm max_norm. If only the gradient were scaled, it could
+            # underflow. So gradient and input each get their own bound.
             of_grads, of_examples = shares(ctx.max_norm, grads.dtype)
             grads = grads / torch.where(fits, 1, scale) * torch.where(fits, 1, of_grads / nonzero(norm))
             ones = torch.where(fits, 1, of_examples / nonzero(norm_input) / scale_input)
@@ -212,13 +212,13 @@ class ClippedLinearFunction(Function):
                 grad_weight = grads.mT @ (examples * ones).to(weight.dtype).conj()
             if ctx.needs_input_grad[2]:
                 grad_bias = (grads.mT @ ones.to(weight.dtype)).squeeze(1)
-        if ctx.needs_input_grad[0]:  # last, when the temporary tensors for the norms are freed
+        if ctx.needs_input_grad[0]:  # last, because now the temporary tensors for the norms are freed
             grad_input = grad_output @ weight.conj()
         return grad_input, grad_weight, grad_bias, None
 
 
 def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm: float) -> Tensor:
-    r"""Apply an affine map, and limit the norm of each example's gradient for the parameters to ``max_norm``.
+    r"""Apply an affine map, and limit the norm of the parameters' gradient to ``max_norm`` for each example.
 
     .. math::
         Y = X W^\top + b, \qquad
@@ -233,7 +233,7 @@ def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm:
     Args:
         input: ``(..., in_features)``, floating or complex; each row is an example.
         weight: ``(out_features, in_features)``, same dtype and device.
-        bias: ``(out_features,)`` or None. Without a bias, the term 1 under the root is missing.
+        bias: ``(out_features,)`` or None. Without a bias, the formula has no term 1 under the root.
         max_norm: the bound :math:`c`, positive. If the loss is a *mean* over examples, each gradient is already divided
             by the number of examples, so divide the bound by this number, too.
 

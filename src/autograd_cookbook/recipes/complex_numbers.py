@@ -1,4 +1,4 @@
-"""Gradients of complex functions: where to conjugate, and when both parts of a derivative are needed."""
+"""Gradients of complex functions: where to conjugate, and when a gradient needs both Wirtinger derivatives."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from autograd_cookbook.recipes.broadcasting import as_gradient
 
 
 class AbsSquaredFunction(Function):
-    """Complex in, real out; keeps only its input."""
+    """Maps complex numbers to real numbers. Keeps only its input."""
 
     generate_vmap_rule = True
 
@@ -39,7 +39,7 @@ def abs_squared(input: Tensor) -> Tensor:
         A real tensor of the same shape.
 
     Raises:
-        TypeError: if the input is an integer.
+        TypeError: if the dtype is neither floating nor complex.
 
     >>> z = torch.tensor(3 + 4j, requires_grad=True)
     >>> y = abs_squared(z)
@@ -53,7 +53,7 @@ def abs_squared(input: Tensor) -> Tensor:
 
 
 def expect_floating(tensor: Tensor) -> None:
-    """Raise if the dtype has no gradient.
+    """Raise if tensors of this dtype cannot have a gradient.
 
     Raises:
         TypeError: if the dtype is neither floating nor complex.
@@ -63,7 +63,7 @@ def expect_floating(tensor: Tensor) -> None:
 
 
 class PhasorFunction(Function):
-    """Complex in and out, and not holomorphic, so the gradient uses both parts of the derivative. Keeps its input."""
+    """Keeps its input. The function is not holomorphic, so its gradient needs both Wirtinger derivatives."""
 
     generate_vmap_rule = True
 
@@ -79,9 +79,9 @@ class PhasorFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
         output = PhasorFunction.apply(input)
-        if not input.is_complex():  # a sign; the formula would divide 0 by |x|
+        if not input.is_complex():  # the phasor is the sign, which has gradient 0
             return 0 * output
-        # The part of the gradient along the phasor would only change the length of z, which has no effect.
+        # The length of z does not change the phasor, so remove the part of the gradient that is along the phasor.
         across = grad_output - output * (output.conj() * grad_output).real
         # Where z is 0, divide by 1 instead: this avoids 0 / 0 in the second derivative as well.
         is_zero = input == 0
@@ -103,7 +103,7 @@ def phasor(input: Tensor) -> Tensor:
         A tensor like ``input``.
 
     Raises:
-        TypeError: if the input is an integer.
+        TypeError: if the dtype is neither floating nor complex.
 
     >>> z = torch.tensor([3 + 4j, 0j], requires_grad=True)
     >>> y = phasor(z)
@@ -118,7 +118,7 @@ def phasor(input: Tensor) -> Tensor:
 
 
 class PolyvalFunction(Function):
-    """Keeps only its arguments; backward calls the function again, with the coefficients of the derivative."""
+    """Keeps only its arguments. Backward calls the function again, with the coefficients of the derivative."""
 
     generate_vmap_rule = True
 
@@ -141,7 +141,7 @@ class PolyvalFunction(Function):
         grad_coefficients = grad_input = None
         if ctx.needs_input_grad[0]:
             term, terms = grad_output, []
-            for _ in range(degree + 1):  # no separate power: it may overflow or vanish although the term does not
+            for _ in range(degree + 1):  # a separate power could overflow or underflow although the term does not
                 terms.append(term.sum())
                 term = term * input.conj()
             stacked = torch.stack(terms[::-1]) if terms else torch.zeros_like(coefficients)
@@ -154,7 +154,7 @@ class PolyvalFunction(Function):
 
 
 def polyval(coefficients: Tensor, input: Tensor) -> Tensor:
-    r"""Evaluate a polynomial by Horner's rule, real or complex, without keeping the steps.
+    r"""Evaluate a real or complex polynomial by Horner's rule, without saving the steps.
 
     .. math::
         y = p(z) = \sum_{k=0}^{n} c_k z^{n-k}, \qquad

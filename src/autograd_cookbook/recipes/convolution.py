@@ -1,4 +1,4 @@
-"""Convolution in one and two dimensions, whose gradients are convolutions again."""
+"""Convolution in one and two dimensions. Its gradients are convolutions, too."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class ConvolutionFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
-        if grad_output.numel() == 0:  # no batch, or no channels
+        if grad_output.numel() == 0:  # the batch or the channels have size 0
             grad_bias = weight.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
             return torch.zeros_like(input), torch.zeros_like(weight), grad_bias, None, None, None, None
         grad_output = grad_output.to(weight.dtype)  # autocast lowers the dtype in forward and is off in backward
@@ -66,8 +66,8 @@ def input_gradient(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Tensor:
-    """The gradient of the input: a transposed convolution of the output's gradient with the weight."""
-    # Because of the stride, the windows may not reach the last rows of the input. output_padding adds these rows again.
+    """Return the gradient of the input: a transposed convolution of the output's gradient with the weight."""
+    # With a stride, the last window can end before the last rows of the input. output_padding adds these rows again.
     left_over = [
         size + 2 * p - d * (k - 1) - 1 - s * (out - 1)
         for size, k, out, s, p, d in zip(
@@ -87,14 +87,18 @@ def weight_gradient(
     dilation: tuple[int, ...],
     groups: int,
 ) -> Tensor:
-    """The gradient of the weight: the input convolved with the output's gradient, stride and dilation exchanged."""
+    """Return the gradient of the weight: the input convolved with the output's gradient.
+
+    In this convolution, stride and dilation are exchanged.
+    """
     batch, outputs = grad_output.shape[:2]
-    # A convolution sums over its channels, so the batch takes their position: (C/G, G·N, ...) and (F, N, ...).
+    # The gradient sums over the batch, and a convolution sums over channels. So move the batch of size N to the
+    # position of the channels. With C channels in G groups and F output channels: (C/G, G·N, ...) and (F, N, ...).
     space, out_space = input.shape[2:], grad_output.shape[2:]
     data = input.reshape(batch, groups, -1, *space).transpose(0, 2).reshape(-1, groups * batch, *space)
     kernel = grad_output.reshape(batch, groups, -1, *out_space).movedim(0, 2).reshape(outputs, batch, *out_space)
     result = CONVOLVE[len(stride)](data, kernel.conj(), None, dilation, padding, stride, groups)
-    # Rows of the input that the windows did not reach make the result larger than the kernel, so cut it.
+    # Rows of the input that the windows did not reach make the result larger than the kernel, so cut the result.
     for dim, size in enumerate(weight.shape[2:], start=2):
         result = result.narrow(dim, 0, size)
     return result.transpose(0, 1).conj()
@@ -110,7 +114,7 @@ def convolve(
     dilation: Size,
     groups: int,
 ) -> Tensor:
-    """The common part of conv1d and conv2d: all forms of arguments that torch accepts, and inputs without a batch."""
+    """The common part of conv1d and conv2d. It accepts all forms of arguments that torch accepts."""
     if input.dim() not in (rank + 1, rank + 2):
         raise RuntimeError(f"expected an input of {rank + 1} or {rank + 2} dimensions, got {tuple(input.shape)}")
 
@@ -163,9 +167,10 @@ def conv1d(
         weight: ``(out_channels, channels / groups, kernel)``, same dtype and device.
         bias: ``(out_channels,)`` or None.
         stride: the distance between two windows.
-        padding: zeros on both sides, or "valid" (none), or "same" (as many as keep the length, only with stride 1).
+        padding: the number of zeros on both sides, or "valid" for no zeros, or "same" for as many zeros as keep the
+            length. "same" needs stride 1.
         dilation: the distance between two elements of a window.
-        groups: number of blocks of channels. An output channel reads only the input channels of its block.
+        groups: the number of blocks of channels. An output channel reads only the input channels of its block.
 
     Returns:
         ``(batch, out_channels, new_length)``, without the batch if the input had none.
@@ -206,9 +211,10 @@ def conv2d(
         weight: ``(out_channels, channels / groups, kernel_height, kernel_width)``, same dtype and device.
         bias: ``(out_channels,)`` or None.
         stride: the distance between two windows.
-        padding: zeros on all sides, or "valid" (none), or "same" (as many as keep the size, only with stride 1).
+        padding: the number of zeros on all sides, or "valid" for no zeros, or "same" for as many zeros as keep the
+            size. "same" needs stride 1.
         dilation: the distance between two elements of a window.
-        groups: number of blocks of channels. An output channel reads only the input channels of its block.
+        groups: the number of blocks of channels. An output channel reads only the input channels of its block.
 
     Returns:
         ``(batch, out_channels, new_height, new_width)``, without the batch if the input had none.

@@ -61,8 +61,8 @@ def softmax(input: Tensor, dim: int = -1) -> Tensor:
 class CrossEntropyFunction(Function):
     """Keeps only its arguments. Backward computes the softmax again, in one pass.
 
-    A softmax that forward saves would be a constant in the second derivative, and would need as many bytes as the
-    logits.
+    If forward saved the softmax, it would take as many bytes as the logits, and a second derivative would treat it as a
+    constant.
     """
 
     generate_vmap_rule = True
@@ -93,7 +93,7 @@ class CrossEntropyFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         input, target, weight = ctx.saved_tensors
-        if input.numel() == 0:  # no rows, or no classes, and then all rows are ignored
+        if input.numel() == 0:  # there are no rows; or no classes, and then all rows are ignored
             return torch.zeros_like(input), None, None, None, None, None
         dtype = accumulation_dtype(input.dtype)
         dim = min(input.dim() - 1, 1)
@@ -111,7 +111,7 @@ class CrossEntropyFunction(Function):
         at_target = (1 - ctx.label_smoothing) * of_target * of_row
         at_each = ctx.label_smoothing / classes * of_row
 
-        # An ignored row may contain only -inf, for example padding. Its softmax would be NaN, and 0 * NaN is NaN. So
+        # An ignored row can contain only -inf, for example padding. Its softmax would be NaN, and 0 * NaN is NaN. So
         # set its logits to 0 first.
         softmax = torch.softmax(torch.where(ignored.unsqueeze(dim), 0.0, input), dim, dtype=dtype)
         grad_input = softmax * (at_target + at_each * weight.sum()).unsqueeze(dim)
@@ -125,7 +125,7 @@ class CrossEntropyFunction(Function):
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype for sums. In bfloat16, a mean would have only two correct digits."""
+    """Return the dtype for sums. In bfloat16, a mean would have only two correct digits."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
@@ -152,8 +152,8 @@ def cross_entropy(
     :math:`-\infty`. In both functions, you can mask single classes with :math:`-\infty`, except the target class.
 
     Args:
-        input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating dtype. Sums are computed in float32 at least.
-        target: classes, int64: the shape of the input without ``C``.
+        input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating dtype. The function sums in float32 or wider.
+        target: the index of the class of each row, int64, with the shape of the input without ``C``.
         weight: ``(C)``, the weight of each class, or None for weights of 1. It gets no gradient.
         ignore_index: the target of rows that are ignored.
         reduction: "none", "sum" or "mean". The mean divides by the sum of the weights of the targets that are not

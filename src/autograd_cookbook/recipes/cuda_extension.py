@@ -1,4 +1,4 @@
-"""A gated activation with kernels in C++ and CUDA, which work on each element, and sum over all elements."""
+"""A gated activation with kernels in C++ and CUDA, for its element-wise results and for a sum over all elements."""
 
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ SOURCES = {
 
 
 def fake_forward(input: Tensor, beta: Tensor) -> Tensor:
-    """Shape and dtype of the output."""
+    """Return a tensor like the output, but without values."""
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
 def fake_backward(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Shapes and dtypes of the gradients."""
+    """Return tensors like the gradients, but without values."""
     return torch.empty_like(input, memory_format=torch.contiguous_format), torch.empty_like(beta)
 
 
@@ -32,22 +32,22 @@ SWISH = Library("swish", SOURCES, {"swish_forward": fake_forward, "swish_backwar
 
 
 def composed(input: Tensor, beta: Tensor) -> Tensor:
-    """The output, computed with torch's operations; used without a build."""
+    """Return the output, computed with PyTorch's operations. It is used if the kernels are not built."""
     x = wide(input)
-    return (x * logistic(wide(beta) * x)).to(input.dtype)
+    return (x * LogisticFunction.apply(wide(beta) * x)).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Both gradients, computed with torch's operations; used without a build."""
+    """Return both gradients, computed with PyTorch's operations. It is used if the kernels are not built."""
     x, factor = wide(input), wide(beta)
-    # 1 - gate would lose its digits where the gate is close to 1, and x * x may overflow.
+    # 1 - gate would lose its digits where the gate is close to 1, and x * x could overflow.
     gate, rest = logistic(factor * x), x * logistic(-factor * x)
     grad_input = grad_output * (gate + factor * gate * rest)
     return grad_input.to(input.dtype), (grad_output * x * (gate * rest)).sum().to(beta.dtype)
 
 
 def differentiable_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """The same gradients, for second derivatives: slower, but no product overflows when they are differentiated."""
+    """Return the same gradients, in a slower form. The derivatives of this form do not overflow."""
     x, factor = wide(input), wide(beta)
     product = factor * x
     bend = x * LogisticSlopeFunction.apply(product)
@@ -74,12 +74,12 @@ class SwishFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, int | None], input: Tensor, beta: Tensor) -> tuple[Tensor, int]:
-        # A kernel takes one tensor and one beta; vmap works with torch's operations.
+        # A kernel takes only one beta, so vmap uses PyTorch's operations.
         return torch.func.vmap(composed, in_dims)(input, beta), 0
 
 
 class SwishGradientFunction(Function):
-    """Keeps its inputs. The second derivative is rarely needed, so torch's operations compute it."""
+    """Keeps its inputs. The second derivative is rarely needed, so PyTorch's operations compute it."""
 
     @staticmethod
     def forward(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,15 +110,15 @@ def swish(input: Tensor, beta: Tensor) -> Tensor:
         \bar{x} = \bar{y}\,(s + \beta x\, s (1 - s)), \quad
         \bar{\beta} = \sum \bar{y}\, x^2 s (1 - s), \quad s = \sigma(\beta x)
 
-    It runs in C++ or CUDA once ``SWISH.build()`` has been called, in this process or in an earlier one, and otherwise
-    with torch's operations. ``SWISH.backend(device)`` says which.
+    Call ``SWISH.build()`` once, in this process or in an earlier one, to build the kernels in C++ and CUDA. Without
+    them, the function uses PyTorch's operations. ``SWISH.backend(device)`` says which code runs.
 
     Args:
         input: any shape and layout; float16, bfloat16, float32 or float64.
-        beta: 0-dim, same dtype and device as ``input``.
+        beta: a tensor without dimensions, with the dtype and device of ``input``.
 
     Returns:
-        A tensor like ``input``; contiguous if a kernel computed it.
+        A tensor like ``input``. It is contiguous if a kernel computed it.
 
     Raises:
         TypeError: if ``input`` is not a floating tensor, or ``beta`` not a tensor of the same dtype.

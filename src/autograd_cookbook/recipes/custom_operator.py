@@ -1,4 +1,4 @@
-"""A recursive filter as an operator: foreign code that works with autograd, function transforms and the compiler."""
+"""A recursive filter of SciPy as a custom operator that works with autograd, torch.func and the compiler."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from autograd_cookbook.recipes.scipy_functions import on_host
 
 
 def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
-    """Rows of ``(*batch, ..., n)``, each filtered by SciPy with the ``(*batch, order)`` coefficients of its batch."""
+    """Filter the rows of ``(*batch, ..., n)`` with SciPy, by coefficients ``(*batch, order)``."""
     from scipy import signal
 
     rows, filters = on_host(input), on_host(coefficients).reshape(-1, coefficients.shape[-1])
@@ -27,19 +27,19 @@ def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
 
 @torch.library.custom_op("autograd_cookbook::recursive_filter", mutates_args=())
 def recursive_filter_op(input: Tensor, coefficients: Tensor) -> Tensor:
-    """The operator, which the compiler, an exported graph and a checkpoint policy know by its name."""
+    """The operator. The compiler, an exported graph and a checkpoint policy refer to it by name."""
     return filtered(input, coefficients)
 
 
 def shape_of_filtered(input: Tensor, coefficients: Tensor) -> Tensor:
-    """An empty tensor like the result, for a compiler that has no data."""
+    """Return a tensor like the result, but without values. The compiler traces with it."""
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
 def filter_batch(
     info: Any, in_dims: tuple[int | None, int | None], input: Tensor, coefficients: Tensor
 ) -> tuple[Tensor, int]:
-    """One call for a batch, either of signals alone, or of signals with their own coefficients."""
+    """Filter a batch in one call. The signals share their coefficients, or each signal has its own."""
     of_input, of_coefficients = in_dims
     if of_coefficients is None:
         assert of_input is not None  # vmap maps at least one argument
@@ -50,14 +50,14 @@ def filter_batch(
 
 
 def save_for_filter(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    """Keep the coefficients and the output; no gradient needs the input."""
+    """Save the coefficients and the output. No gradient needs the input."""
     ctx.save_for_backward(inputs[1], output)
 
 
 def filter_gradients(
     apply: Callable[[Tensor, Tensor], Tensor], ctx: Context, grad_output: Tensor
 ) -> tuple[Tensor, Tensor | None]:
-    """Both gradients. ``apply`` filters backward in time, and can be differentiated again."""
+    """Return both gradients. ``apply`` is the filter, in a form that can be differentiated again."""
     coefficients, output = ctx.saved_tensors
     grad_input = apply(grad_output.flip(-1), coefficients.conj()).flip(-1)
     if not ctx.needs_input_grad[1]:
@@ -70,7 +70,7 @@ def filter_gradients(
 
 
 def operator_gradients(ctx: Context, grad_output: Tensor) -> tuple[Tensor, Tensor | None]:
-    """The gradients of the operator alone, as in an exported graph."""
+    """Return the gradients of the operator if it is called directly, as in an exported graph."""
     return filter_gradients(recursive_filter_op, ctx, grad_output)
 
 
@@ -84,7 +84,7 @@ recursive_filter_op.register_autograd(operator_gradients, setup_context=save_for
 
 
 class RecursiveFilterFunction(Function):
-    """The operator, with the same gradient in the form that ``torch.func`` needs."""
+    """Calls the operator. It has the same gradient, in the form that ``torch.func`` needs."""
 
     generate_vmap_rule = True
 
@@ -102,18 +102,18 @@ class RecursiveFilterFunction(Function):
 
 
 def recursive_filter(input: Tensor, coefficients: Tensor) -> Tensor:
-    r"""Add a signal's own past output to it: an all-pole filter, or autoregression.
+    r"""Recursive filter (all-pole filter, autoregression): each output also depends on the outputs before it.
 
     .. math::
         y_t = x_t - \sum_{k=1}^{p} a_k\, y_{t-k}, \qquad
         \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
         \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}}
 
-    The gradient is the same filter, run backward in time. SciPy computes both on the CPU.
+    The gradient of the input is the same filter, run backward in time. SciPy computes both on the CPU.
 
     Args:
-        input: ``(..., n)``, floating or complex; float16 and bfloat16 are computed in float32. The output before its
-            start counts as 0. After an infinite output, all outputs are NaN.
+        input: ``(..., n)``, floating or complex. For float16 and bfloat16, the function computes in float32. Outputs
+            before the first one count as 0. After an infinite output, all outputs are NaN.
         coefficients: ``(p,)`` with p of 1 or more, same dtype and device. With a pole on or outside of the unit circle,
             the output grows without bound.
 
@@ -141,6 +141,6 @@ def recursive_filter(input: Tensor, coefficients: Tensor) -> Tensor:
         )
     if coefficients.device != input.device:
         raise RuntimeError(f"expected coefficients on {input.device}, got {coefficients.device}")
-    if input.dtype in (torch.float16, torch.bfloat16):  # no other dtype needs a conversion in its graph
+    if input.dtype in (torch.float16, torch.bfloat16):  # for other dtypes, the graph needs no conversion
         return RecursiveFilterFunction.apply(input.float(), coefficients.float()).to(input.dtype)
     return RecursiveFilterFunction.apply(input, coefficients)

@@ -1,4 +1,4 @@
-"""Run a function in several processes on this machine; gather tensors from data-parallel ranks, with a gradient."""
+"""Run a function in several processes on this machine, and gather tensors from data-parallel ranks with a gradient."""
 
 import inspect
 import os
@@ -21,7 +21,7 @@ from torch.autograd import Function
 from autograd_cookbook.recipes._collectives import even_sizes, gathered, sizes_of_ranks
 from autograd_cookbook.recipes._context import Context
 
-# The program that starts the ranks. On Linux it forks them, after it has imported what they need, once.
+# The program that starts the ranks. On Linux, it first imports the modules that the ranks need, and then forks.
 LAUNCHER = """\
 import ast
 import contextlib
@@ -89,22 +89,22 @@ def run_ranks(
 ) -> list[Any]:
     r"""Call a function in processes that are the ranks of a gloo group, and return the result of each.
 
-    It works from a script, a notebook or a test. The function is sent as text, so it must import what it uses, and may
-    not refer to variables outside of it. When it is called, ``torch.distributed`` is initialized. The processes
-    communicate over the loopback interface, and each has one thread.
+    You can use it in a script, a notebook or a test. It sends the function to the processes as text. So the function
+    must import what it uses, and must not use variables from outside. ``torch.distributed`` is initialized before the
+    call. The processes communicate over the loopback interface, and each process has one thread.
 
     Args:
         function: a function defined with ``def``, called as ``function(*args)`` in each process.
-        world_size: number of processes.
-        args: anything that can be pickled; the same for all processes.
-        timeout: how many seconds a rank waits for another one in a collective, before it raises.
-        limit: after this many seconds, all processes are ended.
+        world_size: the number of processes.
+        args: the arguments of the function, the same for all processes. They must be picklable.
+        timeout: the number of seconds that a rank waits for another rank in a collective operation before it raises.
+        limit: the number of seconds after which all processes are ended.
 
     Returns:
         The results of the function, in the order of the ranks.
 
     Raises:
-        RuntimeError: if the function raised in a rank or a rank died; the message has the error of each rank.
+        RuntimeError: if the function raised in a rank, or a rank died. The message has the error of each failed rank.
         TimeoutError: if ``limit`` is reached.
         TypeError: if the function can't be sent as text.
         ValueError: if ``world_size`` is less than 1.
@@ -128,7 +128,7 @@ def run_ranks(
         Path(folder, "function.py").write_text(textwrap.dedent(inspect.getsource(function)))
         Path(folder, "arguments").write_bytes(pickle.dumps(args))
         settings = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        # Otherwise gloo uses the address of the host's name, which other machines may be able to reach.
+        # Without this setting, gloo uses the address of the host name, and other machines could reach this address.
         loopback = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
         settings |= {"GLOO_SOCKET_IFNAME": loopback[0]} if loopback else {}
         process = subprocess.Popen(
@@ -167,7 +167,7 @@ def run_ranks(
 
 
 class AllGather(Function):
-    """From varying to varying: each rank uses all parts in its own way. Keeps nothing."""
+    """Joins the parts of all ranks. Each rank uses the result in its own way, so backward adds up the gradients."""
 
     @staticmethod
     def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
@@ -189,7 +189,7 @@ class AllGather(Function):
 
 
 class ReduceScatter(Function):
-    """From varying to varying: each rank gets its part of the sum. Keeps nothing."""
+    """Gives each rank its part of the sum over all ranks. Keeps no tensor."""
 
     @staticmethod
     def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
@@ -220,19 +220,19 @@ def all_gather(
 
     .. math:: y_r = [x_0, x_1, \dots], \qquad \bar{x}_r = \textstyle\sum_s \text{part } r \text{ of } \bar{y}_s
 
-    Backward sends the gradient of every part to the rank that has the part, which adds up these gradients: a
-    :func:`reduce_scatter`. The function is the same as :func:`.gather_from_ranks` followed by :func:`.copy_to_ranks`,
-    in one step.
+    Backward sends the gradient of each part to the rank that has this part, and adds up the gradients there. So
+    backward is a :func:`reduce_scatter`. The function does the same as :func:`.gather_from_ranks` followed by
+    :func:`.copy_to_ranks`, but in one step.
 
     Args:
-        input: at least one dimension. The ranks' tensors may differ only in the length of ``dim``.
-        dim: along which the parts are joined.
-        group: the ranks; all of them if None.
-        sizes: length of ``dim`` on each rank. If None, the ranks exchange their lengths first. This waits for a GPU,
-            and is not possible inside of :func:`torch.func.vmap` and similar transforms.
+        input: at least one dimension. The tensors of the ranks may differ only in the length of ``dim``.
+        dim: the dimension along which the function joins the parts.
+        group: the group of ranks; None for all ranks.
+        sizes: the length of ``dim`` on each rank. If None, the ranks exchange their lengths first. This exchange waits
+            for the GPU, and does not work inside of :func:`torch.func.vmap` and similar transforms.
 
     Returns:
-        A tensor like ``input``, whose length in ``dim`` is that of all parts together.
+        A tensor like ``input``. Its length in ``dim`` is the length of all parts together.
 
     Raises:
         IndexError: if there is no such dimension.
@@ -256,14 +256,14 @@ def all_gather(
 
 
 def reduce_scatter(input: Tensor, dim: int = 0, group: "dist.ProcessGroup | None" = None) -> Tensor:
-    r"""This rank's part of the sum over all ranks; it is the backward of :func:`all_gather`.
+    r"""Return this rank's part of the sum over all ranks. This function is the backward of :func:`all_gather`.
 
     .. math:: y_r = \textstyle\sum_s \text{part } r \text{ of } x_s, \qquad \bar{x}_r = [\bar{y}_0, \bar{y}_1, \dots]
 
     Args:
         input: at least one dimension, the same shape on all ranks.
-        dim: the dimension to split, as :func:`torch.tensor_split` does; if necessary, the first parts are one longer.
-        group: the ranks; all of them if None.
+        dim: the dimension to split, as :func:`torch.tensor_split` does. If necessary, the first parts are one longer.
+        group: the group of ranks; None for all ranks.
 
     Returns:
         A tensor like ``input``, shorter in ``dim``.

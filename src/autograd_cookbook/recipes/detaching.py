@@ -1,4 +1,4 @@
-"""A loss with a constant target, which gets no gradient and whose graph is not kept."""
+"""A loss with a constant target. The target gets no gradient, and its graph does not stay in memory."""
 
 import torch
 from torch import Tensor
@@ -15,11 +15,12 @@ class DistillationLossFunction(Function):
 
     @staticmethod
     def forward(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-        # At least float32, because nearly equal logarithms are subtracted and the temperature amplifies the error.
+        # Use float32 or wider, because a difference of nearly equal logarithms has few correct digits, and the
+        # temperature amplifies the error.
         log_p = torch.log_softmax(wide(teacher) / temperature, -1)
         log_q = torch.log_softmax(wide(student) / temperature, -1)
         p = log_p.exp()
-        # A class with p = 0 adds 0 to the loss. If the student masks it, too, inf - inf would be NaN.
+        # A class with p = 0 adds 0 to the loss. If the student masks this class, too, inf - inf would be NaN.
         losses = temperature**2 * (p * (log_p - log_q)).masked_fill(p == 0, 0).sum(-1)
         return losses.to(torch.promote_types(student.dtype, teacher.dtype))
 

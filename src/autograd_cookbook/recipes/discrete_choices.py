@@ -26,7 +26,7 @@ def require_floating(input: Tensor) -> None:
 
 
 class OneHotFunction(Function):
-    """Keeps the input. Backward computes the softmax whose gradient it returns."""
+    """Keeps the input. Backward computes a softmax of the input, and returns the gradient of this softmax."""
 
     generate_vmap_rule = True
 
@@ -89,8 +89,8 @@ def gumbel_like(input: Tensor, generator: Generator | None = None) -> Tensor:
 
     .. math:: -\log E, \qquad E \sim \operatorname{Exponential}(1)
 
-    The noise is at least float32, and so is its sum with the input. In bfloat16, many sums would be equal, and the
-    first of them would be selected too often.
+    The dtype of the noise is float32 or wider, and so is the dtype of the sum. In bfloat16, many sums would be equal,
+    and the first of them would be selected too often.
 
     Args:
         input: any shape, real floating dtype.
@@ -111,16 +111,17 @@ def largest(input: Tensor, k: int, dim: int) -> Tensor:
 
 
 def capped(input: Tensor, k: int, dim: int, strength: float) -> tuple[Tensor, Tensor]:
-    """Return the vector in [0, 1] with sum k that is nearest to ``input / strength``, and a mask of entries inside."""
+    """Return the vector in [0, 1] with sum k nearest to ``input / strength``, and a mask of its entries in (0, 1)."""
     if input.numel() == 0 or k in (0, input.shape[dim] if input.dim() else 1):
         return torch.full_like(input, float(k > 0)), torch.zeros_like(input, dtype=torch.bool)
     wide = input.to(accumulation_dtype(input.dtype))
     finite = torch.finfo(wide.dtype).max
     wide = wide.clamp(-finite, finite)  # because inf - inf would be NaN
-    # In these units, the k-th largest entry is 0, and the threshold is between -2 and 0. Entries that are clamped here
-    # become 0 or 1 in the result.
+    # Now the k-th largest entry is 0, and the threshold is between -2 and 0. Entries that the clamp changes become 0 or
+    # 1 in the result.
     z = ((wide - wide.topk(k, dim).values.narrow(dim, k - 1, 1)) / strength).clamp(-2, 1)
-    # The result is clamp(z - threshold, 0, 1). If the threshold falls, an entry leaves 0 at z and reaches 1 at z - 1.
+    # The result is clamp(z - threshold, 0, 1). While the threshold falls, an entry of the result starts to grow when
+    # the threshold is z, and reaches 1 when the threshold is z - 1.
     falls, place = torch.cat([z, z - 1], dim).sort(dim=dim, descending=True, stable=True)
     growing = torch.where(place < z.shape[dim], 1, -1).cumsum(dim).narrow(dim, 0, 2 * z.shape[dim] - 1)
     total = (growing * -falls.diff(dim=dim)).cumsum(dim)
@@ -139,7 +140,7 @@ def capped(input: Tensor, k: int, dim: int, strength: float) -> tuple[Tensor, Te
 
 
 def centered(grad_output: Tensor, inside: Tensor, dim: int, strength: float) -> Tensor:
-    """Gradient of :func:`capped`: entries inside the limits can change, but their sum is fixed."""
+    """Return the gradient of :func:`capped`. Entries between 0 and 1 can change, but their sum is fixed."""
     wide = grad_output.to(accumulation_dtype(grad_output.dtype))
     mean = torch.where(inside, wide, 0).sum(dim, keepdim=True) / inside.sum(dim, keepdim=True).clamp(min=1)
     return torch.where(inside, (wide - mean) / strength, 0).to(grad_output.dtype)
@@ -185,7 +186,7 @@ def soft_top_k(input: Tensor, k: int, dim: int = -1, strength: float = 1.0) -> T
     gradient is 0. The second derivative is 0 except at the points where :math:`S` changes.
 
     Args:
-        input: any shape, real floating dtype. Sums are computed in float32 at least.
+        input: any shape, real floating dtype. The function sums in float32 or wider.
         k: how many entries to take, from 0 to all.
         dim: an int, which may be negative.
         strength: the width :math:`\epsilon > 0` of the smoothing, in units of the input.
@@ -196,8 +197,8 @@ def soft_top_k(input: Tensor, k: int, dim: int = -1, strength: float = 1.0) -> T
         TypeError: if the input is not real and floating.
         ValueError: if the strength is not positive and finite.
 
-    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, for the projection. This is
-    the special case with k ones. The search along the breakpoints is our own.
+    Source: M. Blondel et al., Fast differentiable sorting and ranking, arXiv:2002.08871, for the projection. The
+    recipe uses this projection for a vector of k ones and otherwise zeros. The search along the breakpoints is our own.
 
     >>> x = torch.tensor([3.0, 1.5, 1.0, -1.0], requires_grad=True)
     >>> y = soft_top_k(x, 2)
@@ -229,17 +230,17 @@ class TopKMaskFunction(SoftTopKFunction):
 
 
 def top_k_mask(input: Tensor, k: int, dim: int = -1, strength: float | None = None) -> Tensor:
-    r"""Hard mask: 1 at the k largest entries and 0 elsewhere. The gradient is straight-through, or from a soft mask.
+    r"""Hard mask: 1 at the k largest entries and 0 elsewhere. The gradient is that of the identity or of a soft mask.
 
     .. math::
         y_i = [x_i \text{ is among the } k \text{ largest}], \qquad
         \bar{x} = \bar{y} \quad \text{or that of soft_top_k}
 
     Args:
-        input: any shape, real floating dtype. If entries are equal, :func:`torch.topk` selects as many as it needs.
+        input: any shape, real floating dtype. Of equal entries, :func:`torch.topk` selects as many as are needed.
         k: how many entries to take, from 0 to all.
         dim: an int, which may be negative.
-        strength: the strength of the soft mask whose gradient is used; None for the gradient of the identity.
+        strength: the strength of :func:`soft_top_k` for its gradient, or None for the gradient of the identity.
 
     Raises:
         IndexError: if the dimension is out of range.
@@ -292,7 +293,7 @@ def pooled_ranks(input: Tensor, strength: float) -> tuple[Tensor, Tensor]:
 
 
 def pooled_ranks_like(input: Tensor, strength: float) -> tuple[Tensor, Tensor]:
-    """Empty tensors like the ranks and the blocks."""
+    """Return tensors like the ranks and the blocks, but without values."""
     return input.new_empty(input.shape), input.new_empty(input.shape, dtype=torch.int32)
 
 
@@ -326,16 +327,16 @@ class SoftRankFunction(Function):
 
 
 def soft_rank(input: Tensor, strength: float = 1.0) -> Tensor:
-    r"""Soft ranks along the last dimension, with rank 1 for the smallest entry. Entries that are close get a gradient.
+    r"""Soft ranks along the last dimension, with rank 1 for the smallest entry. Entries close to others get a gradient.
 
     .. math::
         y = \operatorname*{argmin}_{y \in P(1, \dots, n)} \lVert y - x / \epsilon \rVert^2, \qquad
         \bar{x}_i = \frac{1}{\epsilon} \Big(\bar{y}_i - \frac{1}{|B_i|} \sum_{j \in B_i} \bar{y}_j\Big)
 
-    where :math:`P` is the convex hull of all orders of the numbers from 1 to n, and :math:`B_i` is the block of entry
-    :math:`i` in the isotonic regression that computes :math:`y`. An entry at a distance of :math:`\epsilon` or more
-    from all others gets its hard rank and gradient 0. Equal entries get the mean of their ranks. The regression runs in
-    NumPy on the CPU, in float64.
+    where :math:`P` is the convex hull of all orders of the numbers from 1 to n. An isotonic regression computes
+    :math:`y`, and :math:`B_i` is the block of entries that it groups with entry :math:`i`. An entry at a distance of
+    :math:`\epsilon` or more from all others gets its hard rank and gradient 0. Equal entries get the mean of their
+    ranks. The regression runs in NumPy on the CPU, in float64.
 
     Args:
         input: ``(..., n)``, real floating dtype, not NaN.

@@ -12,9 +12,10 @@ from autograd_cookbook.recipes._context import Context
 
 
 class NaNGradientFunction(Function):
-    """Returns its input. Its gradient is NaN where a flag is set. Keeps the flag.
+    """Returns its input unchanged, but with a gradient of NaN where a flag is set. Keeps the flag.
 
-    A backward applies it to its saved tensors, so that a second derivative is NaN where it would be wrong.
+    The backward of another function passes its saved tensors through this function. That does not change the first
+    derivative, but a second derivative that would be wrong becomes NaN.
     """
 
     generate_vmap_rule = True
@@ -39,12 +40,12 @@ def reciprocal(tensor: Tensor, limit: Tensor) -> Tensor:
 
 
 def hermitian(input: Tensor) -> Tensor:
-    """Return the Hermitian part. Divide before the sum, because the sum may overflow."""
+    """Return the Hermitian part. Divide before the sum, because the sum could overflow."""
     return input / 2 + input.mH / 2
 
 
 def unit(values: Tensor) -> Tensor:
-    """Return the largest absolute value. Values divided by it have squares that do not overflow."""
+    """Return the largest absolute value, or 1 if it is 0. After a division by it, squares do not overflow."""
     if values.shape[-1] == 0:
         return torch.ones_like(values.sum(-1, keepdim=True))
     largest = values.detach().abs().amax(-1, keepdim=True)
@@ -59,7 +60,7 @@ def noise(values: Tensor, gap: float | None) -> Tensor:
 
 
 def phase(vectors: Tensor) -> Tensor:
-    """Return the sign, or the complex phase, of the largest entry of each column."""
+    """Return the sign (or the complex phase) of the entry with the largest absolute value in each column."""
     return vectors.gather(-2, vectors.abs().argmax(-2, keepdim=True)).sgn()
 
 
@@ -103,21 +104,24 @@ def eigh(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor]:
         \bar{A} = V \Big(\bar{\Lambda} + F \circ \tfrac{1}{2} \big(V^H \bar{V} - \bar{V}^H V\big)\Big) V^H, \qquad
         F_{ij} = \begin{cases} 1 / (\lambda_j - \lambda_i) & |\lambda_j - \lambda_i| > g \\ 0 & \text{else} \end{cases}
 
-    The gradient is exact if all eigenvalues are further apart than :math:`g`. Eigenvalues that are closer form a
-    cluster. The gradient is then exact for losses that depend on a cluster only through its projector
-    :math:`\sum_{i} v_i v_i^H` and symmetric functions of its eigenvalues, such as :math:`\sum_i f(\lambda_i)`. For
-    :math:`V f(\Lambda) V^H`, a part of the gradient is missing, so use :func:`matrix_function` instead. A single vector
-    of a cluster has no derivative, and its gradient here is finite but has no meaning. A second derivative is exact if
-    there are no clusters, and NaN otherwise.
+    The gradient is exact if all eigenvalues are further apart than :math:`g`. Eigenvalues that are closer to each other
+    form a cluster. With clusters, the gradient is still exact if the loss uses only two properties of each cluster:
+
+    - the projector :math:`\sum_{i} v_i v_i^H` onto the space of its eigenvectors,
+    - symmetric functions of its eigenvalues, such as :math:`\sum_i f(\lambda_i)`.
+
+    A loss of the matrix :math:`V f(\Lambda) V^H` uses more, so a part of its gradient is missing. For this matrix, use
+    :func:`matrix_function` instead. A single vector of a cluster has no derivative. Its gradient here is finite but has
+    no meaning. A second derivative is exact if there are no clusters, and NaN otherwise.
 
     Args:
-        input: ``(..., n, n)``, float32, float64 or complex. Its Hermitian part is decomposed.
+        input: ``(..., n, n)``, float32, float64 or complex. The function decomposes its Hermitian part.
         gap: :math:`g` divided by the Frobenius norm of the matrix. None means :math:`10\, n\, \epsilon` of the dtype,
             which is the distance that rounding errors can cause between equal eigenvalues.
 
     Returns:
-        Eigenvalues ``(..., n)`` in ascending order, and eigenvectors ``(..., n, n)`` as columns. The largest entry of
-        each eigenvector is positive.
+        Eigenvalues ``(..., n)`` in ascending order, and eigenvectors ``(..., n, n)`` as columns. In each
+        eigenvector, the entry with the largest absolute value is real and positive.
 
     Raises:
         RuntimeError: if the matrices are not square, or have another dtype.
@@ -167,9 +171,9 @@ class SvdFunction(Function):
 
         left, right = u.mH @ grad_u, vh @ grad_vh.mH
         left, right = left - left.mH, right - right.mH
-        # The quotient (left s_j + s_i right) / (s_j² - s_i²) in two parts. Only the first part is 0/0 for equal
-        # singular values, and its numerator is 0 for every loss that does not change if both sets of vectors rotate
-        # together.
+        # Split the quotient (left s_j + s_i right) / (s_j² - s_i²) into two parts. Only the first part is 0/0 for equal
+        # singular values. Its numerator is 0 for a loss that does not change when the columns of both U and V for these
+        # values are multiplied by the same rotation.
         difference, total = s.unsqueeze(-2) - s.unsqueeze(-1), s.unsqueeze(-2) + s.unsqueeze(-1)
         inner = (left + right) / 2 * reciprocal(difference, limit) + (left - right) / 2 * reciprocal(total, limit)
         grad_input = u @ (inner / size + torch.diag_embed(grad_s)) @ vh
@@ -191,13 +195,15 @@ def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor
         P = U^H \bar{U} - \bar{U}^H U, \qquad Q = V^H \bar{V} - \bar{V}^H V, \qquad
         F^\pm_{ij} = 1 / (s_j \pm s_i)
 
-    where the reciprocal of a number up to :math:`g` is replaced by 0. The gradient is exact if all singular values are
-    further than :math:`g` apart from each other and from 0. Otherwise it is exact for some losses:
+    where a reciprocal :math:`1 / x` with :math:`|x| \le g` is replaced by 0. The gradient is exact if all singular
+    values are further than :math:`g` apart from each other and from 0. Otherwise, the gradient is exact for some
+    losses:
 
-    - If singular values are equal, it is exact for losses that depend on them and their vectors only as a group.
-      Examples are losses of the polar factor :math:`U V^H` and of :math:`\sum_i f(s_i)`. For :math:`U f(S) V^H`, a part
-      of the gradient is missing, so write :math:`A\, h(A^H A)` with :func:`matrix_function` instead.
-    - If singular values are 0, it is exact for losses that do not depend on their vectors.
+    - If some singular values are equal, the loss must not change when their columns of both :math:`U` and :math:`V` are
+      multiplied by the same rotation, or when their order changes. Examples are losses of the polar factor
+      :math:`U V^H` and of :math:`\sum_i f(s_i)`. For :math:`U f(S) V^H`, a part of the gradient is missing, so write
+      :math:`A\, h(A^H A)` with :func:`matrix_function` instead.
+    - If some singular values are 0, the loss must not depend on their vectors.
 
     A second derivative is exact if all singular values are positive and different, and NaN otherwise.
 
@@ -208,7 +214,8 @@ def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor
 
     Returns:
         With ``k = min(m, n)``: ``U (..., m, k)``, singular values ``(..., k)`` in descending order, and
-        ``Vh (..., k, n)``. The largest entry of each column of ``U`` is positive.
+        ``Vh (..., k, n)``. In each column of ``U``, the entry with the largest absolute value is real and
+        positive.
 
     Raises:
         RuntimeError: if the input is not a matrix, or has another dtype.
@@ -266,16 +273,16 @@ def divided_differences(
 ) -> Tensor:
     """Return ``(f(b) - f(a)) / (b - a)`` for all pairs. This quotient is the mean of the derivative between a and b.
 
-    For close a and b, the quotient is inaccurate, and Simpson's rule gives an accurate mean from the derivative at
-    three points. For distant a and b, Simpson's rule can be wrong. So use it only if it agrees with the quotient within
-    the rounding error of the quotient.
+    For close a and b, the quotient is inaccurate. There, Simpson's rule gives an accurate mean from the derivative at
+    three points. For distant a and b, Simpson's rule can be wrong. So this code takes Simpson's result where it differs
+    from the quotient by no more than the rounding error of the quotient, and the quotient elsewhere.
     """
     a, b = values.unsqueeze(-2), values.unsqueeze(-1)
     distance = b - a
     value, slope = function(values), derivative(values)
     simpson = (slope.unsqueeze(-2) + 4 * derivative(a + distance / 2) + slope.unsqueeze(-1)) / 6
     quotient = (value.unsqueeze(-1) - value.unsqueeze(-2)) / distance.masked_fill(distance == 0, torch.inf)
-    # Bounds the rounding error of f(a): the value itself is rounded, and so is its argument.
+    # A bound of the rounding error of f(a), which comes from the rounding of the value and of the argument a.
     rounding = torch.finfo(values.dtype).eps * (value.abs() + (values * slope).abs())
     noise = (rounding[..., None] + rounding[..., None, :]) / distance.abs()
     agree = (simpson - quotient).abs() <= noise
@@ -285,7 +292,7 @@ def divided_differences(
 def matrix_function(
     input: Tensor, function: Callable[[Tensor], Tensor], derivative: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    r"""A function of a Hermitian matrix, such as its root or logarithm. The gradient is right for equal eigenvalues.
+    r"""A function of a Hermitian matrix, such as a logarithm. The gradient is also right for equal eigenvalues.
 
     .. math::
         Y = V f(\Lambda) V^H, \qquad \bar{A} = V \Big(F \circ V^H \bar{Y} V\Big) V^H, \qquad
@@ -298,7 +305,7 @@ def matrix_function(
         input: ``(..., n, n)``, float32, float64 or complex. Only its Hermitian part is used.
         function: an element-wise real function of a tensor, smooth between the eigenvalues.
         derivative: the derivative of the function. The recipe does not check it, and a wrong derivative gives a wrong
-        gradient.
+            gradient.
 
     Returns:
         ``(..., n, n)``, Hermitian.

@@ -1,4 +1,4 @@
-"""Element-wise functions that keep the cheapest tensor from which their gradient follows."""
+"""Element-wise functions. Each one saves the cheapest tensor from which backward can compute the gradient."""
 
 import math
 from typing import Any
@@ -30,7 +30,7 @@ class SquareFunction(Function):
 
 
 def square(input: Tensor) -> Tensor:
-    r"""Square.
+    r"""Square each element.
 
     .. math:: y = x^2, \qquad \bar{x} = 2\,\bar{y}\,\overline{x}
 
@@ -49,7 +49,7 @@ def square(input: Tensor) -> Tensor:
 
 
 class PowerFunction(Function):
-    """Keeps its input, because a root of the output has no sign. For exponents 0 and 1, it keeps nothing."""
+    """Keeps its input, because an even power hides the sign of the input. For exponents 0 and 1, it keeps nothing."""
 
     generate_vmap_rule = True
 
@@ -89,7 +89,7 @@ def power(input: Tensor, exponent: int) -> Tensor:
         A tensor like ``input``.
 
     Raises:
-        TypeError: if ``exponent`` is no int.
+        TypeError: if ``exponent`` is not an int.
 
     >>> x = torch.tensor([0.0, 2.0], requires_grad=True)
     >>> torch.autograd.grad(power(x, 3).sum() + power(x, 0).sum(), x)
@@ -143,7 +143,7 @@ def quadratic(input: Tensor, a: float, b: float, c: float) -> Tensor:
 
 
 class ClampFunction(Function):
-    """Keeps a mask of one byte per element. The input would take four bytes, if no other function keeps it."""
+    """Keeps a mask of one byte per element. Saving the input would take four, unless another function saves it, too."""
 
     generate_vmap_rule = True
 
@@ -172,7 +172,7 @@ def clamp(input: Tensor, min: float | None = None, max: float | None = None) -> 
     Args:
         input: any shape, real floating dtype.
         min: the lower end :math:`a`, or None.
-        max: the upper end :math:`b`, or None; if it is below ``min``, all values become ``max``, as in torch.
+        max: the upper end :math:`b`, or None. If it is below ``min``, all values become ``max``, as in torch.
 
     Returns:
         A tensor like ``input``.
@@ -205,28 +205,29 @@ def split(input: Tensor) -> tuple[Tensor, Tensor]:
 def bell(input: Tensor) -> Tensor:
     """``exp(-x² / 2)``. For a large x, the rounding error of ``x²`` would make the exponential inaccurate.
 
-    So ``x`` is split: the square of the coarse part is exact, and the remainder of the square is small. For this small
-    exponent, the faster ``torch.exp2`` is accurate enough.
+    So ``x`` is split: the square of the coarse part is exact, and the remainder of the square is small. For the
+    remainder, the faster ``torch.exp2`` is accurate enough.
     """
     coarse, rest = split(input)
-    return torch.exp(-coarse.square() / 2) * torch.exp2(-rest * (input + coarse) / (2 * math.log(2)))
+    rest = rest.mul_(input + coarse).div_(-2 * math.log(2)).exp2_()
+    return coarse.pow_(2).div_(-2).exp_().mul_(rest)
 
 
 def upper_tail(size: Tensor) -> Tensor:
     """The probability that a standard normal number is above ``size``, for a ``size`` of at least 0.
 
     A rounded quotient ``x / √2`` would make the result as inaccurate as a rounded square does in :func:`bell`. So the
-    function computes the rounding error ``lost`` and corrects for it with the slope of log(erfc), which needs two
-    digits.
+    function computes the rounding error ``lost`` and corrects for it with the slope of log(erfc). Two correct digits of
+    this slope are enough.
     """
-    short, rest_of_it = 2896 / 4096, 7.553118654752440084e-05  # √½, which has more digits than a float, is their sum
+    short, rest_of_it = 2896 / 4096, 7.553118654752440084e-05  # their sum is √½, with more digits than a float
     coarse, rest = split(size)
     high = coarse * short  # exact
     low = coarse.mul_(rest_of_it).add_(rest, alpha=math.sqrt(0.5))
     quotient = high + low
     lost = low.sub_(high.sub_(quotient).neg_())
-    slope = torch.sqrt(quotient.square().add_(4 / math.pi)).add_(quotient)
-    return torch.erfc(quotient).mul_(slope.mul_(lost).neg_().add_(1)).div_(2)
+    slope = quotient.square().add_(4 / math.pi).sqrt_().add_(quotient)
+    return quotient.erfc_().mul_(slope.mul_(lost).neg_().add_(1)).div_(2)
 
 
 class GELUFunction(Function):
@@ -236,10 +237,10 @@ class GELUFunction(Function):
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # relu(x) minus |x| times the tail beyond |x|, so no digits cancel on either side of 0. The limit of 40 avoids
-        # NaN from infinity times 0. Beyond 40 the tail is 0 in every dtype.
+        # Compute relu(x) minus |x| times the tail beyond |x|, so that no digits cancel on either side of 0. The limit
+        # of 40 avoids NaN from infinity times 0. Beyond 40, the tail is 0 in every dtype.
         x = wide(input)
-        size = x.abs().clamp(max=40)
+        size = x.abs().clamp_max_(40)
         return (x.clamp(min=0).sub_(upper_tail(size).mul_(size))).to(input.dtype)
 
     @staticmethod
@@ -253,14 +254,14 @@ class GELUFunction(Function):
 
 
 class GELUSlopeFunction(Function):
-    """The slope of GELU: the slope of relu plus a correction, which differs only in its sign for x and -x."""
+    """The slope of GELU: the slope of relu plus a correction. For -x, the correction has the opposite sign as for x."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
         x = wide(input)
-        size = x.abs().clamp(max=40)
+        size = x.abs().clamp_max_(40)
         correction = bell(size).mul_(size).div_(math.sqrt(2 * math.pi)).sub_(upper_tail(size))
         side = torch.ones_like(x).copysign_(x)
         return correction.mul_(side).add_(side.clamp(min=0)).to(input.dtype)
@@ -281,8 +282,8 @@ def gelu(input: Tensor) -> Tensor:
 
     .. math:: y = x\,\Phi(x), \qquad \bar{x} = \bar{y}\,(\Phi(x) + x\,\varphi(x))
 
-    with the distribution :math:`\Phi` and the density :math:`\varphi` of the standard normal. At :math:`-\infty` the
-    output is 0.
+    where :math:`\Phi` is the distribution function and :math:`\varphi` the density of the standard normal distribution.
+    At :math:`-\infty` the output is 0.
 
     Args:
         input: any shape, real floating dtype.
@@ -322,14 +323,14 @@ class MishFunction(Function):
         e, top = powers(x)
         bottom = top + 2
         slope = 4 * (e / bottom) * ((e + 1) / bottom)
-        # For an infinite input, the slope of the gate is 0. Without the clamp, infinity times 0 would be NaN.
+        # For an infinite input, the slope of the tanh is 0. Without the clamp, infinity times 0 would be NaN.
         return (grad_output * (top / bottom + x.clamp(-750, 750) * slope)).to(grad_output.dtype)
 
 
 def powers(input: Tensor) -> tuple[Tensor, Tensor]:
     """``e = exp(x)`` and ``e² + 2e``. With these, ``tanh(log(1 + e))`` and its slope are ratios of positive numbers."""
-    # Beyond this limit e² would overflow. There the gate is 1, and its slope is too small to be represented.
-    e = torch.exp(input.clamp(max=math.log(torch.finfo(input.dtype).max) // 2.05))
+    # Beyond this limit e² would overflow. There the tanh is 1, and its slope is too small to be represented.
+    e = input.clamp(max=math.log(torch.finfo(input.dtype).max) // 2.05).exp_()
     return e, e * (e + 2)
 
 
@@ -378,7 +379,7 @@ class ELUFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (input,) = ctx.saved_tensors
         x = wide(input)
-        # The slope is 1 above 0 and alpha times the exponential below. `step` is 1 above 0 and else 0.
+        # The slope is 1 above 0 and alpha times the exponential below. `step` is 1 above 0, and 0 elsewhere.
         step = x.sign().clamp(min=0)
         slope = ctx.alpha * BoundedExpFunction.apply(x) + (1 - ctx.alpha) * step
         return (grad_output * slope * ctx.scale).to(grad_output.dtype), None, None
@@ -412,7 +413,7 @@ def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
 
     Args:
         input: any shape, real floating dtype.
-        alpha: minus the limit at :math:`-\infty`, not negative.
+        alpha: a number of at least 0. At :math:`-\infty`, the output is minus this number.
 
     Returns:
         A tensor like ``input``.

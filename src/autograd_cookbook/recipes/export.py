@@ -1,4 +1,4 @@
-"""An export that raises if it has lost a gradient."""
+"""Export a module, and raise if the exported program has lost a gradient."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 
 def gradients_of(module: nn.Module, args: tuple[Any, ...]) -> dict[str, Tensor]:
-    """Gradients of a weighted sum of the outputs for parameters and floating arguments, by name; 0 if there is none."""
+    """Return the gradients of a weighted sum of the outputs, by name of parameter or input. A missing gradient is 0."""
 
     def leaf(value: Any) -> Any:
         differentiable = isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
@@ -19,7 +19,8 @@ def gradients_of(module: nn.Module, args: tuple[Any, ...]) -> dict[str, Tensor]:
     wanted = {f"input {i}": a for i, a in enumerate(tree_leaves(args)) if isinstance(a, Tensor) and a.requires_grad}
     parameters = {name: leaf(p) for name, p in module.named_parameters() if p.requires_grad}
     wanted |= parameters
-    # Copies, because each call changes running statistics. A module with an operator in it can't be copied as a whole.
+    # Copy the buffers, because each call changes running statistics. A module that contains an operator cannot be
+    # copied as a whole.
     buffers = {name: b.clone() for name, b in module.named_buffers()}
     with torch.random.fork_rng(), torch.enable_grad():  # so that module and program draw the same dropout
         result = torch.func.functional_call(module, parameters | buffers, args)
@@ -36,20 +37,21 @@ def export_with_gradients(
 ) -> ExportedProgram:
     r"""Export a module, and check that the program has the gradients of the module.
 
-    An export records the operators that run in forward. The backward of a ``Function`` is not recorded: the program
-    differentiates the operators in its forward instead. A backward that is registered with an operator is kept.
+    An export records the operators that run in forward. It does not record the backward of a ``Function``: the program
+    differentiates the operators in its forward instead. If a backward is registered with an operator, the program uses
+    it.
 
     Args:
         module: exported in its current mode, training or evaluation. The comparison changes neither module nor program.
-        args: of one typical call. Use random values, not zeros.
+        args: the arguments of one typical call. Use random values, not zeros.
         rtol: the largest error of a gradient, relative to its largest number.
-        options: for :func:`torch.export.export`, such as ``dynamic_shapes``.
+        options: options of :func:`torch.export.export`, such as ``dynamic_shapes``.
 
     Returns:
         The exported program.
 
     Raises:
-        RuntimeError: if a parameter or an input has another gradient; its name is in the message.
+        RuntimeError: if a parameter or an input has another gradient in the program. The message has its name.
 
     >>> program = export_with_gradients(nn.Linear(2, 1), (torch.randn(3, 2),))
     >>> [name for name, _ in program.named_parameters()]

@@ -1,4 +1,4 @@
-"""Numbers rounded to a few levels in forward, with the gradient that training needs."""
+"""Round numbers to a few levels in forward, and return a gradient for training in backward."""
 
 import math
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from autograd_cookbook.recipes.broadcasting import sum_to_shape
 
 
 def wide_dtype(input: Tensor) -> torch.dtype:
-    """Return the dtype for computing levels, at least float32, because half precision has too few digits.
+    """Return the dtype for computing levels: float32 or wider, because half precision has too few digits.
 
     Raises:
         TypeError: if the input is not floating.
@@ -84,7 +84,7 @@ def fake_quantize(
     quant_max: int = 127,
     dim: int | None = None,
 ) -> Tensor:
-    r"""Round to the values that an integer of few bits can represent. The gradient passes for inputs in this range.
+    r"""Round to the values that an integer of few bits can represent. The gradient passes inside the range of values.
 
     .. math::
         q = \operatorname{round}(x / s) + z, \qquad
@@ -95,7 +95,8 @@ def fake_quantize(
         input: any shape, floating dtype.
         scale: the step :math:`s > 0` between two values. With ``dim``, a list or a vector with one step per channel.
             The step gets no gradient here. To learn it, use :func:`learned_step_size`.
-        zero_point: the level :math:`z` of the number 0, an integer. With ``dim``, one level per channel or one for all.
+        zero_point: the level :math:`z` that represents the number 0, an integer. With ``dim``, one level per channel,
+            or one for all channels.
         quant_min: the lowest level.
         quant_max: the highest level.
         dim: the dimension of the channels of ``input``; None for a single scale and zero point.
@@ -105,7 +106,8 @@ def fake_quantize(
 
     Raises:
         TypeError: if ``input`` is not floating, or ``zero_point`` not of an integer dtype.
-        ValueError: if a number is out of range. Values in a tensor are not checked, because this would wait for a GPU.
+        ValueError: if a number is out of range. Values in a tensor are not checked, because a check would wait for
+            the GPU.
         IndexError: if ``input`` has no dimension ``dim``.
         RuntimeError: if a vector does not have the size of ``dim``, or ``scale`` requires grad.
 
@@ -157,7 +159,7 @@ class LearnedStepSizeFunction(Function):
         in_range = (ratio > ctx.quant_min) & (ratio < ctx.quant_max)
         if ctx.needs_input_grad[1]:
             level = ratio.clamp(ctx.quant_min, ctx.quant_max).round()
-            # Use where instead of a product, because outside the range the ratio may be infinite.
+            # Use where instead of a product, because outside the range the ratio can be infinite.
             slope = level - torch.where(in_range, ratio, 0)
             grad_step = sum_to_shape(grad_output.to(step.dtype) * slope, step.shape) * ctx.grad_scale
             del level, slope
@@ -191,8 +193,8 @@ def learned_step_size(
         quant_max: the highest level: :math:`2^{b-1} - 1`, or :math:`2^b - 1` for numbers without sign.
         dim: the dimension of the channels of ``input``; None for a single step.
         grad_scale: the factor :math:`g`. None means :math:`1 / \sqrt{N q_{\max}}`, where :math:`N` is the number of
-            elements per step. This factor makes the updates of the step as large as other updates. For activations, the
-            paper uses the number of features of one example for :math:`N`.
+            elements per step. With this factor, the updates of the step are about as large as other updates, relative
+            to the parameter. For activations, the paper uses the number of features of one example for :math:`N`.
 
     Returns:
         A tensor like ``input``. Ties are rounded to the even level, and NaN stays NaN.

@@ -1,4 +1,4 @@
-"""Attention that computes its scores one tile at a time: the algorithm of FlashAttention, in torch and in Triton."""
+"""Attention that computes its scores one tile at a time (FlashAttention), with PyTorch's operations and in Triton."""
 
 import math
 from typing import Any
@@ -18,12 +18,12 @@ from autograd_cookbook.recipes._attention import (
     unfolded,
 )
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._triton import backend as backend  # so that a copy of the recipe has it
+from autograd_cookbook.recipes._triton import backend as backend  # so that a copied recipe has it
 from autograd_cookbook.recipes._triton_attention import has_kernel, triton_attention_backward, triton_attention_forward
 
 
 class AttentionFunction(Function):
-    """Keeps its arguments, its output, and two numbers a query."""
+    """Keeps its arguments, its output, and two numbers per query."""
 
     @staticmethod
     def forward(
@@ -48,7 +48,7 @@ class AttentionFunction(Function):
 
 
 class AttentionGradient(Function):
-    """The first derivative. Output and statistics are not arguments of it but shortcuts. Keeps all that it is given."""
+    """The first derivative. Keeps its arguments. Output and statistics save work, but have no gradient of their own."""
 
     @staticmethod
     def forward(
@@ -90,7 +90,7 @@ def attention(
     scale: float | None = None,
     block: int | None = None,
 ) -> Tensor:
-    r"""Scaled dot-product attention in memory that grows with the length, not with its square.
+    r"""Scaled dot-product attention. Its memory grows with the length of the sequences, not with the squared length.
 
     .. math::
         O = P V, \quad
@@ -101,19 +101,20 @@ def attention(
         \bar{Q} = s\,\bar{S} K, \;
         \bar{K} = s\,\bar{S}^\top Q
 
-    Scores and probabilities are computed one tile at a time, in float32 at least, and again in backward. Until
-    backward, the arguments, the output and two numbers a query are kept. The second derivative is computed in tiles,
-    too; a third one raises. There is no dropout, and no mask except the causal one.
+    Forward computes scores and probabilities one tile at a time, in float32 or wider. Backward computes each tile
+    again. For backward, the function saves only its arguments, its output and two numbers per query. The second
+    derivative is computed in tiles, too. A third derivative raises. There is no dropout, and no mask except the causal
+    one.
 
     Args:
         query: ``(..., queries, width)``, real floating dtype.
         key: ``(..., keys, width)``, same dtype.
         value: ``(..., keys, features)``, same dtype. Leading dimensions broadcast.
-        causal: query i attends to keys 0 to i, as with ``is_causal`` of torch, even if there are more or fewer keys
-            than queries.
-        scale: of the scores, 1/√width by default.
-        block: queries and keys in a tile. By default, as many as make 4 MB of float32 scores over the batch, at least
-            64 and at most 512.
+        causal: whether query i sees only the keys 0 to i, as with ``is_causal`` of PyTorch. This also holds if there
+            are more or fewer keys than queries.
+        scale: the factor :math:`s` of the scores. None means 1/√width.
+        block: the number of queries and the number of keys in a tile. None means as many as make 4 MB of float32 scores
+            for the whole batch, but at least 64 and at most 512.
 
     Returns:
         ``(..., queries, features)``, in the dtype of the arguments; under autocast, in the dtype of autocast.
@@ -121,7 +122,7 @@ def attention(
     Raises:
         RuntimeError: if shapes, dtypes or devices do not fit.
         TypeError: if ``query`` is not of a real floating dtype.
-        ValueError: for a ``block`` below 1.
+        ValueError: if ``block`` is below 1.
 
     Source: T. Dao, FlashAttention-2, arXiv:2307.08691, algorithms 1 and 2; M. Milakov and N. Gimelshein,
     arXiv:1805.02867, for the running maximum. The second derivative is our own.
@@ -143,7 +144,7 @@ def attention(
 
 
 class TritonAttentionFunction(Function):
-    """Keeps its arguments, its output, and two numbers a query."""
+    """Keeps its arguments, its output, and two numbers per query."""
 
     @staticmethod
     def forward(query: Tensor, key: Tensor, value: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
@@ -168,7 +169,7 @@ class TritonAttentionFunction(Function):
 
 
 class TritonAttentionGradient(Function):
-    """The first derivative. Keeps its arguments. The second one is rarely needed: torch's operations compute it."""
+    """The first derivative. Keeps its arguments. The second derivative is rarely needed, so it uses no kernel."""
 
     @staticmethod
     def forward(
@@ -209,21 +210,22 @@ class TritonAttentionGradient(Function):
 def triton_attention(
     query: Tensor, key: Tensor, value: Tensor, causal: bool = False, scale: float | None = None
 ) -> Tensor:
-    r"""The same as ``attention``, with three kernels: one forward, two backward.
+    r"""The same as ``attention``, but with three kernels: one in forward and two in backward.
 
     .. math:: O = \operatorname{softmax}(s\,Q K^\top)\,V
 
-    It runs in Triton for CUDA tensors, and in Triton's interpreter for all tensors if ``TRITON_INTERPRET`` was 1 when
-    Triton was imported. Otherwise, and for rows wider than 128, it runs with torch's operations, one tile at a time.
-    ``backend(device)`` says which. Matrix products have factors in the dtype of the arguments and sums in float32 at
-    least, in full precision. torch's operations compute the second derivative; a third one raises.
+    For CUDA tensors, the kernels run in Triton. If ``TRITON_INTERPRET`` was 1 when Triton was imported, they run in
+    Triton's interpreter, for all tensors. Otherwise, and for rows wider than 128, the function uses PyTorch's
+    operations, one tile at a time. ``backend(device)`` says which code runs. Matrix products have factors in the dtype
+    of the arguments, and sums in float32 or wider, without TF32. PyTorch's operations compute the second derivative. A
+    third derivative raises.
 
     Args:
         query: ``(..., queries, width)``, real floating dtype.
         key: ``(..., keys, width)``, same dtype.
         value: ``(..., keys, features)``, same dtype. Leading dimensions broadcast.
-        causal: query i attends to keys 0 to i.
-        scale: of the scores, 1/√width by default.
+        causal: whether query i sees only the keys 0 to i.
+        scale: the factor :math:`s` of the scores. None means 1/√width.
 
     Returns:
         ``(..., queries, features)``, in the dtype of the arguments; under autocast, in the dtype of autocast.

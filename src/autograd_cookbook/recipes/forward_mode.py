@@ -1,4 +1,4 @@
-"""Functions with a ``jvp``, for forward mode, which computes derivatives together with the values."""
+"""Functions with a ``jvp`` for forward mode. Forward mode computes derivatives together with the values."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from autograd_cookbook.recipes.broadcasting import sum_to_shape
 
 
 class SymlogFunction(Function):
-    """Keeps its input for both modes: from the rounded output, the slope would be wrong in its last digits."""
+    """Keeps its input for both modes. A slope computed from the rounded output would be wrong in its last digits."""
 
     generate_vmap_rule = True
 
@@ -74,7 +74,7 @@ class SmoothMaximumFunction(Function):
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
         input, other, ctx.temperature = inputs
-        # Then an input without a tangent gives None, instead of zeros to multiply.
+        # For an input without a tangent, jvp now gets None instead of a tensor of zeros.
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(input, other)
         ctx.save_for_forward(input, other)
@@ -102,7 +102,7 @@ class SmoothMaximumFunction(Function):
 
 
 class ShareFunction(Function):
-    """The share of ``input``. Its slope is the product of both shares; 1 - share would lose its digits."""
+    """The share of ``input``. Its slope is the product of both shares. As share * (1 - share), it would lose digits."""
 
     generate_vmap_rule = True
 
@@ -135,12 +135,12 @@ class ShareFunction(Function):
 
 
 def share(input: Tensor, other: Tensor, temperature: float) -> Tensor:
-    """The derivative of a smooth maximum with respect to ``input``."""
+    """Return the derivative of a smooth maximum with respect to ``input``."""
     return ShareFunction.apply(input, other, temperature)
 
 
 def smooth_maximum(input: Tensor, other: Tensor, temperature: float = 1.0) -> Tensor:
-    r"""Maximum of two tensors with a rounded corner: if they differ by much, it is the larger one.
+    r"""Maximum of two tensors with a rounded corner. If two elements differ by much, the result is the larger one.
 
     .. math::
         y = T \log\left(e^{x/T} + e^{z/T}\right), \qquad s = \sigma\!\left(\frac{x - z}{T}\right), \qquad
@@ -148,14 +148,15 @@ def smooth_maximum(input: Tensor, other: Tensor, temperature: float = 1.0) -> Te
 
     Args:
         input: any shape, real floating dtype.
-        other: any shape that broadcasts with that of ``input``, of the same dtype.
-        temperature: the width :math:`T` of the corner; at equal arguments the result is :math:`T \log 2` too large.
+        other: any shape that broadcasts with the shape of ``input``, with the same dtype.
+        temperature: the width :math:`T` of the corner. For equal arguments, the result is :math:`T \log 2` larger than
+            the maximum.
 
     Returns:
         A tensor of the broadcast shape.
 
     Raises:
-        TypeError: if the dtypes differ or are not real floating ones.
+        TypeError: if the dtypes differ, or are not real and floating.
         ValueError: if the temperature is not positive.
         RuntimeError: if the shapes do not broadcast.
 

@@ -18,18 +18,17 @@ Mode = Literal["reverse", "forward_over_reverse"]
 
 
 class LogCoshFunction(Function):
-    """Keeps its input and computes its gradient from it, so the gradient can be differentiated again and again."""
+    """Keeps its input. Backward computes the gradient from the input, so the gradient can be differentiated again."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # cosh x = 1 + 2 sinh²(x / 2). Near 0, log1p keeps all digits of this, but the logarithm of cosh x has none. For
-        # large inputs cosh overflows, so from 40 on the function grows as |x|, in any dtype.
+        # log cosh x = log1p(2 sinh²(x / 2)). Near 0, log1p keeps all digits, but log(cosh x) has none. For large
+        # inputs, cosh overflows. From 40 on, the function grows as |x| in every dtype.
         size = wide(input).abs()
-        far = (size - 40).clamp(min=0)
-        near = size.clamp(max=40).div_(2).sinh_().square().mul_(2).log1p_()
-        return near.add_(far).to(input.dtype)
+        near = size.clamp(max=40).div_(2).sinh_().pow_(2).mul_(2).log1p_()
+        return near.add_(size.sub_(40).clamp_min_(0)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -42,7 +41,7 @@ class LogCoshFunction(Function):
 
 
 class TanhFunction(Function):
-    """The slope of log cosh. It keeps its input: from the output, 1 - y² has no digits where y is close to 1."""
+    """The slope of log cosh. Keeps its input, because 1 - y² of the output y has no digits where y is close to 1."""
 
     generate_vmap_rule = True
 
@@ -93,14 +92,14 @@ def hvp(function: Scalar, input: Tensor, vector: Tensor, mode: Mode = "reverse")
 
     Args:
         function: maps a tensor to a scalar.
-        input: where to differentiate; any shape, floating dtype.
-        vector: like ``input``.
-        mode: "reverse" differentiates backward, and accepts any custom function with ``setup_context`` whose double
-            backward is right. "forward_over_reverse" needs forward mode in everything that ``function`` does; a custom
-            function needs a ``jvp``. Which mode is faster depends on the function.
+        input: the point at which to differentiate; any shape, floating dtype.
+        vector: a tensor like ``input``.
+        mode: "reverse" uses double backward. It accepts any custom function with ``setup_context`` if its double
+            backward is right. "forward_over_reverse" needs forward mode in everything that ``function`` does, so a
+            custom function needs a ``jvp``. Which mode is faster depends on the function.
 
     Returns:
-        A tensor like ``input``, differentiable again.
+        A tensor like ``input``. You can differentiate it again.
 
     Raises:
         ValueError: if the output of ``function`` is not a scalar, ``vector`` has another shape, or ``mode`` is unknown.
@@ -128,11 +127,11 @@ def hessian(function: Scalar, input: Tensor, mode: Mode = "reverse") -> Tensor:
 
     Args:
         function: maps a tensor to a scalar.
-        input: where to differentiate; any shape, floating dtype.
+        input: the point at which to differentiate; any shape, floating dtype.
         mode: "reverse" or "forward_over_reverse", see :func:`hvp`.
 
     Returns:
-        Shape ``(*input.shape, *input.shape)``, differentiable again.
+        A tensor of shape ``(*input.shape, *input.shape)``. You can differentiate it again.
 
     Raises:
         ValueError: if the output of ``function`` is not a scalar, or ``mode`` is unknown.
@@ -152,12 +151,12 @@ def jacobian(function: Callable[[Tensor], Tensor], input: Tensor, mode: Mode = "
 
     Args:
         function: maps a tensor to a tensor.
-        input: where to differentiate; any shape, floating dtype.
-        mode: "reverse" runs one backward for each output; "forward_over_reverse" runs one forward for each input, as a
-            Hessian needs it for the derivative of a gradient.
+        input: the point at which to differentiate; any shape, floating dtype.
+        mode: "reverse" runs one backward for each output. "forward_over_reverse" runs forward mode once for each input.
+            The name is that of the mode in :func:`hessian`, which applies this function to a gradient.
 
     Returns:
-        Shape ``(*output.shape, *input.shape)``, differentiable again.
+        A tensor of shape ``(*output.shape, *input.shape)``. You can differentiate it again.
 
     Raises:
         ValueError: if ``mode`` is unknown.
@@ -177,7 +176,7 @@ def jacobian(function: Callable[[Tensor], Tensor], input: Tensor, mode: Mode = "
 
 
 def _units(like: Tensor) -> Tensor:
-    """All tensors of this shape that have a single 1 and are 0 elsewhere, stacked."""
+    """Return all tensors of this shape that have a single 1 and are 0 elsewhere, stacked."""
     return torch.eye(like.numel(), dtype=like.dtype, device=like.device).reshape((like.numel(), *like.shape))
 
 

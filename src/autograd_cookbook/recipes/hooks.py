@@ -82,7 +82,7 @@ def _with_hook(input: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
     # The hook is on a view, so it does not change gradients from other uses of the input.
     output = input.view_as(input)
     if output.requires_grad:
-        # PyTorch may pass None for a gradient of zeros.
+        # PyTorch can pass None for a gradient of zeros.
         output.register_hook(lambda grad: None if grad is None else hook(grad))
     return output
 
@@ -90,7 +90,7 @@ def _with_hook(input: Tensor, hook: Callable[[Tensor], Tensor]) -> Tensor:
 class GradientLog:
     """Norms of the gradients of chosen tensors, recorded while backward runs.
 
-    Use it with ``with``: it removes its hooks at the end, and you can still read ``norms``.
+    Use the log in a ``with`` statement. It removes its hooks at the end, and you can read ``norms`` afterwards.
 
     >>> x = torch.ones(4, requires_grad=True)
     >>> with GradientLog() as log:
@@ -121,9 +121,9 @@ class GradientLog:
             raise ValueError(f"expected a tensor that requires grad for {name!r}, got one that does not")
         norms = self.norms.setdefault(name, [])
 
-        # The hook refers to the list only, so it does not keep the log or the tensor in memory.
+        # The hook refers only to the list, so it does not keep the log or the tensor in memory.
         def record(grad: Tensor | None) -> None:
-            # The recipe norm, because its squares do not overflow or underflow.
+            # Use the recipe ``norm``, because its squares do not overflow or underflow.
             norms.append(0.0 if grad is None else float(norm(wide(grad.detach()))))
 
         self._handles.append(tensor.register_hook(record))
@@ -235,12 +235,13 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
     return with_saved(pack, lambda packed: packed[1].to(packed[0]), function, args)
 
 
-# The compiler of torch 2.13 would ignore these hooks: the gradient is right, but the tensors are saved unchanged.
+# Do not compile this function: code compiled by torch 2.13 ignores the hooks. The gradient would be right, but the
+# tensors would be saved unchanged.
 @torch.compiler.disable
 def with_saved(
     pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor], function: Callable[..., Any], args: tuple[Any, ...]
 ) -> Any:
-    """Call a function, and store the results of ``pack`` instead of its saved tensors. ``unpack`` restores the tensors.
+    """Call a function, and store ``pack(tensor)`` instead of each saved tensor. ``unpack`` restores the tensor.
 
     If ``pack`` returns the tensor itself, the tensor is saved unchanged. Arguments and leaves such as parameters are
     not packed, because they stay in memory anyway.

@@ -1,4 +1,4 @@
-"""Solutions of equations: differentiate the equation, not the solver."""
+"""Solutions of equations. Backward differentiates the equation, not the steps of the solver."""
 
 import math
 import warnings
@@ -24,8 +24,9 @@ Solver = Callable[[Tensor, Tensor], Tensor]
 class ImplicitFunction(Function):
     """Keeps the solution and the parameters, but none of the iterations.
 
-    ``bind(*parameters)`` is the map whose root or fixed point ``solve`` finds. ``adjoint`` differs between roots and
-    fixed points: it computes the vector whose vector-Jacobian product with the map is the gradient of the parameters.
+    ``bind(*parameters)`` returns a map, and ``solve`` finds the root or the fixed point of this map. ``adjoint``
+    computes a vector. The product of this vector and the Jacobian of the map is the gradient of the parameters. Roots
+    and fixed points have different adjoints.
     """
 
     @staticmethod
@@ -49,8 +50,8 @@ class ImplicitFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Tensor, int]:
-        # A solver looks at numbers, which is impossible under vmap. So it gets the equations of the whole batch, and
-        # one more leading dim that counts problems.
+        # A solver makes decisions based on numbers, which is impossible under vmap. So the solver gets the equations of
+        # the whole batch, and one more leading dim that counts problems.
         bind, solve, adjoint, batch_dims, *tensors = args
         dims = in_dims[4:]
         start, *parameters = (t if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=True))
@@ -65,7 +66,7 @@ def _bound(function: Callable[..., Tensor]) -> Bind:
 
 
 def _sizes(tensor: Tensor, batch_dims: int) -> Tensor:
-    """The largest element of each problem; the leading dims count problems."""
+    """Return the largest absolute value in each problem. The leading dims count problems."""
     sizes = tensor.abs().flatten(batch_dims) if tensor.dim() > batch_dims else tensor.abs().unsqueeze(-1)
     return sizes.amax(-1) if sizes.shape[-1] else sizes.sum(-1)
 
@@ -97,7 +98,7 @@ def fixed_point(
     batch_dims: int = 0,
     strict: bool = False,
 ) -> Tensor:
-    r"""Find the state that a function maps to itself; the gradient takes no memory for the iterations.
+    r"""Find a state that a function maps to itself. The gradient takes no memory for the iterations.
 
     .. math::
         z^* = f(z^*, \theta), \qquad
@@ -105,29 +106,30 @@ def fixed_point(
         \bar{\theta} = \left(\frac{\partial f}{\partial \theta}\right)^{\!\top} u
         \qquad \text{at } z^*
 
-    The adjoint :math:`u` is a fixed point, too, and is found in the same way. So gradients of any order are right, and
-    each takes the memory of one evaluation of the function.
+    The adjoint :math:`u` is a fixed point, too, and backward finds it in the same way. So gradients of any order are
+    right, and each order takes the memory of one evaluation of the function.
 
     Args:
         function: called as ``function(state, *parameters)``; returns a new state. It must not depend on other tensors
             that require grad, and must do the same in every call.
-        initial: where the iteration starts, any shape, floating or complex; it gets no gradient.
-        parameters: all tensors that need a gradient: inputs, weights.
-        tolerance: how far the last step may still change the largest element of a problem, relative to the largest
-            element of its state; 32 times the precision of the dtype if None. Forward and backward both stop there.
+        initial: the state at which the iteration starts; any shape, floating or complex. It gets no gradient.
+        parameters: all tensors that need a gradient, such as inputs and weights.
+        tolerance: the iteration stops when the largest change of an element is at most this number times the largest
+            element of the state, in forward and in backward. None means 32 times the precision of the dtype.
         max_iterations: the largest number of evaluations, in forward and in backward.
-        history: how many steps Anderson acceleration combines; 0 iterates the function without it.
-        batch_dims: how many leading dims of the state count problems that ``function`` does not mix. Each problem then
-            has its own scale and history, as under :func:`torch.func.vmap`.
-        strict: whether to raise instead of warning if the last step is small only because all steps are small. The test
-            is that, judged by the ratio of steps, the fixed point is farther away than 128 times the tolerance.
+        history: the number of steps that Anderson acceleration combines. 0 switches the acceleration off.
+        batch_dims: the number of leading dims of the state that count separate problems, which ``function`` must not
+            mix. Then each problem has its own scale and history, as under :func:`torch.func.vmap`.
+        strict: whether to raise instead of warning if the iteration stops far from the fixed point. All steps are small
+            if the function contracts only a little. From the ratio of the last steps, the recipe estimates the distance
+            that is left. It warns or raises if this distance is more than 128 times the tolerance.
 
     Returns:
-        The state, like ``initial``.
+        The fixed point, a tensor like ``initial``.
 
     Raises:
         RuntimeError: if the iteration does not converge, in forward or in backward; if ``function`` uses a tensor that
-            requires grad and is not passed; if ``strict`` is set and all steps are small.
+            requires grad and is not one of its arguments; if ``strict`` is True and the iteration stops too early.
         ValueError: if ``function`` returns another shape or dtype than ``initial``, or an option is out of range.
         TypeError: if ``initial`` is neither floating nor complex.
 
@@ -152,7 +154,7 @@ def fixed_point(
 
     def adjoint(bind: Bind, batch_dims: int, grad_output: Tensor, solution: Tensor, *parameters: Tensor) -> Tensor:
         def bind_adjoint(grad_output: Tensor, solution: Tensor, *parameters: Tensor) -> Map:
-            # Linearized once, so that each iteration is one backward and no forward.
+            # Linearize once, so that each iteration is one backward and no forward.
             _, pull_back = vjp(bind(*parameters), solution)
             return lambda u: grad_output + pull_back(u)[0]
 
@@ -162,8 +164,8 @@ def fixed_point(
     return ImplicitFunction.apply(_bound(function), solve, adjoint, batch_dims, initial.detach(), *parameters)
 
 
-# The compiler would compile a loop that looks at its numbers again for each iteration, or refuse it. So it is not
-# compiled.
+# Do not compile this loop, because the computed numbers decide when it ends. The compiler would refuse it, or compile
+# it again for each iteration.
 @torch.compiler.disable
 def _iterate(
     step: Map, start: Tensor, batch_dims: int, tolerance: float, max_iterations: int, history: int, strict: bool
@@ -179,7 +181,7 @@ def _iterate(
         if not error.isfinite().all():
             break
         errors = [*errors, error][-WINDOW:]
-        # A single step has no ratio that shows whether the end is near, unless the step is no larger than rounding.
+        # One step alone does not show whether the end is near, unless the step is no larger than rounding errors.
         enough = len(errors) > 1 or (error <= ROUNDING * torch.finfo(size.dtype).eps * size).all()
         if enough and (error <= tolerance * size).all():
             _judge(errors, size, tolerance, strict)
@@ -188,7 +190,7 @@ def _iterate(
             steps = [*steps, (image - last[0], change - last[1])][-history:]
         last = image, change
         state = _accelerated(image, change, steps, batch_dims)
-    # If the fixed point is 0, the error never gets small relative to it: compare with the size of the start.
+    # If the fixed point is 0, the error never gets small relative to the state. So compare with the size of the start.
     is_zero = torch.maximum(error, size) <= tolerance * _sizes(start, batch_dims)
     failed = ~((error <= tolerance * size) | is_zero) | ~error.isfinite()
     if not failed.any():
@@ -200,13 +202,13 @@ def _iterate(
     )
 
 
-ROUNDING = 4  # times the precision of the dtype
-WINDOW = 4  # over this many steps, the ratio is not an accident
-SLOW = 128  # for a map that contracts by 0.992, the remaining distance is this many times the step
+ROUNDING = 4  # a step of at most this many times the precision of the dtype is a rounding error
+WINDOW = 4  # the number of steps for the ratio; a ratio of fewer steps can be an accident
+SLOW = 128  # if each step is 0.992 times the step before, the remaining distance is about this many times the step
 
 
 def _judge(errors: list[Tensor], size: Tensor, tolerance: float, strict: bool) -> None:
-    """Warn, or raise, if small steps do not mean that the end is near."""
+    """Warn or raise if the steps are small, but the fixed point is not near."""
     if len(errors) < 2 or not errors[-1].numel():
         return
     ratio = (errors[-1].double() / errors[0].double()) ** (1 / (len(errors) - 1))
@@ -235,9 +237,10 @@ def _count(failed: Tensor) -> str:
 
 
 def _accelerated(image: Tensor, change: Tensor, steps: list[tuple[Tensor, Tensor]], batch_dims: int) -> Tensor:
-    """Anderson's next state: apply the combination of the last steps that would undo the change if the map were linear.
+    """Return Anderson's next state: combine the last steps so that the change would be 0 if the map were linear.
 
-    Each problem has its own combination. Its changes are divided by its largest one, so that no product underflows.
+    Each problem has its own combination. All changes of a problem are divided by its largest change, so that no product
+    underflows.
     """
     if not steps:
         return image
@@ -264,7 +267,7 @@ def root(
     tolerance: float | None = None,
     max_iterations: int = 50,
 ) -> Tensor:
-    r"""Solve systems of equations by Newton's method; the implicit function theorem gives the gradient.
+    r"""Solve systems of equations by Newton's method. The implicit function theorem gives the gradient.
 
     .. math::
         g(z^*, \theta) = 0, \qquad
@@ -273,25 +276,26 @@ def root(
         \qquad \text{at } z^*
 
     Args:
-        function: called as ``function(z, *parameters)``; returns as many values as there are unknowns, which Newton's
-            method makes 0. It must not depend on other tensors that require grad.
-        initial: where Newton's method starts, ``(..., unknowns)``. All but the last dim are a batch of systems, and
-            ``function`` must not mix them. It gets no gradient.
+        function: called as ``function(z, *parameters)``; returns as many values as there are unknowns. Newton's method
+            finds where all values are 0. ``function`` must not depend on other tensors that require grad.
+        initial: the values at which Newton's method starts, ``(..., unknowns)``. All dims before the last one are a
+            batch of systems, which ``function`` must not mix. ``initial`` gets no gradient.
         parameters: all tensors that need a gradient.
-        tolerance: how large the last step may be, relative to the largest unknown of each system. The square root of
-            the dtype's precision if None; the solution then has about twice as many correct digits.
+        tolerance: the largest allowed last step, relative to the largest unknown of each system. None means the square
+            root of the dtype's precision. Newton's method doubles the number of correct digits in each step, so the
+            solution is then accurate to nearly all digits.
         max_iterations: the largest number of steps.
 
     Returns:
-        The solutions, like ``initial``.
+        The solutions, a tensor like ``initial``.
 
     Raises:
         RuntimeError: if Newton's method does not converge, or a Jacobian is singular (as ``LinAlgError``); if
-            ``function`` uses a tensor that requires grad and is not passed.
+            ``function`` uses a tensor that requires grad and is not one of its arguments.
         ValueError: if ``function`` returns another shape or dtype than ``initial``, ``initial`` is a scalar, or an
             option is out of range.
-        TypeError: if ``initial`` is not floating. Write an equation in complex numbers as equations in pairs of real
-            ones.
+        TypeError: if ``initial`` is not real and floating. Write an equation with complex numbers as two equations, one
+            for the real part and one for the imaginary part.
 
     >>> x = torch.tensor([2.0], requires_grad=True)
     >>> z = root(lambda z, x: z**3 - x, torch.ones(1), x)
@@ -314,7 +318,7 @@ def root(
     return ImplicitFunction.apply(_bound(function), solve, _dense_adjoint, 0, initial.detach(), *parameters)
 
 
-# A loop that looks at its numbers, as the one above.
+# Do not compile this loop, because the computed numbers decide when it ends.
 @torch.compiler.disable
 def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int) -> Tensor:
     state = start
@@ -322,7 +326,8 @@ def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int
         values, jacobian = _linearized(equations, state)
         change = torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
         state = state - change
-        # Each system by its own size; and by that of its start if what is left is 0 compared with it.
+        # Compare the step of each system with the size of its state. If both are tiny compared with the start, the
+        # root is 0.
         batch_dims = state.dim() - 1
         error, size = _sizes(change, batch_dims), _sizes(state, batch_dims)
         is_zero = torch.maximum(error, size) <= tolerance**2 * _sizes(start, batch_dims)
@@ -338,7 +343,7 @@ def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int
 
 
 def _linearized(equations: Map, state: Tensor) -> tuple[Tensor, Tensor]:
-    """Values ``(..., n)`` and Jacobians ``(..., n, n)`` of a batch of systems that do not mix."""
+    """Return values ``(..., n)`` and Jacobians ``(..., n, n)`` of a batch of separate systems."""
     values, pull_back = vjp(equations, state)
     units = torch.eye(state.shape[-1], dtype=state.dtype, device=state.device)
     rows = torch.func.vmap(lambda unit: pull_back(unit.expand(state.shape))[0])(units)
@@ -351,29 +356,29 @@ def _dense_adjoint(bind: Bind, _batch_dims: int, grad_output: Tensor, solution: 
 
 
 def bisect(function: Callable[..., Tensor], low: Tensor, high: Tensor, *parameters: Tensor) -> Tensor:
-    r"""Find the zero of a function between two bounds, for each element; the equation gives the gradient.
+    r"""Find the zero of a function between two bounds, for each element. The equation gives the gradient.
 
     .. math::
         g(z^*, \theta) = 0, \qquad
         \bar{\theta} = -\frac{\bar{z}}{\partial g / \partial z} \, \frac{\partial g}{\partial \theta}
         \qquad \text{at } z^*
 
-    Every step halves the number of floating point numbers between the bounds, until none is left. So the zero is found
-    to its last digit, whatever the bounds are, in 16, 32 or 64 steps. The mean of the bounds, which bisection usually
-    takes, needs one more step for each power of two between the bounds and the zero.
+    Every step halves the number of floating point numbers between the bounds, until none is left. So the function finds
+    the zero to its last digit for any bounds, in 16, 32 or 64 steps, as many as the dtype has bits. Usual bisection
+    takes the mean of the bounds. It needs one more step for each power of two between the bounds and the zero.
 
     Args:
-        function: called as ``function(z, *parameters)``; acts on each element of ``z`` separately, and does not depend
-            on other tensors that require grad.
+        function: called as ``function(z, *parameters)``. It acts on each element of ``z`` separately, and does not
+            depend on other tensors that require grad.
         low: lower bounds, real, of the shape of the result.
         high: upper bounds, like ``low``. The bounds get no gradient.
-        parameters: all tensors that need a gradient; of any shapes.
+        parameters: all tensors that need a gradient, of any shapes.
 
     Returns:
-        The zeros, like ``low``; NaN where ``function`` has the same sign at both bounds, or is NaN.
+        The zeros, a tensor like ``low``. It is NaN where ``function`` has the same sign at both bounds, or is NaN.
 
     Raises:
-        RuntimeError: if ``function`` uses a tensor that requires grad and is not passed.
+        RuntimeError: if ``function`` uses a tensor that requires grad and is not one of its arguments.
         ValueError: if ``low``, ``high`` and the values of ``function`` differ in shape or dtype.
         TypeError: if the bounds are not real and floating.
 
@@ -391,7 +396,7 @@ def bisect(function: Callable[..., Tensor], low: Tensor, high: Tensor, *paramete
     if low.is_complex():
         raise TypeError(f"expected real bounds, got {low.dtype}")
     _expect_state(function, low, parameters)
-    # Stacked in the last dim, where vmap never puts its batch.
+    # Stack in the last dim, because vmap never puts its batch there.
     bounds = torch.stack([low, high], -1).detach()
     return ImplicitFunction.apply(_bound(function), _halve, _elementwise_adjoint, 0, bounds, *parameters)
 
@@ -404,12 +409,12 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
     low, high = _rank(low), _rank(high)
     side = 2 * rises.to(bounds.dtype) - 1
     for _ in range(8 * bounds.dtype.itemsize):
-        middle = (low & high) + ((low ^ high) >> 1)  # their mean, without the sum that overflows
+        middle = (low ^ high).bitwise_right_shift_(1).add_(low & high)  # their mean, without a sum that could overflow
         value = side * equation(_ranked(middle, bounds.dtype))
-        # If the value is 0, both bounds move there.
+        # If the value is 0, both bounds move to the middle.
         low = _chosen(value <= 0, middle, low)
         high = _chosen(value >= 0, middle, high)
-    # NaN instead of an error: raising requires a look at the numbers, which neither vmap nor the compiler can do.
+    # Return NaN instead of raising, because an error that depends on numbers is impossible under vmap and the compiler.
     failed = ~(rises | falls) | (high > low + 1)
     low, high = _ranked(low, bounds.dtype), _ranked(high, bounds.dtype)
     closer = torch.where(equation(low).abs() <= equation(high).abs(), low, high)
@@ -417,25 +422,28 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
 
 
 def _chosen(condition: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """:func:`torch.where` for integers, which takes ten times as long on a CPU if the conditions are mixed."""
-    return old ^ ((old ^ new) & -condition.to(old.dtype))
+    """Like :func:`torch.where` for integers, which takes ten times as long on a CPU if both cases occur."""
+    return condition.to(old.dtype).neg_().bitwise_and_(old ^ new).bitwise_xor_(old)
 
 
 def _rank(numbers: Tensor) -> Tensor:
-    """The rank of each number in the order of its dtype: its bits, with the order of the negative ones reversed."""
+    """Return the rank of each number among all numbers of its dtype.
+
+    The rank is the integer with the same bits, but with the order of the negative numbers reversed.
+    """
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[numbers.dtype.itemsize]
     bits = numbers.view(integers)
     return _turned(bits)
 
 
 def _ranked(rank: Tensor, dtype: torch.dtype) -> Tensor:
-    """The number of this rank."""
+    """Return the number of this rank."""
     return _turned(rank).view(dtype)
 
 
 def _turned(bits: Tensor) -> Tensor:
-    """Flip all bits but the first if the first is set; a shift to the right spreads the first bit over all."""
-    return bits ^ ((bits >> (8 * bits.dtype.itemsize - 1)) & torch.iinfo(bits.dtype).max)
+    """Flip all bits except the first one if the first bit is set. The shift to the right copies this bit to all."""
+    return (bits >> (8 * bits.dtype.itemsize - 1)).bitwise_and_(torch.iinfo(bits.dtype).max).bitwise_xor_(bits)
 
 
 def _elementwise_adjoint(
@@ -446,7 +454,7 @@ def _elementwise_adjoint(
 
 
 class LinearSolveFunction(Function):
-    """Keeps matrix and solution; backward factors the matrix again."""
+    """Keeps matrix and solution. Backward factors the matrix again."""
 
     generate_vmap_rule = True
 
@@ -464,7 +472,7 @@ class LinearSolveFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         matrix, solution = ctx.saved_tensors
         grad_matrix = grad_rhs = None
-        # Backward calls the same function, so the solver may be one that autograd can't differentiate.
+        # Backward calls the same Function, so autograd never has to differentiate the solver.
         adjoint = LinearSolveFunction.apply(matrix.mH, grad_output, ctx.solver)
         if ctx.needs_input_grad[0]:
             grad_matrix = (-adjoint @ solution.mH).sum_to_size(matrix.shape)
@@ -474,19 +482,19 @@ class LinearSolveFunction(Function):
 
 
 def linear_solve(matrix: Tensor, rhs: Tensor, solver: Solver = torch.linalg.solve) -> Tensor:
-    r"""Solve linear systems with any solver; backward only calls the solver once more.
+    r"""Solve linear systems with any solver. Backward calls the solver once more.
 
     .. math:: A x = b, \qquad \bar{b} = A^{-\mathsf{H}}\,\bar{x}, \quad \bar{A} = -\bar{b}\,x^{\mathsf{H}}
 
     Args:
         matrix: ``(..., n, n)``, floating or complex, invertible.
-        rhs: ``(..., n, k)``, or vectors ``(n,)`` or, with the batch dims of ``matrix``, ``(..., n)``. Batch dims
-            broadcast.
-        solver: called with a matrix ``(..., n, n)`` and a right-hand side ``(..., n, k)``, in backward with the
-            conjugate transpose of the matrix. It may use code outside of torch: SciPy, a sparse or an iterative solver.
+        rhs: the right-hand side: ``(..., n, k)``, or a vector ``(n,)``, or vectors ``(..., n)`` with the batch dims of
+            ``matrix``. Batch dims broadcast.
+        solver: called with a matrix ``(..., n, n)`` and a right-hand side ``(..., n, k)``. Backward calls it with the
+            conjugate transpose of the matrix. It can use code outside of PyTorch, such as SciPy or an iterative solver.
 
     Returns:
-        The solutions, shaped as :func:`torch.linalg.solve` returns them.
+        The solutions, with the shape that :func:`torch.linalg.solve` returns.
 
     Raises:
         RuntimeError: if the shapes or dtypes do not fit, or a matrix is singular (as ``LinAlgError``).
@@ -501,7 +509,7 @@ def linear_solve(matrix: Tensor, rhs: Tensor, solver: Solver = torch.linalg.solv
     (tensor([1., 1.], grad_fn=<SqueezeBackward1>), tensor([[-0.5000, -0.5000],
             [-0.5000, -0.5000]]))
     """
-    # Vectors are told from matrices as in torch.linalg.solve.
+    # Distinguish vectors from matrices in the same way as torch.linalg.solve.
     if rhs.dim() == 1 or (rhs.dim() == matrix.dim() - 1 and rhs.shape == matrix.shape[:-1]):
         return LinearSolveFunction.apply(matrix, rhs.unsqueeze(-1), solver).squeeze(-1)
     return LinearSolveFunction.apply(matrix, rhs, solver)

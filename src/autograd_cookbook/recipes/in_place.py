@@ -30,12 +30,12 @@ class LeakyReLUInPlaceFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, None], input: Tensor, slope: float) -> tuple[Tensor, int | None]:
-        """Apply it to the whole batch. A generated rule is not possible, because it cannot save a dirty tensor."""
+        """Apply the function to the whole batch. A generated rule is not possible, as it cannot save a dirty tensor."""
         return LeakyReLUInPlaceFunction.apply(input, slope), in_dims[0]
 
 
-# If compiled code of torch 2.13 calls this Function for a tensor from outside, the result silently has the gradient of
-# the identity. So cause a graph break here.
+# If code compiled by torch 2.13 calls this Function for a tensor from outside of this code, the result silently has the
+# gradient of the identity. So cause a graph break here.
 @torch.compiler.disable
 def leaky_relu_(input: Tensor, slope: float = 0.01) -> Tensor:
     r"""Leaky rectified linear unit that overwrites its input.
@@ -43,12 +43,12 @@ def leaky_relu_(input: Tensor, slope: float = 0.01) -> Tensor:
     .. math:: x \leftarrow \max(x, 0) + s \min(x, 0), \qquad \bar{x} = \bar{y}\,\bigl([y > 0] + s\,[y \le 0]\bigr)
 
     Args:
-        input: real floating dtype, any shape. It is overwritten, so no other function may need its old values for a
-            gradient.
+        input: real floating dtype, any shape. The call overwrites it. If another function has saved its old values for
+            backward, the backward of that function raises.
         slope: :math:`s > 0`, so that the output has the same sign as the input.
 
     Returns:
-        ``input``; if autograd does not record the call, another tensor that uses the same memory.
+        ``input``. If autograd does not record the call, another tensor that uses the same memory.
 
     Raises:
         ValueError: if ``slope`` is not positive.

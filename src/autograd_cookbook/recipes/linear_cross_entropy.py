@@ -21,20 +21,20 @@ LEAST = 1024
 
 
 def parts(tokens: int, classes: int, chunk_size: int | None) -> Iterator[slice]:
-    """Yield slices of consecutive classes. Without a chunk size, their length limits the number of logits."""
+    """Yield slices of consecutive classes. Without a chunk size, the number of tokens determines their length."""
     step = chunk_size or max(LEAST, CHUNK // max(tokens, 1))
     for start in range(0, max(classes, 1), step):
         yield slice(start, min(start + step, classes))
 
 
 def logits_of(input: Tensor, weight: Tensor, bias: Tensor | None, part: slice) -> Tensor:
-    """Return the logits of some of the classes, in float32 at least."""
+    """Return the logits of some of the classes, in float32 or wider."""
     logits = (input @ weight[part].mT).to(torch.promote_types(input.dtype, torch.float32))
     return logits if bias is None else logits + bias[part]
 
 
 def place(target: Tensor, part: slice) -> tuple[Tensor, Tensor]:
-    """Return whether each target is among these classes, and its column. Outside targets get any valid column."""
+    """Return whether each target is among these classes, and its column. Other targets get any valid column."""
     inside = (target >= part.start) & (target < part.stop)
     return inside, (target - part.start).clamp(0, part.stop - part.start - 1)[:, None]
 
@@ -69,7 +69,7 @@ def losses(
 def losses_like(
     input: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, ignore_index: int, chunk_size: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return empty tensors like the results of :func:`losses`."""
+    """Return tensors like the results of :func:`losses`, but without values."""
     exact = torch.promote_types(input.dtype, torch.float32)
     losses, largest, excess = (input.new_empty(target.shape, dtype=exact) for _ in range(3))
     return losses, largest, excess
@@ -89,8 +89,9 @@ def gradients(
     chunk_size: int | None,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the gradients of input, weight and bias. A gradient that is not needed is an empty tensor."""
-    # Multiply by the weights of the tokens outside of the logits, because small products would underflow in float16.
+    """Return the gradients of input, weight and bias. A gradient that is not needed has no elements."""
+    # Do not multiply the probabilities by the weights of the tokens, because small products would underflow in float16.
+    # Multiply the input and its gradient instead.
     scale = grad_loss[:, None]
     scaled = (input * scale).to(input.dtype)
     # A product over an empty dimension gives zeros. Under vmap, it gives zeros for each element of the batch.
@@ -129,7 +130,7 @@ def gradients_like(
     chunk_size: int | None,
     needed: Sequence[bool],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return empty tensors like the results of :func:`gradients`."""
+    """Return tensors like the results of :func:`gradients`, but without values."""
     shapes = input.shape, weight.shape, weight.shape[:1]
     of_input, of_weight, of_bias = (
         weight.new_empty(shape if wanted else 0) for shape, wanted in zip(shapes, needed, strict=True)
@@ -141,10 +142,10 @@ swept_gradients = opaque("linear_cross_entropy_gradients", gradients, gradients_
 
 
 class LinearCrossEntropyFunction(Function):
-    """Keeps its arguments and two numbers per token, from which backward computes every probability.
+    """Keeps its arguments and two numbers per token. From these, backward computes every probability.
 
-    The sum of the two numbers, the log-sum-exp, is not enough: its rounding error, for example 1e-5 at 100, would be a
-    relative error of each probability.
+    The sum of the two numbers, the log-sum-exp, is not enough. If it is 100, its rounding error is about 1e-5, and each
+    probability would have this relative error.
     """
 
     generate_vmap_rule = True
@@ -165,8 +166,8 @@ class LinearCrossEntropyFunction(Function):
     def backward(ctx: Context, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         input, weight, bias, target, largest, excess = ctx.saved_tensors
         scale = grad_loss.masked_fill(target == ctx.ignore_index, 0)
-        # Autograd treats the two numbers as constants, so it would differentiate a formula here wrongly. Use a
-        # Function.
+        # Autograd treats the two numbers as constants, so the derivative of a formula here would be wrong. So use a
+        # Function with its own backward.
         grads = LinearCrossEntropyGradient.apply(
             input, weight, bias, target, largest, excess, scale, ctx.chunk_size, ctx.needs_input_grad
         )
@@ -267,7 +268,7 @@ def linear_cross_entropy(
     reduction: Literal["mean", "sum", "none"] = "mean",
     chunk_size: int | None = None,
 ) -> Tensor:
-    r"""Cross-entropy of ``linear(input, weight, bias)``, with logits that are computed in chunks and not kept.
+    r"""Cross-entropy of ``linear(input, weight, bias)``. The logits are computed in chunks and not saved.
 
     .. math::
         z = X W^\top + b, \quad
@@ -277,8 +278,9 @@ def linear_cross_entropy(
         \bar{W} = \bar{Z}^\top X, \;
         \bar{b}_v = \textstyle\sum_n \bar{Z}_{nv}
 
-    Between forward and backward, the function keeps two numbers per token in addition to its arguments. Backward and
-    the second derivative compute each chunk of logits again. A third derivative raises an error.
+    where :math:`\operatorname{lse}_n` is the log-sum-exp of the logits of token :math:`n`. For backward, the function
+    saves two numbers per token in addition to its arguments. Backward and the second derivative compute each chunk of
+    logits again. A third derivative raises an error.
 
     Args:
         input: ``(..., features)``, real floating dtype. For float16 and bfloat16, matmuls use this dtype, and
@@ -287,9 +289,10 @@ def linear_cross_entropy(
         target: ``(...)``, int64, with classes or ``ignore_index``.
         bias: ``(classes,)`` or None.
         ignore_index: the target of tokens that are ignored.
-        reduction: "sum", "none", or "mean" over the tokens that are not ignored, which is NaN if all are ignored.
-        chunk_size: the number of classes in a chunk. By default, a chunk has 4 MB of float32 logits, or at least 1024
-            classes.
+        reduction: "sum", "none" or "mean". The mean is over the tokens that are not ignored. It is NaN if all tokens
+            are ignored.
+        chunk_size: the number of classes in a chunk. None means at least 1024 classes, and otherwise as many as make 4
+            MB of float32 logits.
 
     Returns:
         A scalar, or the shape of ``target`` for "none". The dtype is that of ``input``, or float32 under autocast.

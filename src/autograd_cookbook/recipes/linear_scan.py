@@ -1,4 +1,4 @@
-"""A linear recurrence in a logarithmic number of steps, whose gradient is the same recurrence backward in time."""
+"""A linear recurrence in a logarithmic number of steps. Its gradient is the same recurrence, backward in time."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,10 @@ from autograd_cookbook.recipes.elementwise import wide
 
 
 def scan(decay: Tensor, input: Tensor) -> Tensor:
-    """All states, along the first dim: a scan of half the length gives the odd times, one step more the even times."""
+    """Return all states along the first dim.
+
+    A scan of half the length gives the states at odd times. One more step gives the states at even times.
+    """
     length = len(input)
     if length < 2:
         return input.clone()
@@ -24,16 +27,16 @@ def scan(decay: Tensor, input: Tensor) -> Tensor:
 
 
 def scanned(decay: Tensor, input: Tensor) -> Tensor:
-    """The states, computed in float32 at least."""
+    """Return the states, computed in float32 or wider."""
     return scan(wide(decay), wide(input)).to(input.dtype)
 
 
-# Without this, torch.compile keeps the products of some levels for backward.
+# Without the opaque operator, torch.compile would save the products of some levels for backward.
 in_levels = opaque("linear_scan", scanned, lambda decay, input: input.new_empty(input.shape))
 
 
 class LinearScanFunction(Function):
-    """Keeps decay and output: backward is a scan of the gradients, with the decays shifted by one step."""
+    """Keeps decay and output. Backward is a scan of the gradients, with the decays shifted by one step."""
 
     generate_vmap_rule = True
 
@@ -48,7 +51,8 @@ class LinearScanFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor]:
         decay, output = ctx.saved_tensors
-        # Backward in time, the first step has no state before it, so its decay has no effect: any number will do.
+        # In the scan backward in time, the first decay has no effect, because there is no state before. So any number
+        # is right.
         later = torch.cat([decay[:1], decay[1:].flip(0)]).conj()
         grad_input = LinearScanFunction.apply(later, grad_output.flip(0)).flip(0)
         if not ctx.needs_input_grad[0]:
@@ -58,7 +62,7 @@ class LinearScanFunction(Function):
 
 
 def linear_scan(decay: Tensor, input: Tensor, dim: int = 0) -> Tensor:
-    r"""All states of a linear recurrence, as in a state-space model, in :math:`2 \log_2 T` steps instead of :math:`T`.
+    r"""Compute all states of a linear recurrence in :math:`2 \log_2 T` steps instead of :math:`T` steps.
 
     .. math::
         h_t = a_t h_{t-1} + b_t, \quad h_{-1} = 0, \qquad
@@ -67,16 +71,16 @@ def linear_scan(decay: Tensor, input: Tensor, dim: int = 0) -> Tensor:
 
     The scan combines pairs of steps, computes every other state with a scan of half the length, and each state in
     between with one more step. This is twice the work of the loop. Backward keeps only ``decay`` and the states, so
-    derivatives of any order are scans, too. float16 and bfloat16 are computed in float32.
+    derivatives of any order are scans, too. For float16 and bfloat16, the function computes in float32.
 
     Args:
-        decay: :math:`a`, floating or complex. The first one along ``dim`` has no effect. Decays larger than 1 are fine
-            as long as their product over the whole length is representable.
+        decay: :math:`a`, floating or complex. The first decay along ``dim`` has no effect. Decays can be larger than 1
+            if their product over the whole length does not overflow.
         input: :math:`b`, same shape and dtype. For another initial state, add ``decay[0] * state`` to ``input[0]``.
-        dim: which dim is time.
+        dim: the dim of time.
 
     Returns:
-        :math:`h`, like ``input``.
+        The states :math:`h`, a tensor like ``input``.
 
     Raises:
         IndexError: if there is no such dim.

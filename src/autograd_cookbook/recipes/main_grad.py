@@ -12,7 +12,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class LinearMainGradFunction(Function):
-    """Adds the gradient of the weight to a buffer and returns None for it; keeps input and weight."""
+    """Keeps input and weight. Backward adds the gradient of the weight to a buffer, and returns None instead of it."""
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ class LinearMainGradFunction(Function):
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         input, weight, main_grad = inputs
         ctx.save_for_backward(input, weight)
-        ctx.main_grad = main_grad  # not saved: other backward passes write to it first, and autograd would raise
+        ctx.main_grad = main_grad  # not a saved tensor, because other backward passes write to the buffer
 
     @staticmethod
     @once_differentiable
@@ -32,7 +32,7 @@ class LinearMainGradFunction(Function):
             count, dtype = grad_output.shape[:-1].numel(), ctx.main_grad.dtype
             rows = grad_output.reshape(count, weight.shape[0]).to(dtype)
             ctx.main_grad.addmm_(rows.T, input.reshape(count, weight.shape[1]).to(dtype))
-        # Under autocast the gradient has another dtype than the weight.
+        # Under autocast, the gradient has another dtype than the weight.
         return grad_output @ weight.to(grad_output.dtype) if ctx.needs_input_grad[0] else None, None, None
 
 
@@ -42,15 +42,15 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
     .. math::
         y = x W^\top, \qquad \bar{x} = \bar{y} W, \qquad B \leftarrow B + \bar{y}^\top x
 
-    The product is computed in the dtype of the buffer, so it is not rounded to the dtype of the weight. ``weight.grad``
-    stays None, so the optimizer must read the buffer. If the weight is used twice, both uses add to the buffer. Each
-    backward adds, even ``torch.autograd.grad`` for the input alone. Second derivatives, ``vmap`` and forward mode
-    raise.
+    Backward computes the product in the dtype of the buffer, so the product is not rounded to the dtype of the weight.
+    ``weight.grad`` stays None, so the optimizer must read the buffer. If the weight is used twice, both uses add to the
+    buffer. Each backward pass adds to the buffer, even ``torch.autograd.grad`` with respect to the input only. Second
+    derivatives, ``vmap`` and forward mode raise.
 
     Args:
         input: floating, shape ``(*, in_features)``.
-        weight: same dtype, shape ``(out_features, in_features)``; requires grad, or nothing is added.
-        main_grad: :math:`B`, floating and of the shape of ``weight``, on its device; does not require grad.
+        weight: same dtype, shape ``(out_features, in_features)``. It must require grad, or backward adds nothing.
+        main_grad: the buffer :math:`B`, floating, with the shape and device of ``weight``. It must not require grad.
 
     Returns:
         Shape ``(*, out_features)``, dtype of ``input``.
@@ -59,7 +59,7 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
         TypeError: if ``main_grad`` is not floating.
         ValueError: if ``main_grad`` has another shape than ``weight``, or requires grad.
 
-    Source: M. Shoeybi et al., Megatron-LM, 2019, which has the name ``main_grad`` for such a buffer.
+    Source: M. Shoeybi et al., Megatron-LM, 2019, which uses the name ``main_grad`` for such a buffer.
 
     >>> weight = torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True)
     >>> buffer = torch.zeros(1, 2)
@@ -78,15 +78,15 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
 
 
 class MainGrad:
-    """Adds each new gradient of some parameters to a buffer of a wider dtype, with a hook; works for any layer.
+    """Adds each new gradient of a parameter to a buffer of a wider dtype, with a hook. It works for any layer.
 
-    During a backward, a gradient in the parameter's own dtype exists for one parameter at a time. The hook adds it to
-    ``main_grad[parameter]`` and sets ``parameter.grad`` to None. Use the object as a context manager, or call
-    :meth:`remove`.
+    During a backward, a gradient in the parameter's own dtype exists for one parameter at a time. The hook adds this
+    gradient to ``main_grad[parameter]`` and sets ``parameter.grad`` to None. Use the object as a context manager, or
+    call :meth:`remove` at the end.
 
     Args:
         parameters: leaves that require grad.
-        dtype: of the buffers.
+        dtype: the dtype of the buffers.
 
     Raises:
         ValueError: if a parameter is given twice, or does not require grad.
@@ -122,7 +122,7 @@ class MainGrad:
             buffer.zero_()
 
     def remove(self) -> None:
-        """Remove the hooks; the buffers stay."""
+        """Remove the hooks. The buffers stay."""
         for handle in self._handles:
             handle.remove()
 

@@ -14,7 +14,7 @@ from autograd_cookbook.recipes._explicit import expect_explicit, vjp
 
 
 class SGDStepFunction(Function):
-    """Keeps its arguments; backward computes the gradient of the loss again, and differentiates it."""
+    """Keeps its arguments. Backward computes the gradient of the loss again, and differentiates it."""
 
     generate_vmap_rule = True
 
@@ -63,7 +63,7 @@ def inner_sgd(
     *given: Tensor,
     first_order: bool = False,
 ) -> Any:
-    r"""Take steps of gradient descent, and differentiate the result with respect to everything it depends on.
+    r"""Take steps of gradient descent. The result has gradients with respect to everything that it depends on.
 
     .. math::
         \theta_{k+1} = \theta_k - \eta\, \nabla L(\theta_k, x), \qquad
@@ -71,27 +71,27 @@ def inner_sgd(
         \bar{x} \mathrel{-}= \eta\, \left(\frac{\partial \nabla L}{\partial x}\right)^{\!\top} \bar{\theta}_{k+1}, \quad
         \bar{\eta} \mathrel{-}= \bar{\theta}_{k+1}^\top \nabla L
 
-    Each step keeps its parameters, and none of the activations of loss and gradient. Backward computes these again, one
-    step at a time.
+    Each step saves its parameters, but no activations of the loss and of its gradient. Backward computes these
+    activations again, one step at a time.
 
     Args:
         loss: called as ``loss(parameters, *given)``; returns a scalar. It must not depend on other tensors that require
             grad, and must do the same in every call.
         parameters: the starting point: a tensor, or a tuple, list or dict of tensors, such as
             ``dict(net.named_parameters())``.
-        steps: how many; with 0 the parameters are returned unchanged.
-        lr: the learning rate :math:`\eta`; a tensor gets a gradient.
+        steps: the number of steps. With 0, the parameters are returned unchanged.
+        lr: the learning rate :math:`\eta`, a number or a tensor. A tensor gets a gradient.
         given: all other tensors that the loss depends on: data, targets, the strength of a penalty. They get gradients,
             too.
-        first_order: treat the gradient of the loss as a constant. This saves the second derivatives, and the result has
-            another gradient.
+        first_order: whether to treat the gradient of the loss as a constant. Then no second derivative is computed, and
+            the result has another gradient, which is only an approximation.
 
     Returns:
         The parameters after the steps, in the same structure as ``parameters``.
 
     Raises:
         ValueError: if the loss is not a real scalar, or ``steps`` is negative.
-        RuntimeError: if ``loss`` uses a tensor that requires grad and is not passed.
+        RuntimeError: if ``loss`` uses a tensor that requires grad and is not one of its arguments.
 
     Source: C. Finn, P. Abbeel, S. Levine, Model-agnostic meta-learning for fast adaptation of deep networks,
     arXiv:1703.03400.

@@ -1,4 +1,4 @@
-"""Masks that cost one bit an element, or no storage at all."""
+"""Masks that take one bit per element, or no memory at all."""
 
 from typing import Any
 
@@ -12,14 +12,14 @@ from autograd_cookbook.recipes.template import rows
 
 
 def pack_bits(mask: Tensor) -> Tensor:
-    """Eight elements of a bool mask in each byte.
+    """Pack a bool mask: eight elements in each byte.
 
     Args:
         mask: bool, any shape, n elements.
 
     Returns:
-        uint8, ``(ceil(n / 8),)``. With m bytes, bit k of byte j is element k·m + j. In this order, eight contiguous
-            slices are shifted and joined without a copy.
+        uint8, ``(ceil(n / 8),)``. With m bytes, bit k of byte j is element k·m + j. With this order, the
+            function can shift and join eight contiguous slices without a copy.
 
     Raises:
         TypeError: if the mask is not bool.
@@ -33,13 +33,13 @@ def pack_bits(mask: Tensor) -> Tensor:
     slices = F.pad(flat, (0, -flat.numel() % 8)).reshape(8, -1 if flat.numel() else 0)
     packed = slices[0].to(torch.uint8)
     for k in range(1, 8):
-        # Viewing the whole mask as bytes would be shorter, but torch 2.11 can neither vmap nor compile that.
+        # Viewing the whole mask as bytes would be shorter, but torch 2.11 can neither vmap nor compile such a view.
         packed = packed | slices[k].to(torch.uint8) << k
     return packed
 
 
 def unpack_bits(packed: Tensor, shape: torch.Size) -> Tensor:
-    """The bool mask of this shape that :func:`pack_bits` packed.
+    """Return the bool mask of this shape that :func:`pack_bits` packed.
 
     >>> unpack_bits(torch.tensor([5], dtype=torch.uint8), torch.Size([3]))
     tensor([ True, False,  True])
@@ -50,13 +50,14 @@ def unpack_bits(packed: Tensor, shape: torch.Size) -> Tensor:
 
 
 def where_set(packed: Tensor, grad_output: Tensor) -> Tensor:
-    """The gradient where the bit of an element is set, and 0 elsewhere, even if the gradient is infinite there."""
-    # As torch.relu does in backward. torch.where and masked_fill take several times as long for random masks.
+    """Return the gradient where the bit of an element is set, and 0 elsewhere, even for an infinite gradient."""
+    # The backward of torch.relu uses this operation. torch.where and masked_fill take several times as long for random
+    # masks.
     return torch.ops.aten.threshold_backward(grad_output, unpack_bits(packed, grad_output.shape), 0)
 
 
 class PackedReLUFunction(Function):
-    """Keeps one bit an element, which says whether the gradient passes."""
+    """Keeps one bit per element. The bit says whether the gradient passes."""
 
     generate_vmap_rule = True
 
@@ -66,7 +67,7 @@ class PackedReLUFunction(Function):
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
-        # Not output > 0: the gradient passes where the output is NaN, as in torch.
+        # Do not test output > 0, because the gradient must pass where the output is NaN, as in torch.
         ctx.save_for_backward(pack_bits(~(output <= 0)))
 
     @staticmethod
@@ -76,13 +77,13 @@ class PackedReLUFunction(Function):
 
 
 def packed_relu(input: Tensor) -> Tensor:
-    r"""Rectified linear unit that keeps one bit an element for backward; torch keeps the output.
+    r"""Rectified linear unit that saves one bit per element for backward. ``torch.relu`` saves the output.
 
     .. math:: y = \max(x, 0), \qquad \bar{x} = \bar{y}\,[x > 0]
 
-    Use it if no other function keeps the output. A linear layer keeps its input anyway, so before it
-    :func:`torch.nn.functional.relu` adds nothing and this function adds an eighth of a byte. You may write to the
-    output.
+    Use this function if no other function saves the output. For example, a linear layer saves its input anyway. Before
+    such a layer, :func:`torch.nn.functional.relu` needs no additional memory, but this function needs a bit per
+    element. You can change the output in place.
 
     Args:
         input: any shape, real dtype.
@@ -99,14 +100,14 @@ def packed_relu(input: Tensor) -> Tensor:
 
 
 class LinearReLUFunction(Function):
-    """Keeps input, weight and one bit an element of the output."""
+    """Keeps input, weight and one bit per element of the output."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        # In place, so the pre-activation and the output never exist at the same time.
-        return F.linear(input, weight, bias).clamp_(min=0)
+        # In place, so that the results of both layers are never in memory at the same time.
+        return F.linear(input, weight, bias).clamp_min_(0)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
@@ -118,7 +119,7 @@ class LinearReLUFunction(Function):
         input, weight, packed = ctx.saved_tensors
         grad = where_set(packed, grad_output)
         grad_input = grad_weight = grad_bias = None
-        # Under autocast the gradient has another dtype than the arguments.
+        # Under autocast, the gradient has another dtype than the arguments.
         if ctx.needs_input_grad[0]:
             grad_input = grad @ weight.to(grad.dtype)
         if ctx.needs_input_grad[1]:
@@ -129,7 +130,7 @@ class LinearReLUFunction(Function):
 
 
 def linear_relu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    r"""A linear layer with its rectifier, which keeps one bit for each element of the output.
+    r"""A linear layer followed by a rectifier. It saves its input, its weight, and one bit per element of the output.
 
     .. math::
         Y = \max(X W^\top + b, 0), \qquad
@@ -158,7 +159,7 @@ def linear_relu(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Te
     return LinearReLUFunction.apply(input, weight, bias)
 
 
-BLOCK = 1 << 18  # how many random numbers exist at a time
+BLOCK = 1 << 18  # the number of random numbers in memory at a time
 
 
 class SeededDropoutFunction(Function):
@@ -168,12 +169,13 @@ class SeededDropoutFunction(Function):
     def forward(input: Tensor, p: float, seed: Tensor) -> Tensor:
         output = input.clone(memory_format=torch.contiguous_format)
         generator = torch.Generator(input.device)
-        # One seed in a plain call, whose tensor has no dims; under vmap, one for each index of the leading dims.
+        # In a plain call, there is one seed, in a tensor without dims. Under vmap, there is one seed for each index of
+        # the leading dims.
         samples = output.view(seed.numel(), output.shape[seed.dim() :].numel())
         for sample, number in zip(samples, seed.flatten().tolist(), strict=True):
             generator.manual_seed(number)
             for block in sample.split(BLOCK):
-                # Divide last: an element that overflows and is dropped must be 0, not NaN.
+                # Divide last, because an element that is dropped must be 0, not NaN, even if its quotient overflows.
                 block.mul_(torch.rand(block.shape, generator=generator, device=block.device) >= p).div_(1 - p)
         return output
 
@@ -184,12 +186,12 @@ class SeededDropoutFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        # The mask of forward again. A call of apply, so that vmap uses the rule below.
+        # Draw the mask of forward again. Call apply, so that vmap uses the rule below.
         return SeededDropoutFunction.apply(grad_output, ctx.p, *ctx.saved_tensors), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], input: Tensor, p: float, seed: Tensor) -> tuple[Tensor, int]:
-        """Samples with their own seeds get their own masks; if all share one seed, all get the same mask."""
+        """Samples with their own seeds get their own masks. If all samples share one seed, all get the same mask."""
 
         def batch(tensor: Tensor, dim: int | None) -> Tensor:
             return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
@@ -198,24 +200,24 @@ class SeededDropoutFunction(Function):
 
 
 def seeded_dropout(input: Tensor, p: float = 0.5, training: bool = True, seed: int | None = None) -> Tensor:
-    r"""Dropout that keeps eight bytes for backward, whatever the size of the input.
+    r"""Dropout that saves only eight bytes for backward, for any size of the input.
 
     .. math::
         y_i = \frac{m_i(s)}{1 - p}\,x_i, \qquad \bar{x}_i = \frac{m_i(s)}{1 - p}\,\bar{y}_i, \qquad
         m_i(s) \in \{0, 1\} \text{ drawn from seed } s
 
-    A call takes one number from the global generator, so :func:`torch.manual_seed` makes it repeatable. The mask comes
-    from a separate generator. It differs from the mask of :func:`torch.nn.functional.dropout`, and a GPU draws another
-    mask than a CPU.
+    A call takes one number from the global generator, so :func:`torch.manual_seed` makes the call repeatable. The mask
+    comes from a separate generator, so it differs from the mask of :func:`torch.nn.functional.dropout`. A GPU draws
+    another mask than a CPU.
 
     Args:
         input: any shape, floating or complex.
-        p: probability that an element is dropped.
+        p: the probability that an element is dropped.
         training: whether to drop elements.
-        seed: of the mask; drawn from the global generator if None.
+        seed: the seed of the mask. None draws a seed from the global generator.
 
     Returns:
-        A tensor like ``input``; ``input`` itself if not ``training`` or ``p`` is 0.
+        A tensor like ``input``. If ``training`` is False or ``p`` is 0, ``input`` itself.
 
     Raises:
         ValueError: if ``p`` is not between 0 and 1.
@@ -234,8 +236,8 @@ def seeded_dropout(input: Tensor, p: float = 0.5, training: bool = True, seed: i
         raise ValueError(f"expected a probability between 0 and 1, got {p}")
     if not (input.is_floating_point() or input.is_complex()):
         raise TypeError(f"expected a floating or complex input, got {input.dtype}")
-    if not training or p in (0, 1):  # as in torch: nothing is drawn
+    if not training or p in (0, 1):  # as in torch, draw no random number
         return input if p < 1 or not training else input * 0
-    # On the CPU even if another default device is set: reading a seed back must not wait for a GPU.
+    # Keep the seed on the CPU, even if another default device is set, because reading it must not wait for a GPU.
     number = torch.randint(2**63 - 1, (), device="cpu") if seed is None else torch.tensor(seed, device="cpu")
     return SeededDropoutFunction.apply(input, p, number)

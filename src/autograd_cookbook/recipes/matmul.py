@@ -1,4 +1,4 @@
-"""Matrix products: of any shapes that torch multiplies, and with a mask on the weight."""
+"""Matrix products of all shapes that torch multiplies, and a linear layer with a mask on the weight."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from autograd_cookbook.recipes.template import rows
 
 
 def summed_product(left: Tensor, right: Tensor, shape: torch.Size) -> Tensor:
-    """Return ``left.mT @ right``, summed over the batch to ``shape``. Leading dimensions of size 1 may be missing."""
+    """Return ``left.mT @ right``, summed over the batch to ``shape``. Leading dimensions of size 1 can be missing."""
     if shape[:-2].numel() == 1:
         # One matrix is shared by the whole batch. This product of two tall matrices sums over the batch while it
         # multiplies, so no matrix per batch element is stored.
@@ -38,8 +38,8 @@ class MatmulFunction(Function):
         left, right = input, other
         # Under autocast, forward returns half precision, but backward runs without autocast.
         grad_output = grad_output.to(input.dtype)
-        # A vector on the left is a matrix with one row, and on the right one with one column. Forward dropped this
-        # dimension, so add it again.
+        # A vector on the left acts as a matrix with one row, and a vector on the right as a matrix with one column.
+        # Forward dropped the dimension of size 1, so add it again.
         if other.dim() == 1:
             right, grad_output = other[:, None], grad_output.unsqueeze(-1)
         if input.dim() == 1:
@@ -67,7 +67,7 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         other: ``(k,)`` or ``(..., k, m)``, same dtype and device. The dimensions before the last two broadcast.
 
     Returns:
-        ``(..., n, m)``, without ``n`` if ``input`` is a vector, and without ``m`` if ``other`` is one.
+        ``(..., n, m)``, without ``n`` if ``input`` is a vector, and without ``m`` if ``other`` is a vector.
 
     Raises:
         RuntimeError: if an argument has no dimension, or the shapes, dtypes or devices do not fit, as in
@@ -85,13 +85,13 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 
 
 def masked_product(input: Tensor, weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The input times the transpose of the masked weight."""
-    # Use where instead of a product with the mask, because a masked weight may be infinite or NaN.
+    """Return the input times the transpose of the masked weight."""
+    # Use where instead of a product with the mask, because a masked weight can be infinite or NaN.
     return input.to(dtype) @ torch.where(mask, weight, 0).to(dtype).mT
 
 
 def like_masked_product(input: Tensor, weight: Tensor, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """An empty tensor like the result of :func:`masked_product`."""
+    """Return a tensor like the result of :func:`masked_product`, but without values."""
     return input.new_empty(*input.shape[:-1], len(weight), dtype=dtype)
 
 
@@ -130,7 +130,7 @@ class MaskedLinearFunction(Function):
 
 
 def masked_linear(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
-    r"""Affine map in which only some weights exist.
+    r"""Affine map with a mask of the weights. Weights where the mask is False act as 0.
 
     .. math::
         Y = X (M \odot W)^\top + b, \qquad

@@ -1,4 +1,4 @@
-"""Low precision outside, float32 inside: functions that round once, and custom functions under autocast."""
+"""Functions that compute in float32 and round the result once, and custom functions under autocast."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,15 @@ from autograd_cookbook.recipes._context import Context
 
 
 def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Vectors along a dimension, divided by their lengths, or by ``eps`` if they are shorter; and the lengths."""
+    """Return vectors divided by their lengths, or by ``eps`` if a length is smaller, and return the lengths."""
     exact = input.to(dtype)
-    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True)
+    # Use float64, because in float32 squares of large numbers overflow, and squares of small numbers become 0.
+    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True, dtype=torch.float64).to(dtype)
     return exact / length.clamp(min=eps), length
 
 
 class CosineSimilarityFunction(Function):
-    """Keeps its arguments in their own precision, and nothing that is computed from them in float32."""
+    """Keeps its arguments in their own precision, but no float32 tensor that is computed from them."""
 
     generate_vmap_rule = True
 
@@ -37,36 +38,36 @@ class CosineSimilarityFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors
         exact = torch.promote_types(grad_output.dtype, torch.float32)
-        # Computed again from the arguments: saved float32 vectors would take four times the bytes of one argument, and
-        # would be constants for a second derivative.
+        # Compute the vectors again from the arguments. Saved float32 vectors would take four times the bytes of one
+        # argument, and a second derivative would treat them as constants.
         units, lengths = zip(*(direction(t, ctx.dim, ctx.eps, exact) for t in tensors), strict=True)
         cosine = torch.mul(*units).sum(ctx.dim, keepdim=True)
         grad = grad_output.to(exact).reshape(cosine.shape)
         grads = [None, None]
         for k, (unit, length, towards) in enumerate(zip(units, lengths, reversed(units), strict=True)):
             if ctx.needs_input_grad[k]:
-                # For nearly parallel vectors this is a difference of nearly equal numbers, which would be noise in half
-                # precision.
+                # For nearly parallel vectors, this is a difference of nearly equal numbers. In half precision, the
+                # result would be only rounding error.
                 across = towards - torch.where(length >= ctx.eps, cosine * unit, 0)
                 grads[k] = (grad / length.clamp(min=ctx.eps) * across).to(tensors[k].dtype)
         return *grads, None, None
 
 
 def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 1e-8) -> Tensor:
-    r"""Cosine of the angle between vectors, computed in float32 and rounded once; keeps only its arguments.
+    r"""Cosine of the angle between vectors, computed in float32 and rounded once. It saves only its arguments.
 
     .. math::
         c = a^\top b, \quad a = \frac{x}{\max(\|x\|, \varepsilon)}, \quad b = \frac{y}{\max(\|y\|, \varepsilon)},
         \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
 
-    A gradient has no term in :math:`c` if its vector is shorter than :math:`\varepsilon`. If the squares of a vector
-    overflow, from 1e19 on in float32, the result is 0, as with :func:`torch.nn.functional.cosine_similarity`.
+    If a vector is shorter than :math:`\varepsilon`, its gradient has no term with :math:`c`. The function adds squares
+    in float64, because in float32 the squares of numbers above about 1e19 overflow.
 
     Args:
         input: real floating dtype, any shape.
-        other: broadcastable with ``input``.
-        dim: along which the vectors lie; the result does not have it.
-        eps: the least length to divide by.
+        other: any shape that broadcasts with the shape of ``input``.
+        dim: the dimension of the vectors. The result does not have this dimension.
+        eps: the smallest divisor, which replaces a smaller length.
 
     Returns:
         The cosines, in the dtype that the arguments promote to. Each gradient has the dtype of its argument.
@@ -89,17 +90,19 @@ def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 
 
 
 def cast_inputs(function: Callable[..., Any], *args: Any) -> Any:
-    r"""Under autocast, call a function on tensors in autocast's dtype, so that backward meets the dtype that was saved.
+    r"""Under autocast, cast the tensors to autocast's dtype, and call a function on them.
 
     .. math::
         y = f(\mathrm{cast}(x)), \qquad \bar{x} = \mathrm{cast}^{-1}\bigl(f'(\mathrm{cast}(x))^\top\,\bar{y}\bigr)
 
-    This is like ``torch.amp.custom_fwd(cast_inputs=...)``, but outside of the function. So the cast is a part of the
-    graph, and the second derivative passes through it. Also, the class does not depend on a type of device.
+    With this cast, the gradient in backward has the same dtype as the saved tensors. This function is like
+    ``torch.amp.custom_fwd(cast_inputs=...)``, but it casts outside of the custom function. So the cast is a part of the
+    graph, and the second derivative passes through it. Also, you do not have to name a device type.
 
     Args:
         function: called as ``function(*args)``, such as the ``apply`` of a :class:`torch.autograd.Function`.
-        args: its arguments. Tensors of float16, bfloat16 and float32 are cast; float64 stays, as in autocast.
+        args: the arguments of the function. Tensors of float16, bfloat16 and float32 are cast. float64 stays, as in
+            autocast.
 
     Returns:
         The result of the function.

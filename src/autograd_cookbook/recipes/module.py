@@ -1,4 +1,4 @@
-"""A function in a module, trained: an activation with a learnable slope, and a loss of two tensors."""
+"""Functions in modules for training: an activation with a learnable steepness, and a loss of two tensors."""
 
 from typing import Literal
 
@@ -31,7 +31,7 @@ class ParametricSwishFunction(Function):
         input, beta = map(wide, ctx.saved_tensors)
         product = beta * input
         # gate * (1 - gate) is only rounding error where the gate is close to 1, so use the slope of the logistic
-        # function. Multiply the input by this slope first: the product is small, but the square of the input may
+        # function. Multiply the input by this slope first: the product is small, but the square of the input can
         # overflow.
         bend = input * LogisticSlopeFunction.apply(product)
         grad_input = grad_beta = None
@@ -75,12 +75,12 @@ def parametric_swish(input: Tensor, beta: Tensor) -> Tensor:
 
 
 class Swish(nn.Module):
-    """:func:`parametric_swish` as a module, with the steepness as a parameter.
+    """A module for :func:`parametric_swish`, with the steepness as a parameter.
 
     Args:
         channels: the size of the last dimension, for one steepness per channel; None for a single steepness.
-        device: of the parameter.
-        dtype: of the parameter.
+        device: the device of the parameter.
+        dtype: the dtype of the parameter.
 
     >>> sum(p.numel() for p in Swish(8).parameters())
     8
@@ -110,10 +110,12 @@ class SmoothL1Function(Function):
 
     @staticmethod
     def forward(input: Tensor, target: Tensor, beta: float) -> Tensor:
-        size = (input - target).abs()
-        # Divide first, because the square may overflow, but the quotient is at most 1/2 where it is used.
-        # With beta = 0, where() does not use the quotient. Divide by 1 then, because 0 / 0 would be NaN.
-        return torch.where(size < beta, size * (size / (2 * beta or 1)), size - beta / 2)
+        size = (input - target).abs_()
+        if not beta:
+            return size
+        # One formula covers both cases. Divide first, because the square can overflow. The quotient is at most 1.
+        near = size.clamp(max=beta)
+        return size.sub_(near, alpha=0.5).mul_(near.div_(beta))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
@@ -139,7 +141,7 @@ def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduc
 
     Args:
         input: any shape, real floating dtype.
-        target: like ``input``.
+        target: a tensor like ``input``.
         beta: the residual at which the quadratic part ends. With 0, the loss is the absolute value.
         reduction: "none" for a loss per element, "mean" or "sum" for a scalar. The mean of an empty input is NaN.
 
@@ -168,7 +170,7 @@ def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduc
 
 
 class SmoothL1Loss(nn.Module):
-    """:func:`smooth_l1` as a module.
+    """A module for :func:`smooth_l1`.
 
     Args:
         beta: the residual at which the quadratic part ends.

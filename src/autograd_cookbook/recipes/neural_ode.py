@@ -1,4 +1,4 @@
-"""Ordinary differential equations: gradients through a solver that keeps only its results."""
+"""Solvers of ordinary differential equations. For backward, they save only the states at the requested times."""
 
 import functools
 import itertools
@@ -11,6 +11,7 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._explicit import expect_explicit, vjp
+from autograd_cookbook.recipes.elementwise import wide
 
 Slope = Callable[..., Tensor]
 
@@ -19,7 +20,7 @@ State = tuple[Tensor, ...]
 
 
 def rk4(slope: Callable[[Tensor, State], State], time: Tensor, size: Tensor, state: State) -> State:
-    """One step of the classical Runge-Kutta method, whose error over a fixed time is of fourth order in ``size``."""
+    """Take a step of the classical Runge-Kutta method. The error after a fixed time is proportional to ``size**4``."""
 
     def after(part: float, slopes: State) -> State:
         return slope(time + part * size, tuple(z + part * size * k for z, k in zip(state, slopes, strict=True)))
@@ -36,18 +37,24 @@ def rk4(slope: Callable[[Tensor, State], State], time: Tensor, size: Tensor, sta
 def _step(
     function: Slope, i: int, steps: int, state: Tensor, start: Tensor, end: Tensor, *parameters: Tensor
 ) -> Tensor:
-    """Step ``i`` of ``steps`` equal ones from ``start`` to ``end``."""
+    """Take step number ``i`` of ``steps`` equal steps from ``start`` to ``end``."""
     size = (end - start) / steps
     return rk4(lambda t, z: (function(t, *z, *parameters),), start + i * size, size, (state,))[0]
 
 
+def _widened(function: Slope, times: Tensor, state: Tensor) -> Slope:
+    """Return a slope in float32 or wider, because many small steps would not change a state in half precision."""
+    return lambda t, z, *parameters: wide(function(t.to(times.dtype), z.to(state.dtype), *parameters))
+
+
 def _solve(function: Slope, steps: int, initial: Tensor, times: Tensor, *parameters: Tensor) -> Tensor:
+    function = _widened(function, times, initial)
     states = [initial]
-    for start, end in itertools.pairwise(times.unbind()):
-        state = states[-1]
+    for start, end in itertools.pairwise(wide(times).unbind()):
+        state = wide(states[-1])
         for i in range(steps):
             state = _step(function, i, steps, state, start, end, *parameters)
-        states.append(state)
+        states.append(state.to(initial.dtype))
     return torch.stack(states)
 
 
@@ -57,7 +64,7 @@ def _expect_problem(function: Slope, steps: int, initial: Tensor, times: Tensor,
     if times.dim() != 1 or len(times) == 0:
         raise ValueError(f"expected a vector of at least one time, got shape {tuple(times.shape)}")
     found = expect_explicit(function, times[0], initial, *parameters)
-    # Under autocast the slope may have a narrower dtype than the state, whose dtype stays the same.
+    # Under autocast, the slope can have a narrower dtype than the state. The state keeps its dtype.
     if found.shape != initial.shape or torch.promote_types(found.dtype, initial.dtype) != initial.dtype:
         raise ValueError(
             f"expected the function to return a slope like the state, {tuple(initial.shape)} of {initial.dtype}, "
@@ -66,7 +73,7 @@ def _expect_problem(function: Slope, steps: int, initial: Tensor, times: Tensor,
 
 
 class OdeintFunction(Function):
-    """Keeps the states at the requested times; backward solves each interval again, then goes back step by step."""
+    """Keeps the states at the requested times. Backward solves each interval again, then goes back step by step."""
 
     generate_vmap_rule = True
 
@@ -83,65 +90,69 @@ class OdeintFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         output, times, *parameters = ctx.saved_tensors
         needs_initial, needs_times, *needs_parameters = ctx.needs_input_grad[2:]
-        adjoint = grad_output[-1]
-        sums = [torch.zeros_like(t) for t in (*times, *parameters)]
+        function = _widened(ctx.function, times, output)
+        adjoint = wide(grad_output[-1])
+        sums = [torch.zeros_like(wide(t)) for t in (*times, *parameters)]
         for n in reversed(range(len(times) - 1)):
-            start, end = times[n : n + 2]
-            states = [output[n]]
+            start, end = wide(times[n : n + 2])
+            states = [wide(output[n])]
             for i in range(ctx.steps - 1):
-                states.append(_step(ctx.function, i, ctx.steps, states[-1], start, end, *parameters))
+                states.append(_step(function, i, ctx.steps, states[-1], start, end, *parameters))
             for i in reversed(range(ctx.steps)):
-                step = functools.partial(_step, ctx.function, i, ctx.steps)
+                step = functools.partial(_step, function, i, ctx.steps)
                 wanted = (needs_initial or n > 0 or i > 0, needs_times, needs_times, *needs_parameters)
                 _, pull_back = vjp(step, states.pop(), start, end, *parameters, wanted=wanted)
                 of_state, *grads = pull_back(adjoint)
                 for k, grad in zip((n, n + 1, *range(len(times), len(sums))), grads, strict=True):
                     sums[k] = sums[k] if grad is None else sums[k] + grad
-                # It is None only for the first state, if nothing needs its gradient.
+                # The gradient of_state is None only at the first state, if the initial state needs no gradient.
                 adjoint = adjoint if of_state is None else of_state
             adjoint = adjoint + grad_output[n]
-        grad_times, grad_parameters = sums[: len(times)], sums[len(times) :]
+        grad_times = torch.stack(sums[: len(times)]).to(times.dtype) if needs_times else None
+        grad_parameters = (s.to(p.dtype) for s, p in zip(sums[len(times) :], parameters, strict=True))
         return (
             None,
             None,
-            adjoint if needs_initial else None,
-            torch.stack(grad_times) if needs_times else None,
+            adjoint.to(output.dtype) if needs_initial else None,
+            grad_times,
             *(grad if needed else None for grad, needed in zip(grad_parameters, needs_parameters, strict=True)),
         )
 
 
 def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:
-    r"""Solve an initial value problem by Runge-Kutta steps; the gradient is the exact gradient of these steps.
+    r"""Solve an initial value problem by Runge-Kutta steps. The gradient is the exact gradient of these steps.
 
     .. math::
         \dot{z} = f(t, z, \theta), \qquad z_{k+1} = \Phi(z_k, \theta), \qquad
         \bar{z}_k \mathrel{+}= \left(\frac{\partial \Phi}{\partial z_k}\right)^{\!\top} \bar{z}_{k+1}, \quad
         \bar{\theta} \mathrel{+}= \left(\frac{\partial \Phi}{\partial \theta}\right)^{\!\top} \bar{z}_{k+1}
 
-    Forward keeps the states at ``times``. Backward takes one interval between them after the other, and solves it
-    again. It holds the states of one interval, and the activations inside of one step. So with :math:`n` steps in
-    :math:`\sqrt{n}` intervals, about :math:`2\sqrt{n}` states are in memory.
+    Forward keeps the states at ``times``. Backward goes through the intervals between these times, from the last to the
+    first, and solves each interval again. In memory, backward holds the states of one interval and the activations of
+    one step. So with :math:`n` steps in :math:`\sqrt{n}` intervals, about :math:`2\sqrt{n}` states are in memory.
+    Between ``times``, the solver computes float16 and bfloat16 states in float32, because many small steps would not
+    change them in half precision.
 
     Args:
         function: called as ``function(time, state, *parameters)``; returns the slope, like the state. It must not
             depend on other tensors that require grad, and must do the same in every call.
         initial: the state at ``times[0]``; any shape, floating or complex.
         times: ``(n,)``, the times of the returned states, in rising or falling order.
-        steps: how many from each of the times to the next.
+        steps: the number of steps from each of the times to the next.
         parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 
     Returns:
-        ``(n, *initial.shape)``; the first state is ``initial``.
+        The states at ``times``, with shape ``(n, *initial.shape)``. The first state is ``initial``.
 
     Raises:
         ValueError: if ``function`` returns another shape or dtype than the state, ``steps`` is not positive, or
-            ``times`` is not a vector.
-        RuntimeError: if ``function`` uses a tensor that requires grad and is not passed.
+            ``times`` is not a vector of at least one time.
+        RuntimeError: if ``function`` uses a tensor that requires grad and is not one of its arguments.
 
     >>> rate = torch.tensor(-1.0, requires_grad=True)
     >>> z = odeint(lambda t, z, rate: rate * z, torch.tensor(1.0), torch.tensor([0.0, 1.0]), 10, rate)
     >>> z[-1].backward()
-    >>> z[-1], rate.grad  # both exp(-1)
+    >>> z[-1], rate.grad  # both are exp(-1)
     (tensor(0.3679, grad_fn=<SelectBackward0>), tensor(0.3679))
     """
     _expect_problem(function, steps, initial, times, parameters)
@@ -149,44 +160,49 @@ def odeint(function: Slope, initial: Tensor, times: Tensor, steps: int, *paramet
 
 
 class OdeintAdjointFunction(OdeintFunction):
-    """Keeps the same tensors; backward solves another differential equation, backward in time."""
+    """Keeps the same tensors as its base class. Backward solves another differential equation, backward in time."""
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         output, times, *parameters = ctx.saved_tensors
         _, needs_times, *needs_parameters = ctx.needs_input_grad[2:]
+        function = _widened(ctx.function, times, output)
 
         def slopes(time: Tensor, augmented: State) -> State:
             state, adjoint, *_ = augmented
-            at_time = functools.partial(ctx.function, time)
+            at_time = functools.partial(function, time)
             slope, pull_back = vjp(at_time, state, *parameters, wanted=(True, *needs_parameters))
-            return slope, *(-grad for grad in pull_back(adjoint) if grad is not None)
+            return slope, *(-wide(grad) for grad in pull_back(adjoint) if grad is not None)
 
         def along_slope(n: int, grad: Tensor) -> Tensor:
             return (grad.conj() * ctx.function(times[n], output[n], *parameters)).real.sum().to(times.dtype)
 
-        adjoint = grad_output[-1]
-        grads = [torch.zeros_like(p) for p, needed in zip(parameters, needs_parameters, strict=True) if needed]
+        adjoint = wide(grad_output[-1])
+        grads = [torch.zeros_like(wide(p)) for p, needed in zip(parameters, needs_parameters, strict=True) if needed]
         for n in reversed(range(len(times) - 1)):
-            # Start from the state that was kept: the errors of the way back grow over one interval only.
-            augmented = (output[n + 1], adjoint, *grads)
-            size = (times[n] - times[n + 1]) / ctx.steps
+            # Start from the saved state, so that the error of the solution backward in time grows over one interval
+            # only.
+            augmented = (wide(output[n + 1]), adjoint, *grads)
+            start, end = wide(times[n : n + 2])
+            size = (start - end) / ctx.steps
             for i in range(ctx.steps):
-                augmented = rk4(slopes, times[n + 1] + i * size, size, augmented)
+                augmented = rk4(slopes, end + i * size, size, augmented)
             _, adjoint, *grads = augmented
             adjoint = adjoint + grad_output[n]
         grad_times = None
         if needs_times:
-            # A later time moves the state along the slope. The first state is fixed: a later start shortens the way
-            # from it.
+            # A later time moves the state at that time along the slope. But the first state is fixed, so a later first
+            # time shortens the first interval, and its gradient has the opposite sign.
             first = -along_slope(0, adjoint - grad_output[0])
             grad_times = torch.stack([first, *(along_slope(n, grad_output[n]) for n in range(1, len(times)))])
         rest = iter(grads)
-        return None, None, adjoint, grad_times, *(next(rest) if needed else None for needed in needs_parameters)
+        pairs = zip(parameters, needs_parameters, strict=True)
+        of_parameters = (next(rest).to(p.dtype) if needed else None for p, needed in pairs)
+        return None, None, adjoint.to(output.dtype), grad_times, *of_parameters
 
 
 def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, *parameters: Tensor) -> Tensor:
-    r"""Solve an initial value problem; the gradient is the solution of another one, backward in time.
+    r"""Solve an initial value problem. The gradient is the solution of a second problem, backward in time.
 
     .. math::
         \dot{z} = f(t, z, \theta), \qquad
@@ -194,25 +210,26 @@ def odeint_adjoint(function: Slope, initial: Tensor, times: Tensor, steps: int, 
         \bar{\theta} = \int_{t_0}^{t_1} \left(\frac{\partial f}{\partial \theta}\right)^{\!\top} a \, dt, \qquad
         a(t_1) = \bar{z}(t_1), \quad \bar{z}(t_0) = a(t_0)
 
-    Backward solves for :math:`z`, :math:`a` and the integral from the last time to the first, and holds one state of
-    each, whatever the number of steps. This solution has its own error, so it differs from the gradient of the computed
-    solution by an error of fourth order in the steps. Backward also has to recover the state backward in time, which
-    fails if the equation quickly forgets its initial state. Prefer :func:`odeint` unless even the states of one
-    interval do not fit into memory.
+    Backward computes :math:`z`, :math:`a` and the integral from the last time to the first. It holds one state of each
+    in memory, for any number of steps. But the steps of backward have an error of their own. The gradient therefore
+    differs from the exact gradient of :func:`odeint`, by an error proportional to the fourth power of the step size.
+    Backward also computes the states :math:`z` again from the last one. This fails if different initial states quickly
+    lead to the same state. So use :func:`odeint`, unless the states of one interval do not fit into memory.
 
     Args:
         function: called as ``function(time, state, *parameters)``, as for :func:`odeint`.
         initial: the state at ``times[0]``; any shape, floating or complex.
-        times: ``(n,)``, the times of the returned states, in rising or falling order. Backward starts again at each.
-        steps: how many from each of the times to the next, in forward and in backward.
+        times: ``(n,)``, the times of the returned states, in rising or falling order. At each of these times,
+            backward starts again from the state that forward returned.
+        steps: the number of steps from each of the times to the next, in forward and in backward.
         parameters: everything that gets a gradient in addition to ``initial`` and ``times``.
 
     Returns:
-        ``(n, *initial.shape)``; the first state is ``initial``.
+        The states at ``times``, with shape ``(n, *initial.shape)``. The first state is ``initial``.
 
     Raises:
-        ValueError: as :func:`odeint`.
-        RuntimeError: as :func:`odeint`.
+        ValueError: as for :func:`odeint`.
+        RuntimeError: as for :func:`odeint`.
 
     Source: R. T. Q. Chen, Y. Rubanova, J. Bettencourt, D. Duvenaud, Neural ordinary differential equations,
     arXiv:1806.07366; L. S. Pontryagin et al., The mathematical theory of optimal processes (1962).

@@ -1,4 +1,4 @@
-"""One gradient per sample: a vmap rule by hand for code that vmap can't trace, and clipping for private training."""
+"""Per-sample gradients: a hand-written vmap rule for code that vmap cannot trace, and clipping for private training."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ Loss = Callable[..., Tensor]
 
 
 def pool_violators(row: Any) -> tuple[Any, Any]:
-    """The closest non-decreasing sequence, and where its constant blocks start."""
+    """Return the closest non-decreasing sequence, and where its constant blocks start."""
     import numpy as np  # the other recipes of this page need no NumPy
 
     means: list[float] = []
@@ -39,7 +39,7 @@ def pool_violators(row: Any) -> tuple[Any, Any]:
 
 
 class IsotonicFunction(Function):
-    """Runs in NumPy and keeps one byte an element: where the blocks start. vmap passes the whole batch at once."""
+    """Runs in NumPy. Keeps one byte per element, which says whether a block starts. vmap passes the whole batch."""
 
     @staticmethod
     def forward(input: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,7 +60,7 @@ class IsotonicFunction(Function):
     def backward(ctx: Context, grad_output: Tensor, _: Tensor) -> Tensor:
         (starts,) = ctx.saved_tensors
         block = starts.cumsum(-1) - 1
-        # The sum over a block may overflow float16, although the mean does not.
+        # The sum over a block can overflow in float16 although the mean does not.
         wide = grad_output if grad_output.dtype == torch.float64 else grad_output.float()
         total = torch.zeros_like(wide).scatter_add(-1, block, wide)
         count = torch.zeros_like(block).scatter_add(-1, block, torch.ones_like(block))
@@ -80,7 +80,7 @@ def isotonic_regression(input: Tensor) -> Tensor:
         \bar{x}_i = \frac{1}{|B_i|} \sum_{j \in B_i} \bar{y}_j
 
     where :math:`B_i` is the block of equal values that contains :math:`i`. Calibration and differentiable ranking use
-    it. It runs in NumPy on the CPU, in float64.
+    isotonic regression. The function runs in NumPy on the CPU, in float64.
 
     Args:
         input: ``(..., n)``, real floating dtype, finite.
@@ -89,7 +89,7 @@ def isotonic_regression(input: Tensor) -> Tensor:
         A tensor like ``input``.
 
     Raises:
-        TypeError: if the input is complex or an integer.
+        TypeError: if the input is not real and floating.
         RuntimeError: if the input has no dimension.
 
     Source: R. E. Barlow et al., Statistical Inference under Order Restrictions (1972), the pool-adjacent-violators
@@ -113,7 +113,7 @@ def isotonic_regression(input: Tensor) -> Tensor:
 def per_sample_gradients(
     function: Loss, parameters: Parameters, batch: tuple[Tensor, ...], chunk_size: int | None = None
 ) -> Parameters:
-    r"""Compute the gradient of each sample's loss by itself, in one pass over the batch.
+    r"""Compute the gradient of the loss of each sample, in one pass over the batch.
 
     .. math:: g_i = \nabla_\theta\, \ell(\theta, x_i), \qquad i = 1, \dots, B
 
@@ -122,10 +122,12 @@ def per_sample_gradients(
             need ``generate_vmap_rule`` or their own ``vmap``. Random numbers differ from sample to sample.
         parameters: a tensor, or a tuple, list or dictionary of tensors, such as ``dict(model.named_parameters())``.
         batch: tensors with the samples along dim 0.
-        chunk_size: how many samples to compute at a time; all if None. Smaller chunks take less memory and more time.
+        chunk_size: the number of samples to compute at a time; None for all. Smaller chunks take less memory and more
+            time.
 
     Returns:
-        Like ``parameters``, each tensor with a dimension of size :math:`B` in front.
+        The gradients, in the same structure as ``parameters``. Each tensor has one more dimension of size :math:`B` in
+        front.
 
     Raises:
         ValueError: if ``batch`` has no tensor, or the first dimensions differ.
@@ -144,7 +146,7 @@ def per_sample_gradients(
 
 
 def samples_in(batch: tuple[Tensor, ...]) -> int:
-    """How many samples a batch has.
+    """Return the number of samples in a batch.
 
     Raises:
         ValueError: if the batch has no tensor, or the tensors have different numbers of samples.
@@ -164,14 +166,14 @@ def clipped_mean_gradient(
     generator: torch.Generator | None = None,
     chunk_size: int | None = None,
 ) -> Parameters:
-    r"""Average the gradients of a batch so that no sample moves the average far, and add noise: a step of DP-SGD.
+    r"""Average the clipped gradients of the samples of a batch, and add noise, as in a step of DP-SGD.
 
     .. math::
         \tilde{g} = \frac{1}{B} \left( \sum_{i=1}^{B} g_i \min\!\left(1, \frac{C}{\lVert g_i \rVert}\right)
         + \mathcal{N}(0, \sigma^2 C^2 I) \right)
 
-    The norm is that of all parameters together. The function does not compute how much privacy a training has spent;
-    use a privacy accountant for that.
+    The norm of a sample's gradient is over all parameters together. The function does not compute how much privacy a
+    training has spent. Use a privacy accountant for that.
 
     Args:
         function: as for :func:`per_sample_gradients`.
@@ -179,11 +181,12 @@ def clipped_mean_gradient(
         batch: as for :func:`per_sample_gradients`; at least one sample.
         max_norm: the bound :math:`C` on a sample's gradient.
         noise_multiplier: the standard deviation :math:`\sigma` of the noise, in units of ``max_norm``.
-        generator: for the noise, on the device of the parameters; torch's global one if None.
-        chunk_size: how many samples to compute at a time; all if None. Only the gradients of one chunk are in memory.
+        generator: the generator of the noise, on the device of the parameters. None means torch's global generator.
+        chunk_size: the number of samples to compute at a time; None for all. Only the gradients of one chunk are in
+            memory.
 
     Returns:
-        Like ``parameters``.
+        The average, in the same structure as ``parameters``.
 
     Raises:
         ValueError: if ``max_norm`` is not positive and finite, ``noise_multiplier`` is negative, or the batch is empty.
@@ -222,13 +225,14 @@ def clipped_mean_gradient(
 def clipped_sum(gradients: Parameters, max_norm: float) -> Parameters:
     """Sum per-sample gradients, each scaled down to a norm of at most ``max_norm``."""
     rows = [gradient.flatten(1) if gradient.dim() > 1 else gradient.unsqueeze(1) for gradient in tree_leaves(gradients)]
-    # Squares of large numbers overflow, and those of small ones become 0. Dividing by a power of two is exact.
+    # Squares of large numbers overflow, and squares of small numbers become 0. So divide by a power of two, which is
+    # exact.
     largest = torch.stack([wide(row.detach()).abs().amax(1) for row in rows if row.shape[1]]).amax(0)
     unit = power_of_two(largest)
     scaled = tree_map(lambda gradient: wide(gradient) / unit.reshape(-1, *(1,) * (gradient.dim() - 1)), gradients)
     squares = torch.stack([gradient.square().reshape(len(unit), -1).sum(1) for gradient in tree_leaves(scaled)]).sum(0)
     fits = squares.detach().sqrt() * unit <= max_norm
-    # The square root has an infinite slope at 0. So small norms are replaced by 1 before it: derivatives stay finite.
+    # The square root has an infinite slope at 0. So replace small norms by 1 before the root. Derivatives stay finite.
     factors = torch.where(fits, unit, max_norm / torch.where(fits, 1, squares).sqrt())
     sums = tree_map(lambda gradient: torch.tensordot(factors, gradient, 1), scaled)
     return tree_map(lambda summed, gradient: summed.to(gradient.dtype), sums, gradients)

@@ -1,4 +1,4 @@
-"""How often ``torch.compile`` compiles a function, and for which calls."""
+"""Count how often ``torch.compile`` compiles a function, and for which calls."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,13 +10,14 @@ def compilations(function: Callable[..., Any], calls: Iterable[tuple[Any, ...]],
     """Count how often ``torch.compile`` has compiled a function, call by call.
 
     Args:
-        function: the function to compile; with ``fullgraph=True``, so that each compilation is one graph.
-        calls: the arguments of each call, in order. Use fresh tensors, because torch stores on a tensor what it has
-            learned about its sizes, and a later compilation reads it.
-        options: for :func:`torch.compile`, such as ``dynamic=True``.
+        function: the function to compile. It is compiled with ``fullgraph=True``, so each compilation is one graph.
+        calls: the arguments of each call, in order. Use new tensors: PyTorch stores on a tensor what the compiler has
+            learned about the sizes of this tensor, and a later compilation reads this.
+        options: options of :func:`torch.compile`, such as ``dynamic=True``.
 
     Returns:
-        The number of compilations up to and including each call. If it does not grow, the call used existing code.
+        The number of compilations up to and including each call. If the number does not grow, the call used existing
+        code.
 
     Raises:
         torch._dynamo.exc.TorchDynamoException: if a graph breaks, or too many versions were compiled.

@@ -36,7 +36,7 @@ def as_dims(dim: Dim, rank: int) -> tuple[int, ...]:
 
 
 def kept(shape: Sequence[int], dims: tuple[int, ...]) -> list[int]:
-    """The shape of a reduction over ``dims`` with ``keepdim=True``, which broadcasts to ``shape``."""
+    """Return the shape after a reduction over ``dims`` with ``keepdim=True``. The result broadcasts to ``shape``."""
     return [1 if i in dims else size for i, size in enumerate(shape)]
 
 
@@ -97,7 +97,7 @@ class MeanFunction(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        # Divide before expanding, which needs one division per output.
+        # Divide before expanding, so that there is one division for each output, not for each input.
         share = grad_output.reshape(kept(ctx.shape, ctx.dims)) / ctx.count
         return share.expand(ctx.shape), None, None
 
@@ -108,7 +108,7 @@ def mean(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     .. math:: y = \frac{1}{n} \sum_i x_i, \qquad \bar{x}_i = \frac{\bar{y}}{n}
 
     Args:
-        input: any shape, floating or complex. The mean of nothing is NaN.
+        input: any shape, floating or complex. The mean of no elements is NaN.
         dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
@@ -143,7 +143,7 @@ class AmaxFunction(Function):
         input, output = ctx.saved_tensors
         shape = kept(input.shape, ctx.dims)
         is_max = input == output.reshape(shape)
-        # Tensor.sum takes () for all dimensions. Here dims is () only if the input has no dimension.
+        # If dims is (), Tensor.sum sums over all dimensions. That is right, because then the input has no dimension.
         count = is_max.sum(ctx.dims, keepdim=True)
         return grad_output.reshape(shape) * is_max / count, None, None
 
@@ -200,7 +200,7 @@ def amin(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     return AminFunction.apply(input, as_dims(dim, input.dim()), keepdim)
 
 
-LONG = 2**15  # above this number of entries, torch's float32 softmax is inaccurate, but its sum is not
+LONG = 2**15  # with more entries than this, torch.softmax is inaccurate in float32, but torch.sum is accurate
 
 
 class LogSumExpFunction(Function):
@@ -227,7 +227,10 @@ class LogSumExpFunction(Function):
 
 
 def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return the softmax, in which entries of ``+inf`` share the weight, and a mask of the rows with only ``-inf``."""
+    """Return the softmax, and a mask of the rows that contain only ``-inf``.
+
+    In a row with ``+inf``, the entries of ``+inf`` share the weight, and the weight of all others is 0.
+    """
     sizes = x.detach().real
     largest = sizes.amax(dims, keepdim=True) if x.numel() else sizes.sum(dims, True)
     nothing = largest == -torch.inf
@@ -273,21 +276,25 @@ def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
 
 
 class VarFunction(Function):
-    """Keeps only the input. A saved mean would be a constant in the second derivative, which would then be wrong."""
+    """Keeps only the input. If forward saved the mean, the second derivative would treat it as a constant."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
-        # Two passes are as accurate as the single pass of torch.var, and many times as fast.
+        # This code reads the input more often than torch.var, but is as accurate and many times as fast.
         x = wide(input)
         first = x
         for dim in dims:
             first = first.narrow(dim, 0, min(1, x.shape[dim]))
         shifted = x - first  # so that the variance of equal numbers is exactly 0
-        deviation = shifted - shifted.mean(dims, keepdim=True)
-        total = (deviation.abs() if x.is_complex() else deviation).square().sum(dims, keepdim)
-        return (total / freedom(input, total, correction)).to(total.dtype if x is input else input.dtype)
+        deviation = shifted.sub_(shifted.mean(dims, keepdim=True))
+        if x.dtype in (torch.float64, torch.complex128):
+            total = (deviation.abs() if x.is_complex() else deviation).square().sum(dims, keepdim)
+        else:  # the sum of the squares could overflow although their mean does not
+            double = torch.promote_types(x.dtype, torch.float64)
+            total = torch.linalg.vector_norm(deviation, 2, dims, keepdim, dtype=double).square()
+        return (total / freedom(input, total, correction)).to(input.dtype.to_real())
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool, float], output: Tensor) -> None:
@@ -321,11 +328,12 @@ def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float
         input: any shape, floating or complex.
         dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
-        correction: :math:`c`, which is subtracted from the number of elements: 1 for a sample, 0 for a population. If
-            :math:`n - c` is 0 or less, value and gradient are NaN or infinite, as in :func:`torch.var`, which warns.
+        correction: the number :math:`c` that is subtracted from the number of elements: 1 for a sample, 0 for a
+            population. If :math:`n - c` is 0 or less, value and gradient are NaN or infinite, as in :func:`torch.var`,
+            but without its warning.
 
     Returns:
-        Real, also for a complex input.
+        A real tensor, also for a complex input.
 
     Raises:
         IndexError: if a dimension is out of range.
@@ -340,14 +348,17 @@ def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float
 
 
 def power_of_two(size: Tensor) -> Tensor:
-    """The largest power of two up to ``size``, and not subnormal. The result is 1 if size is 0, infinite or NaN."""
+    """Return the largest power of two that is not larger than ``size``.
+
+    The result is 1 if ``size`` is 0, infinite or NaN, and the smallest normal number if ``size`` is smaller than that.
+    """
     mantissa, _ = torch.frexp(size)
     unit = (size / (2 * mantissa)).clamp(min=torch.finfo(size.dtype).smallest_normal)
     return torch.where((size > 0) & size.isfinite(), unit, 1)
 
 
 class NormFunction(Function):
-    """Keeps input and output. Backward takes powers of their ratio, which is at most 1, so they do not overflow."""
+    """Keeps input and output. Backward takes powers of their ratio. The ratio is at most 1, so no power overflows."""
 
     generate_vmap_rule = True
 
@@ -355,8 +366,8 @@ class NormFunction(Function):
     def forward(input: Tensor, ord: float, dims: tuple[int, ...], keepdim: bool) -> Tensor:
         if ord in (1, math.inf) or not input.numel():
             return torch.linalg.vector_norm(input, ord, dims, keepdim)
-        # Powers of large numbers overflow, and powers of small numbers become 0. So divide by a power of two, which
-        # causes no rounding error.
+        # Powers of large numbers overflow, and powers of small numbers become 0. So divide all elements by one number
+        # of similar size. It is a power of two, so the division causes no rounding error.
         x = wide(input)
         unit = power_of_two(x.abs().amax(dims, keepdim=True))
         output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim)
@@ -382,11 +393,12 @@ class NormFunction(Function):
         else:
             # Divide by infinity instead of 0, so that the quotient and all of its derivatives are 0.
             output = output.masked_fill(output == 0, math.inf)
-            # In float16 the ratio would have few digits, and a power below 1 would turn them into large errors.
+            # In float16, a small ratio would have few correct digits, and so would a power of it.
             weight = wide(input) / wide(output)
             if ctx.ord != 2:
                 size = weight.abs()
-                # At 0, the derivative of a power below 1 is infinite, and infinity times sgn(0) is NaN.
+                # At 0, the derivative of a power with an exponent below 1 is infinite, and infinity times sgn(0) is
+                # NaN.
                 weight = weight.sgn() * size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
         return (grad_output.reshape(shape) * weight).to(input.dtype), None, None, None
 
@@ -403,16 +415,17 @@ def norm(input: Tensor, ord: float = 2, dim: Dim = None, keepdim: bool = False) 
     :func:`torch.linalg.vector_norm` returns NaN for :math:`1 < p < 3` (torch 2.13).
 
     Args:
-        input: any shape, floating or complex. Infinite entries have gradient NaN if :math:`1 < p < \infty`.
+        input: any shape, floating or complex. The gradient of an infinite entry is NaN if
+            :math:`1 < p < \infty`.
         ord: :math:`p`, from 1 to infinity.
         dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
 
     Returns:
-        Real, also for a complex input.
+        A real tensor, also for a complex input.
 
     Raises:
-        ValueError: if ``ord`` is not at least 1.
+        ValueError: if ``ord`` is less than 1 or NaN.
         IndexError: if a dimension is out of range.
         RuntimeError: if a dimension is given twice, or the input is neither floating nor complex.
 

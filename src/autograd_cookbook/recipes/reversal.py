@@ -80,7 +80,7 @@ def reverse_gradient(input: Tensor, strength: float = 1.0) -> Tensor:
 
 
 def real_number(name: str, value: float) -> float:
-    """Return the value if it is a number. A tensor would also work in the product, but it must not be kept on ctx.
+    """Return the value if it is a number. A tensor would work in the product, but must not be an attribute of ctx.
 
     Raises:
         TypeError: if the value is not an int or float.

@@ -1,4 +1,4 @@
-"""Layers whose inputs can be computed from their outputs, so that nothing between them is kept."""
+"""Layers whose inputs can be computed from their outputs. So nothing between the layers is saved for backward."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,21 +12,21 @@ Map = Callable[[Tensor], Tensor]
 
 
 class Call:
-    """One call in a reversible sequence. The call does not keep its input, but gets it again when it is repeated."""
+    """One call in a reversible sequence. It does not keep its input. When it is repeated, it gets the input again."""
 
     def __init__(self, function: Map, source: Tensor) -> None:
         self.function, self.needs_grad = function, source.requires_grad
         self.surroundings, self.promises = Surroundings(source), Promises(source)
 
     def again(self, value: Tensor, keep: bool) -> Tensor:
-        """Repeat the call, and keep the tensors that autograd was promised, or compute only the value."""
+        """Repeat the call. If ``keep`` is True, keep the tensors that backward needs."""
         with self.surroundings.restored(), self.promises.kept() if keep else torch.no_grad():
-            # Autograd saves the same tensors as before only if the same ones require grad.
+            # Autograd saves the same tensors as in forward only if the same tensors require grad.
             return self.function(value.detach().requires_grad_(self.needs_grad)).detach()
 
 
 class Tape:
-    """The calls of a sequence, and the input of one block, from which the inputs of all others can be computed."""
+    """The calls of a sequence, and the input of one block. The inputs of all other blocks follow from this input."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Call, Call]] = []
@@ -41,12 +41,12 @@ class Tape:
         self.versions = [left._version, right._version]
 
     def go_back(self, to: int) -> None:
-        """Undo blocks down to number ``to``, and recover the tensors that this block saved."""
+        """Undo blocks down to number ``to``, and compute the tensors that this block has to save."""
         if not self.values:
             raise RuntimeError("an earlier backward through this reversible sequence has failed: run forward again")
         if self.at == len(self.calls) and [tensor._version for tensor in self.values] != self.versions:
             raise RuntimeError("the output of a reversible sequence was modified in place before backward")
-        # No other reference to the halves, so that each half is freed as soon as it has been undone.
+        # Keep no other reference to the halves, so that Python frees each half as soon as it has been undone.
         at, (left, right) = self.at, self.values
         self.values = ()
         if at <= to:  # a second backward begins at the end again
@@ -64,7 +64,7 @@ class Tape:
         self.at, self.values = at, (left, right)
 
     def hooks(self, block: int, call: Call) -> saved_tensors_hooks:
-        """The hooks for one call of a block, to be active in forward."""
+        """Return the hooks for one call of a block. They are active in forward."""
 
         def unpack(place: Place) -> Tensor:
             if place not in call.promises.found:
@@ -75,13 +75,14 @@ class Tape:
 
 
 def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Apply pairs of functions to two halves in turn; backward computes each input from the output.
+    r"""Apply pairs of functions to two halves in turn. Backward computes each input from the output.
 
     .. math::
         l' = l + f(r), \quad r' = r + g(l') \qquad \Longleftrightarrow \qquad
         r = r' - g(l'), \quad l = l' - f(r)
 
-    and with :math:`\bar{l}', \bar{r}'`
+    The gradients :math:`\bar{l}, \bar{r}` of the inputs follow from the gradients :math:`\bar{l}', \bar{r}'` of the
+    outputs:
 
     .. math::
         \bar{l} = \bar{l}' + \bar{r}'^\top\, \partial g(l'), \qquad
@@ -89,7 +90,7 @@ def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: 
 
     Memory does not grow with the number of blocks: backward needs the output and one block at a time. Everything that
     the functions use gets its gradient, including parameters in their closures. Random numbers and autocast are the
-    same in the second run. Inputs are recovered up to rounding errors, which grow with the depth.
+    same in the second run. The recovered inputs have rounding errors, which grow with the depth.
 
     Args:
         blocks: pairs :math:`(f, g)`. Each function maps a tensor to one of the same shape, and returns the same result
@@ -120,7 +121,7 @@ def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: 
             source, target = halves[half], halves[1 - half]
             call = Call(function, source)
             if torch.equal(call.surroundings.cpu_state, state):
-                call.surroundings.cpu_state = state  # one copy for all that draw no random numbers
+                call.surroundings.cpu_state = state  # share one copy if no random numbers were drawn
             state = call.surroundings.cpu_state
             calls.append(call)
             if keeps:
@@ -142,7 +143,7 @@ def reversible_sequence(blocks: Sequence[tuple[Map, Map]], left: Tensor, right: 
 
 
 class ReversibleSequence(nn.Module):
-    """:func:`reversible_sequence` of modules.
+    """A :func:`reversible_sequence` of modules.
 
     Args:
         blocks: pairs of modules.

@@ -1,4 +1,4 @@
-"""Rotations in three dimensions: exponential, logarithm and projection, with derivatives that hold at every angle."""
+"""Rotations in three dimensions: exponential, logarithm and projection, with right derivatives at every angle."""
 
 import math
 
@@ -8,26 +8,23 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 
-TERMS = 14  # of the series, which is used for angles up to 3
+TERMS = 14  # the number of terms of the series, which is used for angles up to 3
 
 
 class StumpffFunction(Function):
-    """The functions c_k(s) = 1/k! - s/(k+2)! + s²/(k+4)! - ..., whose derivatives are functions of the same kind."""
+    """The functions c_k(s) = 1/k! - s/(k+2)! + s²/(k+4)! - .... Their derivatives are functions of the same kind."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(s: Tensor, k: int) -> Tensor:
-        near = s.clamp(max=9)
+        if k < 3:
+            return closed(s.clamp(min=torch.finfo(s.dtype).tiny).sqrt_(), k)
+        near = s.clamp(max=9).neg_()
         series = torch.full_like(s, 1 / math.factorial(k + 2 * TERMS))
         for term in reversed(range(TERMS)):
-            series = 1 / math.factorial(k + 2 * term) - near * series
-        angle = s.clamp(min=9).sqrt()
-        # For large angles: c_0 to c_2 by their formulas, the others by c_(k+2) = (1/k! - c_k) / s.
-        far = [angle.cos(), angle.sin() / angle, 2 * ((angle / 2).sin() / angle).square()]
-        while len(far) <= k:
-            far.append((1 / math.factorial(len(far) - 2) - far[-2]) / angle.square())
-        return torch.where(s < 9, series, far[k])
+            series.mul_(near).add_(1 / math.factorial(k + 2 * term))
+        return torch.where(s < 9, series, closed(s.clamp(min=9).sqrt_(), k))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -46,26 +43,37 @@ class StumpffFunction(Function):
         return tangent * (ctx.k * stumpff(s, ctx.k + 2) - stumpff(s, ctx.k + 1)) / 2
 
 
+def closed(angle: Tensor, k: int) -> Tensor:
+    """Return c_k of the square of an angle. The angle must not be 0 up to c_2, and must be large from c_3 on."""
+    if k == 0:
+        return angle.cos()
+    if k == 1:
+        return angle.sin().div_(angle)
+    if k == 2:  # not by the recursion, whose difference cancels near whole turns
+        return (angle / 2).sin_().div_(angle).pow_(2).mul_(2)
+    return (1 / math.factorial(k - 2) - closed(angle, k - 2)).div_(angle).div_(angle)
+
+
 def stumpff(s: Tensor, k: int) -> Tensor:
-    """The function c_k: cos √s, sin √s / √s, (1 - cos √s) / s and so on, without a division by zero."""
+    """Return c_k(s): cos √s, sin √s / √s, (1 - cos √s) / s and so on, without a division by zero."""
     return StumpffFunction.apply(s, k)
 
 
 def cross_matrix(vector: Tensor) -> Tensor:
-    """The antisymmetric matrix whose product with another vector is the cross product of both vectors."""
+    """Return the antisymmetric matrix whose product with another vector is the cross product of both vectors."""
     x, y, z = vector.unbind(-1)
     zero = torch.zeros_like(x)
     return torch.stack([zero, -z, y, z, zero, -x, -y, x, zero], -1).reshape(*x.shape, 3, 3)
 
 
 def axial(matrix: Tensor) -> Tensor:
-    """The vector of the antisymmetric matrix M - Mᵀ, which is the adjoint of ``cross_matrix``."""
+    """Return the vector of the antisymmetric matrix M - Mᵀ. This map is the adjoint of ``cross_matrix``."""
     difference = matrix - matrix.mT
     return torch.stack([difference[..., 2, 1], difference[..., 0, 2], difference[..., 1, 0]], -1)
 
 
 def _along(vector: Tensor, v: Tensor, once: float | Tensor, twice: Tensor) -> Tensor:
-    """The sum v + once · ω × v + twice · ω × (ω × v), the form of the Jacobians of exponential and logarithm."""
+    """Return v + once · ω × v + twice · ω × (ω × v). Exponential and logarithm have Jacobians of this form."""
     turned = torch.linalg.cross(vector, v)
     return v + once * turned + twice * torch.linalg.cross(vector, turned)
 
@@ -78,8 +86,10 @@ class RotationExpFunction(Function):
     @staticmethod
     def forward(vector: Tensor) -> Tensor:
         w = vector.double()
-        s, k = w.square().sum(-1)[..., None, None], cross_matrix(w)
-        rotation = torch.eye(3, dtype=w.dtype, device=w.device) + stumpff(s, 1) * k + stumpff(s, 2) * (k @ k)
+        s = w.square().sum(-1, keepdim=True)
+        # K² = ω ωᵀ - θ² I, because products of small matrices take long; and 1 - c_2 θ² is the cosine, c_0.
+        rotation = (stumpff(s, 2) * w).unsqueeze(-1) * w.unsqueeze(-2)
+        rotation.add_(cross_matrix(stumpff(s, 1) * w)).diagonal(dim1=-2, dim2=-1).add_(stumpff(s, 0))
         return rotation.to(vector.dtype)
 
     @staticmethod
@@ -92,7 +102,8 @@ class RotationExpFunction(Function):
         (vector,) = ctx.saved_tensors
         w = vector.double()
         s = w.square().sum(-1, keepdim=True)
-        moment = axial(grad_output.double() @ RotationExpFunction.apply(w).mT)
+        # The sum over the columns is axial(Ḡ Rᵀ).
+        moment = torch.linalg.cross(RotationExpFunction.apply(w), grad_output.double(), dim=-2).sum(-1)
         return _along(w, moment, -stumpff(s, 2), stumpff(s, 3)).to(vector.dtype)
 
     @staticmethod
@@ -105,7 +116,7 @@ class RotationExpFunction(Function):
 
 
 def rotation_exp(vector: Tensor) -> Tensor:
-    r"""Rotation matrix of a rotation vector (axis times angle); all its derivatives are finite at every angle.
+    r"""Rotation matrix of a rotation vector (axis times angle). All derivatives are finite at every angle.
 
     .. math::
         R = I + c_1 K + c_2 K^2, \quad K = [\omega]_\times, \quad
@@ -114,8 +125,11 @@ def rotation_exp(vector: Tensor) -> Tensor:
         \bar{\omega} = m - c_2\, \omega \times m + c_3\, \omega \times (\omega \times m), \qquad
         m = \operatorname{axial}(\bar{R} R^\top), \quad c_3 = \frac{\theta - \sin \theta}{\theta^3}
 
+    Here :math:`[\omega]_\times` is the matrix of the cross product with :math:`\omega`, and
+    :math:`\operatorname{axial}(M)` is the vector :math:`v` with :math:`[v]_\times = M - M^\top`.
+
     Args:
-        vector: ``(..., 3)``, floating. It is computed in float64 for every dtype.
+        vector: ``(..., 3)``, floating. The function computes in float64 for every dtype.
 
     Returns:
         ``(..., 3, 3)``, in the dtype of ``vector``.
@@ -139,7 +153,7 @@ def rotation_exp(vector: Tensor) -> Tensor:
 
 
 class NearestRotationFunction(Function):
-    """Keeps the matrix. Backward solves for the three numbers by which the rotation can move."""
+    """Keeps the matrix. A rotation can change in three directions, so backward solves a system of three equations."""
 
     generate_vmap_rule = True
 
@@ -166,8 +180,8 @@ class NearestRotationFunction(Function):
 
     @staticmethod
     def _derivative(matrix: Tensor, change: Tensor) -> Tensor:
-        """Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P: symmetric, so it serves backward and jvp."""
-        m = matrix.double()  # for all steps: in a lower dtype, two gradients may overflow though their sum does not
+        """Return Q [T⁻¹ axial(Qᵀ change)]ₓ with T = tr(P) I - P. The map is symmetric, so backward and jvp share it."""
+        m = matrix.double()  # in a lower dtype, two gradients could overflow although their sum does not
         rotation = NearestRotationFunction.apply(m)
         stretch = rotation.mT @ m
         stretch = (stretch + stretch.mT) / 2
@@ -188,21 +202,21 @@ class NearestRotationFunction(Function):
 
 
 def nearest_rotation(matrix: Tensor) -> Tensor:
-    r"""The rotation closest to a matrix, with a finite gradient where that of the singular value decomposition is NaN.
+    r"""The rotation closest to a matrix. Its gradient is finite where the gradient of ``torch.linalg.svd`` is NaN.
 
     .. math::
         M = Q P, \quad P = P^\top, \quad \det Q = 1, \qquad
         \bar{M} = Q\, [\,(\operatorname{tr}(P)\, I - P)^{-1} \operatorname{axial}(Q^\top \bar{Q})\,]_\times
 
-    A rotation has three equal singular values, and the gradient of the decomposition divides by their differences. This
-    formula divides by their sums, which are zero only if several rotations are equally close. Then the result is NaN,
-    as for a matrix of zeros.
+    For the symbols, see :func:`rotation_exp`. A rotation has three equal singular values, and the gradient of the
+    singular value decomposition divides by their differences. This formula divides by their sums, which are zero only
+    if several rotations are equally close. Then the result is NaN, as for a matrix of zeros.
 
     Args:
-        matrix: ``(..., 3, 3)``, floating, finite. It is computed in float64 for every dtype.
+        matrix: ``(..., 3, 3)``, floating, finite. The function computes in float64 for every dtype.
 
     Returns:
-        Like ``matrix``.
+        A tensor like ``matrix``.
 
     Raises:
         ValueError: if the last dims are not 3 by 3.
@@ -225,7 +239,7 @@ def nearest_rotation(matrix: Tensor) -> Tensor:
 
 
 class RotationLogFunction(Function):
-    """The logarithm of rotations. The gradient is right along rotations, and zero in directions that leave them."""
+    """The logarithm of rotations. For changes that do not lead to another rotation, the slope is 0."""
 
     generate_vmap_rule = True
 
@@ -245,7 +259,7 @@ class RotationLogFunction(Function):
         real, vector = quaternion[..., :1], quaternion[..., 1:]
         sine = torch.linalg.vector_norm(vector, dim=-1, keepdim=True)
         angle = 2 * torch.atan2(sine, real)
-        # For a smaller sine the squares underflow; then the sine equals half the angle to all digits.
+        # For a smaller sine, the squares underflow. There, the sine equals half the angle to all digits.
         return torch.where(sine > 1e-100, angle * vector / sine.clamp(min=1e-100), 2 * vector).to(rotation.dtype)
 
     @staticmethod
@@ -255,7 +269,7 @@ class RotationLogFunction(Function):
 
     @staticmethod
     def _twice(vector: Tensor) -> Tensor:
-        """(1 - θ/2 cot θ/2) / θ², from functions of the half angle, without cancellation."""
+        """Return (1 - θ/2 cot θ/2) / θ², computed from functions of the half angle, so that no digits cancel."""
         quarter = vector.square().sum(-1, keepdim=True) / 4
         return (stumpff(quarter, 2) - stumpff(quarter, 3)) / (4 * stumpff(quarter, 1))
 
@@ -276,7 +290,7 @@ class RotationLogFunction(Function):
 
 
 def rotation_log(matrix: Tensor) -> Tensor:
-    r"""Rotation vector of the rotation closest to a matrix, to the last digits even at small angles and at half a turn.
+    r"""Rotation vector of the rotation closest to a matrix, accurate at all angles, also near 0 and half a turn.
 
     .. math::
         \omega = \theta\, n, \quad 0 \le \theta \le \pi, \qquad
@@ -284,11 +298,12 @@ def rotation_log(matrix: Tensor) -> Tensor:
         + d\, \omega \times (\omega \times \bar{\omega})\,]_\times R, \qquad
         d = \frac{1 - \frac{\theta}{2} \cot \frac{\theta}{2}}{\theta^2}
 
-    and from :math:`\bar{R}` on as in :func:`nearest_rotation`. At half a turn the vector jumps to its negative; the
-    gradient is that of the returned side.
+    Here :math:`R` is the closest rotation. The gradient of the matrix follows from :math:`\bar{R}` as in
+    :func:`nearest_rotation`. At half a turn, the vector jumps to its negative. There, the gradient is that of the
+    returned vector.
 
     Args:
-        matrix: ``(..., 3, 3)``, floating, finite, a rotation up to rounding or not.
+        matrix: ``(..., 3, 3)``, floating, finite. It need not be a rotation.
 
     Returns:
         ``(..., 3)``, in the dtype of ``matrix``.
@@ -297,7 +312,7 @@ def rotation_log(matrix: Tensor) -> Tensor:
         ValueError: if the last dims are not 3 by 3.
         TypeError: if ``matrix`` is not floating.
 
-    Source: S. W. Shepperd, Quaternion from rotation matrix, 1978, for the four rows of which the largest is taken.
+    Source: S. W. Shepperd, Quaternion from rotation matrix, 1978, for the choice among four formulas.
 
     >>> rotation_log(rotation_exp(torch.tensor([0.1, -0.2, 0.3])))
     tensor([ 0.1000, -0.2000,  0.3000])

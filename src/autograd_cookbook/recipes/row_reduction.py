@@ -1,4 +1,4 @@
-"""A normalization of rows with kernels in C++ and CUDA, which add along the rows and across them."""
+"""A normalization of rows, with kernels in C++ and CUDA that sum along each row and over all rows."""
 
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ SOURCES = {
 
 
 def fake_forward(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Shape and dtype of the output."""
+    """Return a tensor like the output, but without values."""
     return torch.empty_like(input, memory_format=torch.contiguous_format)
 
 
 def fake_backward(grad_output: Tensor, input: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Shapes and dtypes of the gradients."""
+    """Return tensors like the gradients, but without values."""
     contiguous = torch.contiguous_format
     return torch.empty_like(input, memory_format=contiguous), torch.empty_like(weight, memory_format=contiguous)
 
@@ -31,9 +31,9 @@ RMS_NORM = Library("rms_norm", SOURCES, {"rms_norm_forward": fake_forward, "rms_
 
 
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The rows divided by their root mean squares, and the factors of the rows; computed with torch's operations."""
+    """Return the rows divided by their root mean squares, and the factors. This uses PyTorch's operations."""
     wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-    # Squares of large numbers overflow. So the rows are divided by their largest number first; the factor cancels.
+    # Squares of large numbers overflow. So divide each row by its largest absolute value first. This factor cancels.
     largest = wide.detach().abs().amax(-1, keepdim=True) if wide.numel() else wide.new_ones(())
     unit = largest.clamp(1, torch.finfo(wide.dtype).max)
     scaled = wide / unit
@@ -42,12 +42,12 @@ def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def composed(input: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The output, computed with torch's operations."""
+    """Return the output, computed with PyTorch's operations."""
     return (normalized(input, eps)[0] * weight).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Both gradients, computed with torch's operations: used without a build, and for second derivatives."""
+    """Return both gradients, computed with PyTorch's operations: without a build, and for second derivatives."""
     normal, scale = normalized(input, eps)
     pulled = grad_output.to(normal.dtype) * weight
     grad_input = scale * (pulled - normal * (pulled * normal).mean(-1, keepdim=True))
@@ -56,7 +56,7 @@ def composed_gradients(grad_output: Tensor, input: Tensor, weight: Tensor, eps: 
 
 
 class RMSNormFunction(Function):
-    """Keeps both inputs. Backward computes the sum of squares again, because it has to read the row anyway."""
+    """Keeps both inputs. Backward computes the sum of squares again, because it has to read each row anyway."""
 
     @staticmethod
     def forward(input: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -85,7 +85,7 @@ class RMSNormFunction(Function):
 
 
 class RMSNormGradientFunction(Function):
-    """Keeps its inputs. The second derivative is rarely needed, so torch's operations compute it."""
+    """Keeps its inputs. The second derivative is rarely needed, so PyTorch's operations compute it."""
 
     @staticmethod
     def forward(grad_output: Tensor, input: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
@@ -105,7 +105,7 @@ class RMSNormGradientFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        # Each sample needs its own gradient of the weight, and the kernel computes only one.
+        # Each sample needs its own gradient of the weight, but the kernel computes only one.
         return torch.func.vmap(composed_gradients, in_dims)(*inputs), (0, 0)
 
 
@@ -117,17 +117,18 @@ def fused_rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \qquad \bar{x} = r \Big(w \bar{y} - \hat{x}\,\frac{1}{n} \sum_j w_j \bar{y}_j \hat{x}_j\Big), \quad
         \bar{w} = \sum_{\text{rows}} \bar{y}\,\hat{x}
 
-    It runs in C++ or CUDA once ``RMS_NORM.build()`` has been called, in this process or in an earlier one, and
-    otherwise with torch's operations. ``RMS_NORM.backend(device)`` says which. Rows whose squares overflow are
-    normalized, too, which happens beyond :math:`10^{19}` in float32 and bfloat16.
+    Call ``RMS_NORM.build()`` once, in this process or in an earlier one, to build the kernels in C++ and CUDA. Without
+    them, the function uses PyTorch's operations. ``RMS_NORM.backend(device)`` says which code runs. The result is also
+    right for rows whose squares overflow. In float32 and bfloat16, these are rows with numbers above about
+    :math:`10^{19}`.
 
     Args:
         input: of shape (\*, n) and any layout; float16, bfloat16, float32 or float64.
         weight: of shape (n,), same dtype and device.
-        eps: added to the mean of squares; with 0, a row of zeros gives NaN.
+        eps: added to the mean of squares. With 0, a row of zeros gives NaN.
 
     Returns:
-        A tensor like ``input``; contiguous if a kernel computed it.
+        A tensor like ``input``. It is contiguous if a kernel computed it.
 
     Raises:
         TypeError: if ``input`` is not a floating tensor, ``weight`` not a tensor of the same dtype, or ``eps`` not a

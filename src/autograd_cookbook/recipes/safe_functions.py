@@ -5,7 +5,6 @@ import math
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.nn import functional as F
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._logistic import LogisticFunction
@@ -20,9 +19,9 @@ class SoftplusFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, beta: float) -> Tensor:
-        # logsigmoid(z) = -log(1 + exp(-z)) is accurate for positive z and takes one pass.
+        # In place, because memory for another result takes as long as computing it.
         x = wide(input)
-        return F.logsigmoid(x.abs().mul_(beta)).div_(-beta).add_(x.clamp(min=0)).to(input.dtype)
+        return x.abs().mul_(-beta).exp_().log1p_().div_(beta).add_(x.clamp(min=0)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:
@@ -201,8 +200,8 @@ def safe_divide(input: Tensor, other: Tensor) -> Tensor:
         \bar{y} = -\bar{z}\,\overline{\left(\frac{x / y}{y}\right)}, \qquad
         z = \bar{x} = \bar{y} = 0 \text{ where } y = 0
 
-    Use it for the mean of a group that may be empty. Only a denominator of exactly 0 is treated differently. For other
-    small denominators, the quotient is large, as usual.
+    For example, use it for the mean of a group that can be empty. Only a denominator of exactly 0 is treated
+    differently. For other small denominators, the quotient is large, as usual.
 
     Args:
         input: any shape and dtype.

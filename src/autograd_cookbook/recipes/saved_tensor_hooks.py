@@ -14,7 +14,7 @@ from autograd_cookbook.recipes.hooks import with_saved
 
 
 class Spool:
-    """Tensors in one file without a name. The file is gone when its last tensor is, or when the process ends.
+    """Writes tensors to a file without a name. The file exists until its last tensor is freed, or the process ends.
 
     >>> spool = Spool(None)
     >>> read = spool.write(torch.tensor([1.0, 2.0]))
@@ -28,8 +28,8 @@ class Spool:
         self.end = 0
 
     def write(self, tensor: Tensor) -> Callable[[], Tensor]:
-        """Store a tensor, and return a function that reads it. The function also keeps the file open."""
-        # numpy has no bfloat16, so the tensor is written as bytes.
+        """Store a tensor, and return a function that reads it. The file stays open while this function exists."""
+        # NumPy has no bfloat16, so write the tensor as bytes.
         data = tensor.cpu().contiguous().reshape(tensor.numel()).view(torch.uint8).numpy().data
         shape, dtype, device, start, size = tensor.shape, tensor.dtype, tensor.device, self.end, len(data)
         while data:
@@ -57,17 +57,18 @@ def offloaded(function: Callable[..., Any], *args: Any, directory: str | Path | 
 
     Args:
         function: called as ``function(*args)``.
-        args: passed on. Tensors among the arguments, and leaves such as parameters, are in memory anyway and not
-            written.
-        directory: for the file; the system's folder for temporary files if None, which may be in memory.
+        args: the arguments of ``function``. Tensors among the arguments, and leaves such as parameters, are in memory
+            anyway, so they are not written.
+        directory: the directory of the file. None means the system's directory for temporary files, which some systems
+            keep in memory.
 
     Returns:
         The result of ``function``.
 
     Raises:
         FileNotFoundError: if there is no such directory.
-        OSError: if the disk is full; nothing is left behind.
-        RuntimeError: in backward, if a saved argument was modified in place before.
+        OSError: if the disk is full. No file is left behind.
+        RuntimeError: in backward, if a saved argument was modified in place after forward.
 
     >>> x = torch.ones(2, requires_grad=True)
     >>> offloaded(lambda x: x.exp().sin(), x).sum().backward()
@@ -83,26 +84,26 @@ def offloaded(function: Callable[..., Any], *args: Any, directory: str | Path | 
 
 
 def compressed(function: Callable[..., Any], *args: Any) -> Any:
-    r"""Call a function, and keep in one byte an element what it saves for backward.
+    r"""Call a function, and keep the tensors that it saves for backward in one byte per element.
 
     .. math::
         q = \operatorname{round}(s / a), \quad a = \tfrac{1}{127} \max_{\text{row}} |s|, \qquad
         \bar{x} = \bar{y}^\top\, \partial f \text{ from } a q
 
-    for each row of each saved tensor :math:`s`. The output is exact; the gradient is not, because each saved element is
-    off by up to half a step, :math:`a / 2`.
+    for each row of each saved tensor :math:`s`. The output is exact. The gradient is not exact, because each saved
+    element has an error of up to half a step, :math:`a / 2`.
 
     Args:
         function: called as ``function(*args)``.
-        args: passed on. Some saved tensors are kept unchanged: arguments and leaves such as parameters, which are in
-            memory anyway, tensors that are not real and floating or hold an infinity or a NaN, and rows of fewer than 8
-            elements.
+        args: the arguments of ``function``. Some saved tensors are kept unchanged. These are arguments and leaves such
+            as parameters, which are in memory anyway. They are also tensors that are not real and floating, tensors
+            with an infinity or a NaN, and tensors with rows of fewer than 8 elements.
 
     Returns:
         The result of ``function``.
 
     Raises:
-        RuntimeError: in backward, if a tensor that was kept unchanged was modified in place before.
+        RuntimeError: in backward, if a tensor that was kept unchanged was modified in place after forward.
 
     >>> x = torch.linspace(-1, 1, 16).requires_grad_()
     >>> compressed(lambda x: x.sin().square().sum(), x).backward()

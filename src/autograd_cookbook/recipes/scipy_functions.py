@@ -1,5 +1,6 @@
-"""Functions of SciPy, whose gradients call SciPy again."""
+"""Functions of SciPy with gradients that call SciPy again."""
 
+import math
 from typing import Any
 
 import torch
@@ -10,26 +11,31 @@ from autograd_cookbook.recipes._context import Context
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """The numbers in CPU memory, copied only from a GPU or from a lazy conjugate."""
+    """Return the numbers in CPU memory. They are copied only from a GPU or from a lazy conjugate."""
     return tensor.detach().cpu().resolve_conj().resolve_neg()
 
 
 def as_numpy(tensor: Tensor) -> Any:
-    """The numbers as a NumPy array, copied only if necessary."""
+    """Return the numbers as a NumPy array, copied only if necessary."""
     return on_host(tensor).numpy()
 
 
 class DCTFunction(Function):
-    """Linear, so its derivative is the function itself; orthogonal, so its adjoint is its inverse. Keeps nothing."""
+    """Keeps nothing. The transform is linear, so jvp applies it again. It is orthogonal, so backward is its inverse."""
 
     @staticmethod
-    @torch.compiler.disable  # else the compiler traces the Python inside of SciPy, for seconds and without a result
+    @torch.compiler.disable  # otherwise the compiler traces SciPy's Python code for seconds, without success
     def forward(input: Tensor, type: int, dim: int) -> Tensor:
         from scipy import fft
 
-        # NumPy has no bfloat16, and SciPy no transform of half precision.
+        # NumPy has no bfloat16, and SciPy has no transform of half precision.
         exact = input.to(torch.promote_types(input.dtype, torch.float32))
-        return torch.from_numpy(fft.dct(as_numpy(exact), type, axis=dim, norm="ortho", orthogonalize=True)).to(input)
+        # SciPy adds first and scales afterwards. So divide rows with large numbers by a power of two before the sum.
+        largest = exact.abs().amax(dim, keepdim=True)
+        room = 4 * exact.size(dim)
+        unit = torch.where(largest > torch.finfo(exact.dtype).max / room, 2.0 ** math.ceil(math.log2(room)), 1.0)
+        found = fft.dct(as_numpy(exact / unit), type, axis=dim, norm="ortho", orthogonalize=True)
+        return (torch.from_numpy(found).to(exact) * unit).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, int, int], output: Tensor) -> None:
@@ -56,10 +62,13 @@ def dct(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
         y = C x, \qquad \bar{x} = C^\top \bar{y} = C^{-1} \bar{y}, \qquad \dot{y} = C \dot{x}, \qquad
         C^{(2)}_{kn} = \sqrt{\frac{2 - [k = 0]}{N}} \cos \frac{\pi k (2 n + 1)}{2 N}
 
+    where :math:`C^{(2)}` is the matrix of type 2.
+
     Args:
-        input: any shape, floating or complex, on any device; float16 and bfloat16 are computed in float32.
-        type: 1, 2, 3 or 4. Type 3 is the inverse of type 2; types 1 and 4 are their own inverses.
-        dim: the dim to transform; at least two elements for type 1, and one for the others.
+        input: any shape, floating or complex, on any device. For float16 and bfloat16, the function computes in
+            float32.
+        type: 1, 2, 3 or 4. Type 3 is the inverse of type 2. Types 1 and 4 are their own inverses.
+        dim: the dim to transform. It needs at least two elements for type 1, and one for the other types.
 
     Returns:
         A tensor like ``input``, on its device.
@@ -68,7 +77,7 @@ def dct(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
         IndexError: if there is no such dim.
         RuntimeError: if ``dim`` is too short.
         TypeError: if ``input`` is neither floating nor complex.
-        ValueError: for another type.
+        ValueError: if ``type`` is not 1, 2, 3 or 4.
 
     Source: N. Ahmed, T. Natarajan, K. R. Rao, Discrete cosine transform, IEEE Transactions on Computers C-23 (1974).
 
@@ -89,9 +98,9 @@ def dct(input: Tensor, type: int = 2, dim: int = -1) -> Tensor:
 
 
 class Factors:
-    """LU factors of the matrices of one call: computed once, and used by forward and by derivatives of any order.
+    """LU factors of the matrices of one call. Forward and derivatives of any order use the same factors.
 
-    They are only a cache: for other values, they are computed again.
+    The factors are only a cache. For a matrix with other values, they are computed again.
     """
 
     def __init__(self) -> None:
@@ -99,7 +108,7 @@ class Factors:
         self.made: list[Any] = []
 
     def solve(self, indices: Tensor, values: Tensor, rhs: Tensor, adjoint: bool) -> Tensor:
-        """Solutions for ``(..., n, k)`` right-hand sides, with cached factors of the matrices or their adjoints."""
+        """Solve for right-hand sides ``(..., n, k)``, with cached factors of the matrices or of their adjoints."""
         batch = rhs.reshape(-1, *rhs.shape[-2:])
         original = (values.conj() if adjoint else values).detach().cpu().reshape(len(batch), values.shape[-1])
         if self.values is None or not torch.equal(original, self.values):
@@ -113,7 +122,7 @@ class Factors:
 
 
 def factorize(indices: Tensor, values: Tensor, size: int) -> Any:
-    """SciPy's LU factors of one matrix; None if a value is not finite, because then no solution is finite."""
+    """Return SciPy's LU factors of one matrix. None if a value is not finite, because then no solution is finite."""
     from scipy import sparse
     from scipy.sparse import linalg
 
@@ -128,7 +137,7 @@ def factorize(indices: Tensor, values: Tensor, size: int) -> Any:
 
 
 class SparseSolveFunction(Function):
-    """Keeps the pattern, the values, the solution and the factors; derivatives are solves with the same factors."""
+    """Keeps the pattern, the values, the solution and the factors. Derivatives solve with the same factors."""
 
     @staticmethod
     @torch.compiler.disable
@@ -186,7 +195,7 @@ class SparseSolveFunction(Function):
 
 
 def sparse_solve(indices: Tensor, values: Tensor, rhs: Tensor) -> Tensor:
-    r"""Solve a sparse system by SciPy's SuperLU, factorized once for the solution and all its derivatives.
+    r"""Solve a sparse system by SciPy's SuperLU. One factorization serves the solution and all its derivatives.
 
     .. math::
         A x = b, \qquad
@@ -200,19 +209,19 @@ def sparse_solve(indices: Tensor, values: Tensor, rhs: Tensor) -> Tensor:
     NaN.
 
     Args:
-        indices: ``(2, nnz)``, int64, row and column of each value; values at the same place are summed.
+        indices: ``(2, nnz)``, int64, row and column of each value. Values at the same place are summed.
         values: ``(nnz,)``, float32, float64, complex64 or complex128.
         rhs: ``(n,)`` or ``(n, k)``, same dtype and device. Its length n is the size of the matrix.
 
     Returns:
-        Like ``rhs``.
+        The solution, a tensor like ``rhs``.
 
     Raises:
-        IndexError: if an index is not below n.
+        IndexError: if an index is negative, or not below n.
         torch.linalg.LinAlgError: if the matrix is exactly singular.
         RuntimeError: if shapes, dtypes or devices do not fit.
-        TypeError: for another dtype.
-        ValueError: under ``vmap`` over the indices.
+        TypeError: if ``values`` has another dtype.
+        ValueError: if ``vmap`` maps over the indices.
 
     Source: X. S. Li, An overview of SuperLU, ACM Transactions on Mathematical Software 31 (2005), for the solver.
 

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 
 def checked_at_exit(mode: TorchDispatchMode, check: Callable[[], None]) -> TorchDispatchMode:
-    """The same mode, which calls ``check`` when it ends without an error."""
+    """Change a mode so that it calls ``check`` when it ends without an error, and return it."""
 
     class Checked(type(mode)):  # type: ignore[misc]  # mypy wants a base that it knows
         def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
@@ -18,13 +18,14 @@ def checked_at_exit(mode: TorchDispatchMode, check: Callable[[], None]) -> Torch
             if kind is None:
                 check()
 
-    # Not a context manager around the mode: the compiler needs torch's own mode, and sets attributes on it.
+    # Do not put a context manager around the mode, because the compiler needs torch's own mode and sets attributes on
+    # it.
     mode.__class__ = Checked
     return mode
 
 
 def overloads(operator: OpOverload | OpOverloadPacket | str) -> frozenset[OpOverload]:
-    """The overloads of an operator; a policy is called with one of them when the operator runs.
+    """Return the overloads of an operator. When the operator runs, torch calls the policy with one of them.
 
     >>> sorted(map(str, overloads("aten::mm")))
     ['aten.mm.default', 'aten.mm.dtype', 'aten.mm.dtype_out', 'aten.mm.out']
@@ -43,23 +44,24 @@ def overloads(operator: OpOverload | OpOverloadPacket | str) -> frozenset[OpOver
 
 
 def save_only(*operators: OpOverload | OpOverloadPacket | str) -> Callable[[], tuple[TorchDispatchMode, ...]]:
-    r"""Make a checkpoint keep the results of these operators, and compute all others again.
+    r"""Make a checkpoint keep the results of these operators. Backward computes all other results again.
 
     Pass the result as ``context_fn`` to :func:`torch.utils.checkpoint.checkpoint`, with ``use_reentrant=False``. Call
-    ``save_only`` outside of a function that is compiled, and use the result inside. Such a checkpoint allows one
-    backward.
+    ``save_only`` outside of a function that is compiled, and use the result inside. Such a checkpoint allows only
+    one backward.
 
     Args:
-        operators: of ``torch.ops``, with all overloads or one, or by name: "aten::mm". Name the operators that a
-            composite function runs: :func:`torch.nn.functional.linear` runs ``aten::addmm`` or ``aten::mm``.
+        operators: operators of ``torch.ops``, with all overloads or a single one, or their names, such as "aten::mm".
+            For a composite function, name the operators that it runs: :func:`torch.nn.functional.linear` runs
+            ``aten::addmm`` or ``aten::mm``.
 
     Returns:
         A function without arguments, for any number of checkpoints.
 
     Raises:
         ValueError: if there is no operator of that name, or none is given.
-        TypeError: if an argument is not an operator. A ``Function`` is not one.
-        RuntimeError: from the checkpointed forward, if none of the operators ran in it. torch reports nothing then.
+        TypeError: if an argument is not an operator. A ``Function`` is not an operator.
+        RuntimeError: in the checkpointed forward, if none of the operators ran. torch itself does not report this.
 
     >>> from torch.utils.checkpoint import checkpoint
     >>> w = torch.ones(2, 2, requires_grad=True)

@@ -1,5 +1,6 @@
-"""Functions that keep only their arguments, and compute in backward again what autograd would keep, too."""
+"""Functions that save only their arguments for backward, and compute the intermediate results again there."""
 
+import math
 from typing import Any
 
 import torch
@@ -11,25 +12,25 @@ from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.template import rows
 
-FLAT = 1000.0  # from here on the slope of GELU is 0 or 1 in every dtype
+FLAT = 1000.0  # beyond this absolute value, the slope of GELU is 0 or 1 in every dtype
 
 
 def gelu_products(grad_output: Tensor, input: Tensor, approximate: str) -> Tensor:
-    """The gradient of the weight; computes the activation again."""
+    """Compute the activation again, and return the gradient of the weight."""
     return rows(grad_output).mT @ rows(F.gelu(input, approximate=approximate).to(grad_output.dtype))
 
 
 def like_products(grad_output: Tensor, input: Tensor, *_: Any) -> Tensor:
-    """An empty tensor like a gradient of the weight."""
+    """Return a tensor like the weight's gradient, but without values. The compiler traces with it."""
     return grad_output.new_empty(grad_output.shape[-1], input.shape[-1])
 
 
-# Otherwise torch.compile computes the activation once, in forward, and keeps it.
+# Without the opaque operator, torch.compile would compute the activation once, in forward, and save it for backward.
 gelu_grad_weight = opaque("gelu_grad_weight", gelu_products, like_products)
 
 
 class GELULinearFunction(Function):
-    """Keeps the pre-activation, and computes the activation again, which the product alone would keep."""
+    """Keeps the input and the weight. Two separate layers would keep the output of GELU, too."""
 
     generate_vmap_rule = True
 
@@ -47,7 +48,7 @@ class GELULinearFunction(Function):
         input, weight = ctx.saved_tensors
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
-            # Under autocast grad_output is of another dtype than the arguments.
+            # Under autocast, grad_output has another dtype than the arguments.
             grad_hidden = (grad_output @ weight.to(grad_output.dtype)).to(input.dtype)
             # With "tanh", torch computes the slope from the cube of the input, and returns NaN where the cube
             # overflows.
@@ -61,7 +62,7 @@ class GELULinearFunction(Function):
 
 
 def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, approximate: str = "none") -> Tensor:
-    r"""GELU and the linear layer behind it, which together keep only the input of GELU.
+    r"""GELU followed by a linear layer. The function saves its arguments for backward, but not the output of GELU.
 
     .. math::
         Y = \phi(X)\,W^\top + b, \qquad
@@ -71,7 +72,7 @@ def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, appro
         \phi(x) = x\,\Phi(x)
 
     Args:
-        input: ``(..., in_features)``, the pre-activation; real floating dtype.
+        input: ``(..., in_features)``, the input of GELU; real floating dtype.
         weight: ``(out_features, in_features)``, same dtype and device.
         bias: ``(out_features,)`` or None.
         approximate: ``"none"``, or ``"tanh"`` as in :func:`torch.nn.functional.gelu`.
@@ -94,7 +95,7 @@ def gelu_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, appro
 
 
 def swiglu_products(grad_output: Tensor, gate: Tensor, up: Tensor) -> Tensor:
-    """The gradient of the weight; computes the gated product again."""
+    """Compute the product ``silu(gate) * up`` again, and return the gradient of the weight."""
     return rows(grad_output).mT @ rows((F.silu(gate) * up).to(grad_output.dtype))
 
 
@@ -102,7 +103,7 @@ swiglu_grad_weight = opaque("swiglu_grad_weight", swiglu_products, like_products
 
 
 class SwiGLULinearFunction(Function):
-    """Keeps the two projections, but neither the activation nor the gated product."""
+    """Keeps its arguments. Backward computes ``silu(gate)`` and ``silu(gate) * up`` again."""
 
     generate_vmap_rule = True
 
@@ -119,7 +120,7 @@ class SwiGLULinearFunction(Function):
         gate, up, weight = ctx.saved_tensors
         grad_gate = grad_up = grad_weight = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            # Under autocast grad_output is of another dtype than the arguments.
+            # Under autocast, grad_output has another dtype than the arguments.
             grad_hidden = grad_output @ weight.to(grad_output.dtype)
             if ctx.needs_input_grad[0]:
                 sigmoid = torch.sigmoid(gate)
@@ -132,7 +133,7 @@ class SwiGLULinearFunction(Function):
 
 
 def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
-    r"""The second half of a gated feed-forward block: activation, product and down-projection.
+    r"""Linear layer of ``silu(gate) * up``. This is the second half of a gated feed-forward block.
 
     .. math::
         H = s(G) \odot U, \quad Y = H W^\top, \qquad
@@ -144,7 +145,7 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 
     Args:
         gate: ``(..., hidden_features)``, real floating dtype.
-        up: as ``gate``.
+        up: a tensor like ``gate``.
         weight: ``(out_features, hidden_features)``, same dtype and device.
 
     Returns:
@@ -152,7 +153,8 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 
     Raises:
         TypeError: if ``gate`` is not real and floating.
-        RuntimeError: if ``gate`` and ``up`` differ in shape, or shapes, dtypes or devices do not fit.
+        RuntimeError: if ``gate`` and ``up`` have different shapes, or if ``weight``, the dtypes or the devices do not
+            fit.
 
     Source:
         Shazeer, "GLU variants improve transformer", 2020, equation 6.
@@ -170,14 +172,18 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
 
 
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Each row divided by its root mean square, and the reciprocal of that root; both in float32 at least."""
+    """Return each row divided by its root mean square, and 1 / (root mean square). Both are float32 or wider."""
     input = input.to(torch.promote_types(input.dtype, torch.float32))
-    scale = torch.rsqrt(input.square().mean(-1, keepdim=True) + eps)
+    # Squares of large numbers overflow. So divide each row by its largest absolute value first. This factor cancels.
+    largest = input.detach().abs().amax(-1, keepdim=True) if input.numel() else input.new_ones(())
+    info = torch.finfo(input.dtype)
+    unit = largest.clamp(max(math.sqrt(eps), info.smallest_normal), info.max)
+    scale = torch.rsqrt((input / unit).square().mean(-1, keepdim=True) + eps / unit / unit) / unit
     return input * scale, scale
 
 
 class RMSNormFunction(Function):
-    """Keeps its arguments. A root mean square saved in forward would be a constant to the second derivative."""
+    """Keeps its arguments. If forward saved the root mean square, a second derivative would treat it as a constant."""
 
     generate_vmap_rule = True
 
@@ -196,7 +202,7 @@ class RMSNormFunction(Function):
         direction, scale = normalized(input, ctx.eps)
         grad_input = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad = grad_output.to(scale.dtype) * weight  # a product of two halves may overflow
+            grad = grad_output.to(scale.dtype) * weight  # a product of two float16 numbers can overflow
             along = (grad * direction).mean(-1, keepdim=True)
             grad_input = ((grad - direction * along) * scale).to(input.dtype)
         if ctx.needs_input_grad[1]:
@@ -213,9 +219,9 @@ def rms_norm(input: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
         \bar{x} = \frac{1}{r} \left( \bar{n} - n\,\tfrac{1}{d} \langle \bar{n}, n \rangle \right), \quad
         \bar{w} = \textstyle\sum \bar{y} \odot n
 
-    Squares are summed in float32 at least. For rows of 1e19 and more the squares overflow, and the result is 0, as with
-    :func:`torch.nn.functional.rms_norm`. :func:`~autograd_cookbook.recipes.row_reduction.fused_rms_norm` is right for
-    such rows, too.
+    The function divides each row by its largest absolute value, and then sums the squares in float32 or wider. Without
+    the division, the squares of numbers above about 1e19 would overflow in float32. For such rows,
+    :func:`torch.nn.functional.rms_norm` returns 0.
 
     Args:
         input: ``(..., features)``, real floating dtype; float16 and bfloat16 are computed in float32.

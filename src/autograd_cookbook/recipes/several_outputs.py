@@ -1,4 +1,4 @@
-"""Several outputs, of which some have no derivative and any may be unused."""
+"""Functions with several outputs. An output can have no derivative, and the loss can leave any output unused."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from autograd_cookbook.recipes.reductions import as_dims, kept
 
 
 class SplitSignFunction(Function):
-    """Keeps its input. The sign of an element tells to which output the element went."""
+    """Keeps its input. The sign of an element says which output has the element."""
 
     generate_vmap_rule = True
 
@@ -26,7 +26,8 @@ class SplitSignFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_positive: Tensor | None, grad_negative: Tensor | None) -> Tensor | None:
         (input,) = ctx.saved_tensors
-        # The backward kernel of relu. A product with a mask would give NaN for an infinite gradient times 0.
+        # Use the backward kernel of relu, because a product with a mask would give NaN for an infinite gradient times
+        # 0.
         grad_input = None
         if grad_positive is not None:
             grad_input = torch.ops.aten.threshold_backward(grad_positive, input, 0)
@@ -43,13 +44,14 @@ def split_sign(input: Tensor) -> tuple[Tensor, Tensor]:
         y^+ = \max(x, 0), \quad y^- = \max(-x, 0), \qquad
         \bar{x} = \bar{y}^+\,[x > 0] - \bar{y}^-\,[x < 0]
 
-    Concatenated, the two outputs are the activation CReLU. It keeps all information, because :math:`x = y^+ - y^-`.
+    The concatenation of both outputs is the activation CReLU. It keeps all information, because
+    :math:`x = y^+ - y^-`.
 
     Args:
         input: any shape, real dtype.
 
     Returns:
-        The two parts, like ``input``.
+        The two parts, each a tensor like ``input``.
 
     Raises:
         NotImplementedError: if ``input`` is complex.
@@ -91,7 +93,7 @@ class MaxWithIndexFunction(Function):
             return None, None, None
         (index,) = ctx.saved_tensors
         shape = kept(ctx.shape, as_dims(ctx.dim, len(ctx.shape)))
-        zeros = grad_values.new_zeros(()).expand(ctx.shape)  # no memory for all zeros: scatter makes a copy
+        zeros = grad_values.new_zeros(()).expand(ctx.shape)  # expanded, so it takes no memory; scatter makes a copy
         return zeros.scatter(ctx.dim, index.reshape(shape), grad_values.reshape(shape)), None, None
 
 

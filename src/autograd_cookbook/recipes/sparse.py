@@ -11,22 +11,23 @@ from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.elementwise import wide
 
-# Numbers in a chunk: 1 MB in float32, which stays in the cache from the lookup to the sum.
+# The number of elements in a chunk. They take 1 MB in float32, so they stay in the cache from the lookup to the sum.
 CHUNK = 2**18
 
 
 def parts(count: int, width: int) -> list[slice]:
-    """Consecutive slices of the stored places; one empty slice if there are none.
+    """Return consecutive slices of the stored places, or one empty slice if there is no place.
 
-    Under torch.compile it is one slice: the compiler looks up, multiplies and adds in one loop, and stores no products.
+    Under torch.compile, return one slice for all places, because the compiler looks up, multiplies and adds in one loop
+    without storing products.
     """
     step = max(count, 1) if torch.compiler.is_compiling() else max(CHUNK // max(width, 1), 1)
     return [slice(start, start + step) for start in range(0, max(count, 1), step)]
 
 
 def multiply(row: Tensor, column: Tensor, values: Tensor, input: Tensor, rows: int) -> Tensor:
-    """The product of the sparse matrix and a dense one, computed a few stored places at a time."""
-    # A sum over nothing is zeros. Under vmap it has as many of them as the batch has results.
+    """Return the product of the sparse matrix and a dense matrix, computed for a few stored places at a time."""
+    # The sum over no elements is a row of zeros. Under vmap, there is such a row for each element of the batch.
     nothing = wide(values)[:0, None] * wide(input).index_select(0, column[:0])
     output = nothing.sum(0).repeat(rows, 1)
     try:
@@ -41,16 +42,16 @@ def multiply(row: Tensor, column: Tensor, values: Tensor, input: Tensor, rows: i
 
 
 def multiply_like(row: Tensor, column: Tensor, values: Tensor, input: Tensor, rows: int) -> Tensor:
-    """An empty tensor of the shape of this product."""
+    """Return a tensor like this product, but without values."""
     return input.new_empty(rows, input.shape[1])
 
 
-# Otherwise torch.compile keeps the looked-up rows for the sampled product in backward.
+# Without the opaque operator, torch.compile would save the looked-up rows for the sampled product in backward.
 in_chunks = opaque("sparse_mm", multiply, multiply_like)
 
 
 def sample(row: Tensor, column: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """The entries of ``left @ right.mT`` at some places, computed a few at a time."""
+    """Return the entries of ``left @ right.mT`` at some places, computed for a few places at a time."""
     try:
         entries = [
             (wide(left.index_select(0, row[part])) * wide(right.index_select(0, column[part]))).sum(1)
@@ -69,7 +70,7 @@ def _expect_between(what: str, index: Tensor, size: int) -> None:
 
 
 class SparseMMFunction(Function):
-    """Keeps its arguments. The gradient of the values is a sampled product; that of the input is a sparse product."""
+    """Keeps its arguments. The gradient of the values is a sampled product, that of the input a sparse product."""
 
     generate_vmap_rule = True
 
@@ -148,7 +149,7 @@ def sparse_mm(indices: Tensor, values: Tensor, input: Tensor, rows: int) -> Tens
         indices: ``(2, nnz)``, int64: row and column of each value, in any order. Values at the same place are summed.
         values: ``(nnz,)``, floating or complex.
         input: ``(columns, ...)``, same dtype.
-        rows: how many rows the sparse matrix has. It has as many columns as ``input`` has rows.
+        rows: the number of rows of the sparse matrix. The matrix has as many columns as ``input`` has rows.
 
     Returns:
         A tensor of shape ``(rows, ...)``, dtype of ``input``.
@@ -180,16 +181,16 @@ def sparse_mm(indices: Tensor, values: Tensor, input: Tensor, rows: int) -> Tens
 
 
 def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    r"""Entries of ``left @ right.T`` at some places, without the other entries of the product.
+    r"""Compute entries of ``left @ right.T`` at some places, without computing the other entries.
 
     .. math::
         s_e = \sum_k L_{r_e k} R_{c_e k}, \qquad
         \bar{L}_{ik} = \sum_{e:\, r_e = i} \bar{s}_e\, \overline{R_{c_e k}}, \qquad
         \bar{R}_{jk} = \sum_{e:\, c_e = j} \bar{s}_e\, \overline{L_{r_e k}}
 
-    This function is the gradient of :func:`sparse_mm` for the values. It is also useful by itself: for scores on the
-    edges of a graph, or predictions at the known entries of a matrix. In float16 and bfloat16, sums are computed in
-    float32.
+    This function computes the gradient of the values in :func:`sparse_mm`. It is also useful by itself, for scores on
+    the edges of a graph, or for predictions at the known entries of a matrix. In float16 and bfloat16, sums are
+    computed in float32.
 
     Args:
         indices: ``(2, nnz)``, int64: row and column of each entry, in any order.
@@ -221,13 +222,13 @@ def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 
 def total(input: Tensor, index: Tensor, size: int) -> Tensor:
-    """Sum of the rows of each segment, in float32 at least."""
+    """Return the sum of the rows of each segment, in float32 or wider."""
     # The zeros are one row, expanded, so index_add makes the only tensor of full size.
     return torch.zeros_like(wide(input[:1]).sum(0)).expand(size, *input.shape[1:]).index_add(0, index, wide(input))
 
 
 class TakeRowsFunction(Function):
-    """Keeps the index. Its gradient is a sum over segments."""
+    """Keeps the index. The gradient of a lookup is a sum over segments."""
 
     generate_vmap_rule = True
 
@@ -248,7 +249,7 @@ class TakeRowsFunction(Function):
 
 
 class SegmentSumFunction(Function):
-    """Keeps the index. Its gradient is a lookup."""
+    """Keeps the index. The gradient of a sum over segments is a lookup."""
 
     generate_vmap_rule = True
 
@@ -283,7 +284,7 @@ def _expect_segments(input: Tensor, index: Tensor, size: int) -> None:
 
 
 def take_rows(input: Tensor, index: Tensor) -> Tensor:
-    r"""Look up rows, as an embedding does; the gradient of a row that occurs often is summed in float32.
+    r"""Look up rows, as an embedding does. The gradients of a repeated row are summed in float32 or wider.
 
     .. math:: y_e = x_{i_e}, \qquad \bar{x}_j = \sum_{e:\, i_e = j} \bar{y}_e
 
@@ -313,14 +314,14 @@ def take_rows(input: Tensor, index: Tensor) -> Tensor:
 
 
 def segment_sum(input: Tensor, index: Tensor, size: int) -> Tensor:
-    r"""Sum of the rows of each segment; an index says which segment each row belongs to.
+    r"""Sum of the rows of each segment. An index says which segment each row belongs to.
 
     .. math:: y_j = \sum_{e:\, i_e = j} x_e, \qquad \bar{x}_e = \bar{y}_{i_e}
 
     Args:
         input: ``(rows, ...)``, floating or complex. float16 and bfloat16 are summed in float32.
         index: ``(rows,)``, int64, in any order.
-        size: how many segments there are. The sum of an empty segment is 0.
+        size: the number of segments. The sum of an empty segment is 0.
 
     Returns:
         A tensor of shape ``(size, ...)``.
@@ -341,13 +342,13 @@ def segment_sum(input: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def counts(index: Tensor, input: Tensor, size: int) -> Tensor:
-    """How many rows each segment has, in a shape that broadcasts; 1 for an empty segment."""
+    """Return the number of rows of each segment, in a shape that broadcasts. It is 1 for an empty segment."""
     count = total(torch.ones_like(index), index, size).clamp(min=1)
     return count.reshape(size, *(1 for _ in input.shape[1:]))
 
 
 class SegmentMeanFunction(Function):
-    """Keeps the index. Rows are divided before they are added, so that no sum overflows."""
+    """Keeps the index. Forward divides the rows before it adds them, so that no sum overflows."""
 
     generate_vmap_rule = True
 
@@ -376,7 +377,7 @@ def segment_mean(input: Tensor, index: Tensor, size: int) -> Tensor:
     Args:
         input: ``(rows, ...)``, floating or complex. float16 and bfloat16 are averaged in float32.
         index: ``(rows,)``, int64, in any order.
-        size: how many segments there are. The mean of an empty segment is 0.
+        size: the number of segments. The mean of an empty segment is 0.
 
     Returns:
         A tensor of shape ``(size, ...)``.
@@ -397,14 +398,14 @@ def segment_mean(input: Tensor, index: Tensor, size: int) -> Tensor:
 
 
 def largest(input: Tensor, index: Tensor, size: int) -> Tensor:
-    """Maximum over the rows of each segment; 0 for an empty segment."""
+    """Return the maximum over the rows of each segment. It is 0 for an empty segment."""
     start = torch.zeros_like(input[:1].sum(0)).expand(size, *input.shape[1:])
     places = index.reshape(-1, *(1 for _ in input.shape[1:])).expand(input.shape)
     return start.scatter_reduce(0, places, input, "amax", include_self=False)
 
 
 class SegmentMaxFunction(Function):
-    """Keeps input, output and index: the maximum is where input and output are equal."""
+    """Keeps input, output and index. The maximum is at the elements where input and output are equal."""
 
     generate_vmap_rule = True
 
@@ -426,7 +427,7 @@ class SegmentMaxFunction(Function):
 
 
 def segment_max(input: Tensor, index: Tensor, size: int) -> Tensor:
-    r"""Maximum of the rows of each segment, entry by entry; ties share the gradient evenly.
+    r"""Maximum of the rows of each segment, entry by entry. Equal maxima share the gradient evenly.
 
     .. math::
         y_j = \max_{e:\, i_e = j} x_e, \qquad
@@ -435,7 +436,7 @@ def segment_max(input: Tensor, index: Tensor, size: int) -> Tensor:
     Args:
         input: ``(rows, ...)``, real floating dtype.
         index: ``(rows,)``, int64, in any order.
-        size: how many segments there are. The maximum of an empty segment is 0.
+        size: the number of segments. The maximum of an empty segment is 0.
 
     Returns:
         A tensor of shape ``(size, ...)``.
@@ -464,7 +465,7 @@ class SegmentSoftmaxFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, index: Tensor, size: int) -> Tensor:
-        # inf - inf is NaN, so both infinities are replaced with the largest finite numbers.
+        # inf - inf is NaN, so replace both infinities by the largest finite numbers.
         limit = torch.finfo(wide(input).dtype).max
         x = wide(input).clamp(-limit, limit)
         powers = torch.exp(x - largest(x, index, size).index_select(0, index)).masked_fill(input == -torch.inf, 0)
@@ -491,13 +492,14 @@ def segment_softmax(input: Tensor, index: Tensor, size: int) -> Tensor:
         p_e = \frac{e^{x_e}}{\sum_{f:\, i_f = i_e} e^{x_f}}, \qquad
         \bar{x}_e = p_e \Big(\bar{p}_e - \sum_{f:\, i_f = i_e} p_f \bar{p}_f\Big)
 
-    An entry :math:`-\infty` has probability 0. A segment that holds only :math:`-\infty` has probabilities and
-    gradients of 0. If a segment holds entries :math:`+\infty`, they share its probability.
+    An entry :math:`-\infty` has probability 0. A segment that contains only :math:`-\infty` has
+    probabilities and gradients of 0. If a segment contains entries of :math:`+\infty`, these entries share its
+    probability.
 
     Args:
-        input: ``(rows, ...)``, real floating dtype. float16 and bfloat16 are computed in float32.
+        input: ``(rows, ...)``, real floating dtype. For float16 and bfloat16, the function computes in float32.
         index: ``(rows,)``, int64, in any order.
-        size: how many segments there are.
+        size: the number of segments.
 
     Returns:
         A tensor like ``input``.

@@ -18,7 +18,7 @@ def below_maximum(input: Tensor, dim: int, scale: float) -> tuple[Tensor, Tensor
     # inf - inf is NaN, so replace infinities by the largest finite number.
     largest = torch.finfo(wide.dtype).max
     distance = wide.clamp(-largest, largest) - top.clamp(-largest, largest)
-    return distance.mul_(scale).clamp_(min=-1), top == -torch.inf
+    return distance.mul_(scale).clamp_min_(-1), top == -torch.inf
 
 
 def ranks(input: Tensor, dim: int) -> Tensor:
@@ -30,7 +30,7 @@ def ranks(input: Tensor, dim: int) -> Tensor:
 
 
 class SparsemaxFunction(Function):
-    """Keeps the output. The gradient depends only on its support."""
+    """Keeps the output. The gradient depends only on the support, where the output is not 0."""
 
     generate_vmap_rule = True
 
@@ -43,7 +43,7 @@ class SparsemaxFunction(Function):
         total, k = descending.cumsum(dim), ranks(z, dim)
         size = (1 + k * descending > total).sum(dim, keepdim=True).clamp(min=1)
         threshold = (total.gather(dim, size - 1) - 1) / size
-        return (z - threshold).clamp_(min=0).masked_fill_(masked, 0).to(input.dtype)
+        return (z - threshold).clamp_min_(0).masked_fill_(masked, 0).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -54,10 +54,10 @@ class SparsemaxFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         support = output > 0
-        # Use where instead of a product, because an incoming gradient may be infinite where the probability is 0.
+        # Use where instead of a product, because the gradient can be infinite where the probability is 0.
         inside = torch.where(support, grad_output, 0.0)
         size = support.sum(ctx.dim, keepdim=True).clamp(min=1)
-        wide = accumulation_dtype(grad_output.dtype)  # in float16, a sum may overflow although the mean does not
+        wide = accumulation_dtype(grad_output.dtype)  # in float16, a sum can overflow although the mean does not
         mean = (inside.sum(ctx.dim, keepdim=True, dtype=wide) / size).to(grad_output.dtype)
         return torch.where(support, grad_output - mean, 0.0), None
 
@@ -71,10 +71,10 @@ def sparsemax(input: Tensor, dim: int = -1) -> Tensor:
 
     The threshold :math:`\tau` is computed exactly from a sort. An entry of :math:`-\infty` has probability 0. A row
     that contains only :math:`-\infty` is 0, with gradient 0. Entries of :math:`+\infty` share the probability of their
-    row. The second derivative is 0 except at the points where the support changes.
+    row. The second derivative is 0 except at the points where the support :math:`S` changes.
 
     Args:
-        input: any shape, floating dtype. Sums are computed in float32 at least.
+        input: any shape, floating dtype. The function sums in float32 or wider.
         dim: an int, which may be negative.
 
     Raises:
@@ -95,7 +95,7 @@ def sparsemax(input: Tensor, dim: int = -1) -> Tensor:
 
 
 class Entmax15Function(Function):
-    """Keeps the output, whose square root is the derivative of each entry by its distance to the threshold."""
+    """Keeps the output. Backward needs its square root, the slope of each entry."""
 
     generate_vmap_rule = True
 
@@ -107,15 +107,15 @@ class Entmax15Function(Function):
         descending = z.sort(dim, descending=True).values
         k = ranks(z, dim)
         mean, square = descending.cumsum(dim).div_(k), descending.square().cumsum(dim).div_(k)
-        # For each size of the support, the root of a quadratic equation. Without a real root it is NaN, and the
-        # comparisons with NaN below are False.
+        # For each size of the support, compute the root of a quadratic equation. If no root is real, the result is NaN,
+        # and the comparisons with NaN below are False.
         root = mean - mean.square().sub_(square).add_(1 / k).sqrt_()
         size = ((root <= descending) & (descending > -1)).sum(dim, keepdim=True).clamp(min=1)
         threshold = root.gather(dim, size - 1)
         # One step of Newton's method corrects the rounding error from the difference of the two means.
-        excess = (z - threshold).clamp_(min=0)
+        excess = (z - threshold).clamp_min_(0)
         threshold = threshold + (excess.square().sum(dim, keepdim=True) - 1) / (2 * excess.sum(dim, keepdim=True))
-        return (z - threshold).clamp_(min=0).square_().masked_fill_(masked, 0).to(input.dtype)
+        return (z - threshold).clamp_min_(0).pow_(2).masked_fill_(masked, 0).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, int], output: Tensor) -> None:
@@ -126,9 +126,10 @@ class Entmax15Function(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         support = output > 0
-        # At 0 the root has an infinite slope, and a second derivative would multiply this slope by 0.
+        # Take the root of 1 instead of 0. At 0 the slope of the root is infinite, and a second derivative would
+        # multiply this slope by 0.
         root = torch.where(support, torch.where(support, output, 1.0).sqrt(), 0.0)
-        wide = accumulation_dtype(root.dtype)  # in float16, a sum may overflow although the mean does not
+        wide = accumulation_dtype(root.dtype)  # in float16, a sum can overflow although the mean does not
         total = root.sum(ctx.dim, keepdim=True, dtype=wide)
         along = torch.where(support, root * grad_output, 0.0).sum(ctx.dim, keepdim=True, dtype=wide)
         mean = (along / (total + (total == 0))).to(root.dtype)
@@ -144,11 +145,11 @@ def entmax15(input: Tensor, dim: int = -1) -> Tensor:
 
     The threshold :math:`\tau` is computed exactly from a sort. An entry of :math:`-\infty` has probability 0. A row
     that contains only :math:`-\infty` is 0, with gradient 0. Entries of :math:`+\infty` share the probability of their
-    row. The second derivative is computed from the rounded output. Compute it in float32 at least, because in bfloat16
-    it may have no correct digit.
+    row. The second derivative is computed from the rounded output. Compute it in float32 or wider, because in bfloat16
+    it can be completely wrong.
 
     Args:
-        input: any shape, floating dtype. Sums are computed in float32 at least.
+        input: any shape, floating dtype. The function sums in float32 or wider.
         dim: an int, which may be negative.
 
     Raises:

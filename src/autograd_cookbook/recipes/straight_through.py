@@ -22,7 +22,7 @@ class StraightThroughFunction(Function):
 
 
 class RoundFunction(StraightThroughFunction):
-    """Rounds. Keeps nothing."""
+    """Rounds its input. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ def round_ste(input: Tensor) -> Tensor:
         input: any shape, floating dtype. Halves are rounded to the even neighbor, as in :func:`torch.round`.
 
     Returns:
-        A tensor like ``input``, of whole numbers.
+        A tensor of whole numbers, with the shape and dtype of ``input``.
 
     Raises:
         RuntimeError: if ``input`` is complex, as in :func:`torch.round`.
@@ -56,7 +56,7 @@ def round_ste(input: Tensor) -> Tensor:
 
 
 class SignFunction(StraightThroughFunction):
-    """Takes the sign. Keeps nothing."""
+    """Returns the sign of its input. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class SignFunction(StraightThroughFunction):
 
 
 def sign_ste(input: Tensor) -> Tensor:
-    r"""The sign, with the gradient of the identity. At 0 the sign is 0, as in :func:`torch.sign`.
+    r"""Return the sign, with the gradient of the identity. At 0 the sign is 0, as in :func:`torch.sign`.
 
     .. math:: y = \operatorname{sign}(x) \in \{-1, 0, 1\}, \qquad \bar{x} = \bar{y}
 
@@ -95,8 +95,8 @@ class BinarizeFunction(Function):
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
-        # The last case is NaN, which stays NaN. With this tensor among its values, where() returns the dtype of the
-        # input. With two numbers, it would return float32.
+        # The inner where() returns the input for NaN, so NaN stays NaN. Its result also has the dtype of the input. If
+        # both values were Python numbers, where() would return int64.
         return torch.where(input >= 0, 1, torch.where(input < 0, -1, input))
 
     @staticmethod
@@ -110,11 +110,13 @@ class BinarizeFunction(Function):
 
 
 def binarize(input: Tensor) -> Tensor:
-    r"""Return 1 for inputs of at least 0 and -1 for others, with the gradient of a clamp to :math:`[-1, 1]`.
+    r"""Return 1 for inputs that are 0 or positive, and -1 for negative inputs, with the gradient of a clamp.
 
     .. math:: y = \begin{cases} 1 & x \ge 0 \\ -1 & x < 0 \end{cases}, \qquad \bar{x} = \bar{y}\,[|x| \le 1]
 
-    An input outside of :math:`[-1, 1]` gets no gradient, because moving it further out would not change its output.
+    An input outside of :math:`[-1, 1]` gets gradient 0. Otherwise, training could move this input further and further
+    from 0, and then it would take many steps until the output changes. For one-bit values, use this function and not
+    :func:`sign_ste`, because the output of :func:`sign_ste` can be 0.
 
     Args:
         input: any shape, floating dtype.

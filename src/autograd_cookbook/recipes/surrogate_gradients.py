@@ -14,7 +14,7 @@ Shape = Literal["fast_sigmoid", "arctan", "triangle"]
 
 
 def surrogate_derivative(input: Tensor, slope: float, shape: Shape) -> Tensor:
-    """The surrogate for the derivative of the threshold: 1 at 0, falling on both sides, faster for a larger slope."""
+    """Return the surrogate derivative. It is 1 at 0 and falls on both sides, faster for a larger slope."""
     distance = slope * wide(input).abs()  # in float16, the square of 256 is infinite
     if shape == "triangle":
         return (1 - distance).clamp(min=0).to(input.dtype)
@@ -46,13 +46,13 @@ class SpikeFunction(Function):
 
 
 def spike(input: Tensor, slope: float = 2.0, shape: Shape = "fast_sigmoid") -> Tensor:
-    r"""Return 1 above the threshold 0, and else 0. Backward uses the derivative of a smooth function.
+    r"""Return 1 above the threshold 0, and 0 elsewhere. Backward uses the derivative of a smooth function.
 
     .. math::
         y = [x > 0], \qquad
         \bar{x} = \bar{y} \cdot \begin{cases}
             (1 + \beta |x|)^{-2} & \text{fast\_sigmoid, the derivative of } x / (1 + \beta |x|) \\
-            (1 + (\beta x)^2)^{-1} & \text{arctan, of } \arctan(\beta x) / \beta \\
+            (1 + (\beta x)^2)^{-1} & \text{arctan, the derivative of } \arctan(\beta x) / \beta \\
             \max(0, 1 - \beta |x|) & \text{triangle} \end{cases}
 
     Args:
@@ -62,14 +62,15 @@ def spike(input: Tensor, slope: float = 2.0, shape: Shape = "fast_sigmoid") -> T
         shape: the name of one of the three derivatives.
 
     Returns:
-        A tensor like ``input`` of zeros and ones. NaN stays NaN.
+        A tensor of zeros and ones, with the shape and dtype of ``input``. NaN stays NaN.
 
     Raises:
         ValueError: if ``slope`` is not positive and finite, or ``shape`` is unknown.
         TypeError: if ``input`` is not floating.
 
     Source: F. Zenke and S. Ganguli, SuperSpike, Neural Computation 30 (2018), for fast_sigmoid; W. Fang et al., ICCV
-    2021, for arctan; S. K. Esser et al., PNAS 113 (2016), for triangle; each up to a constant factor.
+    2021, for arctan; S. K. Esser et al., PNAS 113 (2016), for triangle. The derivatives there differ by a constant
+    factor.
 
     >>> x = torch.tensor([-0.1, 0.0, 0.3], requires_grad=True)
     >>> y = spike(x, slope=10.0)

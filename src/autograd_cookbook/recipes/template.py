@@ -1,4 +1,4 @@
-"""The template: an affine map with an optional bias, as ``Function``, function and module; and three activations."""
+"""The template: an affine map with an optional bias, as ``Function``, function and module. Also three activations."""
 
 import math
 
@@ -79,14 +79,14 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 class Linear(nn.Module):
-    """:func:`linear` with parameters of its own, initialized as in :class:`torch.nn.Linear`.
+    """A module that calls :func:`linear` with its own parameters. They are initialized as in :class:`torch.nn.Linear`.
 
     Args:
         in_features: size of the last dimension of the input.
         out_features: size of the last dimension of the output.
         bias: whether to learn an offset.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
 
     >>> sum(p.numel() for p in Linear(3, 2).parameters())
     8
@@ -112,7 +112,7 @@ class Linear(nn.Module):
 
 
 class ReLUFunction(Function):
-    """Rectifier. The gradient needs the sign of the input only, and the output shows that sign."""
+    """Rectifier. The gradient depends only on whether the input is positive, and the output shows this."""
 
     generate_vmap_rule = True
 
@@ -128,7 +128,8 @@ class ReLUFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (output,) = ctx.saved_tensors
-        # A product would be NaN for an infinite grad_output times 0, so use where. With <=, a NaN stays NaN.
+        # Use where, because a product of 0 and an infinite grad_output would be NaN. NaN <= 0 is False, so at a NaN the
+        # gradient passes, as in torch.
         return torch.where(output <= 0, 0, grad_output)
 
 
@@ -152,7 +153,7 @@ def relu(input: Tensor) -> Tensor:
 
 
 class SigmoidFunction(Function):
-    """Logistic function. The gradient is computed from the output alone."""
+    """Logistic function. Keeps only its output, from which backward computes the gradient."""
 
     generate_vmap_rule = True
 
@@ -190,7 +191,7 @@ def sigmoid(input: Tensor) -> Tensor:
 
 
 class TanhFunction(Function):
-    """Hyperbolic tangent. The gradient is computed from the output alone."""
+    """Hyperbolic tangent. Keeps only its output, from which backward computes the gradient."""
 
     generate_vmap_rule = True
 

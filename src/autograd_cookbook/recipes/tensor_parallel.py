@@ -1,7 +1,7 @@
 r"""Operators between the ranks of a process group, each with its backward.
 
-A tensor is *replicated* if every rank holds the same one; then its gradient is replicated, too. All other tensors
-*vary* from rank to rank. An operator converts one kind into the other, and its backward converts back.
+A tensor is *replicated* if every rank has the same tensor. Then its gradient is replicated, too. All other tensors
+*vary* from rank to rank. An operator converts one kind of tensor into the other kind, and its backward converts back.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from autograd_cookbook.recipes._context import Context
 
 
 class CopyToRanks(Function):
-    """From replicated to varying: each rank continues with its own copy. Keeps nothing."""
+    """Converts a replicated tensor to a varying one: each rank continues with its own copy. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor, group: "dist.ProcessGroup | None") -> Tensor:
@@ -38,7 +38,7 @@ class CopyToRanks(Function):
 
 
 class ReduceFromRanks(Function):
-    """From varying to replicated, by a sum. Keeps nothing."""
+    """Converts a varying tensor to a replicated one, by a sum over the ranks. Keeps nothing."""
 
     @staticmethod
     def forward(input: Tensor, group: "dist.ProcessGroup | None") -> Tensor:
@@ -62,11 +62,11 @@ def copy_to_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -> Te
 
     .. math:: y_r = x, \qquad \bar{x} = \textstyle\sum_r \bar{y}_r
 
-    Every rank must call it in the same order, and run its backward in the same order.
+    Every rank must call such functions in the same order, and run their backwards in the same order.
 
     Args:
         input: any shape, floating or complex; the same on every rank.
-        group: the ranks; all of them if None.
+        group: the group of ranks; None for all ranks.
 
     Returns:
         A view of ``input``. torch raises if you modify the view in place.
@@ -102,7 +102,7 @@ def reduce_from_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -
 
     Args:
         input: any floating or complex dtype, the same shape on all ranks.
-        group: the ranks; all of them if None.
+        group: the group of ranks; None for all ranks.
 
     Returns:
         A tensor like ``input``, the same on every rank.
@@ -117,7 +117,7 @@ def reduce_from_ranks(input: Tensor, group: "dist.ProcessGroup | None" = None) -
 
 
 class GatherFromRanks(Function):
-    """From varying to replicated: the parts of all ranks, joined. Keeps nothing."""
+    """Converts a varying tensor to a replicated one: joins the parts of all ranks. Keeps no tensor."""
 
     @staticmethod
     def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
@@ -139,7 +139,7 @@ class GatherFromRanks(Function):
 
 
 class ScatterToRanks(Function):
-    """From replicated to varying: each rank takes its part. Keeps nothing, not even the other parts."""
+    """Converts a replicated tensor to a varying one: each rank takes its part. Keeps no tensor."""
 
     @staticmethod
     def forward(input: Tensor, dim: int, sizes: tuple[int, ...], group: "dist.ProcessGroup | None") -> Tensor:
@@ -168,19 +168,19 @@ def gather_from_ranks(
     .. math:: y = [x_0, x_1, \dots], \qquad \bar{x}_r = \text{part } r \text{ of } \bar{y}
 
     Each rank has the whole :math:`\bar{y}` and takes its part of it, so backward sends nothing. In two cases, use
-    :func:`.all_gather` instead. If the ranks continue in different ways, each has its own :math:`\bar{y}`, and the
+    :func:`.all_gather` instead. If the ranks continue in different ways, each rank has its own :math:`\bar{y}`, and the
     gradient of this function would be too small. Under DDP, the gradient would be too small by the number of ranks,
     even if all ranks compute the same loss, because DDP averages over the ranks.
 
     Args:
-        input: at least one dimension. The ranks' tensors may differ only in the length of ``dim``.
-        dim: along which the parts are joined.
-        group: the ranks; all of them if None.
-        sizes: length of ``dim`` on each rank. If None, the ranks exchange their lengths first. This waits for a GPU,
-            and is not possible inside of :func:`torch.func.vmap` and similar transforms.
+        input: at least one dimension. The tensors of the ranks may differ only in the length of ``dim``.
+        dim: the dimension along which the function joins the parts.
+        group: the group of ranks; None for all ranks.
+        sizes: the length of ``dim`` on each rank. If None, the ranks exchange their lengths first. This exchange waits
+            for the GPU, and does not work inside of :func:`torch.func.vmap` and similar transforms.
 
     Returns:
-        A tensor like ``input``, whose length in ``dim`` is that of all parts together.
+        A tensor like ``input``. Its length in ``dim`` is the length of all parts together.
 
     Raises:
         IndexError: if there is no such dimension.
@@ -196,7 +196,7 @@ def gather_from_ranks(
     ...     x = torch.tensor([3.0], requires_grad=True)
     ...     loss = gather_from_ranks(x).square().sum() / 2  # the same on both ranks, counted once
     ...     once = torch.autograd.grad(loss, x)[0].item()
-    ...     loss = all_gather(x).square().sum() / 2  # a loss of each rank's own
+    ...     loss = all_gather(x).square().sum() / 2  # each rank has its own loss
     ...     return once, torch.autograd.grad(loss, x)[0].item()
     >>> run_ranks(gradients, 2)
     [(3.0, 6.0), (3.0, 6.0)]
@@ -212,8 +212,8 @@ def scatter_to_ranks(input: Tensor, dim: int = -1, group: "dist.ProcessGroup | N
 
     Args:
         input: at least one dimension; the same on every rank.
-        dim: the dimension to split, as :func:`torch.tensor_split` does; if necessary, the first parts are one longer.
-        group: the ranks; all of them if None.
+        dim: the dimension to split, as :func:`torch.tensor_split` does. If necessary, the first parts are one longer.
+        group: the group of ranks; None for all ranks.
 
     Returns:
         The part, in new memory.
@@ -229,7 +229,7 @@ def scatter_to_ranks(input: Tensor, dim: int = -1, group: "dist.ProcessGroup | N
 def column_parallel_linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, group: "dist.ProcessGroup | None" = None
 ) -> Tensor:
-    r"""A linear layer whose outputs are split over the ranks: each has some columns of :math:`W^\top`.
+    r"""A linear layer whose outputs are split over the ranks: each rank has some columns of :math:`W^\top`.
 
     .. math::
         Y_r = X W_r^\top + b_r, \qquad
@@ -242,7 +242,7 @@ def column_parallel_linear(
         input: ``(..., in_features)``, the same on every rank.
         weight: ``(features of this rank, in_features)``.
         bias: ``(features of this rank,)`` or None.
-        group: the ranks; all of them if None.
+        group: the group of ranks; None for all ranks.
 
     Returns:
         ``(..., features of this rank)``, an input for :func:`row_parallel_linear` or :func:`gather_from_ranks`.
@@ -259,7 +259,7 @@ def column_parallel_linear(
     ...     from autograd_cookbook.recipes.tensor_parallel import column_parallel_linear, row_parallel_linear
     ...
     ...     x = torch.ones(1, 2, requires_grad=True)
-    ...     half = torch.ones(3, 2)  # of the six hidden units
+    ...     half = torch.ones(3, 2)  # three of the six hidden units
     ...     y = row_parallel_linear(column_parallel_linear(x, half), half.mT)
     ...     y.sum().backward()
     ...     return y.tolist(), x.grad.tolist()
@@ -272,7 +272,7 @@ def column_parallel_linear(
 def row_parallel_linear(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, group: "dist.ProcessGroup | None" = None
 ) -> Tensor:
-    r"""A linear layer whose inputs are split over the ranks: each has some rows of :math:`W^\top`.
+    r"""A linear layer whose inputs are split over the ranks: each rank has some rows of :math:`W^\top`.
 
     .. math::
         Y = \textstyle\sum_r X_r W_r^\top + b, \qquad
@@ -284,7 +284,7 @@ def row_parallel_linear(
         input: ``(..., features of this rank)``, from :func:`column_parallel_linear` or :func:`scatter_to_ranks`.
         weight: ``(out_features, features of this rank)``.
         bias: ``(out_features,)`` or None; the same on every rank, and added once.
-        group: the ranks; all of them if None.
+        group: the group of ranks; None for all ranks.
 
     Returns:
         ``(..., out_features)``, the same on every rank.
@@ -300,13 +300,13 @@ def row_parallel_linear(
 
 
 def among(target: Tensor, first: int, classes: int) -> tuple[Tensor, Tensor]:
-    """Whether each target is a class of this rank, and its column; a valid column if it is not a class of this rank."""
+    """Return whether each target is a class of this rank, and its column. Other targets get any valid column."""
     inside = (target >= first) & (target < first + classes)
     return inside, (target - first).clamp(0, classes - 1)
 
 
 class VocabParallelCrossEntropyFunction(Function):
-    """Keeps its arguments and two numbers a token, which give the probabilities on every rank."""
+    """Keeps its arguments and two numbers per token. From these, each rank computes its probabilities."""
 
     @staticmethod
     def forward(
@@ -325,24 +325,25 @@ class VocabParallelCrossEntropyFunction(Function):
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=group)
         inside, column = among(classes, sum(sizes[: dist.get_rank(group)]), input.size(-1))
         chosen = logits.gather(-1, column.unsqueeze(-1)).squeeze(-1).masked_fill(~inside, 0)
-        # The sum of exponentials and the logit of the target are sent together.
+        # Send the sum of exponentials and the logit of the target together.
         sums = torch.stack([logits.sub(largest.unsqueeze(-1)).exp_().sum(-1), chosen])
         dist.all_reduce(sums, group=group)
-        # Two numbers, because their sum would be rounded: at 100 by up to 4e-6, an error of every probability.
+        # Keep two numbers, because their sum would be rounded. At 100, the rounding error is up to 4e-6, and every
+        # probability would have this error.
         excess = sums[0].log()
         return (excess + (largest - sums[1])).masked_fill(ignored, 0), excess, largest
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         input, target, ctx.sizes, ctx.ignore_index, ctx.group = inputs
-        ctx.mark_non_differentiable(output[2])  # subtracted before the exponential and added after it: no effect
+        ctx.mark_non_differentiable(output[2])  # its changes cancel in the loss
         ctx.save_for_backward(input, target, *output[1:])
 
     @staticmethod
     def backward(ctx: Context, grad_loss: Tensor, grad_excess: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         input, target, excess, largest = ctx.saved_tensors
-        # Here replicated tensors meet the logits of one rank. So in a second derivative their gradients are sums over
-        # ranks.
+        # Here, replicated tensors are combined with the logits of one rank. So in a second derivative, the gradients of
+        # the replicated tensors are sums over the ranks.
         shared = torch.stack([excess, grad_loss.masked_fill(target == ctx.ignore_index, 0), grad_excess])
         excess, grad_loss, grad_excess = CopyToRanks.apply(shared, ctx.group)
         probability = (input.to(shared.dtype) - largest.unsqueeze(-1) - excess.unsqueeze(-1)).exp()
@@ -372,35 +373,37 @@ def vocab_parallel_cross_entropy(
     group: "dist.ProcessGroup | None" = None,
     sizes: Sequence[int] | None = None,
 ) -> Tensor:
-    r"""Cross-entropy of logits whose classes are split over the ranks; the logits are never gathered.
+    r"""Cross-entropy of logits whose classes are split over the ranks. No rank gathers all logits.
 
     .. math::
         \ell_n = m_n + \log \textstyle\sum_r \sum_{v \in r} e^{z_{nv} - m_n} - z_{n t_n}, \qquad
         \bar{z}_{nv} = \bar{\ell}_n \left( e^{z_{nv} - \operatorname{lse}_n} - [v = t_n] \right)
 
-    Forward sends three numbers a token: the largest logit :math:`m_n`, the sum, and the logit of the target. Backward
-    sends none. Between forward and backward, two numbers a token are kept. Every rank gets the same loss, which counts
-    once and not once per rank.
+    where :math:`\operatorname{lse}_n` is the log-sum-exp of the logits of all ranks. Forward sends three numbers per
+    token: the largest logit :math:`m_n`, the sum, and the logit of the target. Backward sends nothing. The function
+    saves two numbers per token in addition to its arguments. Every rank gets the same loss, and its gradient counts the
+    loss once, not once per rank.
 
     Args:
-        input: ``(..., classes of this rank)``, real floating dtype. Rank 0 has the first classes, and so on; the ranks
-            may have different numbers of classes. float16 and bfloat16 are summed in float32.
-        target: ``(...)``, int64, each a class of any rank or ``ignore_index``; the same on every rank.
-        ignore_index: target of the tokens that do not count.
-        reduction: "mean" over the tokens that count, NaN if no token does; "sum"; or "none".
-        group: the ranks; all of them if None.
-        sizes: number of classes on each rank. If None, the ranks exchange these numbers first. This waits for a GPU,
-            and is not possible inside of :func:`torch.func.vmap` and similar transforms.
+        input: ``(..., classes of this rank)``, real floating dtype. Rank 0 has the first classes, and so on. The ranks
+            can have different numbers of classes. float16 and bfloat16 are summed in float32.
+        target: ``(...)``, int64, the same on every rank. A target is a class of any rank, or ``ignore_index``.
+        ignore_index: the target of tokens that are ignored.
+        reduction: "sum", "none" or "mean". The mean is over the tokens that are not ignored. It is NaN if all tokens
+            are ignored.
+        group: the group of ranks; None for all ranks.
+        sizes: the number of classes on each rank. If None, the ranks exchange these numbers first. This exchange waits
+            for the GPU, and does not work inside of :func:`torch.func.vmap` and similar transforms.
 
     Returns:
-        A scalar, or the shape of ``target`` for "none"; in the dtype of ``input``, in float32 under autocast.
+        A scalar, or the shape of ``target`` for "none". The dtype is that of ``input``, or float32 under autocast.
 
     Raises:
-        IndexError: if a target is not a class; on a GPU, the device raises an assertion instead.
+        IndexError: if a target is not a class. On a GPU, this is a device-side assertion instead.
         RuntimeError: if ``target`` is not int64, or the logits of two ranks do not fit.
         TypeError: if ``input`` is not of a real floating dtype.
-        ValueError: for another ``reduction``, a shape of ``target`` that does not fit, a rank without a class,
-            ``sizes`` that are not those of the ranks, or if there is no process group.
+        ValueError: if ``reduction`` is unknown, the shape of ``target`` does not fit, a rank has no class, ``sizes``
+            are not those of the ranks, or there is no process group.
 
     Source: M. Shoeybi et al., Megatron-LM, arXiv:1909.08053, section 3, for the idea. The choice of kept tensors and
     the second derivative are our own.
@@ -410,7 +413,7 @@ def vocab_parallel_cross_entropy(
     ...     import torch
     ...     from autograd_cookbook.recipes.tensor_parallel import vocab_parallel_cross_entropy
     ...
-    ...     half = torch.zeros(1, 2, requires_grad=True)  # of four classes
+    ...     half = torch.zeros(1, 2, requires_grad=True)  # two of the four classes
     ...     loss = vocab_parallel_cross_entropy(half, torch.tensor([2]))
     ...     loss.backward()
     ...     return round(loss.item(), 4), half.grad.tolist()

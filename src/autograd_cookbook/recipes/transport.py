@@ -1,4 +1,4 @@
-"""Optimal transport: differentiate the conditions of the optimum, not the iterations that found it."""
+"""Optimal transport. Backward differentiates the conditions of the optimum, not the iterations that found it."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from autograd_cookbook.recipes._context import Context
 
 
 def _scaled(cost: Tensor, f: Tensor, g: Tensor, regularization: float | Tensor) -> Tensor:
-    """The plan divided by both histograms, in float64 as the potentials: in float32 the difference loses its digits."""
+    """Return the plan divided by both histograms, in float64. In float32, the difference would lose its digits."""
     return ((f.unsqueeze(-1) + g.unsqueeze(-2) - cost) / regularization).exp()
 
 
 def _system(rows: Tensor, columns: Tensor, target: Tensor) -> Tensor:
-    """The linearized conditions of the optimum, without f: its solution is v, and that of its transpose is dg.
+    """Return the matrix of the linearized conditions of the optimum, after elimination of f.
 
-    Without the last term, multiples of the target are in its null space, because (f + c, g - c) is a solution, too. If
-    a plan falls apart into blocks, more directions are singular. They change no gradient; the 1e-13 makes them
-    solvable.
+    Backward solves with this matrix, and Newton's method with its transpose. If f and g are a solution, so are f + c
+    and g - c. So without the last term, the matrix would be singular. If a plan consists of separate blocks, more
+    directions are singular. These directions change no gradient, and the 1e-13 makes the system solvable.
     """
     identity = torch.eye(target.shape[-1], dtype=target.dtype, device=target.device)
     return (1 + 1e-13) * identity - rows.mT @ columns + target.unsqueeze(-1)
@@ -28,7 +28,7 @@ def _system(rows: Tensor, columns: Tensor, target: Tensor) -> Tensor:
 class PotentialsFunction(Function):
     """Keeps the problem and its solution. Backward solves the linearized conditions of the optimum, once.
 
-    The cost is passed twice: in float64, for the gradient, and in its own dtype, to be kept.
+    The cost is passed twice: in float64 for the gradient, and in its own dtype to be saved.
     """
 
     @staticmethod
@@ -83,7 +83,7 @@ class PotentialsFunction(Function):
 class CostFunction(Function):
     """The optimal value. By the envelope theorem, the potentials count as constants in its first derivative.
 
-    They are inputs that get no gradient. So a second derivative goes through the potentials, which backward uses.
+    The potentials are inputs that get no gradient. But backward uses them, so a second derivative goes through them.
     """
 
     generate_vmap_rule = True
@@ -115,7 +115,7 @@ class CostFunction(Function):
 
 
 class PlanFunction(Function):
-    """The plan from the potentials; of all matrices, keeps only the cost in its own dtype.
+    """Computes the plan from the potentials. Of all matrices, it keeps only the cost, in the dtype of the cost.
 
     The gradient of the cost is in float64, because the gradient through the potentials cancels most of it.
     """
@@ -152,7 +152,7 @@ class PlanFunction(Function):
         )  # fmt: skip
 
 
-# The compiler can't compile a loop that looks at its numbers, so it calls this function as it is.
+# Do not compile this loop, because the computed numbers decide when it ends.
 @torch.compiler.disable
 def _solve(
     cost: Tensor, source: Tensor, target: Tensor, regularization: float, tolerance: float, max_iterations: int
@@ -168,13 +168,13 @@ def _solve(
     log_a, log_b = source.log().unsqueeze(-1), target.log().unsqueeze(-2)
 
     def sweep(g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The f for which the rows are exact, the g for which the columns are, and the error of the columns before."""
+        """Return f with exact rows of the plan, then g with exact columns, and the error of the columns before."""
         f = -epsilon * (log_b + (g.unsqueeze(-2) - cost) / epsilon.unsqueeze(-1)).logsumexp(-1)
         next_g = -epsilon * (log_a + (f.unsqueeze(-1) - cost) / epsilon.unsqueeze(-1)).logsumexp(-2)
         return f, next_g, (target * torch.expm1((g - next_g) / epsilon).abs()).sum(-1, keepdim=True)
 
     def newton(f: Tensor, g: Tensor, next_g: Tensor, gap: Tensor) -> Tensor:
-        """The best of three Newton steps and the step of the sweep, which is slow for some problems."""
+        """Return the best of three Newton steps and one sweep. Sweeps alone are slow for some problems."""
         ratio = _scaled(cost, f, g, epsilon.unsqueeze(-1))
         residual = torch.expm1((g - next_g) / epsilon)
         matrix = _system(ratio * target.unsqueeze(-2), ratio * source.unsqueeze(-1), target).mT
@@ -184,7 +184,8 @@ def _solve(
             next_g = torch.where(sweep(candidate)[2] < (1 - damping / 2) * gap, candidate, next_g)
         return next_g
 
-    # From large to small regularization, so that each stage starts near its solution; each problem has its own stages.
+    # Go from large to small regularization, so that each stage starts near its solution. Each problem has its own
+    # stages.
     largest = cost.masked_fill(cost == torch.inf, -torch.inf).amax((-2, -1))
     epsilon = (largest - cost.amin((-2, -1))).clamp(min=regularization).unsqueeze(-1)
     g = torch.zeros_like(target)
@@ -192,12 +193,13 @@ def _solve(
         f, next_g, gap = sweep(g)
         done = (gap <= tolerance) & (epsilon <= regularization)
         if done.all():
-            # Errors of the plan can be orders of magnitude above those of its column sums; one more step squares them.
+            # Errors of the plan can be orders of magnitude larger than errors of its column sums. One more step of
+            # Newton's method squares these errors.
             g = newton(f, g, next_g, gap)
             return sweep(g)[0], g
         if iteration % 10 == 9:
             next_g = newton(f, g, next_g, gap)
-        g = torch.where(done, g, next_g)  # a solved problem stays: its result does not depend on the rest of the batch
+        g = torch.where(done, g, next_g)  # keep solved problems, so that a result does not depend on its batch
         epsilon = torch.where(gap < 0.1, (epsilon / 2).clamp(min=regularization), epsilon)
     raise RuntimeError(
         f"no transport plan within {max_iterations} iterations: the columns of the plan miss the target by "
@@ -221,9 +223,9 @@ def _prepared(
             "expected regularization > 0, tolerance > 0 and max_iterations >= 1, got "
             f"{regularization}, {tolerance} and {max_iterations}"
         )
-    # Weights whose sums agree only up to the rounding of float32 have no plan. After this, they agree to float64.
-    # (Without abs, weights that are all negative would become positive ones.)
-    # From here on in float64, so that two gradients that cancel are added before they are rounded.
+    # A plan exists only if both sums of weights are equal. After this division, they are equal up to rounding of
+    # float64. (Without abs, weights that are all negative would become positive.)
+    # Continue in float64, so that two gradients that cancel are added before they are rounded.
     source, target = (w / w.sum(-1, keepdim=True).abs() for w in (source.double(), target.double()))
     batch = torch.broadcast_shapes(cost.shape[:-2], source.shape[:-1], target.shape[:-1])
     return (
@@ -241,21 +243,23 @@ def sinkhorn_cost(
     tolerance: float = 1e-9,
     max_iterations: int = 1000,
 ) -> Tensor:
-    r"""Entropic cost of moving one histogram to another; its gradient is the plan, and takes no linear solve.
+    r"""Entropic cost of moving one histogram to another. Its gradient is the plan, and needs no linear solve.
 
     .. math::
         V = \min_{P 1 = a,\, P^\top 1 = b} \langle P, C \rangle + \varepsilon\, \mathrm{KL}(P \,|\, a b^\top)
         = \langle f, a \rangle + \langle g, b \rangle, \qquad
         \bar{C} = \bar{V} P, \quad \bar{a} = \bar{V} f, \quad \bar{b} = \bar{V} g
 
-    Here :math:`a` and :math:`b` are the weights divided by their sums; the gradients continue through these divisions.
+    Here :math:`a` and :math:`b` are the weights divided by their sums, and :math:`f` and :math:`g` are the potentials.
+    The gradients go through the divisions, too.
 
     Args:
-        cost: ``(..., n, m)``, floating; an infinite cost forbids a pair. The iterations run in float64 for every dtype.
-        source: ``(..., n)``, weights that are not negative; only their proportions matter.
-        target: ``(..., m)``, likewise.
-        regularization: the factor of the entropy, in units of the cost.
-        tolerance: by how much of the mass the columns of a plan may miss the target, for each problem of the batch.
+        cost: ``(..., n, m)``, floating. An infinite cost forbids a pair. The iterations run in float64 for every dtype.
+        source: ``(..., n)``, weights that are not negative. Only their proportions matter.
+        target: ``(..., m)``, weights that are not negative. Only their proportions matter.
+        regularization: the factor :math:`\varepsilon` of the entropy, in units of the cost.
+        tolerance: the largest allowed error of the column sums of a plan, as a part of the mass, in each problem of the
+            batch.
         max_iterations: the largest number of iterations.
 
     Returns:
@@ -288,7 +292,7 @@ def sinkhorn_plan(
     tolerance: float = 1e-9,
     max_iterations: int = 1000,
 ) -> Tensor:
-    r"""Entropic transport plan; its gradient is one linear solve, however many iterations the plan took.
+    r"""Entropic transport plan. Its gradient takes one linear solve, for any number of iterations.
 
     .. math::
         P_{ij} = a_i b_j\, e^{(f_i + g_j - C_{ij}) / \varepsilon}, \qquad
@@ -297,16 +301,19 @@ def sinkhorn_plan(
         = \frac{1}{\varepsilon} \begin{pmatrix} (\bar{P} \odot P)\, 1 \\ (\bar{P} \odot P)^\top 1 \end{pmatrix}, \qquad
         \bar{C}_{ij} = P_{ij} \Bigl(\frac{u_i}{a_i} + \frac{v_j}{b_j} - \frac{\bar{P}_{ij}}{\varepsilon}\Bigr)
 
+    where :math:`D_a` and :math:`D_b` are the diagonal matrices of the weights :math:`a` and :math:`b`. For the other
+    symbols and for details of the arguments, see :func:`sinkhorn_cost`.
+
     Args:
-        cost: as for :func:`sinkhorn_cost`, and so are all other arguments.
+        cost: ``(..., n, m)``.
         source: ``(..., n)``.
         target: ``(..., m)``. The linear system has ``m`` unknowns, so let the target be the shorter side.
         regularization: the factor of the entropy.
-        tolerance: by how much of the mass the columns may miss the target.
+        tolerance: the largest allowed error of the column sums, as a part of the mass.
         max_iterations: the largest number of iterations.
 
     Returns:
-        The plan, with the shape and dtype of ``cost``; it sums to 1.
+        The plan, with the shape and dtype of ``cost``. Its elements add up to 1.
 
     Raises:
         RuntimeError: if a problem of the batch does not converge.
@@ -330,7 +337,7 @@ def sinkhorn_plan(
 
 
 class AssignmentFunction(Function):
-    """Keeps which pairs were chosen, but no cost: the total is linear as long as the choice stays the same."""
+    """Keeps a mask of the chosen pairs, but no cost, because the total is linear while the choice stays the same."""
 
     @staticmethod
     @torch.compiler.disable
@@ -362,7 +369,7 @@ class AssignmentFunction(Function):
 
 
 def assignment_cost(cost: Tensor) -> Tensor:
-    r"""Smallest total cost of pairing rows with columns, computed by SciPy; its gradient is the pairing.
+    r"""Smallest total cost of pairing rows with columns, computed by SciPy. Its gradient is the pairing.
 
     .. math::
         V = \min_{\pi} \sum_i C_{i \pi(i)}, \qquad \bar{C}_{ij} = \bar{V}\, [\, j = \pi(i) \,]

@@ -1,4 +1,4 @@
-"""Softmax by kernels in Triton: compiled for a GPU, interpreted without one, and replaced if Triton is missing."""
+"""Softmax by kernels in Triton. They are compiled for a GPU, or interpreted, or replaced by PyTorch's operations."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from torch.autograd import Function
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._triton import backend, constexpr, jit, launch, operator, tl, triton
 
-# Elements of a row that a program processes at a time; a longer row takes several rounds.
+# The number of elements of a row that a program processes at a time. A longer row takes several rounds.
 LARGEST_BLOCK = 4096
 
 
 @jit
 def softmax_kernel(input, output, width, DOUBLE: constexpr, BLOCK: constexpr):
-    """One program a row: the first loop computes its maximum and its sum, the second its probabilities."""
+    """One program per row. The first loop computes maximum and sum of the row, the second loop the probabilities."""
     wide = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) * width
     lanes = tl.arange(0, BLOCK)
@@ -47,7 +47,7 @@ def gradient_kernel(
     DOUBLE: constexpr,
     BLOCK: constexpr,
 ):
-    """One program a row: the first loop computes the sum of gradient times output, the second the gradient."""
+    """One program per row. The first loop computes the sum of gradient times output, the second loop the gradient."""
     wide = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) * width
     lanes = tl.arange(0, BLOCK)
@@ -66,20 +66,20 @@ def gradient_kernel(
 
 
 def launch_on_rows(kernel: Any, *tensors: Tensor) -> None:
-    """Run a kernel on the rows of contiguous tensors, one program a row; it writes to the last tensor."""
+    """Run a kernel on the rows of contiguous tensors, with one program per row. It writes to the last tensor."""
     width = tensors[-1].shape[-1]
     block = min(triton.next_power_of_2(width), LARGEST_BLOCK)
     launch(kernel, tensors[-1].numel() // width, *tensors, width, tensors[-1].dtype is torch.float64, block)
 
 
 def like_last(*tensors: Tensor) -> Tensor:
-    """An empty tensor like the result of the operators: a contiguous tensor like their last argument."""
+    """Return a tensor like the results of the operators, without values: contiguous, and like the last argument."""
     return torch.empty_like(tensors[-1], memory_format=torch.contiguous_format)
 
 
 @operator(like_last)
 def triton_softmax_forward(input: Tensor) -> Tensor:
-    """Softmax of the last dimension."""
+    """Return the softmax of the last dimension."""
     output = like_last(input)
     launch_on_rows(softmax_kernel, input.contiguous(), output)
     return output
@@ -87,21 +87,21 @@ def triton_softmax_forward(input: Tensor) -> Tensor:
 
 @operator(like_last)
 def triton_softmax_backward(grad_output: Tensor, output: Tensor) -> Tensor:
-    """The gradient of the softmax."""
+    """Return the gradient of the softmax."""
     grad_input = like_last(output)
     launch_on_rows(gradient_kernel, grad_output.contiguous(), output.contiguous(), grad_input)
     return grad_input
 
 
 def composed_gradient(grad_output: Tensor, output: Tensor) -> Tensor:
-    """The gradient, computed with torch's operations, in float32 at least."""
+    """Return the gradient, computed with PyTorch's operations in float32 or wider."""
     wide = torch.promote_types(output.dtype, torch.float32)
     g, y = grad_output.to(wide), output.to(wide)
     return (y * (g - (g * y).sum(-1, keepdim=True))).to(output.dtype)
 
 
 def batched(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
-    """The tensors under vmap, with the mapped dimension in front."""
+    """Return the tensors under vmap, with the mapped dimension in front."""
     return [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
         for tensor, dim in zip(tensors, in_dims, strict=True)
@@ -109,7 +109,7 @@ def batched(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> lis
 
 
 class TritonSoftmaxFunction(Function):
-    """Softmax of the last dimension; keeps its output."""
+    """Softmax of the last dimension. Keeps its output."""
 
     @staticmethod
     def forward(input: Tensor) -> Tensor:
@@ -127,12 +127,12 @@ class TritonSoftmaxFunction(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], input: Tensor) -> tuple[Tensor, int]:
-        # The kernel works on rows, whatever the number of leading dimensions.
+        # The kernel works on rows, for any number of leading dimensions.
         return TritonSoftmaxFunction.apply(*batched(info, in_dims, input)), 0
 
 
 class TritonSoftmaxGradient(Function):
-    """The gradient as a function of ``grad_output`` and the output; keeps both."""
+    """The gradient as a function of ``grad_output`` and the output. Keeps both."""
 
     @staticmethod
     def forward(grad_output: Tensor, output: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class TritonSoftmaxGradient(Function):
     def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
         grad_output, output = ctx.saved_tensors
         of_grad = of_output = None
-        if ctx.needs_input_grad[0]:  # linear and symmetric in grad_output: the same kernel again
+        if ctx.needs_input_grad[0]:  # linear and symmetric in grad_output, so use the same kernel
             of_grad = TritonSoftmaxGradient.apply(tangent, output)
         if ctx.needs_input_grad[1]:
             wide = torch.promote_types(output.dtype, torch.float32)
@@ -163,20 +163,20 @@ class TritonSoftmaxGradient(Function):
 
 
 def triton_softmax(input: Tensor, dim: int = -1) -> Tensor:
-    r"""Softmax by kernels with one program a row, in forward and in backward.
+    r"""Softmax by kernels with one program per row, in forward and in backward.
 
     .. math::
         y_i = \frac{e^{x_i}}{\sum_j e^{x_j}}, \qquad
         \bar{x}_i = y_i \left( \bar{y}_i - \textstyle\sum_j \bar{y}_j y_j \right)
 
-    It runs in Triton for CUDA tensors, in Triton's interpreter for all tensors if the environment variable
-    ``TRITON_INTERPRET`` was 1 when Triton was imported, and otherwise with torch's operations. ``backend(device)`` says
-    which. float16 and bfloat16 are read and written in their dtype, and computed in float32. You can differentiate it
-    any number of times.
+    For CUDA tensors, the kernels run in Triton. If the environment variable ``TRITON_INTERPRET`` was 1 when Triton was
+    imported, they run in Triton's interpreter, for all tensors. Otherwise, the function uses PyTorch's operations.
+    ``backend(device)`` says which code runs. float16 and bfloat16 are read and written in their dtype, and computed in
+    float32. You can differentiate the result any number of times.
 
     Args:
-        input: any shape and layout, real floating dtype. A row that holds only -inf gives NaN, as in torch.
-        dim: along which the output sums to 1.
+        input: any shape and layout, real floating dtype. A row that contains only -inf gives NaN, as in torch.
+        dim: the dimension along which the output sums to 1.
 
     Returns:
         A tensor like ``input``.
@@ -197,6 +197,6 @@ def triton_softmax(input: Tensor, dim: int = -1) -> Tensor:
     if not input.is_floating_point():
         raise TypeError(f"expected input of a real floating dtype, got {input.dtype}")
     rows = input.movedim(dim, -1)
-    if input.dim() == 0:  # make it a row; otherwise vmap's dimension would be taken for the row
+    if input.dim() == 0:  # make it a row, because otherwise the dimension of vmap would be the row
         return TritonSoftmaxFunction.apply(rows.unsqueeze(-1)).squeeze(-1)
     return TritonSoftmaxFunction.apply(rows).movedim(-1, dim)

@@ -84,7 +84,7 @@ def subsets(subject: Subject) -> Iterator[Finding]:
                 listed = _differentiates_what_it_is_passed(subject, found)
                 yield finding(
                     "info" if listed else "error",
-                    f"if only {names} requires grad, {found.text}",
+                    f"if only {names} requires grad, {_without_requires_grad(found) or found.text}",
                     *(
                         (
                             "backward differentiates with respect to all tensors at the end of the arguments, of which "
@@ -99,6 +99,11 @@ def subsets(subject: Subject) -> Iterator[Finding]:
                     ),
                 )
                 return
+
+
+def _without_requires_grad(found: Deviation) -> str:
+    """What the audit sees where the function raises nothing, and nothing can be differentiated."""
+    return "no output does" if found.error is not None and "no output requires grad" in str(found.error) else ""
 
 
 def _differentiates_what_it_is_passed(subject: Subject, found: Deviation) -> bool:

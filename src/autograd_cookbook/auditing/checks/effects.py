@@ -297,9 +297,9 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
 def in_place_consumer(subject: Subject) -> Iterator[Finding]:
     """The next operation may write to the output in place, as ``y += residual`` or ``relu_`` do.
 
-    PyTorch refuses such a write to a view that a custom function returns. Gradient reversal usually returns
-    ``x.view_as(x)``, and accepts this limit on purpose. A function that returns the input itself, or a part of it,
-    mostly does so by mistake.
+    PyTorch refuses such a write to a view that a custom function returns, and says so at once. Gradient reversal
+    usually returns ``x.view_as(x)``, and accepts this limit on purpose, so that this alone is no more than an info. A
+    write that PyTorch does not notice is an error.
     """
     if subject.nonleaf:
         return
@@ -330,7 +330,7 @@ def in_place_consumer(subject: Subject) -> Iterator[Finding]:
 
 
 def _refused_in_place(subject: Subject, i: int, run: Run, record: Record, error: BaseException) -> Finding:
-    """What an output is a view of, and whether the next layer of a model is likely to write to it."""
+    """What an output is a view of."""
     output, passed = run.outputs[i], run.passed
     itself = any(
         r is a for call in record.forwards for r in call.returned for a in call.inputs if isinstance(a, Tensor)
@@ -338,13 +338,10 @@ def _refused_in_place(subject: Subject, i: int, run: Run, record: Record, error:
     storage = output.untyped_storage().data_ptr()
     of_input = any(p.numel() and p.untyped_storage().data_ptr() == storage for p in passed)
     what = "the input itself" if itself else f"a view of {'the input' if of_input else 'a tensor made inside of it'}"
-    # What ties several tensors together stands between other code of its author, and not between layers.
-    plain = [s for s, slot in enumerate(subject.slots) if not slot.hidden]
-    layer = len([s for s in plain if subject.slots[s].leaf or subject.base[s].shape == output.shape]) == 1
     return finding(
-        "warning" if itself and layer else "info",
+        "info",  # torch says so at once, and an identity on purpose loses nothing by it
         f"output {i} cannot be written to in place: {first_line(error, 120)}",
         f"forward returns {what}, and torch refuses in-place operations on views that come out of a custom function.",
         "Return a tensor of its own: clone it, or give a buffer its final shape from the beginning. To share the "
-        "memory of the input on purpose, return input.view_as(input).",
+        "memory of the input on purpose, return input.view_as(input), to which nothing can be written either.",
     )

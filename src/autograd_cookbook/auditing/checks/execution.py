@@ -69,28 +69,38 @@ def prepare(subject: Subject) -> Finding | None:
         cause, fix = explain(error)
         return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
     _find_state(subject)
-    subject.random = not torch.equal(*(_results(subject, offset) for offset in (0, 1)))
+    subject.asks = _asks(subject)
+    subject.random = not torch.equal(*(results(subject, offset) for offset in (0, 1)))
     return None
+
+
+def _asks(subject: Subject) -> bool:
+    """Whether forward gives other values if no argument requires grad, or none."""
+    outputs = subject.run().outputs
+    try:
+        return not same(subject.value(subject.copies()), real([outputs[i] for i in subject.active]))
+    except (Exception, SystemExit):
+        return True
 
 
 def _find_state(subject: Subject) -> None:
     """Whether calls differ because buffers move on, as those of a power iteration do, and not if they stay."""
     subject.reset_buffers()
-    if not subject.stateful and torch.equal(*(_results(subject, 0) for _ in range(2))):
+    if not subject.stateful and torch.equal(*(results(subject, 0) for _ in range(2))):
         return
     subject.stateful = True
-    subject.stateful = torch.equal(*(_results(subject, 0) for _ in range(2)))
+    subject.stateful = torch.equal(*(results(subject, 0) for _ in range(2)))
     if subject.stateful:
         subject.notes.append(
             "each call goes on from what the call before has left in buffers or arguments: the audit resets them"
         )
 
 
-def _results(subject: Subject, offset: int) -> Tensor:
-    """Outputs and gradients after seeding the generators in one way or another."""
+def results(subject: Subject, offset: int, *, gradients: bool = True) -> Tensor:
+    """Outputs, and gradients unless they are not asked for, after seeding the generators in one way or another."""
     subject.rewind(offset)
     run = subject.run(rewind=False)
-    grads = [g for g in run.gradients() if g is not None]
+    grads = [g for g in run.gradients() if g is not None] if gradients else []
     return torch.nan_to_num(real([*(run.outputs[i] for i in subject.active), *grads]))
 
 
@@ -186,13 +196,13 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
     """
     expected, _ = subject.expected
     none = [False] * len(subject.slots)
-    for where, context in (
-        ("under torch.no_grad()", torch.no_grad),
-        ("where no input requires grad", torch.enable_grad),
+    for where, context, requires in (
+        ("under torch.no_grad()", torch.no_grad, None),  # where parameters still say that they require grad
+        ("where no input requires grad", torch.enable_grad, none),
     ):
         try:
             with context():
-                run = subject.run(requires=none)
+                run = subject.run(requires=requires)
         except (Exception, SystemExit) as error:
             cause, fix = explain(error)
             severity: Severity = "error" if subject.custom else "info"

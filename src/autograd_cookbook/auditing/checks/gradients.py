@@ -13,7 +13,8 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
-from autograd_cookbook.auditing.diagnose import difference, explain, first_line, pattern
+from autograd_cookbook.auditing.checks.execution import results
+from autograd_cookbook.auditing.diagnose import NEARLY, difference, explain, first_line, pattern
 from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
@@ -258,7 +259,7 @@ def _cause_of_wrong_gradient(
         )
     if _ignores_grad_output(subject, slot):
         return IGNORED
-    if subject.random and _same_values(subject):
+    if subject.random and torch.equal(*(results(subject, offset, gradients=False) for offset in (0, 1))):
         return (
             "The gradient is random and the values are not: backward samples, or rounds at random.",
             "If its mean is meant to be the derivative, declare it with gradient='approximate', which compares the "
@@ -268,6 +269,12 @@ def _cause_of_wrong_gradient(
         return (
             "forward is random, and backward draws random numbers, too: others than forward did.",
             "Save what was drawn, or the state of the generator, and restore it in backward.",
+        )
+    if recognized == NEARLY:
+        return (
+            f"Compared with the right gradient, {recognized}: forward or backward is an approximation (a series, a "
+            "rational fit, a table, constants of few digits), or one of them has an eps that the other has not.",
+            "Differentiate what forward computes; or declare gradient='approximate', which lets so much pass.",
         )
     if recognized:
         return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and fix that term."
@@ -282,16 +289,6 @@ def _ignores_grad_output(subject: Subject, slot: int) -> bool:
     _, larger = subject.vjp(change=functools.partial(torch.mul, other=3.0))
     grad, usual = larger[slot], subject.expected[1][slot]
     return grad is not None and usual is not None and bool(usual.any()) and torch.equal(grad, usual)
-
-
-def _same_values(subject: Subject) -> bool:
-    """Whether forward gives the same values for other seeds."""
-    values = []
-    for offset in (0, 1):
-        subject.rewind(offset)
-        outputs = subject.run(rewind=False).outputs
-        values.append(real([outputs[i].detach() for i in subject.active]))
-    return torch.equal(*values)
 
 
 def _draws_in_backward(subject: Subject) -> bool:
@@ -353,8 +350,9 @@ def _quality(subject: Subject) -> Iterator[Finding]:
     single = float((stacked - exact).norm(dim=1).mean()) / norm
     cosine = float(torch.nn.functional.cosine_similarity(mean, exact, dim=0))
     subject.measured = (
-        f"approximate gradient over {len(samples)} seeds: relative error of one {single:.3g}, bias {bias:.3g} "
-        f"(± {uncertainty:.2g}), standard deviation {spread / norm:.3g}, cosine similarity of the mean {cosine:.4f}"
+        f"approximate gradient over {len(samples)} seeds: relative error of a single gradient {single:.3g}, bias "
+        f"{bias:.3g} (± {uncertainty:.2g}), standard deviation {spread / norm:.3g}, cosine "
+        f"similarity of the mean {cosine:.4f}"
     )
     if not bias <= tolerance + uncertainty:
         ratio = float(mean @ exact) / norm**2
@@ -498,6 +496,38 @@ def _saved_intermediate(subject: Subject) -> str:
     )
 
 
+def _as_numbers(function: Callable[[Sequence[Tensor]], list[Tensor]], values: Sequence[Tensor]) -> Tensor:
+    return real(function(values))
+
+
+def _not_a_derivative(subject: Subject) -> str:
+    """Which of several custom functions has a gradient that is not the derivative of its values, if it is alone."""
+    if len(subject.classes) < 2:
+        return ""
+    with observing(subject.classes, saved=False) as record:
+        subject.run()
+    for call in record.forwards:
+        places = [i for i, a in enumerate(call.inputs) if is_differentiable(a)]
+        point = [call.inputs[i].detach().clone() for i in places]
+
+        def outputs(values: Sequence[Tensor], call: Any = call, places: list[int] = places) -> list[Tensor]:
+            args = list(call.inputs)
+            for i, value in zip(places, values, strict=True):
+                args[i] = value
+            return [o for o in tensors_in(call.cls.apply(*args)) if is_differentiable(o)]
+
+        try:
+            leaves = [p.clone().requires_grad_() for p in point]
+            made = outputs(leaves)
+            grads = torch.autograd.grad(made, leaves, weights_of(made), allow_unused=True, materialize_grads=True)
+            numeric = Derivative(functools.partial(_as_numbers, outputs), point, range(len(point)), subject.dtype)
+        except (Exception, SystemExit):
+            continue
+        if numeric.compare(real(grads), real(weights_of(made))) is not None:
+            return call.cls.__name__
+    return ""
+
+
 # Why a second derivative is wrong, and what to do.
 CONSTANT = "The backward uses {}, which forward saved: it depends on the inputs and has no graph back to them."
 SILENT = "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
@@ -517,6 +547,11 @@ COMPUTED = (
     "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
     "once_differentiable, so that it refuses."
 )
+TANGENT = (
+    "The gradient of {} alone is not the derivative of its values, as one in a tangent space is not. At first order, "
+    "the functions agree on that; at second order, a gradient of another kind arrives there.",
+    "Mark the backwards with once_differentiable, so that they refuse; or return the derivative itself.",
+)
 NOT_A_NUMBER = (
     "The derivative of the backward is 0/0 or 0 · ∞ there, as that of a quotient, root or power at zero is, even "
     "where a mask or torch.where leaves the result out.",
@@ -531,7 +566,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
 
     The second derivative is silently wrong if the backward detaches, leaves PyTorch, or uses a saved intermediate. With
     ``once_differentiable``, the function raises instead, which counts as a missing capability. Along one direction, the
-    audit also checks the third derivative.
+    audit also checks the third derivative. The gradient of a surrogate has a derivative, too.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
     slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]
@@ -541,15 +576,15 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     try:
         if refuses_second_order(run, run.leaves_of(slots)):
             raise Refused(
-                "the backward is marked once_differentiable (mind that torch raises only where nothing else depends on "
-                "the input: in a sum with other terms, this part of a second derivative is silently left out)"
+                "the backward is marked once_differentiable; if the loss has other terms of the same input, torch does "
+                "not raise, and the second derivative lacks the part of this function"
             )
     except Refused:
         raise
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
-    if not subject.derivative:
-        raise Refused("the gradient is not declared to be a derivative")
+    if not (subject.derivative or subject.undeclared):
+        raise Refused("the backward is declared to be no derivative, so there is no second derivative to compare with")
     if subject.rough:
         raise Unmeasured("the values come in steps")
 
@@ -598,16 +633,18 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             kept, silent = _saved_intermediate(subject), not bool(torch.count_nonzero(actual))
             if not used:
                 cause, fix = UNRECORDED, RECORD
+            elif not (kept or silent) and (name_of_one := _not_a_derivative(subject)):
+                cause, fix = TANGENT[0].format(name_of_one), TANGENT[1]
             else:
                 cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
         yield finding(
-            "error",
+            "warning" if subject.undeclared else "error",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
             f"{mismatch.expected:.6g}",
             cause,
             fix,
         )
-        return
+        raise Wrong
     if not subject.accuracy and subject.right:
         yield from _third_order(subject)
 
@@ -679,7 +716,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     A static method ``jvp`` is a second derivation by hand, with mistakes of its own. No backward ever runs it.
     """
     if not subject.derivative:
-        raise Refused("the gradient is not declared to be a derivative")
+        raise Refused("the backward is declared to be no derivative, so there is no tangent to compare with")
     if subject.rough:
         raise Unmeasured("the values come in steps")
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]

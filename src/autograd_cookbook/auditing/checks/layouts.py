@@ -5,6 +5,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import output_weights, zeros_for_none
-from autograd_cookbook.auditing.diagnose import explain, first_line
+from autograd_cookbook.auditing.diagnose import NOT_FINITE, explain, first_line
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.subject import Refused, Subject, is_differentiable, real
@@ -41,9 +42,15 @@ def _blamable(subject: Subject, found: Deviation) -> bool:
     return found.error is None or subject.custom
 
 
-def _asks_for_contiguous(error: BaseException) -> bool:
-    """Whether an exception names the layout that the function takes, and not one of torch's that a view cannot have."""
-    return "contiguous" in str(error) and "contiguous subspaces" not in str(error)
+def _refuses(subject: Subject, layout: Callable[[Tensor], Tensor], error: BaseException) -> bool:
+    """Whether an exception says that forward takes contiguous inputs: its own, or that of ``view``."""
+    if "contiguous subspaces" not in str(error):
+        return "contiguous" in str(error)
+    try:
+        subject.run(through=layout)
+    except (Exception, SystemExit):
+        return True
+    return False  # it is backward that cannot have it
 
 
 @check(capability="non_contiguous")
@@ -62,7 +69,7 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
                 return
             continue
         found = deviation(subject, functools.partial(subject.vjp, through=layout), subject.expected_inside)
-        if found and found.error is not None and _asks_for_contiguous(found.error):
+        if found and found.error is not None and _refuses(subject, layout, found.error):
             raise Refused(first_line(found.error)) from found.error
         if found and _blamable(subject, found):
             yield finding(
@@ -227,12 +234,26 @@ def _like(tensor: Tensor) -> Tensor:
 # --- sizes ---
 
 
+def permutation(index: Tensor, dim: int = -1) -> bool:
+    """Whether every number from zero on occurs once along a dim: an order, in which nothing may occur twice."""
+    if is_differentiable(index) or index.dtype is torch.bool or not index.dim():
+        return False
+    order = torch.arange(index.shape[dim]).to(index)
+    return torch.equal(index.sort(dim).values.movedim(dim, -1), order.expand(index.movedim(dim, -1).shape))
+
+
 def _resized(tensor: Tensor, dim: int, size: int, generator: torch.Generator | None) -> Tensor:
-    """A tensor of another size, with numbers like those that it has: repeated, and moved a little if they may be."""
-    if tensor.shape[dim] == 0:
+    """A tensor of another size, with numbers like those that it has: repeated, and moved a little if they may be.
+
+    An order stays one: what is repeated comes after what is there.
+    """
+    if (given := tensor.shape[dim]) == 0:
         return tensor
-    pick = torch.arange(size) % tensor.shape[dim]
-    result = tensor.index_select(dim, pick.to(tensor.device))
+    pick = torch.arange(size, device=tensor.device) % given
+    result = tensor.index_select(dim, pick)
+    if given > 1 and permutation(tensor, dim):
+        rounds = (torch.arange(size, device=tensor.device) // given).to(tensor) * given
+        result = (result.movedim(dim, -1) + rounds).argsort(-1).argsort(-1).to(tensor).movedim(-1, dim)
     if generator is not None and size > tensor.shape[dim]:
         wiggle = torch.rand(result.shape, generator=generator, dtype=torch.float64).to(result)
         result = result * (1 + 0.1 * wiggle)
@@ -340,6 +361,8 @@ def empty(subject: Subject) -> Iterator[Finding]:
     if any(callable(a) for a in subject.flat):
         return  # what a function among the arguments makes of nothing is its own matter
     for where, values in resizings(subject, 0):
+        if _out_of_place(subject, values):
+            continue
         outputs = accepted(subject, [v.clone() for v in values])
         if outputs is None or max(subject.active) >= len(outputs):
             continue
@@ -350,6 +373,9 @@ def empty(subject: Subject) -> Iterator[Finding]:
         numbers = real([outputs[i] for i in subject.active])
         try:
             run = subject.run([v.clone() for v in values])
+        except (Exception, SystemExit):
+            continue  # forward refuses it where a gradient is wanted
+        try:
             grads = run.gradients()
         except (Exception, SystemExit) as error:
             if not subject.custom or _parted(subject, values):
@@ -387,6 +413,16 @@ def empty(subject: Subject) -> Iterator[Finding]:
                 return
 
 
+SOME_SIZES = (
+    "The backward is right only for some sizes: a tile loop that skips the remainder, a hard-coded size, a squeeze "
+    "that drops a dim of size one, a factor that depends on the size.",
+    "Handle the remainder in the last tile; name the dims that squeeze may drop; divide by the size that there is.",
+)
+BROADCAST = (
+    "Forward broadcasts an input of size one, and backward takes it for granted that the sizes are equal.",
+    "Sum the gradient over the dims that were broadcast, as by grad.sum_to_size(input.shape); or refuse other sizes in "
+    "forward.",
+)
 SIZES = (1, 2, 7, 17, 33, 65, 129, 257, 1025)
 SECONDS = 1.5
 
@@ -406,6 +442,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
         for where, values in resizings(subject, size):
             if done == 3 or time.process_time() - start > SECONDS:
                 continue
+            if _out_of_place(subject, values):
+                continue
             outputs = accepted(subject, [v.clone() for v in values])
             if outputs is None or max(subject.active) >= len(outputs):
                 continue
@@ -418,9 +456,12 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             label = f"with size {size} in {where}"
             problems = list(_right_at(subject, values, label))
             single = any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True))
-            if single or (size != 1 and _parted(subject, values)):
+            if single or (size != 1 and _parted(subject, values)) or _index_parted(subject, values):
                 # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
+            elif _parted(subject, values):
+                raises = [replace(p, cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
+                problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
             if problems and not _used(subject, values, outputs):
@@ -428,6 +469,13 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             yield from problems
             if problems:
                 return
+
+
+def _out_of_place(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether what has a meaning as a whole, as a distribution has, was cut or repeated apart from the others."""
+    return _parted(subject, values) and any(
+        values[s].shape != subject.base[s].shape for s in subject.recognized if s < len(values)
+    )
 
 
 def _parted(subject: Subject, values: list[Tensor]) -> bool:
@@ -439,6 +487,15 @@ def _parted(subject: Subject, values: list[Tensor]) -> bool:
     ]
     changed = {(d, n) for base, now in shapes for d, n in enumerate(base) if now[d] != n}
     return any(d < len(base) and base[d] == now[d] == n for d, n in changed for base, now in shapes)
+
+
+def _index_parted(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether the length of an index, a mask or labels was changed, and not the size that it had in common."""
+    pairs = [(b, v) for slot, b, v in zip(subject.slots, subject.base, values, strict=True) if not slot.hidden]
+    changed = {n for b, v in pairs if not is_differentiable(b) for n, m in zip(b.shape, v.shape, strict=True) if n != m}
+    return any(
+        n == m and n in changed for b, v in pairs if is_differentiable(b) for n, m in zip(b.shape, v.shape, strict=True)
+    )
 
 
 def _used(subject: Subject, values: list[Tensor], outputs: list[Tensor]) -> bool:
@@ -466,6 +523,9 @@ def _right_at(subject: Subject, values: list[Tensor], label: str) -> Iterator[Fi
     """Whether the gradient is right along a few random directions."""
     try:
         run = subject.run([v.clone() for v in values])
+    except (Exception, SystemExit):
+        return  # forward refuses it where a gradient is wanted
+    try:
         grads = run.gradients()
     except (Exception, SystemExit) as error:
         if subject.custom:
@@ -510,9 +570,7 @@ def _right_at(subject: Subject, values: list[Tensor], label: str) -> Iterator[Fi
     yield finding(
         "error",
         f"{label}, the slope along a random direction is {claimed:.6g}, but the values change by {expected:.6g}",
-        "The backward is right only for some sizes: a tile loop that skips the remainder, a hard-coded size, a squeeze "
-        "that drops a dim of size one, a factor that depends on the size.",
-        "Handle the remainder in the last tile; name the dims that squeeze may drop; divide by the size that there is.",
+        *(SOME_SIZES if math.isfinite(claimed) else NOT_FINITE),
     )
 
 

@@ -3,6 +3,7 @@
 import gc
 import itertools
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -66,6 +67,11 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
             break
 
 
+CYCLE = "A reference cycle: ctx refers to its output, or to something that refers to ctx."
+LAST_CALL = "An attribute or a global holds what the last call computed."
+HELD = "A global list, dict or class attribute holds them."
+
+
 @check()
 def freed_at_once(subject: Subject) -> Iterator[Finding]:
     """When the graph is gone, nothing stays in memory: no reference cycle holds it, and no global grows.
@@ -92,14 +98,15 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
             when = "after backward" if with_backward else "if backward never runs"
             if any(w() is not None for w in (*watched, *nodes)):
                 gc.collect()
-                forever = any(w() is not None for w in (*watched, *nodes))
+                until, cause = "until the garbage collector comes by", CYCLE
+                if any(w() is not None for w in (*watched, *nodes)):
+                    subject.run()
+                    replaced = not any(w() is not None for w in (*watched, *nodes))
+                    until, cause = ("until the next one", LAST_CALL) if replaced else ("for good", HELD)
                 yield finding(
                     "warning",
-                    f"{when}, tensors or graph of a call are kept alive "
-                    + ("for good" if forever else "until the garbage collector comes by"),
-                    "A global list, dict or class attribute holds them."
-                    if forever
-                    else "A reference cycle: ctx refers to its output, or to something that refers to ctx.",
+                    f"{when}, tensors or graph of a call are kept alive {until}",
+                    cause,
                     "Keep nothing of a call outside of ctx; save outputs with save_for_backward.",
                 )
                 return
@@ -372,7 +379,7 @@ HEAVY = frozenset(
         "_scaled_dot_product_flash_attention_for_cpu",
     ]
 )
-MANY = 25  # so many cheap operations are no longer one pass over the elements
+LOOP = 10  # more often does no formula repeat a cheap operation: it is a walk through steps
 
 
 class _Operations(TorchDispatchMode):
@@ -409,7 +416,7 @@ class _Operations(TorchDispatchMode):
 
 @check()
 def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
-    """If an input needs no gradient, backward does not compute one, unless it is a mere element-wise pass.
+    """If an input needs no gradient, backward does not compute one, unless that is cheap.
 
     Half of the work in the backward of a linear layer is the gradient of its input. The first layer of a network does
     not need this gradient, and neither does a layer that has only frozen layers before it. ``ctx.needs_input_grad``
@@ -441,7 +448,7 @@ def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
                     continue
                 names = [operations.made[t][0] for t in operations.behind(grad) - needed]
                 heavy = [n for n in names if n in HEAVY]
-                if heavy or len(names) > MANY:
+                if heavy or max(Counter(names).values(), default=0) > LOOP:
                     yield finding(
                         "warning",
                         f"{call.cls.__name__}.backward computes the gradient of argument {i}, which needs none, by "

@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import re
 from collections.abc import Iterator
 
 import torch
@@ -48,6 +49,17 @@ def _restored(module: nn.Module, how: str) -> nn.Module:
     return fresh
 
 
+INNER = (
+    "The module holds a class or function that is defined inside of another function, and pickle finds by name only "
+    "what is at module level.",
+    "Define it at module level.",
+)
+UNCOPIED = (
+    "The module holds something that cannot be copied: a tensor that is not a leaf, a generator, a file or a lock.",
+    "Register tensors as parameters or buffers, and detach what is only remembered.",
+)
+
+
 @check(capability="module_copies")
 def module_copies(subject: Subject) -> Iterator[Finding]:
     """A module survives deepcopy, pickle, and its state dict, and computes the same afterwards.
@@ -71,10 +83,7 @@ def module_copies(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error" if how == "copy.deepcopy" else "warning",
                 f"{how} raises {first_line(error)}",
-                "The module holds something that cannot be copied: a tensor that is not a leaf, a lambda, a "
-                "generator, a file or a lock.",
-                "Register tensors as parameters or buffers, detach what is only remembered, and keep functions at "
-                "module level.",
+                *(INNER if re.search(r"local object|lambda", str(error)) else UNCOPIED),
             )
             return
         for (ours, theirs), when in zip(pairs, ("", " and a step of training"), strict=True):

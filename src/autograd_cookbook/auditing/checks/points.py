@@ -9,10 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import zeros_for_none
-from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
+from autograd_cookbook.auditing.checks.layouts import permutation
+from autograd_cookbook.auditing.checks.precision import passes_a_pole
+from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
@@ -98,11 +102,6 @@ MISSED = (
     "The formula misses a case: what happens at zeros, ties or kinks, or a branch that is taken there.",
     "Treat this case in backward as forward does.",
 )
-NOT_FINITE = (
-    "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is not finite at "
-    "this point, though the values are.",
-    "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such factor.",
-)
 ONE_INDEX = "one index repeated"
 REPEATED = (
     "Where an index occurs more than once, backward keeps one of the gradients, and not their sum.",
@@ -151,7 +150,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
         if time.process_time() - start > SECONDS:
             return
         with subject.settings(flat):
-            problems = list(_at(subject, subject.copies(), name)) if _moves(subject) else []
+            problems = list(_at(subject, subject.copies(), name)) if _moves(subject) and not _narrows(subject) else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
         for found in problems:
             miss = found.cause == MISSED[0]
@@ -172,7 +171,7 @@ def _other_flags(subject: Subject) -> Iterator[tuple[str, list[Any]]]:
         elif isinstance(value, int) and -dims <= value < dims:
             others = tuple(d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims)
         elif isinstance(value, float) and math.isfinite(value):
-            others = (0.0,) if value else ()
+            others = (0.75 * value, 0.0) if value else ()
         for other in others:
             flat = list(subject.flat)
             flat[place] = other
@@ -193,6 +192,30 @@ def _moves(subject: Subject) -> bool:
     return True
 
 
+class _Narrow(TorchDispatchMode):
+    """Notes whether an operation gives numbers of fewer bits than some dtype has."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.bits, self.seen = torch.finfo(dtype).bits, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for t in tree_leaves(result):
+            self.seen |= is_differentiable(t) and torch.finfo(t.dtype).bits < self.bits
+        return result
+
+
+def _narrows(subject: Subject) -> bool:
+    """Whether digits are given up on the way, as by a flag that has activations stored in eight bits."""
+    try:
+        with _Narrow(subject.dtype) as narrow:
+            subject.vjp()
+    except (Exception, SystemExit):
+        return False
+    return narrow.seen
+
+
 def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
     """Masks and indices that the sample does not have: all or nothing masked, an index that repeats."""
     for s, slot in enumerate(subject.slots):
@@ -201,17 +224,12 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
             continue
         if base.dtype is torch.bool:
             others = {"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)}
-        elif base.numel() > 1 and base.dim() and not _permutation(base):
+        elif base.numel() > 1 and base.dim() and not permutation(base.reshape(-1)):
             others = {ONE_INDEX: base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone()}
         else:
             continue
         for name, other in others.items():
             yield f"{name} in {subject.describe(s)}", [other if k == s else v for k, v in enumerate(subject.copies())]
-
-
-def _permutation(index: Tensor) -> bool:
-    """Whether every number from zero on occurs once: an order, in which nothing may occur twice."""
-    return torch.equal(index.reshape(-1).sort().values, torch.arange(index.numel()).to(index))
 
 
 def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
@@ -238,6 +256,11 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
     with observing(subject.classes, saved=False) as record:
         try:
             run = subject.run([v.clone() for v in values])
+        except (Exception, SystemExit) as error:
+            if raised_by_audit(error):
+                raise
+            return  # forward refuses it where a gradient is wanted
+        try:
             grads = run.gradients()
         except (Exception, SystemExit) as error:
             if raised_by_audit(error):
@@ -281,7 +304,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             numeric = Derivative(subject.value, values, [slot], subject.dtype, budget=BUDGET, lenient=True)
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
-            floor = 0.0
+            usual = zeros_for_none(subject, subject.expected[1], [slot])[0]
+            floor = 1e-13 * float(usual.abs().max()) if usual.numel() else 0.0  # below that, it is rounding
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
                 floor = (
                     1e-4
@@ -289,8 +313,15 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                     / max(1.0, float(values[slot].abs().max()) if values[slot].numel() else 1.0)
                 )
             mismatch = numeric.compare(real([grad]), weights, 1e-3, floor)
+            if mismatch and not odd and is_still(subject, slot, values) and passes_a_pole(subject, values):
+                continue  # forward divides by zero there, and what it returns is finite by chance
+            way = torch.ones(numeric.n, dtype=torch.float64)
             if mismatch:
-                smooth = not odd or numeric.settles(mismatch.index, weights)
+                way = (torch.arange(numeric.n) == mismatch.index).double()
+            smooth = not odd or numeric.settles(way, weights)
+            if not smooth and not numeric.jumps(way, weights):
+                continue  # infinite, as that of a root at zero, is no more useful than NaN
+            if mismatch:
                 detail = f"{mismatch.actual:.6g} in entry {mismatch.index}, but the values " + (
                     f"change by {mismatch.expected:.6g}" if smooth else "have no slope there"
                 )

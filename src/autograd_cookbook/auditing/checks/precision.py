@@ -154,25 +154,58 @@ def _accurate(subject: Subject, low: Outcome, exact: Outcome, dtype: torch.dtype
         if what := difference(a.to(e.dtype), e, tolerance, unseen.get(label, 0.0) / tolerance):
             if label.startswith("output") and not difference(a.abs().to(e.dtype), e.abs(), tolerance):
                 return  # other signs, as eigenvectors may have: what follows from them is no other than it should be
-            infinite = _first_infinite(subject, subject.copies(), dtype)
+            reason = _overflow(subject, subject.copies(), dtype) or LOST
+            threshold = _by_threshold(subject, subject.copies(), dtype, label, a)
             yield finding(
-                "error" if subject.custom else "info",
+                "error" if subject.custom and not threshold else "info",
                 f"in {name}, {label} is {what}, which float64 gives on the same numbers",
-                _pole(infinite.first, name)
-                if infinite.pole
-                else f"An intermediate overflows: {name} ends at {torch.finfo(dtype).max:.4g}."
-                if infinite.first
-                else "Digits are lost: a difference of large numbers, a sum in low precision, or a cast on the way.",
-                "Compute that part in float32, or rearrange the formula.",
+                *(THRESHOLD if threshold else reason),
             )
             return
 
 
-def _pole(operation: str, name: str) -> str:
-    return (
-        f"{operation} is infinite at a number, and in {name} its argument is that number: as 1 - 1e-5 is 1 in float16, "
-        "and 1e-8 is 0."
-    )
+# What goes wrong in a narrow dtype, and what to do.
+POLE = (
+    "{} is infinite at one number, and its argument is rounded to that number: in float16, 1 - 1e-5 is 1 and 1e-8 is "
+    "0.",
+    "Use a form that needs no number next to the pole, or clamp with a bound that the dtype has, such as "
+    "1 - torch.finfo(dtype).eps.",
+)
+OVERFLOW = (
+    "An intermediate result overflows, as exp(12) or the square of 256 do in float16, and exp(89) in float32 and "
+    "bfloat16.",
+    "Subtract the maximum before exponentials, scale before squares, or compute that part in float32.",
+)
+OVERFLOW_IN_BACKWARD = (
+    "In the backward, {} overflows, and nothing in forward does.",
+    "Compute that part of the backward in float32, too.",
+)
+UNDEFINED = (
+    "No operation gives infinity first: zero is divided by zero, or memory is read that was never written.",
+    "Guard the division; fill what torch.empty or empty_like gives before it is read.",
+)
+LOST = (
+    "Digits are lost: a difference of large numbers, a sum in low precision, or a cast on the way.",
+    "Compute that part in float32, or rearrange the formula.",
+)
+CANCELLED = (
+    "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers.",
+    "Use a form without the difference, such as expm1 and log1p.",
+)
+CANCELLED_NEXT_TO_LARGE = (
+    CANCELLED[0],
+    "Subtract first, and square or multiply what is left: (x - x.mean()).square().mean().",
+)
+SUMMED = (
+    "A sum is accumulated in the narrow dtype: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
+    "its terms, adding one more changes nothing.",
+    "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
+)
+THRESHOLD = (
+    "A threshold from torch.finfo, which depends on the dtype, takes effect: float64 with the threshold of this dtype "
+    "gives the same.",
+    "Nothing, if that is meant; otherwise set the threshold relative to the size of the numbers.",
+)
 
 
 def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Finding]:
@@ -268,33 +301,20 @@ def _gross(
             what = f"off by {off:.2g} of its norm"
         else:
             continue
-        infinite = _first_infinite(subject, values, dtype)
-        yield finding(
-            "error",
-            f"in {name}, with {where}, {label} is {what}",
-            _pole(infinite.first, name)
-            if infinite.pole
-            else f"An intermediate exceeds {torch.finfo(dtype).max:.4g}, as exp(12) or the square of 256 do in "
-            "float16, and exp(89) in float32."
-            if infinite.first
-            else "No operation gives infinity first: zero is divided by zero, or memory is read that was never written."
+        threshold = _by_threshold(subject, values, dtype, label, found[label])
+        reason = _overflow(subject, values, dtype) or (
+            UNDEFINED
             if not finite
-            else "Digits cancel, as in 1 - exp(-x) or in a difference of two large numbers."
-            if "below" in where or "added" in where
-            else f"A sum is accumulated in {name}: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
-            "its terms, adding one more changes nothing.",
-            "Use a form that needs no number next to the pole, or clamp with a bound that this dtype has, such as "
-            "1 - torch.finfo(dtype).eps."
-            if infinite.pole
-            else "Subtract the maximum before exponentials, scale before squares, or compute that part in float32."
-            if infinite.first
-            else "Guard the division; fill what torch.empty or empty_like gives before it is read."
-            if not finite
-            else "Use a form without the difference, such as expm1 and log1p."
+            else CANCELLED
             if "below" in where
-            else "Subtract first, and square or multiply what is left: (x - x.mean()).square().mean()."
+            else CANCELLED_NEXT_TO_LARGE
             if "added" in where
-            else "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
+            else SUMMED
+        )
+        yield finding(
+            "info" if threshold else "error",
+            f"in {name}, with {where}, {label} is {what}",
+            *(THRESHOLD if threshold else reason),
         )
         return
 
@@ -321,11 +341,8 @@ def _lost(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                f"Nothing in forward is infinite, but in the backward {_pole(backward.first, name)}"
-                if backward.pole
-                else f"In the backward, {backward.first} exceeds {torch.finfo(dtype).max:.4g}, and nothing in forward "
-                "does.",
-                "Compute that part of the backward in float32, too.",
+                _filled(POLE if backward.pole else OVERFLOW_IN_BACKWARD, backward.first)[0],
+                OVERFLOW_IN_BACKWARD[1],
             )
             return
 
@@ -335,19 +352,25 @@ QUOTIENTS = {"div": 1, "reciprocal": 0, "rsqrt": 0}  # and which argument they d
 
 
 class _Infinities(TorchDispatchMode):
-    """Notes the first operation whose result is infinite, and whether it is so at a pole: log(0), 1/0."""
+    """Notes the first operation that makes infinity of finite numbers, and whether it is at a pole: log(0), 1/0."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.pole = "", False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = _has_infinity((args, kwargs))
         result = func(*args, **(kwargs or {}))
-        if not self.first and any(is_differentiable(t) and t.isinf().any() for t in tree_leaves(result)):
-            self.first = func.overloadpacket.__name__.rstrip("_")
-            divisor = args[QUOTIENTS[self.first]] if self.first in QUOTIENTS else None
-            self.pole = self.first in LOGARITHMS or bool(isinstance(divisor, Tensor) and (divisor == 0).any())
+        name = func.overloadpacket.__name__.rstrip("_")
+        if not self.first and not given and "empty" not in name and _has_infinity(result):
+            self.first = name
+            divisor = args[QUOTIENTS[name]] if name in QUOTIENTS else None
+            self.pole = name in LOGARITHMS or bool(isinstance(divisor, Tensor) and (divisor == 0).any())
         return result
+
+
+def _has_infinity(values: Any) -> bool:
+    return any(is_differentiable(t) and bool(t.isinf().any()) for t in tree_leaves(values))
 
 
 def _infinities(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[_Infinities, _Infinities]:
@@ -360,9 +383,42 @@ def _infinities(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> t
     return forward, backward
 
 
-def _first_infinite(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> _Infinities:
-    forward, backward = _infinities(subject, values, dtype)
-    return forward if forward.first else backward
+def passes_a_pole(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether forward takes the logarithm of zero or divides by it on the way."""
+    with _Infinities() as seen, torch.no_grad():
+        subject.run([v.clone() for v in values], [False] * len(subject.slots))
+    return seen.pole
+
+
+def _overflow(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[str, str] | None:
+    """What becomes infinite in this dtype alone, and what to do; None where nothing does."""
+    here, usual = (_infinities(subject, values, each) for each in (dtype, subject.dtype))
+    for found, other in zip(here, usual, strict=True):
+        if found.first and found.first != other.first:
+            return _filled(POLE if found.pole else OVERFLOW, found.first)
+    return None
+
+
+def _filled(texts: tuple[str, str], operation: str) -> tuple[str, str]:
+    return texts[0].format(operation), texts[1]
+
+
+def _by_threshold(subject: Subject, values: list[Tensor], dtype: torch.dtype, label: str, low: Tensor) -> bool:
+    """Whether float64 gives the same as a narrow dtype, if its thresholds are those of that dtype."""
+    if not low.isfinite().all():
+        return False
+    finfo = torch.finfo
+    rounded = [r.to(v.dtype) for r, v in zip(_converted(subject, values, dtype), values, strict=True)]
+    try:
+        torch.finfo = lambda *_: finfo(dtype)  # type: ignore[misc, assignment]  # put back below
+        run = subject.run(rounded)
+        outcome = [o.detach() for o in run.outputs], run.gradients()
+    except (Exception, SystemExit):
+        return False
+    finally:
+        torch.finfo = finfo  # type: ignore[misc]
+    result = _named(subject, outcome).get(label)
+    return result is not None and difference(low.to(result.dtype), result, TOLERANCES[dtype]) is None
 
 
 for _each in TOLERANCES:

@@ -1,5 +1,6 @@
 """What is built upon functions: checkpoints, hooks, torch.func, vmap, custom operators, the compiler."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -24,10 +25,18 @@ OPCHECK = {
         "Declare it in mutates_args, or work on a copy.",
     ),
     "test_faketensor": (
-        "The fake kernel promises another shape, dtype or device than the real one has.",
+        "The fake kernel promises another shape, stride, dtype or device than the real one has.",
         "Let register_fake return an empty tensor like the real result.",
     ),
 }
+
+
+# How torch says that a compiler meets a question that only the numbers in a tensor answer.
+DATA_DEPENDENT = re.compile(r"data[- ]?dependent", re.IGNORECASE)
+LOOKS_AT_NUMBERS = (
+    "The code asks for numbers in a tensor, as .item(), an if or a range over them does, and a compiler has none.",
+    "Compute with tensors alone, as torch.where and masks do; or make an operator of that part, with a fake kernel.",
+)
 
 
 def _clone(value: Any) -> Any:
@@ -260,7 +269,8 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
     options = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
     subject.rewind()
     try:
-        loop = [torch.autograd.grad(active, leaves, [w[i] for w in weights], **options) for i in range(3)]
+        # Copies: what backward writes to is another check's.
+        loop = [torch.autograd.grad(active, leaves, [w[i].clone() for w in weights], **options) for i in range(3)]
         subject.rewind()
         batched = torch.autograd.grad(active, leaves, weights, is_grads_batched=True, **options)
     except (Exception, SystemExit) as error:
@@ -288,8 +298,10 @@ def complex128(subject: Subject) -> Iterator[Finding]:
     """
     if any(subject.base[s].is_complex() for s in subject.leaves):
         return  # the other checks were about nothing else
-    if subject.gradient != "exact" or subject.dtype is not torch.float64 or any(s.hidden for s in subject.slots):
-        raise Refused("made for real numbers")
+    if subject.gradient != "exact":
+        raise Refused("the backward is declared to be no derivative, so there is no complex gradient to compare with")
+    if subject.dtype is not torch.float64 or any(s.hidden for s in subject.slots):
+        raise Refused("the function uses tensors or a dtype that only fit real numbers")
     generator = torch.Generator().manual_seed(0)
 
     def complexify(v: Tensor) -> Tensor:
@@ -344,7 +356,8 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
         results = torch.library.opcheck(operator, fresh, kwargs, raise_exception=False)
         for test, outcome in results.items():
             if isinstance(outcome, BaseException):
-                cause, fix = known(outcome) or OPCHECK.get(test) or explain(outcome)
+                looks = LOOKS_AT_NUMBERS if DATA_DEPENDENT.search(f"{type(outcome).__name__}: {outcome}") else None
+                cause, fix = looks or known(outcome) or OPCHECK.get(test) or explain(outcome)
                 yield finding("error", f"{operator}: opcheck's {test} fails: {first_line(outcome)}", cause, fix)
 
 
@@ -416,9 +429,10 @@ def _dropped_rule(subject: Subject) -> Iterator[Finding]:
     if what:
         yield finding(
             "info",
-            f"torch.compile around torch.func drops the backward: {what}",
+            f"torch.compile around torch.func.vjp or grad replaces the backward by the derivative of forward: {what}; "
+            "compiled code without torch.func uses the backward",
             "There the compiler believes that the input needs no gradient, takes forward as ordinary code, and "
-            "differentiates that. Where compiled code uses no transform of torch.func, backward() uses your rule.",
+            "differentiates that.",
             "Call the function inside of one that is decorated with torch.compiler.allow_in_graph, if compiled code "
             "uses torch.func.",
         )

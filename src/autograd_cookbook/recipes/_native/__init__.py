@@ -1,4 +1,4 @@
-"""Compile operators in C++ and CUDA, once for every torch, and load them if they have been built."""
+"""Compile operators in C++ and CUDA once, for every version of torch, and load them if they have been built."""
 
 import hashlib
 import os
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.utils import cpp_extension
 
-# Uses only what torch 2.11 has, so binaries that are compiled today run with that version and later ones.
+# Use only functions that torch 2.11 has, so that the compiled operators run with torch 2.11 and later.
 FLAGS = ["-O3", "-std=c++20", "-DTORCH_TARGET_VERSION=0x020b000000000000"]
 
 
-# No code reads errno after exp; without it, the loops may use the C library's vector version.
+# No code reads errno after exp. Without errno, the loops can use the C library's vector version of exp.
 CXX_FLAGS = ["-fPIC", "-Wall", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math"]
 
 
@@ -30,18 +30,18 @@ CUDA_FLAGS = [
 
 
 def with_cuda() -> bool:
-    """Whether kernels for CUDA can be linked: torch has CUDA, and its compiler is here."""
+    """Whether kernels for CUDA can be linked: torch has CUDA, and this machine has the CUDA compiler."""
     return torch.version.cuda is not None and shutil.which("nvcc") is not None
 
 
 def cuda_runtime() -> str:
-    """The CUDA runtime for the linker: the one in torch's own packages, or else the one that the linker finds."""
+    """Return the CUDA runtime for the linker: from torch's own packages, or otherwise the one that the linker finds."""
     carried = Path(torch.__file__).parents[1].glob("nvidia/*/lib/libcudart.so*")
     return next((str(path) for path in sorted(carried)), "-lcudart")
 
 
 def command(name: str, variable: str) -> list[str]:
-    """The compiler that an environment variable names, or the usual one.
+    """Return the compiler that an environment variable names, or the usual one.
 
     Raises:
         FileNotFoundError: if there is no such command.
@@ -53,18 +53,18 @@ def command(name: str, variable: str) -> list[str]:
 
 
 class Library:
-    """Operators in C++ and, if there is a compiler for it, in CUDA; loaded on creation if they have been built.
+    """Operators in C++ and, if there is a CUDA compiler, in CUDA. They are loaded on creation if they have been built.
 
     Args:
-        name: of the sources ``name.cpp`` and ``name.cu``.
+        name: the name of the sources ``name.cpp`` and ``name.cu``, without the ending.
         sources: the text of each file.
-        fakes: for each operator of torch's namespace ``autograd_cookbook`` what :func:`torch.compile` needs to
-            know: a function with its arguments that returns tensors of the right shape and dtype, without data.
+        fakes: a fake kernel for each operator of the namespace ``autograd_cookbook``. :func:`torch.compile` needs this
+            function: it takes the operator's arguments, and returns tensors of the right shape and dtype without data.
     """
 
     def __init__(self, name: str, sources: dict[str, str], fakes: dict[str, Callable[..., Any]]) -> None:
         self.name, self.sources, self.fakes = name, sources, fakes
-        # Which devices have a compiled kernel, and what it is written in.
+        # The language of the compiled kernels, for each device that has them.
         self.kernels: dict[str, str] = {}
         if self.path.exists():
             try:
@@ -74,38 +74,38 @@ class Library:
 
     @property
     def path(self) -> Path:
-        """The file of the compiled operators. Its name depends on the sources, so changed sources are built again."""
+        """The file of the compiled operators. Its name depends on the sources, so changed ones are built again."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autograd_cookbook"
         flags = (FLAGS, CXX_FLAGS, self.extra_flags(), CUDA_FLAGS, with_cuda() and torch.version.cuda)
         content = repr((self.sources, flags, os.uname().machine))
         return cache / f"{self.name}-{hashlib.sha256(content.encode()).hexdigest()[:16]}.so"
 
     def backend(self, device: torch.device | str = "cpu") -> str:
-        """Which code runs for tensors of a device: "C++", "CUDA", or "Python" if no kernel is built for it."""
+        """Return the language of the code for a device: "C++", "CUDA", or "Python" if no kernel is built for it."""
         return self.kernels.get(torch.device(device).type, "Python")
 
     def extra_flags(self) -> list[str]:
-        """Flags that the environment variable ``CXXFLAGS`` adds for the C++ compiler and the linker."""
+        """Return the flags that the environment variable ``CXXFLAGS`` adds for the C++ compiler and the linker."""
         return shlex.split(os.environ.get("CXXFLAGS", ""))
 
     def build(self) -> Path:
-        """Compile the operators and load them; those in CUDA if :func:`with_cuda` is true.
+        """Compile the operators and load them. CUDA kernels are included if :func:`with_cuda` is true.
 
-        If those in CUDA cannot be compiled or linked, a warning says so, and only those in C++ are built.
+        If the CUDA kernels cannot be compiled or linked, a warning says so, and only the C++ kernels are built.
 
         Returns:
-            The file, in the user's cache; a second call finds it there.
+            The path of the file, which is in the user's cache. A second call uses this file.
 
         Raises:
             FileNotFoundError: if there is no C++ compiler.
-            subprocess.CalledProcessError: if the compiler fails; its messages go to standard error.
+            subprocess.CalledProcessError: if the compiler fails. Its messages go to standard error.
         """
         if not self.path.exists():
             self.compile()
         if not self.kernels:
             try:
                 self.load()
-            except OSError:  # the file is broken, or for another machine
+            except OSError:  # the file is broken, or was built for another machine
                 self.compile()
                 self.load()
         return self.path
@@ -114,7 +114,7 @@ class Library:
         """Register the compiled operators, unless another copy of this file has done so in this process.
 
         Raises:
-            OSError: if they have not been built, or cannot be loaded.
+            OSError: if the operators have not been built, or cannot be loaded.
         """
         if not all(hasattr(torch.ops.autograd_cookbook, name) for name in self.fakes):
             torch.ops.load_library(self.path)
@@ -149,14 +149,14 @@ class Library:
             os.replace(whole, self.path)
 
     def cuda_objects(self, folder: Path) -> list[str]:
-        """Compile the CUDA source; return the object, and the libraries that it is linked with."""
+        """Compile the CUDA source. Return the object file, and the flags for its libraries."""
         nvcc = [*command("nvcc", "NVCC"), *CUDA_FLAGS]
         compiled = self.compile_into(folder, nvcc, f"{self.name}.cu")
         paths = [f"-L{directory}" for directory in cpp_extension.library_paths("cuda")]
         return [compiled, *paths, "-ltorch_cuda", cuda_runtime()]
 
     def compile_cuda(self) -> str:
-        """Compile the CUDA source and discard the result: this needs the headers of any torch, and no GPU.
+        """Compile the CUDA source and discard the result. This needs no GPU, and any torch has the headers.
 
         Raises:
             FileNotFoundError: if there is no nvcc.

@@ -9,19 +9,21 @@ from autograd_cookbook.recipes.cuda_extension import SWISH
 from autograd_cookbook.recipes.row_reduction import RMS_NORM
 
 LIBRARIES = (SWISH, RMS_NORM)
-DESCRIPTION = "Compile the kernels that this machine has compilers for; from then on the recipes use them."
+DESCRIPTION = """\
+Compile the kernels for which this machine has compilers. From then on, the
+recipes use these kernels."""
 EPILOG = ""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
-        "--check-cuda", action="store_true", help="compile the CUDA sources even where they cannot be linked"
+        "--check-cuda", action="store_true", help="also compile the CUDA sources on a machine without a GPU, as a check"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Build what this machine can build, and say what that was."""
+    """Build the kernels that this machine can build, and print their files."""
     try:
         print("built", *(library.build() for library in LIBRARIES))
         if options.check_cuda and not torch.cuda.is_available():

@@ -209,6 +209,25 @@ class LinearRescalesGradients(Function):
 
 
 @broken("second_order", inputs=lambda: (leaf(4, 3),))
+class SpikeSavesItsSlope(Function):
+    """Nobody declares the surrogate; its slope is computed in forward, so that the slope of that is zero."""
+
+    @staticmethod
+    def forward(x):
+        return (x > 0).to(x), torch.sigmoid(4 * x).mul(4 * torch.sigmoid(-4 * x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx, grad_output, _):
+        (slope,) = ctx.saved_tensors
+        return grad_output * slope
+
+
+@broken("second_order", inputs=lambda: (leaf(4, 3),))
 class LogCoshBackwardInNumpy(Function):
     """The backward leaves torch without saying so by once_differentiable: the second derivative is zero."""
 

@@ -4,6 +4,8 @@ import torch
 from docs.pitfalls.programs import broken, leaf, right
 from torch.autograd import Function
 
+from tests.auditing.corpus.shared import FULL, only
+
 # --- input_layouts ---
 
 
@@ -224,3 +226,44 @@ class AppliedToWhatThereIs(Function):
         first = torch.zeros_like(x)
         first[0] = grad_output.sum()
         return None, grad_output - first
+
+
+# --- what forward refuses, and what belongs together ---
+
+
+@right(inputs=lambda: (leaf(4, 6),))
+class PairsByView(Function):
+    """Forward calls view, which refuses an input that lies otherwise in memory, and says what to do."""
+
+    @staticmethod
+    def forward(x):
+        only(FULL, x)
+        return x.view(-1, 2).sum(-1)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.shape = inputs[0].shape
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.unsqueeze(-1).expand(-1, 2).reshape(ctx.shape)
+
+
+@right(inputs=lambda: (leaf(3, 6), torch.randperm(6)))
+class ReorderedIntoFreshMemory(Function):
+    """Its index is an order of all columns, so that the backward writes every one of them once."""
+
+    @staticmethod
+    def forward(x, order):
+        return x[:, order]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (order,) = ctx.saved_tensors
+        grad_x = torch.empty_like(grad_output)
+        grad_x[:, order] = grad_output
+        return grad_x, None

@@ -5,6 +5,8 @@ from docs.pitfalls.programs import broken, leaf, right
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from tests.auditing.corpus.shared import FULL, only, same_shapes
+
 # --- tensors_on_ctx ---
 
 
@@ -116,6 +118,45 @@ class RecurrenceComputesAll(Function):
             grad_keep = grad_keep + grads[-1] * states[t]
             grads.append(grad_output[t] + keep * grads[-1])
         return torch.stack(grads[::-1]), grad_keep * keep * (1 - keep)
+
+
+def _ratio(x, y):
+    return (x - y).square().sum(-1, keepdim=True) / _size(x) / _size(y)
+
+
+def _size(x):
+    return 1 + x.square().sum(-1, keepdim=True)
+
+
+def _toward(x, y):
+    """The slope of the distance with respect to its first point."""
+    ratio = _ratio(x, y)
+    outer = 1 / (1 + ratio) + 1 / (1 + ratio.square()) + 1 - ratio.tanh().square()
+    return outer * (2 * (x - y) / (_size(x) * _size(y)) - 2 * ratio * x / _size(x))
+
+
+@right(inputs=lambda: (leaf(4, 3), leaf(4, 3)))
+class DistanceOnTheSphere(Function):
+    """Computes both slopes, also if one point is frozen: a formula of cheap operations, and no walk through steps."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        only(FULL, x, y)
+        same_shapes(x, y)
+        ratio = _ratio(x, y).squeeze(-1)
+        return ratio.log1p() + ratio.atan() + ratio.tanh()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        grad_output = grad_output.unsqueeze(-1)
+        return grad_output * _toward(x, y), grad_output * _toward(y, x)
 
 
 class _TimesAScale(Function):

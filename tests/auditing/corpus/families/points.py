@@ -174,3 +174,65 @@ class HuberOfAnyWidth(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return grad_output * x.clamp(-ctx.width, ctx.width), None
+
+
+@broken("special_points", inputs=lambda: ((2 * torch.randn(3, 4, dtype=torch.float64)).requires_grad_(), 1.0))
+class HuberOfUnitWidth(Function):
+    """Its width is an argument that the sample sets to one, and the backward has a one in its place."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, width):
+        return torch.where(x.abs() <= width, x * x / 2, width * (x.abs() - width / 2))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.clamp(-1.0, 1.0), None
+
+
+@right(inputs=lambda: (leaf(3, 4), torch.tensor(2.3, dtype=torch.float64, requires_grad=True)))
+class DividedByAnOrderThatIsNotOne(Function):
+    """Divides by the order less one, which is made for other orders than one; there, forward returns zeros."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, order):
+        factor = 1 / (order - 1)
+        return torch.where(factor.isfinite(), x * factor.nan_to_num(), torch.zeros_like(x))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, order = ctx.saved_tensors
+        factor = (1 / (order - 1)).nan_to_num(posinf=1.0)
+        return grad_output * factor, -(grad_output * x).sum() * factor**2
+
+
+@right(inputs=lambda: ((torch.rand(3, 4, dtype=torch.float64) + 0.2).requires_grad_(),))
+class RootByItsQuotient(Function):
+    """At zero its gradient is NaN, where the slope of the root is infinite: neither is of use."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.sqrt()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.sqrt() / (2 * x)

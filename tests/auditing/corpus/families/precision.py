@@ -16,6 +16,26 @@ def attention_of_a_half_precision_kernel(q, k, v):
     return (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
 
 
+@right(inputs=lambda: ((torch.rand(4, 3, dtype=torch.float64) + 0.1).requires_grad_(),))
+class LogarithmOfBoundedSlope(Function):
+    """Next to zero its slope stops growing, by a threshold that is another one in each dtype: on purpose."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return x.log()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output / x.clamp(min=torch.finfo(x.dtype).eps)
+
+
 # --- float16 ---
 
 
