@@ -29,8 +29,8 @@ weights of one bit.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# In ``binarize``, an input outside of [-1, 1] gets gradient 0. So its gradient cannot move it further from 0, and cannot
-# move it back either. If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
+# In ``binarize``, an input outside of [-1, 1] gets gradient 0. So its gradient can move it neither further from 0 nor
+# back. If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
 #
 # At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
@@ -126,8 +126,8 @@ for name in ("binarize", "sign_ste"):
 assert weights["binarize"].abs().max() < 1.3 < weights["sign_ste"].abs().max()
 
 # %%
-# A latent weight outside of [-1, 1] keeps its sign for the rest of the training, because its gradient is 0. In the next
-# cell, the loss asks for the weight -1, but a latent weight of 1.2 comes back only if you clamp it after each step:
+# A latent weight outside of [-1, 1] has gradient 0, so plain SGD does not move it. In the next cell, the loss is smallest
+# for the weight -1, but a latent weight of 1.2 changes its sign only if you clamp it after each step:
 
 for clamped in (False, True):
     latent = nn.Parameter(torch.tensor(1.2))
@@ -139,7 +139,7 @@ for clamped in (False, True):
         if clamped:
             with torch.no_grad():
                 latent.clamp_(-1, 1)
-    print(f"with a clamp after each step: {clamped}, latent weight {latent:.1f}, weight {binarize(latent):.0f}")
+    print(f"with a clamp after each step: {clamped}, latent weight {latent.item():.1f}, weight {binarize(latent).item():.0f}")
     assert (binarize(latent) == -1) == clamped
 
 # %%
