@@ -103,7 +103,7 @@ class CostsDirective(SphinxDirective):
         said = (
             f"Bytes are exact counts per {units} in float32, without the arguments. The saved bytes are what the graph "
             "keeps for backward, and the peak is the highest count during forward and backward. The time of forward "
-            "and backward is divided by the recipe's time, so a number below 1 means that this way is faster than the recipe. "
+            "and backward is divided by the recipe's time, and a number below 1 means faster than the recipe. "
             f"Measured on {places}."
         )
         verdicts = nodes.bullet_list(

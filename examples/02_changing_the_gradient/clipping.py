@@ -20,8 +20,8 @@ another training result than clipping afterwards.
 # To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page
 # :doc:`/cookbook/02_changing_the_gradient/hooks` uses the same formula as ``clip_gradient_norm``. In addition,
 # ``clip_gradient_norm`` can limit each row separately, and it has a name in the graph. ``clip_gradient_value`` has no
-# advantage over a hook. ``clipped_linear`` has one: it clips the gradient of each example, but a hook on the weight
-# gets only the sum over the batch.
+# advantage over a hook. ``clipped_linear`` has an advantage: it clips the gradient of each example, but a hook on the
+# weight gets only the sum over the batch.
 #
 # The gradient
 # ------------
@@ -71,8 +71,8 @@ print("torch", torch.__version__)
 # -----------
 #
 # The data are the body mass index of 442 patients and how their diabetes progressed in a year. In 5 % of the records,
-# we move the decimal point, so these values are ten times too large. Gradient descent fits a line to these records in
-# three ways. A fourth line is fitted to the correct records:
+# we move the decimal point of the progression, so it is ten times too large. Gradient descent fits a line to these
+# records in three ways. A fourth line is fitted to the correct records:
 
 torch.manual_seed(0)
 bmi, progress = load_diabetes(return_X_y=True, scaled=False)
@@ -192,8 +192,8 @@ for bad in (torch.inf, torch.nan):
 # The wrong version
 # -----------------
 #
-# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound for
-# the gradient of one example then clips nothing. Divide the bound by the batch size, too:
+# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound
+# that was chosen without this division then clips nothing. Divide the bound by the batch size, too:
 
 
 def share_clipped(reduction, bound):

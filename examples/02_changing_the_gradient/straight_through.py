@@ -11,8 +11,8 @@ weights of one bit.
 # --------------
 #
 # Use a straight-through estimator if forward must round, apply a threshold or take a sign, and layers before this step
-# must learn. It replaces the true gradient, which is zero. Following the new gradient often lowers the loss, without a
-# guarantee. If you can train with a smooth function and round after training, do that.
+# must learn. The estimator replaces the true gradient, which is zero. A step along the new gradient often lowers the
+# loss, but not always. If you can train with a smooth function and round after training, do that.
 #
 # You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
 # way. The recipes are easier to read, take a fraction of the time, and also return the right value for infinity and for
@@ -126,8 +126,8 @@ for name in ("binarize", "sign_ste"):
 assert weights["binarize"].abs().max() < 1.3 < weights["sign_ste"].abs().max()
 
 # %%
-# A latent weight outside of [-1, 1] has gradient 0, so plain SGD does not move it. In the next cell, the loss is smallest
-# for the weight -1, but a latent weight of 1.2 changes its sign only if you clamp it after each step:
+# A latent weight outside of [-1, 1] has gradient 0, so plain SGD does not move it. In the next cell, the loss is
+# smallest for the weight -1, but a latent weight of 1.2 changes its sign only if you clamp it after each step:
 
 for clamped in (False, True):
     latent = nn.Parameter(torch.tensor(1.2))
@@ -139,7 +139,7 @@ for clamped in (False, True):
         if clamped:
             with torch.no_grad():
                 latent.clamp_(-1, 1)
-    print(f"with a clamp after each step: {clamped}, latent weight {latent.item():.1f}, weight {binarize(latent).item():.0f}")
+    print(f"clamp after each step: {clamped}, latent weight {latent.item():.1f}, weight {binarize(latent).item():.0f}")
     assert (binarize(latent) == -1) == clamped
 
 # %%
