@@ -80,12 +80,17 @@ squared, _ = fit(nn.MSELoss())
 robust, steepness = fit(SmoothL1Loss(beta=0.1))
 errors = [float((fitted - truth).square().mean().sqrt()) for fitted in (squared, robust)]
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.3), layout="constrained") figure.suptitle("A network with a
-learned activation: with the smooth L1 loss, the fit ignores outliers") left.plot(x, y, ".", color="0.7", markersize=4)
-left.plot(x, truth, color="0.3", linewidth=1, label="truth") left.plot(x, squared, "--", label=f"squared error, off by
-{errors[0]:.2f}") left.plot(x, robust, label=f"smooth L1, off by {errors[1]:.2f}") left.set(xlabel="x", ylim=(-0.5,
-5.8)) left.legend(fontsize=8) right.plot(steepness, linewidth=1) right.set(xlabel="step", ylabel="steepness β of each
-unit") plt.show()
+figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.3), layout="constrained")
+figure.suptitle("A network with a learned activation: with the smooth L1 loss, the fit ignores outliers")
+left.plot(x, y, ".", color="0.7", markersize=4)
+left.plot(x, truth, color="0.3", linewidth=1, label="truth")
+left.plot(x, squared, "--", label=f"squared error, off by {errors[0]:.2f}")
+left.plot(x, robust, label=f"smooth L1, off by {errors[1]:.2f}")
+left.set(xlabel="x", ylim=(-0.5, 5.8))
+left.legend(fontsize=8)
+right.plot(steepness, linewidth=1)
+right.set(xlabel="step", ylabel="steepness β of each unit")
+plt.show()
 
 assert errors[1] < errors[0] / 3
 assert float((steepness[-1] - 1).abs().max()) > 0.5

@@ -159,11 +159,16 @@ accuracies = {name: [a for a, _ in runs] for name, runs in results.items()}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained", width_ratios=[1.15, 1])
 figure.suptitle("With two bits a weight, rounding breaks the network; training with rounding repairs it")
-left.axhline(in_float, color="0.6", linewidth=1, label="float32") for (name, values), style in zip(accuracies.items(),
-(":o", "--s", "-^"), strict=True): left.plot(bits, values, style, markersize=5, label=name) left.set(xlabel="bits per
-weight", ylabel="accuracy on unseen digits", xticks=bits, ylim=(None, 1)) left.legend(fontsize=8) for (name, losses),
-style in zip(histories.items(), ("-.", "--", "-"), strict=True): right.semilogy(losses, style, label=name)
-right.set(xlabel="step of training, 2 bits", ylabel="loss") right.legend(fontsize=8) plt.show()
+left.axhline(in_float, color="0.6", linewidth=1, label="float32")
+for (name, values), style in zip(accuracies.items(), (":o", "--s", "-^"), strict=True):
+    left.plot(bits, values, style, markersize=5, label=name)
+left.set(xlabel="bits per weight", ylabel="accuracy on unseen digits", xticks=bits, ylim=(None, 1))
+left.legend(fontsize=8)
+for (name, losses), style in zip(histories.items(), ("-.", "--", "-"), strict=True):
+    right.semilogy(losses, style, label=name)
+right.set(xlabel="step of training, 2 bits", ylabel="loss")
+right.legend(fontsize=8)
+plt.show()
 
 print(f"float32: {in_float:.1%}")
 for name, values in accuracies.items():
