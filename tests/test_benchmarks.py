@@ -277,7 +277,8 @@ def test_a_recipe_that_takes_long_is_named_with_what_it_gains() -> None:
     assert said == (
         " takes 2 times as long as a composition of PyTorch operations. "
         "In return, the recipe keeps 0 bytes per element instead of 4, "
-        "is finite or accurate where the composition is not and has a second derivative."
+        "is right for some inputs for which the composition returns NaN, infinity or an inaccurate number "
+        "and has a second derivative."
     )
     assert trades.trade(recipe, {"ours": ours, "composition": theirs | {"time": 0.7}}) is None
     assert trades.trade(recipe, {"ours": ours}) is None
@@ -286,15 +287,17 @@ def test_a_recipe_that_takes_long_is_named_with_what_it_gains() -> None:
 
 
 def test_a_recipe_that_keeps_more_compiled_is_named() -> None:
-    rows = {"ours": {"saved": 0.25}, "ours, compiled": {"saved": 4.5}}
+    rows = {"ours": {"saved": 0.25}, "ours, compiled": {"saved": 4.5}, "composition": {"saved": 8}}
     said = " keeps 4.5 bytes per element when you compile it, instead of 0.25 in eager mode."
     for kept, end in (
         (0.3, "compile a composition if memory decides"),
-        (4.5, "compiling gives up what the recipe saves"),
+        (4.5, "the recipe saves memory in eager mode only"),
         (8, "the recipe still saves memory"),
     ):
         theirs = f" A composition of PyTorch operations keeps {kept} when compiled, so {end}."
         assert trades.compiled(BY_NAME["norm"], rows | {"composition, compiled": {"saved": kept}}) == said + theirs
+    alike = rows | {"composition": {"saved": 0.25}, "composition, compiled": {"saved": 4.5}}
+    assert trades.compiled(BY_NAME["norm"], alike).endswith(", so the recipe saves no memory in either mode.")
     assert trades.compiled(BY_NAME["norm"], rows) == said
     assert trades.compiled(BY_NAME["norm"], rows | {"ours, compiled": {"saved": 0.25}}) is None
     assert trades.compiled(BY_NAME["norm"], {"ours": {"saved": 0.25}}) is None
@@ -304,13 +307,13 @@ def test_the_verdict_on_a_recipe_compares_it_with_what_torch_has() -> None:
     ours, built_in = {"saved": 0.125, "peak": 13.0, "time": 1.0}, {"saved": 4.0, "peak": 13.1, "time": 0.25}
     said = trades.verdict(BY_NAME["norm"], {"composition": ours, "built-in": built_in, "ours": ours})
     assert said == (
-        "Compared with PyTorch's built-in function, the recipe keeps 0.125 instead of 4 bytes per element "
+        "Compared with PyTorch's own solution, the recipe keeps 0.125 instead of 4 bytes per element "
         "for backward and takes 4 times as long."
     )
     said = trades.verdict(BY_NAME["norm"], {"composition": ours | {"time": 0.95}, "ours": ours})
     assert said == (
-        "Compared with a composition of PyTorch operations, the recipe keeps as much for backward "
-        "(0.125 bytes per element) and takes about as long."
+        "Compared with a composition of PyTorch operations, the recipe keeps the same number of bytes for "
+        "backward (0.125 per element) and takes about as long."
     )
     alone = trades.verdict(BY_NAME["norm"], {"ours": ours})
     assert alone == "The recipe keeps 0.125 bytes per element for backward and peaks at 13."
@@ -325,8 +328,8 @@ def test_the_built_in_is_named_where_a_measurement_is_for_it() -> None:
     assert trades.instead(BY_NAME["square"], {"ours": ours, "built-in": faster | {"time": 2.0}}) is None
     said = trades.instead(BY_NAME["norm"], {"ours": ours, "built-in": faster})  # it wins "range" and "second order"
     assert said == (
-        " unless you need a result that is finite or accurate where torch's is not and a second derivative. "
-        "Torch's function takes 0.5 times as long."
+        " unless you need the right result for inputs for which torch returns NaN, infinity or an inaccurate number "
+        "and a second derivative. Torch's function takes 0.5 times as long."
     )
 
 

@@ -19,7 +19,7 @@ AHEAD = {
     "bytes": "saves the fewest bytes",
     "peak": "has the lowest peak",
     "time": "takes the least time",
-    "range": "is finite or accurate where the alternatives are not",
+    "range": "is right for some inputs for which the alternatives return NaN, infinity or an inaccurate number",
     "second order": "has a second derivative",
     "forward mode": "has forward mode",
     "gradient": "has another gradient, on purpose",
@@ -31,7 +31,7 @@ BARS = {"saved": "bytes saved for backward", "time": "time"}
 def in_prose(name: str) -> str:
     """The name of a row as a sentence says it."""
     name, _, mode = name.partition(", ")
-    return f"{mode} {name}".strip() + " function" * (name == "built-in")
+    return f"{mode} {name}".strip() + " solution" * (name == "built-in")
 
 
 class Bars(nodes.General, nodes.Element):
@@ -103,7 +103,7 @@ class CostsDirective(SphinxDirective):
         said = (
             f"Bytes are exact counts per {units} in float32, without the arguments. The saved bytes are what the graph "
             "keeps for backward, and the peak is the highest count during forward and backward. The time of forward "
-            "and backward is divided by the recipe's time, so a number below 1 is faster than the recipe. "
+            "and backward is divided by the recipe's time, and a number below 1 means faster than the recipe. "
             f"Measured on {places}."
         )
         verdicts = nodes.bullet_list(
@@ -150,7 +150,7 @@ class CostsDirective(SphinxDirective):
     def instead(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
         """What to use where the recipe is not ahead: torch's function, or a composition that keeps as little."""
         if recipe.cost.built_in:
-            return "PyTorch's function"
+            return "PyTorch's own solution"
         more = contenders["composition"]["saved"] > contenders["ours"]["saved"] * (1 + CLEAR_BYTES)
         return f"the {in_prose('composition, compiled' if more else 'composition')}"
 

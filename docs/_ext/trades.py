@@ -10,14 +10,14 @@ GAINS = {
     "saved": "fewer bytes for backward",
     "peak": "a lower peak",
     "time": "less time",
-    "range": "a result that is finite or accurate where torch's is not",
+    "range": "the right result for inputs for which torch returns NaN, infinity or an inaccurate number",
     "second order": "a second derivative",
     "forward mode": "forward mode",
     "gradient": "another gradient",
 }
-OTHERS = {"built-in": "PyTorch's built-in function", "composition": "a composition of PyTorch operations"}
+OTHERS = {"built-in": "PyTorch's own solution", "composition": "a composition of PyTorch operations"}
 REASONS = {
-    "range": "is finite or accurate where the composition is not",
+    "range": "is right for some inputs for which the composition returns NaN, infinity or an inaccurate number",
     "second order": "has a second derivative",
     "forward mode": "has forward mode",
     "gradient": "has another gradient, on purpose",
@@ -51,7 +51,9 @@ def compiled(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | N
         return text
     said = f"composition of PyTorch operations keeps {number(theirs['saved'])} when compiled"
     if alike(theirs["saved"], whole, CLEAR_BYTES):
-        return f"{text} A {said}, so compiling gives up what the recipe saves."
+        saves = contenders["composition"]["saved"] > ours + LITTLE
+        end = "the recipe saves memory in eager mode only" if saves else "the recipe saves no memory in either mode"
+        return f"{text} A {said}, so {end}."
     if theirs["saved"] < whole:
         return f"{text} A {said}, so compile a composition if memory decides."
     return f"{text} A {said}, so the recipe still saves memory."
@@ -69,7 +71,7 @@ def verdict(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
     for column, verb, more in (("saved", "keeps", " for backward"), ("peak", "peaks at", "")):
         if alike(ours[column], theirs[column], CLEAR_BYTES):
             if column == "saved":
-                parts.append(f"keeps as much for backward ({of_bytes(ours[column])} per {unit})")
+                parts.append(f"keeps the same number of bytes for backward ({number(ours[column])} per {unit})")
         else:
             parts.append(f"{verb} {number(ours[column])} instead of {of_bytes(theirs[column])} per {unit}{more}")
     slower = alike(1, theirs["time"], CLEAR_TIME)

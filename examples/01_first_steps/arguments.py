@@ -14,7 +14,7 @@ them. You will also see which mistakes PyTorch reports, and the one mistake that
 # do not pass. The three recipes take floats, a string, and tensors that may be None.
 #
 # Copy ``pinball_loss`` if you need a quantile loss, because torch has none. The other two recipes only show how to
-# handle arguments. In your code, write these two functions with torch operations, which is as good.
+# handle arguments. In your code, torch operations are as good for these two functions.
 #
 # The gradient
 # ------------
@@ -152,8 +152,8 @@ for Returns.rest in ((None, None), (), (None,), (None, None, None, None), (0.0, 
         print(f"{returned:34} {str(error).removeprefix('function ReturnsBackward ')}")
 
 # %%
-# Backward must return one value per argument, and additional Nones are allowed. All other cases raise an error, also
-# the number 0 for a number. The next cell tries how a caller may *pass* the arguments:
+# Backward must return one value per argument, and additional Nones are allowed. Any other return value raises an error,
+# for example the number 0 as the gradient of a number. The next cell tries how a caller may *pass* the arguments:
 
 Returns.rest = (None, None)
 for name, call in {
@@ -243,9 +243,10 @@ assert not ScaledSum.apply(frozen, [w, b]).requires_grad
 assert gradcheck(WithAStar.apply, (scale, w, b))
 
 # %%
-# If only tensors in the list require grad, the result does not, and the engine never calls backward. If another
-# argument requires grad, backward must return None for the list, and its tensors are silently constants. So pass each
-# tensor as a separate argument with a star, as in ``WithAStar``, and return one gradient for each of them.
+# If only tensors in the list require grad, the result does not require grad, and the engine never calls backward. If
+# another argument requires grad, backward must return None for the list, and autograd silently treats the tensors in
+# the list as constants. So pass each tensor as a separate argument with a star, as in ``WithAStar``, and return one
+# gradient for each of them.
 #
 # What it costs
 # -------------

@@ -51,8 +51,9 @@ from autograd_cookbook.recipes.broadcasting import bias_add, multiply, sum_to_sh
 # See it work
 # -----------
 #
-# The next cell multiplies a column of 3 numbers by a row of 4 numbers. Each of the 12 products has a gradient. The
-# gradient of a column entry is the sum over one row of this grid, and that of a row entry the sum over one column.
+# The next cell multiplies a column of 3 numbers by a row of 4 numbers. The gradients of the 12 products form a grid
+# with 3 rows and 4 columns. The gradient of an entry of the column is the sum over one row of the grid. The gradient of
+# an entry of the row is the sum over one column.
 
 torch.manual_seed(0)
 column = torch.tensor([[1.0], [2.0], [3.0]], requires_grad=True)
@@ -132,7 +133,7 @@ for input_shape, returned in [
 
 # %%
 # A gradient that is too small raises an error. A gradient that is too *large* is silently summed if the input could be
-# broadcast to the shape of the gradient. If backward only forgot the sum, the result is right.
+# broadcast to the shape of the gradient. If the missing sum is the only mistake in backward, the result is right.
 #
 # But the silent sum hides the bug below. ``weight`` has shape ``(n, 1)``, so the product of the vector ``grad_output``
 # and this column is a matrix. The engine sums the matrix to a vector, which is not the gradient.

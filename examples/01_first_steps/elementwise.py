@@ -9,8 +9,8 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # When to use it
 # --------------
 #
-# In most cases, use torch's functions instead: torch has nearly all of these, and "What it costs" compares the speed.
-# Read this page to learn which tensor your own function should save.
+# In most cases, use torch's functions instead: torch has nearly all of these functions, and "What it costs" compares
+# the speed. Read this page to learn which tensor your own function should save.
 #
 # Two of the recipes do something that torch's functions do not. ``gelu`` and ``mish`` return their limits at
 # :math:`\pm\infty`, where torch returns NaN, and they stay accurate far below 0, where torch returns 0.
@@ -31,7 +31,7 @@ You will choose which tensor an element-wise function saves for backward, so tha
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
 # Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a matrix
-# product follows, which keeps its input. Save your input if the operation before keeps its result.
+# product follows, because the product keeps its input. Save your input if the operation before keeps its result.
 #
 # Do not save a floating-point tensor that ``forward`` computes between input and output. Autograd treats this tensor as
 # a constant, so the second derivative would be wrong. You may save a mask, because a mask has no derivative.
@@ -193,8 +193,8 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
 # consists of rounding errors. The recipes use formulas without these differences and compute half precision in float32.
 #
 # The figure shows the error of the ELU's slope at each negative bfloat16 number. Computed from the rounded output, the
-# slope has an error of up to 256 units in the last place, which means that it is 0. Computed from the input, its error
-# is half a unit, the least possible.
+# slope has an error of up to 256 units in the last place, which means that the computed slope is 0. Computed from the
+# input, its error is half a unit, the least possible.
 
 every = torch.arange(-(2**15), 0).to(torch.int16).view(torch.bfloat16)
 every = every[(every >= -80) & (every <= -0.01)].sort().values

@@ -10,9 +10,9 @@ layer whose missing weights stay 0, and see a network that learns although one o
 # When to use it
 # --------------
 #
-# Do not call the recipe ``matmul``, because :func:`torch.matmul` computes the same at the same cost. Copy its backward
-# into a ``Function`` of your own that multiplies matrices, for example a low-rank layer, a layer with quantized
-# weights, or attention.
+# Do not call the recipe ``matmul``, because :func:`torch.matmul` computes the same product at the same cost. Copy its
+# backward into a ``Function`` of your own that multiplies matrices, for example a low-rank layer, a layer with
+# quantized weights, or attention.
 #
 # Use ``masked_linear`` for a layer in which most weights are missing, because you pruned them or never had them. The
 # recipe saves memory, because autograd does not keep the masked weight for backward. It saves no time, because it still
@@ -255,8 +255,8 @@ assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 #
 # .. costs::
 #
-# ``matmul`` keeps its two factors, which the caller keeps anyway. A composition with ``weight * mask`` keeps this
-# product in addition, which is as large as the weight, also when you compile it:
+# ``matmul`` keeps its two factors, which the caller keeps anyway. A composition also keeps the product ``weight *
+# mask``, even when you compile it. This product is as large as the weight:
 
 x, weight = (torch.randn(n, 1000, requires_grad=True) for n in (16, 1000))
 mask = torch.rand(1000, 1000) < 0.1

@@ -29,8 +29,8 @@ You will put a custom function with a learned parameter into a network, train th
 #    \bar{x} = \bar{y}\,(g + \beta x\, g (1 - g)), \qquad
 #    \bar{\beta}_c = \sum_n \bar{y}_{nc}\, x_{nc}^2\, g_{nc} (1 - g_{nc}) .
 #
-# In ``smooth_l1``, :math:`\beta` is the size of the error from which on the gradient no longer grows. So outliers have
-# no larger gradient than other points.
+# In ``smooth_l1``, the gradient grows with the error up to the size :math:`\beta`, and is constant for larger errors.
+# So outliers have no larger gradient than other points.
 #
 # The recipe
 # ----------
@@ -81,7 +81,7 @@ robust, steepness = fit(SmoothL1Loss(beta=0.1))
 errors = [float((fitted - truth).square().mean().sqrt()) for fitted in (squared, robust)]
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.3), layout="constrained")
-figure.suptitle("A network with a learned activation: the smooth L1 loss passes the outliers by")
+figure.suptitle("A network with a learned activation: with the smooth L1 loss, the fit ignores outliers")
 left.plot(x, y, ".", color="0.7", markersize=4)
 left.plot(x, truth, color="0.3", linewidth=1, label="truth")
 left.plot(x, squared, "--", label=f"squared error, off by {errors[0]:.2f}")

@@ -14,7 +14,7 @@ wrong if you save the wrong tensor.
 #
 # Copy a recipe in the cases in which torch returns NaN:
 #
-# * ``logsumexp`` for a row of :math:`-\infty`, which is masked as a whole,
+# * ``logsumexp`` for a fully masked row, which contains only :math:`-\infty`,
 # * ``norm`` for the second derivative at 0, or for the gradient of a :math:`p`-norm in half precision.
 #
 # In other cases, use torch's reductions.
@@ -22,8 +22,9 @@ wrong if you save the wrong tensor.
 # The gradient
 # ------------
 #
-# Backward of a sum gives every term the incoming gradient. The other reductions multiply it by a weight per element. In
-# these formulas, :math:`n` is the number of elements and :math:`c` the correction of the variance:
+# Backward of a sum gives every term the incoming gradient. The other reductions multiply the incoming gradient by a
+# weight per element. In these formulas, :math:`n` is the number of elements and :math:`c` the correction of the
+# variance:
 #
 # .. math::
 #
@@ -269,9 +270,9 @@ for name, function in {
 assert saved_bytes(lambda t: logsumexp(t, 1), table) == 0 < saved_bytes(lambda t: torch.logsumexp(t, 1), table)
 
 # %%
-# ``logsumexp`` keeps nothing, and torch's function one number per row. The composition ``log(sum(exp(t)))`` keeps the
-# whole table of exponentials, and overflows for large inputs. ``var`` keeps nothing either, but its composition keeps
-# the table of deviations.
+# ``logsumexp`` keeps nothing, and torch's function keeps one number per row. The composition ``log(sum(exp(t)))`` keeps
+# the whole table of exponentials, and overflows for large inputs. ``var`` keeps nothing either, but its composition
+# keeps the table of deviations.
 #
 # Neighbors
 # ---------

@@ -56,7 +56,8 @@ from autograd_cookbook.recipes.several_outputs import max_with_index, split_sign
 #
 # The left figure shows the gradient of ``split_sign`` for three losses, which use the first output, the second output,
 # or both. The right figure shows the peak memory of backward for a function with many outputs, of which the loss uses
-# one. Function and gradient are the same for both curves, but one gets zeros for the unused outputs and the other None.
+# one. Both curves are for the same function and the same gradient. In one curve, backward gets zeros for the unused
+# outputs, and in the other curve, it gets None.
 
 
 class Powers(Function):

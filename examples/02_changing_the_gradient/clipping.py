@@ -20,8 +20,8 @@ another training result than clipping afterwards.
 # To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page
 # :doc:`/cookbook/02_changing_the_gradient/hooks` uses the same formula as ``clip_gradient_norm``. In addition,
 # ``clip_gradient_norm`` can limit each row separately, and it has a name in the graph. ``clip_gradient_value`` has no
-# advantage over a hook. ``clipped_linear`` has one: it clips the gradient of each example, but a hook on the weight
-# gets only the sum over the batch.
+# advantage over a hook. ``clipped_linear`` has an advantage: it clips the gradient of each example, but a hook on the
+# weight gets only the sum over the batch.
 #
 # The gradient
 # ------------
@@ -71,8 +71,8 @@ print("torch", torch.__version__)
 # -----------
 #
 # The data are the body mass index of 442 patients and how their diabetes progressed in a year. In 5 % of the records,
-# we move the decimal point, so these values are ten times too large. Gradient descent fits a line to these records in
-# three ways. A fourth line is fitted to the correct records:
+# we move the decimal point of the progression, so it is ten times too large. Gradient descent fits a line to these
+# records in three ways. A fourth line is fitted to the correct records:
 
 torch.manual_seed(0)
 bmi, progress = load_diabetes(return_X_y=True, scaled=False)
@@ -81,15 +81,19 @@ bmi = (bmi - bmi.mean()) / bmi.std()
 records = torch.where(torch.rand(442, 1) < 0.05, 10 * clean, clean)
 
 
-def fit(layer, targets, after=float("inf")):
-    """Return slope, intercept, and how many of 400 steps were shortened by clipping after backward."""
+def fit(layer, targets, after=float("inf"), size=442):
+    """Return slope, intercept, and how many of 400 steps were shortened by clipping after backward.
+
+    Each step uses ``size`` records, which are all of them by default.
+    """
     shortened = 0
     weight, bias = nn.Parameter(torch.zeros(1, 1)), nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight, bias], lr=1e-3)
     for step in range(400):
         optimizer.param_groups[0]["lr"] = 1e-3 * (1 - step / 400)
+        batch = torch.randperm(442)[:size]
         optimizer.zero_grad()
-        (0.5 * (layer(bmi, weight, bias) - targets).square()).sum().backward()
+        (0.5 * (layer(bmi[batch], weight, bias) - targets[batch]).square()).sum().backward()
         shortened += bool(nn.utils.clip_grad_norm_([weight, bias], after) > after)
         optimizer.step()
     return weight.item(), bias.item(), shortened
@@ -108,7 +112,7 @@ ends = torch.tensor([-2.2, 3.5])
 for (name, (slope, intercept, _)), style in zip(lines.items(), (":", "-", "--", "-."), strict=True):
     axis.plot(ends, slope * ends + intercept, style, label=name, linewidth=3 if style == ":" else 1.8)
 axis.set(xlabel="body mass index, standardized", ylabel="progression", ylim=(0, 700))
-axis.set_title("Wrong records bend the line, and clipping the sum of all gradients does not help")
+axis.set_title("Wrong records bend the line, and clipping the gradient of all records does not help")
 axis.legend(loc="upper left")
 plt.show()
 
@@ -120,12 +124,24 @@ for name, line in lines.items():
 assert lines["clip_grad_norm_ after backward"][2] > 10
 
 # %%
-# Most of the wrong records lie above the visible part of the plot. Clipping after backward shortens some steps, so it
-# changes how fast the fit reaches the minimum, but not where the minimum is. Clipping the gradient of each example
-# moves the minimum toward the correct line.
+# Most of the wrong records lie above the visible part of the plot. Each step here uses all records. Then clipping after
+# backward shortens some steps, so it changes how fast the fit reaches the minimum, but not where the minimum is.
+# Clipping the gradient of each example moves the minimum toward the correct line.
 #
-# This effect is known from Huber's loss, which limits the influence of large residuals. If you pass the *prediction* of
-# a squared loss through ``clip_gradient_value``, you get the gradient of Huber's loss:
+# With minibatches, clipping after backward also changes where the fit ends, because it shortens the steps of batches
+# with wrong records more than the other steps. How far the line moves depends on the batch size and on the bound:
+
+for size, after in ((442, 2000.0), (32, float("inf")), (32, 2000.0), (32, 1000.0)):
+    line = fit(F.linear, records, after, size)
+    error = abs(line[0] + line[1] - slope - intercept)
+    print(
+        f"{size:3} records in a step, bound {after:6}: {line[0]:5.1f} x + {line[1]:5.1f}, off by {error:5.1f} at x = 1"
+    )
+    assert (error > 100) == (size == 442 or after > 2000)
+
+# %%
+# Huber's loss also limits the influence of large residuals. If you pass the *prediction* of a squared loss through
+# ``clip_gradient_value``, you get the gradient of Huber's loss:
 
 residuals = torch.linspace(-3, 3, 101)
 predictions = residuals.clone().requires_grad_()
@@ -176,8 +192,8 @@ for bad in (torch.inf, torch.nan):
 # The wrong version
 # -----------------
 #
-# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound for
-# the gradient of one example then clips nothing. Divide the bound by the batch size, too:
+# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound
+# that was chosen without this division then clips nothing. Divide the bound by the batch size, too:
 
 
 def share_clipped(reduction, bound):

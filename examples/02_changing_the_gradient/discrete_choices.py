@@ -188,7 +188,7 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 # The results show three things:
 #
 # * A low temperature gives less bias but more noise. No temperature has little bias and little noise.
-# * The straight-through argmax without noise always picks the same outcome, so its gradient is far from the gradient of
+# * The straight-through argmax without noise always picks the same outcome. Its gradient is far from the gradient of
 #   the expected loss.
 # * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. With a baseline, its
 #   samples are about as noisy as the other estimates on this problem of three choices, so its mean is the most
@@ -228,7 +228,7 @@ assert ends["REINFORCE"] < 0.05
 #
 # In each of 100 problems, four of 30 random vectors must be found from their sum. Gradient descent learns a score for
 # each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores close to the
-# k-th largest get a gradient, and the strength says how close:
+# k-th largest score get a gradient. The strength sets how close they must be:
 
 torch.manual_seed(0)
 vectors = torch.randn(100, 30, 20) / 20**0.5
@@ -283,9 +283,9 @@ assert soft_rank(row, 0.01)[[0, -1], 0].tolist() == [1, 5]
 # How to test a choice
 # --------------------
 #
-# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit notes that
-# their gradients look like surrogate gradients. Pass a function with the intended gradient as ``surrogate``, and the
-# audit compares with it. ``soft_top_k`` and ``soft_rank`` have exact gradients:
+# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit reports
+# that their gradients look like surrogate gradients. Pass a function with the intended gradient as ``surrogate``, and
+# the audit compares with it. ``soft_top_k`` and ``soft_rank`` have exact gradients:
 
 scores = torch.tensor([[0.3, 1.0, -0.4, 0.6], [2.0, -1.0, 0.1, 0.7]], dtype=torch.float64, requires_grad=True)
 quick = {"only": ["first_order", "second_order", "special_points"]}

@@ -107,7 +107,7 @@ in_float = accuracy(trained, full)
 
 # %%
 # Rounding without training uses the step with the smallest squared error for each row of weights. In training, the step
-# is either learned, or fixed such that the largest weight has the last level.
+# is either learned, or fixed so that the largest weight is rounded to the last level.
 
 
 def largest_scale(weight, low, high):
@@ -158,7 +158,7 @@ histories |= {name: runs[0][1] for name, runs in results.items() if runs[0][1]}
 accuracies = {name: [a for a, _ in runs] for name, runs in results.items()}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.4), layout="constrained", width_ratios=[1.15, 1])
-figure.suptitle("With two bits a weight: rounding breaks the network, training it rounded fixes it")
+figure.suptitle("With two bits a weight, rounding breaks the network; training with rounding repairs it")
 left.axhline(in_float, color="0.6", linewidth=1, label="float32")
 for (name, values), style in zip(accuracies.items(), (":o", "--s", "-^"), strict=True):
     left.plot(bits, values, style, markersize=5, label=name)
@@ -243,10 +243,12 @@ print(report.findings[0].summary)
 assert not report.ok
 
 # %%
-# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell prints, for each layer,
-# gradient over parameter of the step, divided by gradient over parameter of the weights. About 1 would be balanced.
-# Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works for the right
-# version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm there.
+# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell computes for each layer how
+# large the gradient of the step is relative to the step, and how large the gradient of the weights is relative to the
+# weights. It prints the first number divided by the second. A quotient of about 1 means that step and weights change
+# equally fast. Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works
+# for the right version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm
+# there.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):
@@ -275,9 +277,9 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 # The two recipes keep only their arguments. A recipe cannot save its output instead, because an output at the last
 # level does not tell whether the input was inside the range.
 #
-# A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before.
-# relu keeps its output, which is the same tensor. A linear layer does not keep its output, so the recipe keeps 4 bytes
-# per element there, and the mask of torch's function needs 1 byte.
+# A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before. A
+# relu keeps its output, which is the input of the recipe, so the recipe adds nothing. A linear layer does not keep its
+# output, so the recipe keeps 4 bytes per element there, and the mask of torch's function needs 1 byte.
 #
 # If you compile, write the learned step as a composition of torch operations. Compiled, it also keeps nothing and is
 # faster than the recipe.

@@ -135,7 +135,7 @@ assert 0 < error < 0.02
 # --------------------
 #
 # You can put a hook on a tensor, on a node of the graph, on a leaf after accumulation, or on a module. The next cell
-# prints the gradients that the first three get in one backward through ``hidden = x * 3``:
+# prints the gradients that hooks in the first three places get in one backward through ``hidden = x * 3``:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3
@@ -286,8 +286,8 @@ assert not calls
 # -----------------
 #
 # A hook must not write to its gradient in place, because other tensors may use the same memory for their gradients.
-# Here both summands of an addition get the same gradient tensor, so a hook that scales one in place also scales the
-# other one:
+# Here both summands of an addition get the same gradient tensor, so a hook that scales the gradient of one summand in
+# place also scales the gradient of the other:
 
 a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
 left, right = a * 1, b * 1

@@ -18,8 +18,8 @@ set that has no labels.
 # To stop the *whole* gradient, you do not need a recipe: call ``.detach()``, or ``requires_grad_(False)`` for a
 # parameter.
 #
-# A hook on a view does the same with the same memory: ``y = x.view_as(x)``, then ``y.register_hook(lambda g: -g)``. A
-# recipe also has a name in the graph and refuses an invalid factor.
+# A hook on a view also reverses the gradient, with the same memory: ``y = x.view_as(x)``, then ``y.register_hook(lambda
+# g: -g)``. A recipe also has a name in the graph and refuses an invalid factor.
 #
 # The gradient
 # ------------
@@ -70,9 +70,9 @@ print("torch", torch.__version__)
 # -----------
 #
 # The source domain is a data set of two moons with labels. The target domain has the same moons, rotated by 35 degrees,
-# and its labels are used only to compute the accuracy. The network has layers that compute features, a head for the
-# label, trained on the source, and a head for the domain, trained on both domains through the reversal. The strength
-# :math:`\lambda` of the reversal grows from 0 to 1, as in the paper.
+# and its labels are used only to compute the accuracy. The network has layers that compute features, and two heads. One
+# head predicts the label, and is trained on the source. The other head predicts the domain, and is trained on both
+# domains through the reversal. The strength :math:`\lambda` of the reversal grows from 0 to 1, as in the paper.
 
 
 def moons(angle, seed):
@@ -168,8 +168,9 @@ target, target_labels = everything
 # The wrong version
 # -----------------
 #
-# Subtracting the domain loss seems to do the same. But then the domain *head* also increases its loss. It learns to be
-# wrong with high confidence, its gradient does not help the features, and the total loss has no minimum:
+# To subtract the domain loss from the total loss seems to do the same. But then training also increases the loss of the
+# domain *head*. The head learns to be wrong with high confidence, its gradient does not help the features, and the
+# total loss has no minimum:
 
 *wrong, domain_loss = train(1.0, negate=True)
 *_, reversed_loss = runs[1.0][0]
@@ -239,8 +240,9 @@ assert len(graphs) == 2
 #
 # Like a hook, the recipes need no memory, and a composition of torch operations writes a new tensor.
 #
-# But a gradient of zeros costs memory, compared with ``.detach()``: PyTorch keeps the graph before the stop until
-# backward. Also, an optimizer with momentum changes a parameter with gradient 0, but skips one with gradient None:
+# But ``stop_gradient`` needs more memory than ``.detach()``: its gradient is zeros, so PyTorch keeps the graph before
+# the stop until backward. Also, an optimizer with momentum changes a parameter with gradient 0, but skips one with
+# gradient None:
 
 x = torch.randn(10_000, requires_grad=True)
 everywhere = torch.ones(1, dtype=torch.bool)

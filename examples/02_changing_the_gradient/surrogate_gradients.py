@@ -141,10 +141,10 @@ assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 # The reset: with a gradient or detached
 # --------------------------------------
 #
-# A spike has two effects: it is the output, and it resets the potential. In forward, ``reset = fired`` and
-# ``reset = fired.detach()`` are equal, and so is a separate tensor of ones where the neuron fired. In backward, they
-# differ. With the decay :math:`\lambda`, the potential :math:`v` and the surrogate :math:`h`, the derivative from one
-# step to the next is
+# A spike has two effects: it is the output, and it resets the potential. In forward, ``reset = fired`` and ``reset =
+# fired.detach()`` give the same numbers. A separate tensor of ones where the neuron fired gives the same numbers, too.
+# In backward, the resets differ. With the decay :math:`\lambda`, the potential :math:`v` and the surrogate :math:`h`,
+# the derivative from one step to the next is
 #
 # .. math::
 #
@@ -246,8 +246,8 @@ except RuntimeError as error:
 
 # %%
 # The second wrong version trains with a sigmoid in forward, and replaces it by the threshold after training. The
-# gradient is exact, but it belongs to another network. With a sigmoid, the neurons always output fractions of a spike,
-# which training uses. With the threshold, these fractions are missing:
+# gradient is exact, but it belongs to another network. With a sigmoid, the neurons output fractions of a spike, and
+# training relies on these fractions. With the threshold, the fractions are missing:
 
 
 def soft(x):
@@ -267,9 +267,9 @@ assert hardened > 2 * min(losses)
 #
 # .. costs::
 #
-# The recipe keeps only its input, which is an argument. If you compile, you need no ``Function``: the function
-# ``declared`` from the test above then keeps no more bytes and is faster. In eager mode, ``declared`` also keeps its
-# denominator:
+# The recipe keeps only its input, which is an argument. If you compile, you need no ``Function``: the compiled function
+# ``declared`` from the test above keeps no more bytes than the recipe and is faster. In eager mode, ``declared`` also
+# keeps its denominator:
 
 potentials = torch.randn(100_000, requires_grad=True)
 kept = {name: saved_bytes(f, potentials) // 100_000 for name, f in {"spike": spike, "composed": declared}.items()}

@@ -32,8 +32,9 @@ will learn for which losses these gradients are also right.
 # :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H V)_{ij}` by the difference of two eigenvalues. For equal eigenvalues, this
 # quotient is 0/0 if the loss has a derivative at all.
 #
-# The recipe ``eigh`` replaces 0/0 by 0. This is right if the loss depends on equal eigenvalues and their eigenvectors
-# only as a group, called a cluster. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
+# The recipe ``eigh`` replaces 0/0 by 0. A cluster is a group of equal eigenvalues with their eigenvectors. The 0 is
+# right if the loss uses only the projector onto the space of these eigenvectors, or symmetric functions of these
+# eigenvalues. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
 #
 # .. math::
 #
@@ -278,8 +279,10 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 # What it costs
 # -------------
 #
-# Most of the time goes into the decomposition. Backward needs about the same few matrix products as torch's. All
-# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative.
+# Most of the time goes into the decomposition. Backward needs about as many matrix products as torch's backward. All
+# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative. But if
+# other terms of the loss use the input, too, torch does not raise, and the second derivative lacks the part of
+# ``matrix_function``.
 
 matrix = torch.randn(100, 100, requires_grad=True)
 for name, function in {

@@ -14,9 +14,9 @@ backward needs only the output.
 # weight 0 need not be computed. PyTorch has neither function.
 #
 # If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
-# gradient unless its probability is rounded to 0. In float32, this includes entries down to about 100 below the
-# largest. In contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below the largest
-# entry. For entmax, this distance is 2. Entries at smaller distances often get probability 0, too.
+# gradient unless its probability is rounded to 0. In float32, every entry has a gradient if it is less than about 100
+# below the largest entry. In contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below
+# the largest entry. For entmax, this distance is 2. Entries at smaller distances often get probability 0, too.
 #
 # The gradient
 # ------------

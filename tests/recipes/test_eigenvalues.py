@@ -354,6 +354,14 @@ def test_matrix_function_refuses_a_second_derivative() -> None:
         first.sum().backward()
 
 
+def test_next_to_other_terms_the_second_derivative_of_matrix_function_is_silently_missing() -> None:
+    x = hermitian(3, 3).requires_grad_()
+    loss = matrix_function(x, torch.exp, torch.exp).square().sum() + x.square().sum()
+    (first,) = torch.autograd.grad(loss, x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, torch.full_like(second, 2))
+
+
 def test_what_they_keep() -> None:
     x = torch.randn(20, 20, requires_grad=True)
     assert saved_bytes(lambda x: matrix_function(x, torch.exp, torch.exp), x) == (20 * 20 + 20) * 4

@@ -165,7 +165,8 @@ def compiled_distinct():
     "A Function with an if on a tensor was compiled",
     cause="""The graph is recorded once for all values. Which branch to take depends on the values, which the compiler
     does not know. The text names the operation that made the condition.""",
-    fix="Compute both and choose with ``torch.where``; or make the code an operator with ``torch.library.custom_op``.",
+    fix="Compute both and choose with ``torch.where``; or make the code an operator with ``torch.library.custom_op``, "
+    "and give the operator a backward with ``register_autograd``.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
 def compiled_branch():
@@ -299,7 +300,8 @@ def compiled_scale():
 @raises(
     "A Function that turns a tensor into a list was compiled",
     cause="``tolist()`` of floating-point values takes them out of the graph.",
-    fix="Compute with tensors, or make the code an operator with ``torch.library.custom_op``.",
+    fix="Compute with tensors; or make the code an operator with ``torch.library.custom_op``, and give the operator "
+    "a backward with ``register_autograd``.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def compiled_list_item():
@@ -387,7 +389,8 @@ def compiled_torch_erf():
     "A Function that calls a function written in C was compiled",
     cause="""The compiler follows Python code. ``time.perf_counter`` has none, and is no operator either. The same goes
     for extensions made with pybind11.""",
-    fix="Call it outside of the compiled code, or wrap it as an operator with ``torch.library.custom_op``.",
+    fix="Call it outside of the compiled code; or wrap it as an operator with ``torch.library.custom_op``, and give "
+    "the operator a backward with ``register_autograd``.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def compiled_clock():
@@ -1149,7 +1152,8 @@ def compiled_inside_save_on_cpu():
     "A pointer was passed to an operation in compiled code",
     cause="""While compiling, tensors have no memory, so a call with ``x.data_ptr()`` cannot be recorded. The text is
     the same for other arguments that a graph cannot hold, such as a ``torch.Generator``.""",
-    fix="Wrap the kernel as an operator with ``torch.library.custom_op``.",
+    fix="Wrap the kernel that takes the pointer as an operator with ``torch.library.custom_op``. If its input requires "
+    "a gradient, also give the operator a backward with ``register_autograd``.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def compiled_data_ptr():
@@ -1452,7 +1456,8 @@ def export_where():
 @raises(
     "A module that goes through NumPy was exported",
     cause="Exporting runs the module on fake tensors, which hold no numbers for NumPy to see.",
-    fix="Wrap the code as an operator with ``torch.library.custom_op``.",
+    fix="Wrap the code as an operator with ``torch.library.custom_op``. If its input requires a gradient, also give "
+    "the operator a backward with ``register_autograd``.",
     see=("cookbook/07_compile/export", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def export_numpy():
@@ -1481,7 +1486,8 @@ def export_operator():
 @raises(
     "A module that reads a pointer was exported",
     cause="Exporting runs the module on fake tensors, which have no memory.",
-    fix="Wrap the kernel that takes the pointer as an operator with ``torch.library.custom_op``.",
+    fix="Wrap the kernel that takes the pointer as an operator with ``torch.library.custom_op``. If its input requires "
+    "a gradient, also give the operator a backward with ``register_autograd``.",
     see=("cookbook/07_compile/export", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def export_pointer():

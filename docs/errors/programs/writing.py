@@ -1508,9 +1508,10 @@ def base_of_view_not_changed():
 @raises(
     "backward returns too few gradients, or too many",
     cause="``backward`` returns one value for each argument of ``forward`` but ``ctx``, in their order, ``None`` for "
-    "those that are no tensors. A Function may return more at the end if they are ``None``; the formula of a custom "
-    "operator may not. A list counts as a single value. Where the message names ``GeneratedBackwardFor``, both of its "
-    "counts are one too high.",
+    "those that are no tensors. More values at the end are allowed if they are ``None``, except in the formula of a "
+    "custom operator with a list of tensors among its arguments. A list of tensors counts as one value. "
+    "``GeneratedBackwardFor`` in the message is the Function that torch makes for a custom operator. Then both counts "
+    "in the message are one too high.",
     fix="Return a tuple with one element for each argument.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )

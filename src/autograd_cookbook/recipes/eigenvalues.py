@@ -213,9 +213,8 @@ def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor
             dtype.
 
     Returns:
-        With ``k = min(m, n)``: ``U (..., m, k)``, singular values ``(..., k)`` in descending order, and
-        ``Vh (..., k, n)``. In each column of ``U``, the entry with the largest absolute value is real and
-        positive.
+        ``U (..., m, k)``, singular values ``(..., k)`` in descending order, and ``Vh (..., k, n)``, with
+        ``k = min(m, n)``. In each column of ``U``, the entry with the largest absolute value is real and positive.
 
     Raises:
         RuntimeError: if the input is not a matrix, or has another dtype.
@@ -299,7 +298,9 @@ def matrix_function(
         F_{ij} = \begin{cases} \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i} & \lambda_i \ne \lambda_j \\
         f'(\lambda_i) & \text{else} \end{cases}
 
-    You can differentiate the result once. There is no second derivative.
+    You can differentiate the result once. A second derivative raises if the loss uses the input only through this
+    function. If other terms of the loss use the input, too, the second derivative of these terms is returned, and the
+    part of this function is silently missing.
 
     Args:
         input: ``(..., n, n)``, float32, float64 or complex. Only its Hermitian part is used.

@@ -19,7 +19,7 @@ def pack_bits(mask: Tensor) -> Tensor:
 
     Returns:
         uint8, ``(ceil(n / 8),)``. With m bytes, bit k of byte j is element k·m + j. With this order, the
-            function can shift and join eight contiguous slices without a copy.
+        function can shift and join eight contiguous slices without a copy.
 
     Raises:
         TypeError: if the mask is not bool.

@@ -282,7 +282,8 @@ class VarFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, dims: tuple[int, ...], keepdim: bool, correction: float) -> Tensor:
-        # This code reads the input more often than torch.var, but is as accurate and many times as fast.
+        # This code reads the input more often than torch.var and is as accurate. On our CPU with torch 2.13, it takes
+        # half of the time for 1000 rows of 1000 float32 numbers, but ten times as long for a single row.
         x = wide(input)
         first = x
         for dim in dims:
