@@ -295,7 +295,7 @@ class VarFunction(Function):
         else:  # the sum of the squares could overflow although their mean does not
             double = torch.promote_types(x.dtype, torch.float64)
             total = torch.linalg.vector_norm(deviation, 2, dims, keepdim, dtype=double).square()
-        return (total / freedom(input, total, correction)).to(input.dtype.to_real())
+        return (total / freedom(input, total, correction)).to(input.real.dtype if x.is_complex() else input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, tuple[int, ...], bool, float], output: Tensor) -> None:
