@@ -79,10 +79,10 @@ def _dtype(dtype: torch.dtype) -> None:
     holds.__name__ = name
     holds.__qualname__ = name
     check(capability=name)(holds)
-    holds.__doc__ = f"""In {name}, the function keeps the dtype, and agrees with float64 up to the rounding of {name}.
+    holds.__doc__ = f"""In {name} it keeps the dtype, and agrees with float64 as far as {name} can.
 
-    The check compares with float64 on the same rounded inputs, for the sample and for a long one. There, a sum that is
-    accumulated in low precision shows, and so does an intermediate that overflows."""
+    Compared with float64 on the same rounded inputs, on the sample and on a long one: a sum that is accumulated in low
+    precision, or an intermediate that overflows, shows there."""
 
 
 def _kept(subject: Subject, low: Outcome, dtype: torch.dtype, name: str) -> Iterator[Finding]:
