@@ -18,7 +18,7 @@ from docs._ext import digests, results, versions
 from docs._ext.pages import PLACES
 from docs.errors import programs as errors
 from docs.errors import wordings
-from docs.errors.build import RAISED, compiled, names_in
+from docs.errors.build import IN_WORDS, RAISED, compiled, names_in
 from docs.errors.programs import GROUPS, Program
 from docs.errors.programs.__main__ import changes, raised_by
 
@@ -278,6 +278,17 @@ def test_the_message_alone_is_enough() -> None:
     found = {name: explain(index()[name].message) for name in bare}
     missed = {name: (f.known, names(f)) for name, f in found.items() if not ({*names(f)[:1]} & family(name))}
     # A type without which the message says nothing, as "aten.nonzero.default".
+    assert len(missed) <= 0.02 * len(found), missed
+
+
+def test_what_other_releases_and_other_operations_say_is_enough() -> None:
+    """Each wording that an entry has besides its own message, as a reader has it."""
+    bare = [s["name"] for s in matcher().entries if not re.search("(text|frames|place|raiser): ", str(s.get("needs")))]
+    said = [
+        (name, former.kind or index()[name].kind, former.message) for name in bare for former in index()[name].former
+    ]
+    found = [(name, message, explain(f"{kind}: {message}")) for name, kind, message in said if kind != IN_WORDS]
+    missed = [row for row in found if row[2].known == "no" or not ({*names(row[2])[:1]} & family(row[0]))]
     assert len(missed) <= 0.02 * len(found), missed
 
 

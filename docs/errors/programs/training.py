@@ -2541,32 +2541,6 @@ def weight_swapped_first():
 
 
 @raises(
-    "A module was converted while a graph of its forward was alive",
-    cause="With ``torch.__future__.set_swap_module_params_on_conversion``, ``module.to()`` exchanges the contents of "
-    "the parameters. A graph that was made before would accumulate into a parameter with other contents, so PyTorch "
-    "refuses its backward.",
-    fix="Call ``module.to(...)`` before the forward, or run ``backward()`` first. Do not keep outputs of older "
-    "forwards.",
-    see=("guide/training",),
-)
-def swapped_with_graph():
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    model = nn.Linear(3, 1)
-    loss = model(torch.randn(4, 3)).sum()
-    model.double()
-    loss.backward()
-
-
-@fixes(swapped_with_graph)
-def swapped_before_graph():
-    torch.__future__.set_swap_module_params_on_conversion(True)
-    model = nn.Linear(3, 1)
-    model.double()
-    loss = model(torch.randn(4, 3).double()).sum()
-    loss.backward()
-
-
-@raises(
     "vector_to_parameters was not given a tensor",
     cause="It cuts one vector into the shapes of the parameters. ``parameters_to_vector`` makes such a vector; a list, "
     "a generator or an array is none.",
