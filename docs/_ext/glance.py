@@ -5,6 +5,8 @@ so that no example file has to say any of it.
 """
 
 import html
+import inspect
+import re
 from pathlib import Path
 
 import torch
@@ -40,6 +42,8 @@ DEMONSTRATION = {
     "Download Python source code": "Download this demonstration as a script",
     "Download zipped": "Download this demonstration, both zipped",
 }
+ROLE = re.compile(r":\w+:`")
+CODE = re.compile(r"``(.+?)``")
 # Where a built-in function has the name that its documentation uses.
 HOMES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.linalg": torch.linalg}
 
@@ -113,6 +117,14 @@ def facts(recipe: Recipe, builder: Builder) -> str:
     return "".join(parts)
 
 
+def what(recipe: Recipe) -> str:
+    """What a recipe does, which tells it from others of its page: of its docstring's first line what is prose."""
+    line = (inspect.getdoc(recipe.function) or "").partition("\n")[0]
+    if role := ROLE.search(line):
+        line = line[: max(line.rfind(mark, 0, role.start()) for mark in ".,:;") + 1].rstrip(".,:; ") + "."
+    return CODE.sub(r"<code>\1</code>", html.escape(line)) if line != "." else ""
+
+
 def summary(recipe: Recipe) -> str:
     """One line of a recipe among others: its exceptions."""
     if not recipe.calls:
@@ -133,6 +145,8 @@ def visit_glance(translator: HTML5Translator, node: Glance) -> None:
         body = facts(recipe, builder)
         if len(node["recipes"]) >= MANY:
             body = f"<details><summary>{summary(recipe)}</summary>{body}</details>"
+        if len(node["recipes"]) > 1 and (said := what(recipe)):
+            body = f'<p class="glance-what">{said}</p>{body}'
         if warning:
             body += f'<p class="glance-instead">{warning}</p>'
         parts.append(

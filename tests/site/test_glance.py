@@ -29,6 +29,14 @@ def test_a_card_names_the_recipes_of_its_page_with_exceptions_first(page: Page, 
     expect(first.locator(".glance-instead")).to_contain_text("Use torch.relu instead")
 
 
+def test_recipes_of_one_page_are_told_apart_by_what_they_do(page: Page, base: str) -> None:
+    page.goto(f"{base}cookbook/{PLACES['straight_through']}.html")
+    said = page.locator(".glance-recipe > .glance-what").all_inner_texts()
+    assert said[0] == "Round to whole numbers, with the gradient of the identity."
+    assert len(set(said)) == page.locator(".glance-recipe").count()
+    assert not [text for text in said if "`" in text]
+
+
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
 def test_a_link_to_a_folded_section_opens_it(scripts: bool, browser: Browser, base: str) -> None:
     with opened(browser, java_script_enabled=scripts) as page:
