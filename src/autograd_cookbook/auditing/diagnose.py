@@ -102,7 +102,7 @@ def refuses_hooks(text: str) -> bool:
 
 def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:
     """Cause and fix of an exception that came out of a function; ``fix`` is for one of which no more is known."""
-    return known(error) or (f"The code, or an operation in it, raises {first_line(error)}.", fix)
+    return known(error) or (f"The code, or an operation in it, raises {first_line(error).removesuffix('.')}.", fix)
 
 
 def factor(ratio: float, subject: Subject, slot: int) -> str:

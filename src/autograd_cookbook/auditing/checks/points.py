@@ -314,7 +314,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
             usual = zeros_for_none(subject, subject.expected[1], [slot])[0]
-            floor = 1e-13 * float(usual.abs().max()) if usual.numel() else 0.0  # below that, it is rounding
+            floor = 1e-11 * float(usual.abs().max()) if usual.numel() else 0.0  # below that, it is rounding
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
                 floor = (
                     1e-4
