@@ -144,6 +144,15 @@ def adds_into_integers() -> None:
     torch.zeros(2, dtype=torch.int64).add_(torch.ones(2))
 
 
+def unassigned() -> None:
+    def backward(ctx, g):
+        if ctx.needs_input_grad[0]:
+            grad_y = g
+        return None, grad_y
+
+    function(lambda ctx, x, y: x + y, backward)(leaf(2).detach(), leaf(2)).sum().backward()
+
+
 # What provokes a message, with the entry of the error index that explains it, or words of the audit's own explanation.
 PROVOKED: list[tuple[str, str, Callable[[], Any]]] = [
     ("too few gradients", "gradient_missing", lambda: returning(lambda g: g, leaf(2, 3))),
@@ -180,6 +189,7 @@ PROVOKED: list[tuple[str, str, Callable[[], Any]]] = [
     ),
     ("numbers into integers", "result_into_integers", adds_into_integers),
     ("NumPy", "numpy_on_parameter", lambda: leaf(2).numpy()),
+    ("a variable without a value", "under a condition alone", unassigned),
     ("no graph of any output", "passed to apply", lambda: Run([], [], [torch.zeros(2)], None).gradients()),
 ]  # fmt: skip
 

@@ -1032,3 +1032,23 @@ class LeavesAResidue(Function):
 def test_rounding_where_the_true_gradient_is_zero_is_no_finding():
     report = audit(LeavesAResidue.apply, (leaf(3), leaf(3, 3)), only=["first_order", "special_points"])
     assert not report.findings, str(report)
+
+
+class NormalizesWithoutItsEps(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        scale = x.square().mean(-1, keepdim=True).rsqrt()
+        y = x * scale
+        return scale * (grad_output - y * (grad_output * y).mean(-1, keepdim=True))
+
+
+def test_an_eps_that_is_left_out_is_no_constant_factor():
+    (found,) = audit(NormalizesWithoutItsEps.apply, (leaf(4, 6),), only=["first_order"]).findings
+    assert "constant factor" not in found.cause
+    assert "eps" in found.cause

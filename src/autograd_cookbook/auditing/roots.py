@@ -48,7 +48,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     for lead in leads:
         others = [f for f in findings if _follows(f, lead)]
         seen = [f.summary for f in others if f.check not in (*NARROW, *DTYPE)]
-        cause = f"{lead.cause} Seen, too: {'; '.join(seen)}." if seen else lead.cause
+        cause = f"{lead.cause} Seen, too: {'; '.join(seen).removesuffix('.')}." if seen else lead.cause
         result.append(
             replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others if f.check != lead.check)))
         )

@@ -368,6 +368,8 @@ def empty(subject: Subject) -> Iterator[Finding]:
             continue
         if not all(is_differentiable(outputs[i]) for i in subject.active):
             continue
+        if any(values[s].shape[-1:] == (0,) for s in subject.recognized):
+            continue  # a distribution, a direction or a matrix of nothing is none
         if any(0 in o.shape[1:] for o in outputs):
             continue  # no batch: channels or classes are never none at all
         numbers = real([outputs[i] for i in subject.active])

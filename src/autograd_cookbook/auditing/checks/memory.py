@@ -379,7 +379,8 @@ HEAVY = frozenset(
         "_scaled_dot_product_flash_attention_for_cpu",
     ]
 )
-LOOP = 10  # more often does no formula repeat a cheap operation: it is a walk through steps
+# So many cheap operations, and one of them so often, are a walk through steps and no formula.
+MANY, LOOP = 25, 10
 
 
 class _Operations(TorchDispatchMode):
@@ -448,7 +449,7 @@ def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
                     continue
                 names = [operations.made[t][0] for t in operations.behind(grad) - needed]
                 heavy = [n for n in names if n in HEAVY]
-                if heavy or max(Counter(names).values(), default=0) > LOOP:
+                if heavy or (len(names) > MANY and max(Counter(names).values()) > LOOP):
                     yield finding(
                         "warning",
                         f"{call.cls.__name__}.backward computes the gradient of argument {i}, which needs none, by "

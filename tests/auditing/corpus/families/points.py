@@ -236,3 +236,26 @@ class RootByItsQuotient(Function):
     def backward(ctx, grad_output):
         (x,) = ctx.saved_tensors
         return grad_output * x.sqrt() / (2 * x)
+
+
+@broken("special_points", inputs=lambda: (leaf(5, 4), torch.tensor([0, 3, 1, 2, 2]), -100))
+class CrossEntropyLearnsFromIgnoredRows(Function):
+    """Leaves out rows whose label is the one to be ignored, and the backward has a gradient for them, too."""
+
+    @staticmethod
+    def forward(x, labels, ignore_index):
+        used = labels != ignore_index
+        losses = -x.log_softmax(-1).gather(1, labels.clamp(min=0).unsqueeze(1)).squeeze(1)
+        return (losses * used).sum() / used.sum()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, labels, ignore_index = inputs
+        ctx.save_for_backward(x, labels)
+        ctx.used = int((labels != ignore_index).sum())
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, labels = ctx.saved_tensors
+        chosen = F.one_hot(labels.clamp(min=0), x.shape[1])
+        return grad_output * (x.softmax(-1) - chosen) / ctx.used, None, None
