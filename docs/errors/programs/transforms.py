@@ -2691,26 +2691,6 @@ def dual_of_scalar():
 
 
 @raises(
-    "A dual tensor was given as the tangent of another",
-    cause="A tangent is a plain tensor. Here the tangent was itself computed from dual tensors of the same level, so "
-    "it would need a second tangent in that level.",
-    fix="Take its value: ``fwAD.unpack_dual(v).primal``. For a second derivative, nest ``torch.func.jvp``.",
-    see=("cookbook/05_higher_order/forward_mode",),
-)
-def tangent_is_dual():
-    with fwAD.dual_level():
-        v = fwAD.make_dual(torch.ones(3), torch.ones(3))
-        fwAD.make_dual(torch.randn(3), v)
-
-
-@fixes(tangent_is_dual)
-def tangent_is_plain():
-    with fwAD.dual_level():
-        v = fwAD.make_dual(torch.ones(3), torch.ones(3))
-        fwAD.make_dual(torch.randn(3), fwAD.unpack_dual(v).primal)
-
-
-@raises(
     "A Function was called under torch.func.functionalize",
     cause="``functionalize`` rewrites in-place operations. It has no rule for an ``autograd.Function`` in this "
     "release.",
