@@ -95,8 +95,8 @@ for n, value in zip(depths, curves["√n segments"], strict=True):
 print("256 layers:", {name: round(values[-1], 1) for name, values in curves.items()}, "activations")
 
 # %%
-# Checkpointing runs forward one more time. For linear layers, backward takes twice as long as forward, so a training
-# step takes about a third longer. For layers with a cheap backward, a step can take up to twice as long. The page
+# With checkpointing, forward runs twice. For linear layers, backward takes twice as long as forward, so a training step
+# takes about a third longer. For layers with a cheap backward, a step can take up to twice as long. The page
 # :doc:`/guide/training` shows such a layer.
 
 layers = [nn.Sequential(nn.Linear(128, 128), nn.GELU()) for _ in range(16)]
@@ -214,8 +214,8 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # What it costs
 # -------------
 #
-# The cost in time is one more forward of all segments except the last one. The cost in memory is the state of the CPU's
-# random generator, 5,056 bytes per call, which matters only for small functions.
+# The recipe costs the time of one more forward of all segments except the last one. It also keeps the state of the
+# CPU's random generator, 5,056 bytes per call. These bytes matter only for small functions.
 #
 # ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. You
 # can compile torch's function.

@@ -14,16 +14,16 @@ cannot replace ``.detach()``.
 # the value of the next state. Integer labels need no detach.
 #
 # Run the target network inside ``torch.no_grad()``, which saves the most memory. A loss cannot do this for you. If you
-# forget ``torch.no_grad()``, a loss that detaches its target, such as the recipe, still helps. It does not train the
-# teacher, and it does not keep the teacher's graph in memory.
+# forget ``torch.no_grad()``, a loss that detaches its target, such as the recipe, still helps. This loss does not train
+# the teacher, and does not keep the teacher's graph in memory.
 #
 # The gradient
 # ------------
 #
 # In distillation, a student learns the probabilities :math:`p` of a teacher. The loss is a Kullback-Leibler divergence
-# between :math:`p` and the student's probabilities :math:`q`. They are computed from the teacher's logits :math:`t` and
-# the student's logits :math:`s` with the temperature :math:`T`. Because :math:`p = \operatorname{softmax}(t / T)` is
-# constant, only :math:`s` has a gradient, which needs only the logits:
+# between :math:`p` and the student's probabilities :math:`q`. Both probabilities are computed from the teacher's logits
+# :math:`t` and the student's logits :math:`s` with the temperature :math:`T`. Because :math:`p =
+# \operatorname{softmax}(t / T)` is constant, only :math:`s` has a gradient, which needs only the logits:
 #
 # .. math::
 #
@@ -52,7 +52,7 @@ from autograd_cookbook.recipes.detaching import DistillationLossFunction, distil
 # -----------
 #
 # The left figure shows the peak of one training step for teachers of different depth. In the right figure, an untrained
-# student learns handwritten digits from a teacher, and one optimizer has the parameters of both.
+# student learns handwritten digits from a teacher, and one optimizer updates the parameters of student and teacher.
 
 
 def composed(student, teacher, temperature):
@@ -161,8 +161,8 @@ assert learned["attached"][0][-1] < 0.2
 # accuracy. Detaching reduces the peak only if you detach before the student runs. As long as a variable refers to the
 # teacher's output, PyTorch keeps the teacher's graph.
 #
-# It is not enough if backward returns None for the target. ``apply`` connects the loss with the teacher's graph, so
-# the tensors that the teacher saved stay in memory as long as the loss:
+# To return None for the target in backward is not enough. ``apply`` connects the loss with the teacher's graph, so the
+# tensors that the teacher saved stay in memory as long as the loss:
 
 teacher = network(24, 64)
 logits = learner(batch).detach().requires_grad_()
@@ -225,8 +225,8 @@ assert masked.grad.isfinite().all()
 #
 # .. costs::
 #
-# In eager mode, the recipe keeps only the logits. If you compile, write the composition and detach the target: it then
-# keeps only a few numbers per row, and it is faster than the recipe.
+# In eager mode, the recipe keeps only the logits. If you compile, write the composition and detach the target. The
+# compiled composition keeps only a few numbers per row, and is faster than the recipe.
 #
 # Neighbors
 # ---------

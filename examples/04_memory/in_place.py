@@ -97,7 +97,7 @@ assert curves["F.relu"] == curves["F.relu_"]
 # ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep this
 # input, so it needs one activation less per layer.
 #
-# You can check functions that write to their argument with the audit, because it passes copies of its leaves:
+# The audit can check a function that writes to its argument, because the audit passes copies of its sample:
 
 point = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
 report = audit(leaky_relu_, (point, 0.2), skip=["compile"])
@@ -297,8 +297,8 @@ assert gradient.tolist() == [0.5, 1]
 # Returning an input as it is
 # ---------------------------
 #
-# If ``forward`` returns its input unchanged, as in a gradient reversal, PyTorch makes a view of it, because the result
-# needs its own node in the graph. PyTorch raises an error if you write to this view in place. Under
+# If ``forward`` returns its input unchanged, as in a gradient reversal, PyTorch makes a view of the input, because the
+# result needs its own node in the graph. PyTorch raises an error if you write to this view in place. Under
 # ``torch.no_grad()``, it raises no error, and the write changes the input:
 
 

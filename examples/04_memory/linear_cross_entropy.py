@@ -14,10 +14,10 @@ megabytes, although the logits alone would take gigabytes.
 # thousand classes, you do not need it.
 #
 # If a first derivative is enough, use torch's function: call :func:`!torch.nn.functional.linear_cross_entropy` with
-# ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``. It needs three matmuls
-# instead of four, you can run backward twice, and :func:`torch.compile` compiles it without a graph break. Always set
-# ``batch_chunk_size``. With the default, a chunk can be a single token, which is slow, and the loss is then wrong in
-# bfloat16, as "What it costs" shows.
+# ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``. Torch's function needs
+# three matmuls, and the recipe needs four. You can run backward twice, and :func:`torch.compile` compiles it without a
+# graph break. Always set ``batch_chunk_size``. With the default, a chunk can be a single token, which is slow, and the
+# loss is then wrong in bfloat16, as "What it costs" shows.
 #
 # Use the recipe in these cases:
 #
@@ -39,13 +39,13 @@ megabytes, although the logits alone would take gigabytes.
 #    \bar{X} = \bar{Z} W, \quad \bar{W} = \bar{Z}^\top X .
 #
 # So the recipe processes the classes in chunks. Forward keeps :math:`\operatorname{lse}` as two numbers per token: the
-# largest logit, and the difference to the log-sum-exp. A single number would have a larger rounding error, and so would
-# every probability.
+# largest logit, and the difference to the log-sum-exp. With a single number, the rounding error of every probability
+# would be larger.
 #
 # For each chunk of classes, backward computes the logits again, then :math:`\bar{Z}`, then the rows of :math:`\bar{W}`
-# for these classes, and a term of :math:`\bar{X}`. In total, this takes four matmuls instead of three. A second
-# derivative processes the chunks in the same way. If the tangents change the logits by :math:`\dot{Z}`, it uses the
-# following term instead of :math:`\bar{Z}`:
+# for these classes, and a term of :math:`\bar{X}`. In total, forward and backward take four matmuls, and torch's
+# function takes three. A second derivative processes the chunks in the same way. If the tangents change the logits by
+# :math:`\dot{Z}`, the second derivative uses the following term instead of :math:`\bar{Z}`:
 #
 # .. math:: p_{nv} \left( \dot{Z}_{nv} - \textstyle\sum_u p_{nu} \dot{Z}_{nu} \right) \bar{\ell}_n .
 #
@@ -172,7 +172,8 @@ print("gradients of single tokens:", tuple(each.shape))
 # -----------------
 #
 # This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. The code makes no tensor
-# of all logits. But the graph keeps the log-softmax of each chunk until backward, which together need as many bytes.
+# of all logits. But the graph keeps the log-softmax of each chunk until backward, and all chunks together need as many
+# bytes as the logits.
 
 
 def chunk_loss(rows, weight, targets):
@@ -240,9 +241,9 @@ print({name: f"{took / best['composed']:.2f}" for name, took in best.items()})
 
 # %%
 # Until backward, torch's function keeps the gradients of input and weight, which are as large as input and weight. The
-# recipe keeps eight bytes per token. :func:`torch.compile` decides itself which tensors to keep, and would keep the
-# logits. So the recipe puts its loops over the classes into operators, because the compiler does not look inside
-# operators. See :doc:`/guide/compiled_bytes`:
+# recipe keeps eight bytes per token. :func:`torch.compile` decides which tensors to keep, and would keep the logits. So
+# the recipe puts its loops over the classes into operators, because the compiler does not look inside operators. See
+# :doc:`/guide/compiled_bytes`:
 
 args = problem(16_384)
 held = {}

@@ -12,8 +12,8 @@ You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-sp
 # --------------
 #
 # Use a scan for a layer that carries a state along a sequence, if the state changes linearly and no channel depends on
-# another: state-space models, gated linear recurrences, exponential averages and discounted returns. If the state goes
-# through a nonlinear function, as in an LSTM, steps can't be combined; checkpoint the loop
+# another. Examples are state-space models, gated linear recurrences, exponential averages and discounted returns. If
+# the state goes through a nonlinear function, as in an LSTM, steps can't be combined. In this case, checkpoint the loop
 # (:doc:`/cookbook/04_memory/checkpointing`). If the decay :math:`a` is the same for all steps, a convolution is faster.
 #
 # The gradient
@@ -23,9 +23,9 @@ You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-sp
 #
 # .. math:: h_{t+1} = (a_{t+1} a_t)\, h_{t-1} + (a_{t+1} b_t + b_{t+1}) .
 #
-# A scan uses this formula to combine pairs of steps. It solves the recurrence of half the length, which gives every
-# other state, and computes each state in between with one step. For backward, write :math:`\bar{h}_t` for the gradient
-# that arrives from the output. The next state adds a second term:
+# A scan uses this formula to combine pairs of steps. The combined steps form a recurrence of half the length, whose
+# solution is every second state. One more step then computes each state in between. For backward, write
+# :math:`\bar{h}_t` for the gradient that arrives from the output. The next state adds a second term:
 #
 # .. math:: \bar{b}_t = \bar{h}_t + a_{t+1} \bar{b}_{t+1}, \qquad \bar{a}_t = \bar{b}_t h_{t-1} .
 #
@@ -112,8 +112,8 @@ for ours, theirs in zip(torch.autograd.grad(linear_scan(*tensors).square().sum()
 # Products of many decays go to 0, which is correct, because steps from long ago no longer matter. The recipe never
 # divides by these products. The next cell prints the largest error of 4,096 steps in float32 against float64, in units
 # of the precision, and the gradient that the first input gets through all steps. The scan rounds the products of decays
-# once more at each level, which makes it less accurate than the loop at 0.999. It also adds in pairs, which makes it
-# more accurate at 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs add up:
+# once more at each level, so it is less accurate than the loop at the decay 0.999. The scan also adds in pairs, so it
+# is more accurate at the decay 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs add up:
 
 for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
     input = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -163,10 +163,10 @@ assert abs(linear_scan(decays, input)[-1].item() - 1 / 0.3) < 1e-5
 #
 # .. costs::
 #
-# The :term:`composition` in the table is ``scan``, differentiated by autograd; the table has no loop. The recipe's
-# figures are those of eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The compiler then
-# derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep twice as many
-# bytes as in eager mode. The compiler takes longer for ``scan``, because it unrolls all levels.
+# The :term:`composition` in the table is ``scan``, differentiated by autograd. The table does not contain the loop. The
+# numbers of the recipe are those of eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The
+# compiler then derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep
+# twice as many bytes as in eager mode. The compiler takes longer for ``scan``, because it unrolls all levels.
 #
 # Neighbors
 # ---------

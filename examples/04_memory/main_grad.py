@@ -10,9 +10,10 @@ You will also see how much a bfloat16 sum loses: after 1024 micro-batches of equ
 # When to use it
 # --------------
 #
-# Use it when the weights are in bfloat16 or float16 and you sum gradients over many micro-batches, pipeline stages or
-# uses of one weight. :math:`256 + 1` is 256 in bfloat16, so a sum stops growing when it is 256 times as large as the
-# next summand. Weights in float32 under autocast don't need the recipe, because their ``.grad`` is float32.
+# Use main gradients when the weights are in bfloat16 or float16 and you sum gradients over many micro-batches, pipeline
+# stages or uses of one weight. In bfloat16, :math:`256 + 1` is 256, so a sum stops growing when it is 256 times as
+# large as the next summand. Weights in float32 under autocast don't need the recipe, because their ``.grad`` is
+# float32.
 #
 # * ``MainGrad`` is a hook for the parameters of any layer. A bfloat16 gradient exists for one parameter at a time,
 #   until the hook adds it to the buffer.

@@ -11,8 +11,8 @@ will also see where packing a mask costs more than it saves.
 # --------------
 #
 # * **Rectifier:** pack its mask if the next function keeps nothing, such as a sum, a residual addition or pooling.
-#   Before a linear layer or a convolution, use :func:`torch.nn.functional.relu`. It costs no memory there, because the
-#   layer keeps the same tensor as its input.
+#   Before a linear layer or a convolution, use :func:`torch.nn.functional.relu`. There, torch's function costs no
+#   memory, because the layer keeps the same tensor as its input.
 # * **Dropout:** use ``seeded_dropout`` if you are short of memory, do not compile, and accept other random masks than
 #   those of torch.
 #
@@ -166,8 +166,8 @@ for name, function in {"mask on ctx": MaskOnCtx.apply, "recipe": packed_relu}.it
     assert (counted == 0) == (after > 0) == (function is not packed_relu)
 
 # %%
-# The second wrong version is a seeded dropout that seeds the *global* generator. It makes every later random number of
-# the program the same:
+# The second wrong version is a seeded dropout that seeds the *global* generator. Then every later random number of the
+# program is the same in each run:
 
 
 def reseeding_dropout(input, p, seed):
@@ -192,9 +192,9 @@ assert len(set(drawn[1])) == 3
 #
 # .. costs::
 #
-# Packing and unpacking take several times as long as a rectifier, which itself does very little. In backward the
-# unpacked mask takes a byte an element again. So the *peak* of one call is higher than torch's, although a deep network
-# keeps less in total.
+# Packing and unpacking take several times as long as the rectifier itself, because a rectifier is a cheap operation. In
+# backward the unpacked mask takes a byte an element again. So the *peak* of one call is higher than torch's, although a
+# deep network keeps less in total.
 #
 # ``seeded_dropout`` keeps less and has a lower peak. Its time depends on the size: it draws its mask twice and makes a
 # generator each time, which dominates for small tensors. For large tensors, ``torch.rand`` is faster than the Bernoulli

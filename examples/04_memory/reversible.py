@@ -10,15 +10,16 @@ each layer from its output.
 # When to use it
 # --------------
 #
-# Use a reversible stack when you can choose the architecture, and the depth is what fills your memory. Checkpointing
-# needs no special layers, but its memory grows with the root of the depth; the memory of a reversible stack does not
-# grow. Both cost one more forward. Layers that change the shape or keep statistics can't be reversible.
+# Use a reversible stack when you can choose the architecture, and your memory is full because the network is deep.
+# Checkpointing needs no special layers, but its memory grows with the root of the depth. The memory of a reversible
+# stack does not grow. Both methods cost one more forward. Layers that change the shape or keep statistics can't be
+# reversible.
 #
 # The gradient
 # ------------
 #
 # Split the features into two halves, :math:`l` and :math:`r`. Each half is changed in turn by a function of the other.
-# Such a sum can be undone, whatever the functions :math:`f` and :math:`g` are:
+# The two sums can be undone for all functions :math:`f` and :math:`g`:
 #
 # .. math::
 #
@@ -109,10 +110,10 @@ assert flat[-1] == flat[2]
 assert curves["keep all"][-1] > 20 * flat[-1]
 
 # %%
-# The price is rounding. The computed input is not exactly the original input, and undoing a block may enlarge an error
-# as much as the block would shrink it. The next cell prints the relative error of the gradient, compared with the plain
-# stack in the same precision. It does this for 64 blocks with different weights, and for one block used 64 times, whose
-# errors all grow in the same direction:
+# The price is rounding. The computed input is not exactly the original input. If a block shrinks differences between
+# its inputs, undoing the block enlarges the error by the same factor. The next cell prints the relative error of the
+# gradient, compared with the plain stack in the same precision. It does this for 64 blocks with different weights, and
+# for one block used 64 times, whose errors all grow in the same direction:
 
 
 def branch():
@@ -155,8 +156,9 @@ assert errors["one block 64 times", torch.float32][-1] > 1e-2
 # The wrong version
 # -----------------
 #
-# A ``Function`` that does the same by hand is often written like this. Its parameters are not arguments, so its
-# backward has no place to return their gradients, and they get none. Also, backward draws a new mask for dropout.
+# A ``Function`` for a reversible block is often written like this. The parameters of the block are not arguments of the
+# ``Function``, so its backward cannot return their gradients, and the parameters get no gradient. Also, backward draws
+# a new mask for dropout.
 
 
 class ByHand(Function):
@@ -272,7 +274,7 @@ for one, other in zip(expected, found, strict=True):
     assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
 
 # %%
-# If the memory of your own reversible stack grows with depth, look for what else keeps the halves alive: a list of
+# If the memory of your own reversible stack grows with depth, look for other references to the halves: a list of
 # activations, a forward hook, a library's option to keep the input (``keep_input``), or blocks outside of the wrapper.
 #
 # The recipe has no ``Function``. It uses hooks on saved tensors, as on the page about
@@ -286,8 +288,8 @@ for one, other in zip(expected, found, strict=True):
 # .. costs::
 #
 # The recipe takes the time of one more forward. A block whose functions draw random numbers keeps the states of the
-# generator, 5,056 bytes each. This is as exact as keeping the mask, and smaller than most masks. ``torch.func`` and
-# ``torch.compile`` refuse hooks on saved tensors.
+# generator, 5,056 bytes each. The states give the same random numbers again, and are smaller than most masks.
+# ``torch.func`` and ``torch.compile`` refuse hooks on saved tensors.
 #
 # Neighbors
 # ---------

@@ -10,14 +10,14 @@ an element. The network itself does not change.
 # When to use it
 # --------------
 #
-# Use these hooks when activations do not fit, and computing them again is too slow or impossible, as for a simulation
-# that calls an outside program. Try checkpointing first, because it needs no disk and adds no error. To move
+# Use these hooks when activations do not fit, and computing them again is too slow or impossible, for example because a
+# simulation calls an outside program. Try checkpointing first, because it needs no disk and adds no error. To move
 # activations from a GPU to main memory, torch has :class:`torch.autograd.graph.save_on_cpu`.
 #
 # The gradient
 # ------------
 #
-# Nothing reads a saved tensor :math:`s` between forward and backward. So a pair of hooks can replace it: *pack* stores
+# No code reads a saved tensor :math:`s` between forward and backward. So a pair of hooks can replace it: *pack* stores
 # :math:`p(s)`, and *unpack* returns :math:`u(p(s))` to backward. With the disk, :math:`u(p(s)) = s`. With one byte an
 # element, each row is rounded to 255 levels, a step :math:`a` apart:
 # .. math::
@@ -173,9 +173,9 @@ for name, call in {"no hooks": lambda f, x: f(x), "hooks": hooks_that_do_nothing
 #
 # .. costs::
 #
-# The time of ``offloaded`` depends on your disk; here it is the time of the disk cache. ``compressed`` reads each
-# tensor twice more in forward and once more in backward. The hooks do not store parameters and arguments again. They
-# also leave saved tensors that need no gradient, such as masks, unchanged.
+# The time of ``offloaded`` depends on your disk; here the disk cache determines it. ``compressed`` reads each tensor
+# twice more in forward and once more in backward. The hooks do not store parameters and arguments again. They also
+# leave saved tensors that need no gradient, such as masks, unchanged.
 #
 # Neighbors
 # ---------

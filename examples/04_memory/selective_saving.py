@@ -2,23 +2,23 @@ r"""
 Selective saving: keep the arguments, compute the rest again
 ============================================================
 
-You will write three functions that keep only their arguments for backward: an activation with the linear layer behind
-it, a gated feed-forward block, and a normalization. You will also see how much of this a compiler does for you.
-"""
+You will write three functions that keep only their arguments for backward: an activation with the linear layer after
+it, a gated feed-forward block, and a normalization. You will also see how much of this a compiler does for you."""
 
 # %%
 # When to use it
 # --------------
 #
-# Use these recipes when activations fill your memory and you do not compile, or when you need second derivatives, which
-# a compiled function refuses. A single element-wise function needs no recipe: torch's own functions keep at most their
-# input. Most "memory-efficient" activations only improve on a composition that you should not write anyway. If you
-# compile, set the compiler's memory budget and measure: in the figure below, the budget reaches the same bytes.
+# Use these recipes when activations fill your memory and you do not compile, or when you need second derivatives,
+# because a compiled function refuses second derivatives. A single element-wise function needs no recipe, because
+# torch's own functions keep at most their input. Most "memory-efficient" activations only improve on a composition that
+# you should not write anyway. If you compile, set the compiler's memory budget and measure: in the figure below, the
+# budget reaches the same bytes.
 #
 # The gradient
 # ------------
 #
-# An activation :math:`h = \phi(x)` keeps :math:`x`, and the product :math:`y = h W^\top` behind it keeps :math:`h`. But
+# An activation :math:`h = \phi(x)` keeps :math:`x`, and the product :math:`y = h W^\top` after it keeps :math:`h`. But
 # :math:`h` can be computed from :math:`x` again, so :math:`x` is enough:
 #
 # .. math::
@@ -222,9 +222,10 @@ assert list(sizes.values()) == [4, 0, 0]
 #
 # .. costs::
 #
-# A deep network multiplies the bytes kept by its depth. The peak in the table is that of one call. For the two products
-# it is higher than torch's, because backward holds the recomputed activation and its parts for a moment. A function
-# compiled by :func:`torch.compile` has neither problem, but no second derivative:
+# A deep network multiplies the bytes kept by its depth. The peak in the table is the peak of one call. For the two
+# products, the recipe's peak is higher than torch's, because backward holds the recomputed activation and its parts for
+# a moment. A function compiled by :func:`torch.compile` keeps few bytes and has a low peak, but has no second
+# derivative:
 
 double = torch.compile(formula_norm, backend="aot_eager_decomp_partition")
 (gradient,) = torch.autograd.grad(double(x, scale).square().sum(), x, create_graph=True)

@@ -11,9 +11,9 @@ take 4 MB; :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are
 # When to use it
 # --------------
 #
-# Use these recipes when you train the stored values of a sparse matrix, or a network computes them: graph layers,
-# sparse weights, interpolation, finite elements. They also serve for attention over the edges of a graph, and for
-# embeddings in bfloat16. In other cases, something else is better:
+# Use these recipes when you train the stored values of a sparse matrix, or when a network computes these values.
+# Examples are graph layers, sparse weights, interpolation and finite elements. They also serve for attention over the
+# edges of a graph, and for embeddings in bfloat16. In other cases, something else is better:
 #
 # * The matrix is a constant: ``A @ X`` with a CSR tensor is faster, and its gradient for ``X`` is fine.
 # * The CSR tensor itself is the parameter, in float32, and you need only first derivatives: call
@@ -317,8 +317,8 @@ assert table.weight.grad.layout == torch.strided
 #
 # If your code needs torch's sparse tensor, build it *in forward* from the values that you train. The gradient of
 # ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The incoming gradient is sparse or
-# dense, depending on the next operation; torch reads both correctly. If an index occurs twice, forward adds its values,
-# so each of them gets the whole gradient of that place:
+# dense, depending on the next operation; torch reads both correctly. If an index occurs twice, forward adds the values
+# of this index, so each of these values gets the whole gradient of that place:
 
 places = torch.tensor([[0, 0, 1], [1, 1, 2]])  # (0, 1) twice
 trained = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -354,11 +354,12 @@ for name, consumer in consumers.items():
 # gradient of ``torch.sparse.sum`` is sparse (`in earlier versions it was dense
 # <https://github.com/pytorch/pytorch/issues/49683>`_). The gradient of ``A.sum()`` is one number, expanded without
 # memory, but it fills the dense matrix as soon as autograd adds a second gradient to it. The gradient of
-# ``torch.sparse.mm`` with COO always fills it. So compute from the values and the indices: ``values.sum()`` is the sum
-# of all entries, ``index_add`` makes the sums of the rows, and ``sparse_mm`` the product.
+# ``torch.sparse.mm`` with COO fills the dense matrix, too. So compute from the values and the indices: ``values.sum()``
+# is the sum of all entries, ``index_add`` makes the sums of the rows, and ``sparse_mm`` the product.
 #
 # If your own ``Function`` must return a sparse tensor, read its gradient at the indices with ``sparse_mask``, as below.
-# It accepts a sparse and a dense gradient, and makes no dense matrix. Don't call ``to_dense()`` on ``grad_output``.
+# This method accepts a sparse and a dense gradient, and makes no dense matrix. Don't call ``to_dense()`` on
+# ``grad_output``.
 
 
 class ToSparse(torch.autograd.Function):
@@ -423,8 +424,8 @@ assert report.ok, report
 # -----------------
 #
 # A softmax subtracts the maximum, so that no exponential overflows. With segments, you may be tempted to subtract the
-# maximum of *all* rows, because it takes one line and no index. A segment whose values are far below that maximum is
-# then 0 divided by 0:
+# maximum of *all* rows, because it takes one line and no index. For a segment whose values are far below that maximum,
+# all exponentials are then 0, and the softmax is 0 divided by 0:
 
 
 def with_one_maximum(input, index, size):
@@ -451,7 +452,7 @@ for function in (with_one_maximum, segment_softmax):
 # twice at the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the
 # cache. **If you compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in
 # one loop, so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums
-# in half precision, and because it checks indices.
+# in half precision, and it also checks indices.
 #
 # ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
 

@@ -12,7 +12,7 @@ happens when you forget a conjugate.
 #
 # Read this page when you write a function that takes complex tensors: signals, wave functions, spectra, optics.
 # ``polyval`` is not in torch. It keeps nothing beyond its arguments, while Horner's rule with autograd keeps every
-# step; the compiler does not help, because it generates no code for complex numbers. ``abs_squared`` saves some time
+# step. The compiler does not help, because it generates no code for complex numbers. ``abs_squared`` saves some time
 # and memory. ``phasor`` is the same function as ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the formula.
 #
 # The gradient
@@ -155,10 +155,10 @@ print("real coefficients, complex argument:", real.grad.dtype)
 assert real.grad.dtype == torch.float64
 
 # %%
-# A complex layer is often written as two real ones, for the real and the imaginary part. Both have the same gradient:
-# the real tensors get its two parts. For the weight of :math:`w x`, the gradient of a real loss is
-# :math:`g\,\bar{x}`, where the derivative of a holomorphic function is :math:`x`. So comparing the gradients of the two
-# layers with :math:`x` shows a difference, although both are right:
+# A complex layer is often written as two real ones, for the real and the imaginary part. Both versions have the same
+# gradient: the two real tensors get the real and the imaginary part of the complex gradient. For the weight of :math:`w
+# x`, the gradient of a real loss is :math:`g\,\bar{x}`, where the derivative of a holomorphic function is :math:`x`. So
+# comparing the gradients of the two layers with :math:`x` shows a difference, although both are right:
 
 weight, x = torch.randn(3, 2, dtype=torch.complex128, requires_grad=True), torch.randn(2, dtype=torch.complex128)
 of_real, of_imag = (part.detach().clone().requires_grad_() for part in (weight.real, weight.imag))

@@ -35,11 +35,11 @@ You will write functions whose second and third derivatives are right, in four w
 # The recipe
 # ----------
 #
-# ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. It also keeps
-# its input, which your graph usually holds anyway. The input gives the slope more digits: for a large :math:`y`,
-# :math:`e^{-y}` magnifies the rounding error of the output, but :math:`y / x` does not, and near :math:`y = -1` the sum
-# :math:`1 + y` has few digits. ``logdet`` has a second output, which its gradient needs and which the public function
-# drops.
+# ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. ``lambert_w``
+# also keeps its input, which your graph usually holds anyway. The input gives the slope more digits: for a large
+# :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, but :math:`y / x` does not, and near :math:`y =
+# -1` the sum :math:`1 + y` has few digits. ``logdet`` has a second output, which its gradient needs and which the
+# public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -247,7 +247,7 @@ assert abs(slope_of_the_product(Once.apply) - 0.3619) < 1e-4  # f'(1) alone, and
 # %%
 # ``once_differentiable`` raises only when ``grad_output`` itself can be differentiated. Here ``grad_output`` is the
 # constant 1, so the first derivative counts as a constant. The other path, through the factor ``x``, still returns a
-# part of the derivative. Two other ways to ask do raise:
+# part of the derivative. Two other ways to compute the second derivative raise an error:
 
 x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 for name, attempt in {
@@ -288,7 +288,7 @@ else:
 # ``logdet`` is faster with large matrices. It computes a factorization and an inverse, together :math:`n^3`
 # multiplications, while the backward of ``torch.linalg.cholesky`` or ``torch.logdet`` works on a whole matrix again.
 # With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. Here is the time of forward and
-# backward in float32, as a multiple of that of ``torch.logdet``, on this machine and one thread:
+# backward in float32, as a multiple of the time of ``torch.logdet``, on this machine and one thread:
 
 
 def seconds(function, matrix):

@@ -10,17 +10,18 @@ especially with ``torch.compile``.
 # When to use it
 # --------------
 #
-# Use forward mode when there are few inputs and many outputs, as for the sensitivities of a simulation to three
-# parameters, or a derivative with respect to time, and for Hessian-vector products :math:`Hv` (forward over reverse).
-# For a loss with many parameters, use backward and write no ``jvp``, because ``torch.compile(fullgraph=True)`` refuses
-# a class that has one. A function composed of torch's operations has forward mode already.
+# Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
+# parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv` (forward over
+# reverse). For a loss with many parameters, use backward and write no ``jvp``, because
+# ``torch.compile(fullgraph=True)`` refuses a class that has one. A function composed of torch's operations has forward
+# mode already.
 #
 # The gradient
 # ------------
 #
-# A tangent :math:`\dot{x}` is a change of the input; forward mode computes the change :math:`\dot{y}` of the output
-# that follows from it. ``jvp`` multiplies the tangent by the Jacobian :math:`J`, and ``backward`` multiplies the
-# gradient by its transpose:
+# A tangent :math:`\dot{x}` is a change of the input. Forward mode computes the resulting change :math:`\dot{y}` of the
+# output. ``jvp`` multiplies the tangent by the Jacobian :math:`J`, and ``backward`` multiplies the gradient by its
+# transpose:
 #
 # .. math:: \dot{y} = J \dot{x}, \qquad \bar{x} = J^\top \bar{y}, \qquad \bar{y}^\top \dot{y} = \bar{x}^\top \dot{x} .
 #
@@ -53,10 +54,10 @@ from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximu
 # See it work
 # -----------
 #
-# The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer has 16 inputs and more
-# and more outputs; on the right, the reverse. Both modes return the same Jacobian. Forward mode (``jacfwd``) carries
-# one tangent for each input at once, and reverse mode (``jacrev``) one gradient for each output. So start from the
-# shorter side:
+# The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer has 16 inputs and a
+# growing number of outputs. On the right, it has 16 outputs and a growing number of inputs. Both modes return the same
+# Jacobian. Forward mode (``jacfwd``) carries one tangent for each input at once, and reverse mode (``jacrev``) one
+# gradient for each output. So use forward mode for few inputs, and reverse mode for few outputs:
 
 torch.manual_seed(0)
 sizes = [16, 32, 64, 128, 256, 512]
@@ -84,7 +85,7 @@ axes[0].set_ylabel("peak memory / that of the Jacobian")
 plt.show()
 
 # %%
-# The time shows the same, if the sizes are large enough:
+# The times differ in the same way, if the sizes are large enough:
 
 
 def seconds(function, x):

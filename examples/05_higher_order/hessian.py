@@ -210,9 +210,9 @@ except RuntimeError as error:
 # Forward over reverse
 # --------------------
 #
-# Forward over reverse is often said to be faster. It depends on the function, so measure. It needs forward mode in
-# everything that backward does. torch's own operations have it; a custom function needs a ``jvp``. Without a ``jvp`` it
-# raises:
+# Forward over reverse is often said to be faster. This depends on the function, so measure. Forward over reverse needs
+# forward mode in every operation of backward. torch's own operations have forward mode, and a custom function needs a
+# ``jvp``. Without a ``jvp``, PyTorch raises an error:
 
 x = torch.randn(500)
 reverse, forward = (

@@ -134,10 +134,10 @@ assert errors["fixed_point"][-1] < 0.2 * errors["unrolled"][-1]
 print("error of the gradient after 300 iterations:", {name: f"{e[-1]:.0e}" for name, e in errors.items()})
 
 # %%
-# The last step alone omits the sum over earlier steps, :math:`J + J^2 + \dots`. So it is right if the result of a step
-# does not depend on its starting point, :math:`J = 0`. This is the case for Newton's method at the root. There you need
-# no recipe: detach the root and make one more step. The next cell differentiates a square root after nine Newton steps,
-# and after 300 steps of a contraction:
+# The last step alone omits the sum over earlier steps, :math:`J + J^2 + \dots`. So the gradient of the last step is
+# right if the result of a step does not depend on its starting point, which means :math:`J = 0`. This is the case for
+# Newton's method at the root. There you need no recipe: detach the root and make one more step. The next cell
+# differentiates a square root after nine Newton steps, and after 300 steps of a contraction:
 
 square = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
 
@@ -358,8 +358,8 @@ print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item
 #   each problem by its own size.
 # * A small step proves nothing if all steps are small. ``fixed_point`` warns if the ratio of successive steps is close
 #   to 1.
-# * Halving the distance of two bounds takes one step for each power of two between them and the solution. ``bisect``
-#   halves the *number of floating point numbers* between them:
+# * Halving the distance between two bounds takes many steps if the solution is tiny compared with the bounds.
+#   ``bisect`` halves the *number of floating point numbers* between them:
 
 sizes = torch.tensor([[1e-3], [1e6]])
 halves = torch.func.vmap(lambda x: fixed_point(lambda z, x: z / 2 + x, torch.zeros(1), x, history=0))(sizes)

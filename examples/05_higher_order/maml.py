@@ -196,10 +196,9 @@ print("gradient of the start:", net[0].weight.grad)
 
 # %%
 # If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. Adding
-# ``retain_graph=True`` alone does not change this. As a method, this is first-order MAML, as above. As a gradient it is
-# wrong, and so is the gradient of the learning rate. If the accuracy stays at chance, see
-# :doc:`/guide/questions_parameters`. Here are the
-# errors for three steps:
+# ``retain_graph=True`` alone does not change this. This is the method first-order MAML from above. But its result is
+# not the meta-gradient, and the gradient of the learning rate is wrong, too. If the accuracy stays at chance, see
+# :doc:`/guide/questions_parameters`. Here are the errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):
@@ -224,7 +223,7 @@ except RuntimeError as error:
 # .. costs::
 #
 # The figure shows the peak memory of one meta-gradient, for a task with 2000 points. For each step, the plain loop
-# keeps the activations of loss and gradient, and the recipe the parameters:
+# keeps the activations of loss and gradient, and the recipe keeps the parameters:
 
 
 def plain(start, steps, x, y):

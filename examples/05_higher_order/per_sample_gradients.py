@@ -71,7 +71,7 @@ from autograd_cookbook.recipes.template import tanh
 # -----------
 #
 # A network with a custom function is trained on handwritten digits in three ways: with plain gradients, with clipped
-# ones, and with clipped ones and noise.
+# gradients, and with clipped gradients and noise.
 
 digits = load_digits()
 images = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -172,7 +172,8 @@ assert all(g.isnan().any() for g in mean.values())
 # --------------
 #
 # ``isotonic_regression`` runs in NumPy. Its rule moves the hidden dimension to the front and calls the function once.
-# So per-sample gradients work for a model that contains it, here one that calibrates eight scores:
+# So per-sample gradients work for a model that contains this function. In the example, the model calibrates eight
+# scores:
 
 torch.manual_seed(0)
 scores, targets = torch.randn(5, 8, dtype=torch.float64), torch.randn(5, 8, dtype=torch.float64)
@@ -289,11 +290,11 @@ looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=Tru
 print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
 
 # %%
-# Per-sample gradients compile as long as the model has no custom function. If it has one whose argument is computed
-# from the weights, as below, compiling raises, because the compiler loses the rule for ``vmap``. A custom function
-# under ``vmap`` without ``grad`` is worse, because it compiles. A ``loss.backward()`` *outside* of the compiled part
-# then silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents
-# both, see :doc:`/guide/compiled_rules`.
+# Per-sample gradients compile as long as the model has no custom function. With a custom function whose argument is
+# computed from the weights, as below, compiling raises an error, because the compiler loses the rule for ``vmap``. A
+# custom function under ``vmap`` without ``grad`` is worse, because it compiles. A ``loss.backward()`` *outside* of the
+# compiled part then silently uses the derivative of your forward instead of your backward.
+# ``torch.compiler.allow_in_graph`` prevents both, see :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"

@@ -263,9 +263,9 @@ assert torch.autograd.grad(
 # The wrong version
 # -----------------
 #
-# This version uses the gradient of the logarithm without ``nearest_rotation`` in front. The gradient is right for every
-# step from one rotation to another. ``gradcheck`` rejects it, because it changes one entry at a time, and the changed
-# matrix is not a rotation:
+# This version uses the gradient of the logarithm without a call of ``nearest_rotation`` before it. The gradient is
+# right for every step from one rotation to another. ``gradcheck`` rejects it, because it changes one entry at a time,
+# and the changed matrix is not a rotation:
 
 rotation = rotation_exp(truth).requires_grad_()
 try:

@@ -77,7 +77,7 @@ print("torch", torch.__version__)
 # -----------
 #
 # The example has thirty points on each side, and a regularization that is small compared with the costs, so that the
-# plan is nearly a matching. If you unroll, autograd keeps every iteration, and the gradient is that of a plan that has
+# plan is nearly a matching. If you unroll, autograd keeps every iteration, and the gradient belongs to a plan that has
 # not converged. The recipe keeps the potentials. It also makes Newton steps, because the iterations get slow.
 
 

@@ -38,7 +38,7 @@ other operation.
 #
 # .. recipe:: swish
 #
-# The recipe consists of these parts, from the kernel up:
+# The recipe consists of these parts, beginning with the kernel:
 #
 # * The C++ function makes its inputs contiguous and checks what a caller in Python might get wrong.
 # * ``STABLE_TORCH_LIBRARY`` gives the operator its name and its schema.

@@ -33,9 +33,9 @@ The matrix of scores alone would grow with the square of the length.
 #
 # The recipe keeps two numbers a row, :math:`m` and :math:`\log \ell`. From them, backward can compute each probability
 # separately, :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`, so it can process the tiles in any order. Most kernels
-# keep only the sum of the two numbers. But at scores of 1000, float32 rounds this sum by up to 3e-5, which makes every
-# probability of the row wrong by this share. The backward of a softmax also needs a sum over a whole row, which follows
-# from the output :math:`o`:
+# keep only the sum of the two numbers. But at scores of 1000, float32 rounds this sum by up to 3e-5, so every
+# probability of the row gets a relative error of this size. The backward of a softmax also needs a sum over a whole
+# row, which follows from the output :math:`o`:
 #
 # .. math::
 #

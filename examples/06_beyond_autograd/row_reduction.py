@@ -127,7 +127,7 @@ assert torch.allclose(fused_rms_norm(large, torch.ones(3)), torch.tensor([1.0, 2
 # The wrong version
 # -----------------
 #
-# The usual mistake treats :math:`r` as a constant. All terms but one are right, and the loss falls:
+# The usual mistake treats :math:`r` as a constant. All other terms are right, and the loss still falls:
 
 
 class ForgetsTheMean(Function):
@@ -179,8 +179,8 @@ except RuntimeError as error:
 # .. costs::
 #
 # The next table shows data larger than the cache: :math:`10^7` numbers in rows of 4000, in float32, with two threads of
-# an AMD EPYC. The time of forward and backward is a multiple of the kernel's time. For comparison, it also has the
-# kernel of :doc:`/cookbook/06_beyond_autograd/cuda_extension`.
+# an AMD EPYC. The time of forward and backward is a multiple of the kernel's time. For comparison, the table also
+# contains the kernel of :doc:`/cookbook/06_beyond_autograd/cuda_extension`.
 #
 # .. csv-table::
 #    :header: "", "composition, eager", "composition, compiled", "built-in", "C++"

@@ -228,9 +228,9 @@ assert torch.allclose(factors, torch.tensor([4.0] + 7 * [2.0], dtype=torch.float
 # What it costs
 # -------------
 #
-# The cell compares two alternatives. For the cosine transform, it is one made of :func:`torch.fft.fft`, which needs no
-# SciPy. For sparse systems, it is :func:`torch.linalg.solve` on the dense matrix. Here is the time of forward and
-# backward:
+# The cell compares two alternatives. For the cosine transform, the alternative is a transform made of
+# :func:`torch.fft.fft`, which needs no SciPy. For sparse systems, the alternative is :func:`torch.linalg.solve` on the
+# dense matrix. Here is the time of forward and backward:
 
 
 def from_fourier(x):

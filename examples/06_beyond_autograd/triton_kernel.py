@@ -68,8 +68,8 @@ print(f"torch {torch.__version__}, triton {triton.__version__}, running in {back
 # -----------
 #
 # Many programs run a kernel at once. Each program asks for its number, computes which elements it has to process, and
-# masks the elements behind the end of the row. The mask is needed because the size of a block is a power of two, and
-# the width of the data usually is not. This kernel writes down which program processed which element:
+# masks the elements after the end of the row. The mask is needed because the size of a block is a power of two, and the
+# width of the data usually is not. This kernel stores which program processed which element:
 
 
 @triton.jit
@@ -134,7 +134,7 @@ print("vmap and torch.compile(fullgraph=True) agree with torch")
 # The wrong version
 # -----------------
 #
-# A mask prevents *writing* behind the end of a row. But values that are *read* there still enter every sum and every
+# A mask prevents *writing* after the end of a row. But values that are *read* there still enter every sum and every
 # maximum of the block. Here ``other``, the value that is read outside of the row, is 0 instead of −∞:
 
 

@@ -464,9 +464,9 @@ table(
 )
 
 # %%
-# The third one is two classes that share ``forward`` and ``setup_context`` and differ in backward, as surrogate
-# gradients do. If your module holds ``.apply``, the second class gets the code that was compiled for the first. If it
-# holds the class, each class gets its own code.
+# The third version consists of two classes that share ``forward`` and ``setup_context`` and differ in backward, as
+# surrogate gradients do. If your module holds ``.apply``, the second class gets the code that was compiled for the
+# first. If your module holds the class itself, each class gets its own code.
 
 
 class Opposite(Square):
@@ -565,8 +565,8 @@ assert len(shown["refused"]) == 10 + (version >= (2, 13)) - (version >= (2, 15))
 
 # %%
 # Releases differ. In torch 2.12.1, one tensor as two arguments is silently wrong, and ``mark_dirty`` is right. Since
-# 2.14, the compiler tells the two classes of the third case apart. Since 2.15, a backward can call that of another
-# class. (Run on 2.12.1, 2.13.0, 2.14.1 and 2.15.0.)
+# 2.14, the compiler tells the two classes of the third case apart. Since 2.15, a backward can call the backward of
+# another class. (Run on 2.12.1, 2.13.0, 2.14.1 and 2.15.0.)
 
 # %%
 # What it costs

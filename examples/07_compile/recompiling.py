@@ -65,10 +65,10 @@ def mean(x):
 # See it work
 # -----------
 #
-# The figure shows ten batches of different sizes. By default, torch compiles once more at the second size, for any size
-# from then on. Sizes 0 and 1 get their own versions. With ``dynamic=True``, or ``mark_dynamic`` for one dimension,
-# torch compiles for any size from the start. With ``dynamic=False``, it compiles each size. After eight versions torch
-# gives up: with ``fullgraph=True`` it raises, otherwise it runs in eager mode.
+# The figure shows ten batches of different sizes. By default, torch compiles a second version at the second size, and
+# uses this version for all later sizes. Sizes 0 and 1 get their own versions. With ``dynamic=True``, or
+# ``mark_dynamic`` for one dimension, torch compiles for any size from the start. With ``dynamic=False``, it compiles
+# each size. After eight versions torch gives up: with ``fullgraph=True`` it raises, otherwise it runs in eager mode.
 
 
 def batches(*sizes, mark=False):
@@ -200,7 +200,7 @@ for function, result in {cube: 0 * x, marked_cube: 48 * x}.items():
     print(f"{function.__name__:12} {compiled(x.detach()).tolist()}")
 
 # %%
-# *Compiled autograd* is something else. It captures the backward pass as it runs, across all functions, hooks and the
+# *Compiled autograd* is another feature. It captures the backward pass as it runs, across all functions, hooks and the
 # accumulation of gradients, and compiles it. The forward may be compiled or not:
 
 
@@ -223,8 +223,8 @@ torch._dynamo.reset()
 # -------------
 #
 # torch compiles each version at its first use, and keeps it. Compiling takes seconds, while the code itself takes
-# microseconds. If you know that a size varies, ``mark_dynamic`` reduces this to one compilation. The code is then a
-# little slower, because it has to read the size.
+# microseconds. If you know that a size varies, use ``mark_dynamic``, so that torch compiles only once. The code is then
+# a little slower, because it has to read the size.
 #
 # Neighbors
 # ---------

@@ -107,7 +107,7 @@ for function in ways.values():
 # The compiler traces tensors, not their values. Where Python needs a value (an ``if``, a ``print``, ``.item()``, NumPy
 # code), it ends the graph, runs Python, and starts another graph. ``graph_breaks`` lists the reasons, with the line of
 # code. It also tries ``fullgraph=True``, because ``torch._dynamo.explain`` alone reports no break for functions that it
-# gives up as a whole, such as the two custom ones below:
+# gives up as a whole, such as the two custom functions below:
 
 
 def branches(x):

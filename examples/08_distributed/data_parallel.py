@@ -2,9 +2,8 @@ r"""
 Custom functions under DDP and FSDP2
 ====================================
 
-You will run custom functions in several processes that share a batch, get the gradients of a single process to the last
-digits, and compute a loss across the processes.
-"""
+You will run custom functions in several processes that share a batch, get the gradients of a single process up to
+rounding, and compute a loss across the processes."""
 
 # %%
 # When to use it
@@ -358,9 +357,9 @@ assert "only once" in found["backward inside, used once, find_unused_parameters=
 print(found["FSDP2, a weight outside of its module"])
 
 # %%
-# Second derivatives work with DDP. With FSDP2 they raise, because it frees the weights after the first backward. This
-# has nothing to do with custom functions. Gather the weights again in between: call ``unshard()`` on each module that
-# was given to ``fully_shard``:
+# Second derivatives work with DDP. With FSDP2 they raise an error, because FSDP2 frees the weights after the first
+# backward. This has nothing to do with custom functions. Gather the weights again in between: call ``unshard()`` on
+# each module that was given to ``fully_shard``:
 
 print("DDP:                    ", found["DDP, second order"] or "ok")
 print("FSDP2:                  ", found["FSDP2, second order"])

@@ -41,9 +41,9 @@ of a single process.
 #      - varying to replicated: **join** the parts
 #      - replicated to varying: take a part
 #
-# Only the bold operations send data. The operators form two pairs, and the backward of each is the other one of its
-# pair, so derivatives of any order are right. The sum in the backward of ``copy_to_ranks`` is the multivariate chain
-# rule: :math:`x` is used once on each rank.
+# Only the bold operations send data. The operators form two pairs, and each operator is the backward of the other
+# operator in its pair, so derivatives of any order are right. The sum in the backward of ``copy_to_ranks`` is the
+# multivariate chain rule: :math:`x` is used once on each rank.
 #
 # After a gather, the ranks continue either with the same computation, or with different ones. If the computations
 # differ, every rank has its own gradient for every part, and backward must add them up: a reduce-scatter. For this case
@@ -228,7 +228,7 @@ def training():
 
 curves = run_ranks(training, 2)[1]
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3), layout="constrained")
-figure.suptitle("Without the copy the loss falls as well, and the replicas part")
+figure.suptitle("Without the copy the loss also falls, but the replicas diverge")
 for (name, (losses, apart, _)), style, width in zip(curves.items(), ("-", "--", "-."), (4, 2, 2), strict=True):
     left.plot(losses, style, label=name, linewidth=width, alpha=0.4 if width > 2 else 1)
     right.plot(apart, style, linewidth=width, alpha=0.4 if width > 2 else 1)
@@ -377,8 +377,8 @@ for name in ("gather_from_ranks", "own part put back"):
 #
 # * ``all_gather`` is right under DDP for *both* losses. With the whole loss on each rank, its backward counts every
 #   term once per rank, and DDP's mean divides by the same number.
-# * Putting the own part back is wrong. With the whole loss on each rank, the gradient is too small by the number of
-#   ranks; multiply the loss by this number, or use ``all_gather``. With the rows of own samples, the gathered parts
+# * To put the rank's own part back is wrong. With the whole loss on each rank, the gradient is too small by the number
+#   of ranks; multiply the loss by this number, or use ``all_gather``. With the rows of own samples, the gathered parts
 #   need a gradient, so training goes in another direction.
 # * ``gather_from_ranks`` is for ranks that compute the same loss and do *not* average.
 #

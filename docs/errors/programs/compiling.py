@@ -210,10 +210,11 @@ def compiled_where():
 
 @raises(
     "A Function that prints was compiled",
-    cause="""``print`` cannot be part of a graph. ``fullgraph=True`` forbids to break the graph there; the text is the
-    same outside of a Function.""",
-    fix="""Take it out. To watch gradients, put a hook on the input or the output, outside of the compiled code, or run
-    without ``torch.compile``. A hook on an intermediate tensor is compiled, and may not print either.""",
+    cause="""``print`` cannot be part of a graph, so the graph would break there, and ``fullgraph=True`` forbids graph
+    breaks. ``print`` outside of a Function gives the same text.""",
+    fix="""Remove the ``print``. To watch gradients, put a hook on the input or the output, outside of the compiled
+    code, or run without ``torch.compile``. A hook on a tensor inside of the compiled code is compiled, too, so it may
+    not print either.""",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
 def compiled_print():
@@ -254,9 +255,9 @@ def compiled_silent():
 
 @raises(
     "A Function that turns a tensor into a number was compiled",
-    cause="""``item()`` takes a value out of the graph that is known only when the graph runs. The compiler carries it
-    as a symbol, and loses it at the boundary of the Function. ``float(x)``, ``int(x)`` and ``tolist()`` of integers do
-    the same.""",
+    cause="""The graph holds no values, and ``item()`` asks for a value that is known only when the graph runs. The
+    compiler represents this value by a symbol, and loses the symbol at the boundary of the Function. ``float(x)``,
+    ``int(x)`` and ``tolist()`` of integers do the same.""",
     fix="Keep the value as a tensor.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
@@ -341,8 +342,8 @@ def compiled_no_list():
 
 @raises(
     "A Function that calls Python's math on a tensor was compiled",
-    cause="""``math.erf`` needs a Python number, so the tensor's value would have to be known while compiling. An ``if``
-    on ``x.item()`` ends in nearly the same text.""",
+    cause="""``math.erf`` needs a Python number, so the compiler would have to know the value of the tensor. An ``if``
+    on ``x.item()`` gives nearly the same text.""",
     fix="Use PyTorch's function: ``torch.erf``.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
@@ -387,8 +388,8 @@ def compiled_torch_erf():
 
 @raises(
     "A Function that calls a function written in C was compiled",
-    cause="""The compiler follows Python code. ``time.perf_counter`` has none, and is no operator either. The same goes
-    for extensions made with pybind11.""",
+    cause="""The compiler traces Python code. ``time.perf_counter`` is written in C and is no operator, so the compiler
+    cannot trace it. The same goes for extensions made with pybind11.""",
     fix="Call it outside of the compiled code; or wrap it as an operator with ``torch.library.custom_op``, and give "
     "the operator a backward with ``register_autograd``.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
@@ -473,10 +474,10 @@ def compiled_no_warning():
 
 @raises(
     "A Function whose backward appends to a list was compiled",
-    cause="""The backward of a Function is recorded as a graph of its own. What it changes outside, here a Python list,
-    cannot be part of it.""",
-    fix="""Collect it with a hook outside of the compiled code. The gradient that ``backward`` gets is that of the
-    Function's output.""",
+    cause="""The compiler records the backward of a Function as a graph of its own. A change of a Python list outside of
+    backward cannot be part of this graph.""",
+    fix="""Collect the gradients with a hook outside of the compiled code. Put the hook on the output of the Function,
+    whose gradient ``backward`` gets.""",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
 def compiled_side_effect():
@@ -522,9 +523,10 @@ def compiled_no_side_effect():
 
 @raises(
     "A Function that computes with an attribute of its class was compiled",
-    cause="""The compiler does not know the type of what it finds on the Function's own class, and cannot compute with
-    it. Here calls are counted on the class; a constant there, as in ``Scale.factor * x``, ends the same.""",
-    fix="Count outside, in the code that calls ``apply``. Pass a constant as an argument.",
+    cause="""The compiler does not know the type of an attribute of the Function's own class, so it cannot compute with
+    the attribute. Here the class counts the calls. A constant on the class, as in ``Scale.factor * x``, gives the same
+    message.""",
+    fix="Count in the code that calls ``apply``. Pass a constant as an argument.",
     see=("cookbook/07_compile/graph_breaks", "check:global_settings"),
 )
 def compiled_class_counter():
@@ -570,7 +572,8 @@ def compiled_uncounted():
 
 @raises(
     "A Function that updates a tensor on its class was compiled",
-    cause="The compiler does not know the type of what it finds on the Function's own class, and so not its methods.",
+    cause="""The compiler does not know the type of an attribute of the Function's own class, so it does not know the
+    methods of the attribute either.""",
     fix="Pass the tensor as an argument, and return the new value, marked with ``ctx.mark_non_differentiable``.",
     see=("cookbook/07_compile/graph_breaks", "check:global_settings"),
 )
@@ -617,8 +620,8 @@ def compiled_no_buffer():
 
 @raises(
     "A Function with a keyword-only argument was compiled",
-    cause="""``apply`` hands arguments on by position, and this ``forward`` has one behind a ``*``. Without the compiler
-    it is a ``TypeError``.""",
+    cause="""``apply`` passes arguments by position, and this ``forward`` has an argument after a ``*``, which has no
+    position. Without the compiler, the same call raises a ``TypeError``.""",
     fix="Make it an ordinary argument. ``backward`` then returns ``None`` for it.",
     see=("cookbook/07_compile/torch_compile", "check:compile"),
 )
@@ -661,8 +664,8 @@ def compiled_keyword():
 
 @raises(
     "A Function that changes its input and returns something else was compiled",
-    cause="""What ``mark_dirty`` names must be returned as well, in eager mode too. For the compiler it must be the very
-    object: ``return x.add_(1)``, which eager mode accepts, gets this text.""",
+    cause="""A Function must return each tensor that it passes to ``mark_dirty``, in eager mode, too. The compiler even
+    requires the same Python object: ``return x.add_(1)`` works in eager mode, but gives this text when compiled.""",
     fix="Return the changed tensor by its name: ``x.add_(1)``, then ``return x``.",
     see=("cookbook/07_compile/torch_compile", "cookbook/04_memory/in_place"),
 )
@@ -707,9 +710,9 @@ def compiled_dirty_returned():
 
 @raises(
     "An in-place Function was compiled for inputs that need no gradient",
-    cause="""Without gradients the compiler follows ``forward`` as an ordinary function, and its substitute for ``ctx``
-    has no ``mark_dirty``.""",
-    fix="Call ``apply`` only where a gradient is needed, and the in-place operation itself otherwise.",
+    cause="""If no input needs a gradient, the compiler traces ``forward`` as an ordinary function. It passes a
+    substitute for ``ctx``, which has no ``mark_dirty``.""",
+    fix="Call ``apply`` only if a gradient is needed, and otherwise call the in-place operation itself.",
     see=("cookbook/07_compile/torch_compile", "cookbook/04_memory/in_place"),
 )
 def compiled_dirty_without_grad():
@@ -754,9 +757,9 @@ def compiled_dirty_with_grad():
 
 @raises(
     "A Function that raises was compiled",
-    cause="""While recording the graph, ``forward`` raised an exception: the argument is wrong, as it would be without
-    ``torch.compile``. The exception itself is at the end of the text, or in its context.""",
-    fix="Run once without ``torch.compile`` to see the exception alone, and fix that.",
+    cause="""``forward`` raised an exception while the compiler recorded the graph. Here the argument is wrong, and
+    eager mode would raise the same exception. You find this exception at the end of the text, or in its context.""",
+    fix="Run once without ``torch.compile`` to see the exception alone, and fix its cause.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),
 )
 def compiled_error():
@@ -800,8 +803,8 @@ def compiled_matrix():
 
 @raises(
     "A Function with class methods was compiled",
-    cause="""``forward`` and ``backward`` are static methods. In eager mode a class method gets along; the compiler
-    passes it the class a second time.""",
+    cause="""``forward`` and ``backward`` must be static methods. A class method works in eager mode, but the compiler
+    passes the class to it a second time.""",
     fix="Use ``@staticmethod``, without ``cls``.",
     see=("cookbook/07_compile/torch_compile", "check:compile"),
 )
@@ -842,10 +845,10 @@ def compiled_staticmethod():
 
 @raises(
     "Compiled autograd met a TorchScript function",
-    cause="Compiled autograd asks each node of the graph for what it needs to be traced. The node that TorchScript "
-    "makes of a scripted function has no answer.",
-    fix="Call the plain Python function: ``torch.compile`` does what scripting was for. Otherwise leave compiled "
-    "autograd off for this backward.",
+    cause="""Compiled autograd asks each node of the graph how to trace it. The node that TorchScript makes for a
+    scripted function does not answer.""",
+    fix="""Call the plain Python function, because ``torch.compile`` replaces scripting. Otherwise leave compiled
+    autograd off for this backward.""",
     see=("cookbook/07_compile/torch_compile",),
 )
 def compiled_autograd_scripted():
@@ -926,8 +929,8 @@ def no_effect_in_backward():
 
 @raises(
     "torch.autograd.grad was called in compiled code",
-    cause="""The compiler does not trace it, neither in a compiled function nor in the ``backward`` of a Function,
-    unless the flag in the text is set.""",
+    cause="""The compiler does not trace ``torch.autograd.grad``, neither in a compiled function nor in the ``backward``
+    of a Function, unless you set the flag that the text names.""",
     fix="Use ``torch.func.grad``, which is traced.",
     see=("cookbook/07_compile/graph_breaks", "guide/higher_order"),
 )
@@ -951,8 +954,9 @@ def compiled_func_grad():
 
 @raises(
     "backward was called in compiled code",
-    cause="The compiler does not trace ``Tensor.backward`` unless the flag in the text is set.",
-    fix="Compile the forward and the loss, and call ``backward`` on what comes out: the backward is compiled, too.",
+    cause="The compiler does not trace ``Tensor.backward`` unless you set the flag that the text names.",
+    fix="""Compile the forward and the loss, and call ``backward`` on the compiled loss outside. PyTorch then compiles
+    the backward, too.""",
     see=("cookbook/07_compile/graph_breaks",),
 )
 def compiled_backward_call():
@@ -976,9 +980,9 @@ def compiled_loss():
 
 @raises(
     "requires_grad_ was called on an input in compiled code",
-    cause="""Whether an input requires a gradient is part of what the graph was compiled for, and does not change
-    inside of it.""",
-    fix="Set it before the call.",
+    cause="""The compiler makes a graph for inputs that require a gradient, or for inputs that do not. The code inside
+    of the graph cannot change this.""",
+    fix="Call ``requires_grad_`` before you call the compiled function.",
     see=("cookbook/07_compile/graph_breaks",),
 )
 def compiled_requires_grad():
@@ -1025,8 +1029,8 @@ def compiled_leaf_outside():
 
 @raises(
     "grad_fn was read in compiled code",
-    cause="While compiling there is no autograd graph yet.",
-    fix="Read it outside, or ask ``requires_grad``.",
+    cause="The autograd graph does not exist yet while the compiler traces.",
+    fix="Read ``grad_fn`` outside of the compiled code, or read ``requires_grad`` instead.",
     see=("cookbook/07_compile/graph_breaks", "guide/graph"),
 )
 def compiled_grad_fn():
@@ -1098,9 +1102,9 @@ def compiled_module():
 
 @raises(
     "The handle of a hook was returned from compiled code",
-    cause="""What compiled code returns is rebuilt after the graph has run. The handle of a hook on a tensor that was
-    made inside has nothing to be rebuilt from. The text names the kind of what was returned.""",
-    fix="Return tensors only, or register the hook outside.",
+    cause="""After the graph has run, the compiler makes the returned objects again. It cannot make the handle of a hook
+    if the tensor of the hook was made inside of the compiled code. The text names the kind of the returned object.""",
+    fix="Return tensors only, or register the hook outside of the compiled code.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/02_changing_the_gradient/hooks"),
 )
 def compiled_hook_handle():
@@ -1124,9 +1128,10 @@ def compiled_hook():
 
 @raises(
     "Saved-tensor hooks were entered in compiled code",
-    cause="""PyTorch marks the context managers ``saved_tensors_hooks``, ``save_on_cpu`` and ``detect_anomaly`` as not
-    to be traced, and other functions with them. The text names the one that was called.""",
-    fix="Enter the context around the call of the compiled function.",
+    cause="""PyTorch tells the compiler not to trace some functions. Among these are the context managers
+    ``saved_tensors_hooks``, ``save_on_cpu`` and ``detect_anomaly``. The text names the function that your code
+    called.""",
+    fix="Enter the context manager outside, around the call of the compiled function.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/04_memory/saved_tensor_hooks", "check:saved_tensor_hooks"),
 )
 def compiled_save_on_cpu():
@@ -1184,7 +1189,8 @@ def compiled_operator():
     "A function that must not be compiled was called in compiled code",
     cause="""``torch.compiler.disable`` keeps a function out of graphs. The graph breaks there, and ``fullgraph=True``
     forbids it.""",
-    fix="Leave out ``fullgraph=True``, or make the function an operator.",
+    fix="""Leave out ``fullgraph=True``, so that the graph breaks at this function. Or remove
+    ``torch.compiler.disable``, and make the function an operator if the compiler cannot trace it.""",
     see=("cookbook/07_compile/graph_breaks",),
 )
 def compiled_disabled():
@@ -1214,9 +1220,10 @@ def compiled_with_break():
 
 @raises(
     "A custom operator without a fake kernel was compiled",
-    cause="""The compiler runs operators on fake tensors to learn the shape and dtype of their results. This operator
-    has nothing to run on them. Errors of a fake kernel, and of operations on tensors of the wrong shapes, appear in the
-    same frame of text, with another exception in the middle.""",
+    cause="""To learn the shape and dtype of a result, the compiler runs each operator on fake tensors, which have no
+    values. For this it needs a fake kernel, and this operator has none. The text around the exception is the same if a
+    fake kernel raises, or if an operation gets tensors of wrong shapes. Then another exception stands in the middle of
+    the text.""",
     fix="Register a fake kernel: ``cube.register_fake(torch.empty_like)``.",
     see=("cookbook/06_beyond_autograd/custom_operator", "check:opcheck"),
 )
@@ -1249,9 +1256,9 @@ def compiled_with_fake():
 
 @raises(
     "A compiled Function returned a gradient of the wrong shape",
-    cause="""The backward of a Function is run while compiling, to record it. The text holds the same exception as in
-    eager mode, behind the name of the backend, and calls every Function ``ApplyTemplate``.""",
-    fix="Fix the shape, here by not reducing it: each input's gradient has its input's shape.",
+    cause="""The compiler runs the backward of a Function to record it. The text contains the same exception as in eager
+    mode, after the name of the backend. It calls every Function ``ApplyTemplate``.""",
+    fix="Return for each input a gradient with the shape of the input. Here, remove the sum in backward.",
     see=("cookbook/07_compile/torch_compile", "check:first_order"),
 )
 def compiled_gradient_shape():
@@ -1292,9 +1299,9 @@ def compiled_gradient_right():
 @raises(
     "A second derivative was taken through compiled code",
     cause="The backward that ``torch.compile`` makes is compiled code without a backward of its own.",
-    fix="""Compute second derivatives in eager mode; or take the first inside of the compiled function, with
-    ``torch.func.grad``. A Function of your own in there loses its backward without a warning, unless you call it in a
-    function that is decorated with ``torch.compiler.allow_in_graph``.""",
+    fix="""Compute second derivatives in eager mode. Or compute the first derivative inside of the compiled function,
+    with ``torch.func.grad``. Your own Function then silently loses its backward, unless you call the Function in a
+    function with the decorator ``torch.compiler.allow_in_graph``.""",
     see=("cookbook/07_compile/torch_compile", "guide/compiled_rules", "guide/higher_order", "check:second_order"),
 )
 def compiled_double_backward():
@@ -1319,11 +1326,12 @@ def compiled_force():
 
 @raises(
     "A function was compiled too often",
-    cause="""A function is compiled again if something has changed that the graph was compiled for: here each new value
-    of a Python number, up to ``torch._dynamo.config.recompile_limit``, 8 by default. With ``fullgraph=True`` the next
-    one is an error; without, the rest runs in eager mode. The log names what changed.""",
-    fix="""Pass the changing number as a tensor, or let it be dynamic: without ``dynamic=False`` numbers become symbols
-    at their second value. Keep constant whatever else the log names.""",
+    cause="""The compiler makes a new version if something has changed that the old version depends on, here the value
+    of a Python number. It makes up to ``torch._dynamo.config.recompile_limit`` versions, 8 by default. With
+    ``fullgraph=True``, the next change raises this error. Without ``fullgraph=True``, further calls run in eager mode.
+    The log names what changed.""",
+    fix="""Pass the changing number as a tensor, or leave out ``dynamic=False``, so that the second value of a number
+    makes it a symbol. Keep the other things that the log names constant.""",
     see=("cookbook/07_compile/recompiling",),
 )
 def recompile_limit():
@@ -1414,7 +1422,8 @@ def export_of_module():
 
 @raises(
     "The example arguments of an export are no tuple",
-    cause="They are passed on as positional arguments, so one argument is a tuple of one.",
+    cause="""``torch.export.export`` passes the elements of this tuple as positional arguments. A single argument also
+    needs a tuple.""",
     fix="Write ``(x,)``.",
     see=("cookbook/07_compile/export",),
 )
@@ -1431,7 +1440,8 @@ def export_argument_tuple():
 
 @raises(
     "A module with an if on a tensor was exported",
-    cause="The exported graph has one path for all values, and which one the ``if`` takes depends on them.",
+    cause="""The exported graph has one path for all values. Which path the ``if`` takes depends on the values, which
+    the export does not know.""",
     fix="""Choose with ``torch.where``, or with ``torch.cond``. ``torch.where`` computes both sides: if either has an
     infinite derivative, the gradient is NaN, even where the other is chosen.""",
     see=("cookbook/07_compile/export",),
@@ -1840,9 +1850,10 @@ def compiled_checkpoint_returns():
     cause="The compiler traces methods of tensors and of classes written in Python that it can look into. Here it met "
     "an object whose methods it does not know: a subclass with ``__torch_dispatch__`` made by ``as_subclass``, or an "
     "object of an extension in C++.",
-    fix="Call the method outside of the compiled function. For a tensor subclass, make it a wrapper with "
-    "``__tensor_flatten__`` and ``__tensor_unflatten__``, which the compiler can take apart. For an extension, wrap "
-    "the call as an operator with ``torch.library.custom_op``. Without ``fullgraph=True`` it is a graph break only.",
+    fix="""Call the method outside of the compiled function. For a tensor subclass, write a wrapper with
+    ``__tensor_flatten__`` and ``__tensor_unflatten__``, which the compiler can take apart. For an extension, wrap the
+    call as an operator with ``torch.library.custom_op``, and give the operator a backward with ``register_autograd``.
+    Without ``fullgraph=True``, the method only breaks the graph.""",
     see=("cookbook/07_compile/graph_breaks", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def compiled_subclass_method():
@@ -2406,8 +2417,8 @@ def compiled_break_allowed():
 
 @raises(
     "Compiled code assigns .data",
-    cause="``x.data = …`` gives a tensor other contents behind autograd's back. The compiler traces it only for a "
-    "tensor from outside the compiled function, and only with the same dtype.",
+    cause="""``x.data = …`` gives a tensor other contents, and autograd does not see this. The compiler traces such an
+    assignment only for a tensor from outside the compiled function, and only with the same dtype.""",
     fix="Compute a new tensor instead. To write into a parameter, use ``with torch.no_grad(): p.copy_(value)``, or do "
     "it outside of the compiled function.",
     see=("cookbook/07_compile/graph_breaks", "cookbook/04_memory/detaching"),
@@ -2489,8 +2500,8 @@ def handle_kept_outside():
 
 @raises(
     "The forward or backward of a compiled Function is no plain function",
-    cause="The compiler reads the source of ``forward`` and ``backward``. A ``functools.partial``, an object with "
-    "``__call__`` or a built-in has none that it could read.",
+    cause="""The compiler reads the source of ``forward`` and ``backward``. A ``functools.partial``, an object with
+    ``__call__`` or a built-in has no Python source.""",
     fix="Write both with ``def`` under ``@staticmethod``, and let these call the other object.",
     see=("cookbook/07_compile/torch_compile",),
 )

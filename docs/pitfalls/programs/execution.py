@@ -56,7 +56,7 @@ class LeakyReluWithItsSlope(Function):
 
 @broken("repeatable", inputs=lambda: (leaf(6, 3), 0.5))
 class DropPathOfItsOwnGenerator(Function):
-    """Each call makes a new NumPy generator to choose the dropped samples, and no seed of yours reaches it."""
+    """Each call chooses the dropped samples with a new NumPy generator, so torch.manual_seed has no effect."""
 
     @staticmethod
     def forward(x, keep):

@@ -121,7 +121,8 @@ def _first_run(subject: Subject) -> Run:
 def runs(subject: Subject) -> Iterator[Finding]:
     """Forward and backward run on the sample, and finite inputs give finite numbers.
 
-    If the function raises on the given sample, or returns NaN, fix this first. The audit can check nothing else before.
+    If the function raises on the given sample, or returns NaN, fix this first. Until then, the audit skips all other
+    checks.
     """
     outputs, _ = subject.vjp()
     finite = all(v.isfinite().all() for v in subject.base if is_differentiable(v))
