@@ -15,13 +15,13 @@ from torch.utils.checkpoint import checkpoint
 
 @raises(
     "Nothing in the graph of the loss requires grad",
-    cause="The tensor that backward starts from was not recorded: no input requires grad, or it was computed under "
-    "``no_grad`` or ``inference_mode``, from detached tensors, through integers, inside the forward of a Function, or "
-    "by a Function that got its tensors in a list or marked its output as not differentiable. Or it is a gradient that "
-    "was computed without ``create_graph=True``.",
-    fix="Print ``torch.is_grad_enabled()`` in front of the forward, then ``requires_grad`` along the way from the "
-    "parameters to the loss; the first ``False`` is the place. For a gradient of a gradient, give "
-    "``create_graph=True`` to the first.",
+    cause="""Autograd did not record the tensor that backward starts from. Possible reasons: no input requires grad, or
+    the tensor was computed under ``no_grad`` or ``inference_mode``, from detached tensors, through integers, or inside
+    the forward of a Function. A Function that got its tensors in a list, or marked its output as not differentiable,
+    has the same effect. Or the tensor is a gradient that was computed without ``create_graph=True``.""",
+    fix="""Print ``torch.is_grad_enabled()`` before the forward. Then print ``requires_grad`` along the way from the
+    parameters to the loss, and look at the first ``False``. For a gradient of a gradient, compute the first gradient
+    with ``create_graph=True``.""",
     see=("guide/graph", "guide/grad_modes"),
 )
 def nothing_requires_grad():
@@ -44,12 +44,13 @@ def model_requires_grad():
 
 @raises(
     "A checkpoint with reentrant recomputation has frozen inputs",
-    cause="``checkpoint(..., use_reentrant=True)`` returns a result that requires grad only if one of its inputs does; "
-    "parameters inside do not count. With a frozen base model (LoRA, adapters, a frozen embedding) no input does, so "
-    "the graph ends there, although parameters inside are trained.",
-    fix="Pass ``use_reentrant=False`` to ``checkpoint``; in ``transformers``, "
-    "``gradient_checkpointing_kwargs={'use_reentrant': False}``, or call ``model.enable_input_require_grads()``. "
-    "``loss.requires_grad_()`` only hides it: nothing would be trained.",
+    cause="""``checkpoint(..., use_reentrant=True)`` returns a result that requires grad only if one of its inputs
+    requires grad. Parameters inside of the checkpoint do not count. With a frozen base model (LoRA, adapters, a
+    frozen embedding) no input requires grad. So the graph ends at the checkpoint, although you train parameters
+    inside of it.""",
+    fix="""Pass ``use_reentrant=False`` to ``checkpoint``; in ``transformers``,
+    ``gradient_checkpointing_kwargs={'use_reentrant': False}``, or call ``model.enable_input_require_grads()``. Do not
+    call ``loss.requires_grad_()``: the message disappears, but nothing is trained.""",
     see=("guide/training",),
 )
 def frozen_under_checkpoint():
@@ -71,8 +72,8 @@ def frozen_under_other_checkpoint():
 
 @raises(
     "backward was called on a tensor with several elements",
-    cause="Backward computes the product of a vector with the Jacobian. The vector defaults to 1 for a single element "
-    "only.",
+    cause="""Backward computes the product of a vector with the Jacobian. The default vector is 1, and exists only for
+    an output with a single element.""",
     fix="Reduce the loss to one number (``.sum()``, ``.mean()``), or give the vector: ``y.backward(gradient=v)``.",
     see=("guide/backward",),
 )
@@ -93,7 +94,7 @@ def loss_scalar():
 
 @raises(
     "backward was called on a complex number",
-    cause="A complex loss has no direction of steepest descent, so that no gradient is assumed for it.",
+    cause="A complex loss has no direction of steepest descent, so PyTorch does not assume a gradient for it.",
     fix="Make the loss real: ``.abs()``, ``.real``, or ``.abs().square()``.",
     see=("cookbook/05_higher_order/complex_numbers",),
 )
@@ -136,7 +137,8 @@ def vector_of_same_shape():
 
 @raises(
     "A complex output was given a real gradient, or the other way round",
-    cause="Output and gradient are both complex or both real. Between precisions, the engine converts.",
+    cause="""The output and the gradient that you give must both be complex, or both be real. The engine converts the
+    precision only.""",
     fix="Give a gradient of the output's dtype: ``torch.ones_like(y)``.",
     see=("cookbook/05_higher_order/complex_numbers",),
 )
@@ -175,9 +177,9 @@ def vector_is_tensor():
 
 @raises(
     "Fewer gradients than outputs",
-    cause="``torch.autograd.backward`` and ``torch.autograd.grad`` take one gradient for each output, or none at all. "
-    "Too many are not noticed: those at the end are ignored.",
-    fix="Give as many, with ``None`` for outputs of one element.",
+    cause="""``torch.autograd.backward`` and ``torch.autograd.grad`` take one gradient for each output, or no gradients
+    at all. If you give too many gradients, PyTorch silently ignores the last ones.""",
+    fix="Give one gradient for each output, and ``None`` for an output with one element.",
     see=("guide/backward",),
 )
 def vectors_too_few():
@@ -195,9 +197,9 @@ def vectors_for_all():
 
 @raises(
     "The gradient given to backward is on another device",
-    cause="The vector is not moved to the device of the output, unless it has no dimensions. Here it is the device "
-    "``meta``, which every machine has.",
-    fix="Make it there: ``torch.ones_like(y)``.",
+    cause="""The engine does not move the gradient that you give to the device of the output, unless the gradient has no
+    dimensions. Here the other device is ``meta``, which every machine has.""",
+    fix="Make the gradient on the device of the output: ``torch.ones_like(y)``.",
     see=("guide/backward",),
 )
 def vector_on_other_device():
@@ -215,11 +217,11 @@ def vector_on_same_device():
 
 @raises(
     "backward ran twice through the same graph",
-    cause="The first backward frees the saved tensors. Two losses that share a part of the graph, a state carried "
-    "from step to step without ``detach``, and tensors computed once before the loop are the usual ways to run "
-    "through it again. Reading saved tensors of a node by hand after backward gives the same message.",
-    fix="Compute the shared part again, add the losses and run backward once, or ``detach`` the state. "
-    "``retain_graph=True`` on all but the last backward keeps the tensors, and their memory.",
+    cause="""The first backward frees the saved tensors. Your code runs through the same graph again if two losses share
+    a part of the graph, if a state goes from step to step without ``detach``, or if a tensor was computed once before
+    the loop. Reading the saved tensors of a node after backward gives the same message.""",
+    fix="""Compute the shared part again, add the losses and run backward once, or ``detach`` the state. You can also
+    pass ``retain_graph=True`` to all backwards but the last one, which keeps the tensors in memory.""",
     see=("guide/backward", "guide/training", "check:backward_twice"),
 )
 def backward_again():
@@ -240,11 +242,12 @@ def backward_of_sum():
 
 @raises(
     "A state kept from one iteration to the next still has its graph",
-    cause="The hidden state of a recurrent network, a memory or a running average was computed in the last iteration, "
-    "and is used in this one. Backward goes on into the graph of the last iteration, whose saved tensors are gone.",
-    fix="Detach the state where the next iteration takes it over: ``state = state.detach()``, for an LSTM each of the "
-    "pair. ``retain_graph=True`` is no fix here: the graph would grow with every iteration, and so would time and "
-    "memory.",
+    cause="""The hidden state of a recurrent network, a memory or a running average was computed in the last iteration,
+    and this iteration uses it. So backward continues into the graph of the last iteration, whose saved tensors are
+    already freed.""",
+    fix="""Detach the state at the start of the next iteration: ``state = state.detach()``. For an LSTM, detach both
+    tensors of the state. Do not use ``retain_graph=True`` here, because the graph, its time and its memory would grow
+    with every iteration.""",
     see=("guide/training",),
 )
 def state_kept():
@@ -270,8 +273,8 @@ def state_detached():
     "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
     "message names the last recorded operation that wrote to that input: often the in-place operation itself. "
     "``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
-    fix="Write it out of place: ``y = y + 1`` instead of ``y += 1``, and no ``inplace=True`` in the layer behind it. "
-    "An input can also be changed before it is used. Run backward before ``optimizer.step()``.",
+    fix="""Write out of place: ``y = y + 1`` instead of ``y += 1``, and no ``inplace=True`` in the next layer. You can
+    also change an input before the operation uses it. Run backward before ``optimizer.step()``.""",
     see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
 )
 def result_changed():
@@ -291,9 +294,9 @@ def result_kept():
 
 @raises(
     "An input or a parameter that backward needs was changed in place",
-    cause="The tensor with that shape was saved in the forward pass, and changed before backward, under ``no_grad`` "
-    "as well. No operation is named, since it is a leaf: data in a buffer that is reused, or a parameter after "
-    "``optimizer.step()``.",
+    cause="""The forward saved a tensor with this shape, and your code changed the tensor before backward. A change
+    under ``no_grad`` counts, too. The message names no operation because the tensor is a leaf: data in a buffer that is
+    used again, or a parameter after ``optimizer.step()``.""",
     fix="Run backward before the change, or give the operation a copy: ``buffer.clone()``.",
     see=("guide/graph", "guide/training", "check:later_writes"),
 )
@@ -354,9 +357,9 @@ def backward_before_step():
 
 @raises(
     "Anomaly mode points at the operation whose saved tensor was changed in place",
-    cause="The same as without anomaly mode. Above it, a warning shows the traceback of the operation that saved the "
-    "tensor; the change itself came later, and no line of it is shown.",
-    fix="Look for what changes that tensor after the line that the warning shows.",
+    cause="""The cause is the same as without anomaly mode. The warning above the message shows the traceback of the
+    operation that saved the tensor. The change came later, and the traceback does not show its line.""",
+    fix="Look for the code that changes this tensor after the line that the warning shows.",
     see=("guide/debugging", "guide/nonfinite"),
 )
 def result_changed_anomaly():
@@ -378,8 +381,10 @@ def result_kept_anomaly():
 
 @raises(
     "A leaf that requires grad was changed in place",
-    cause="The value that the gradient would belong to would be gone.",
-    fix="For an update, change it under ``torch.no_grad()``. For a computation, work out of place or on ``x.clone()``.",
+    cause="""The gradient of a leaf belongs to its value. A change in place would overwrite this value, so PyTorch
+    refuses it.""",
+    fix="""To update the leaf, write under ``torch.no_grad()``. To compute with it, work out of place or on
+    ``x.clone()``.""",
     see=("guide/graph", "guide/grad_modes"),
 )
 def leaf_changed():
@@ -398,7 +403,7 @@ def leaf_updated():
 
 @raises(
     "A view of a leaf that requires grad was changed in place",
-    cause="Indexing, ``view``, ``.T`` and slices give views; to write to one changes the leaf itself.",
+    cause="Indexing, ``view``, ``.T`` and slices return views. A write to a view changes the leaf itself.",
     fix="For an initialization or an update, write under ``torch.no_grad()``. For a computation, write to "
     "``x.clone()``.",
     see=("guide/graph", "guide/grad_modes"),
@@ -465,8 +470,8 @@ def changed_then_split():
 
 @raises(
     "A view made under no_grad was changed in place outside",
-    cause="The view was made without a record, and the change would have to be recorded. PyTorch does not guess which "
-    "is meant.",
+    cause="""Under ``no_grad``, autograd did not record the view. Outside, it would have to record the change of this
+    view. PyTorch refuses because it does not know which of the two you want.""",
     fix="Make the view and the change in the same mode.",
     see=("guide/grad_modes",),
 )
@@ -489,8 +494,8 @@ def recorded_view_changed():
 
 @raises(
     "A tensor was changed in place after a view of it was made under no_grad",
-    cause="The view was made without a record, so that it is not clear whether it should follow the change. The "
-    "message comes when its ``grad_fn`` is needed, not at the change.",
+    cause="""Autograd did not record the view, so PyTorch does not know whether the view should follow the change.
+    PyTorch raises when it needs the ``grad_fn`` of the view, and not at the change.""",
     fix="Make the view outside ``no_grad``, after the change, or ``detach`` it.",
     see=("guide/grad_modes",),
 )
@@ -514,7 +519,8 @@ def recorded_base_changed():
 
 @raises(
     "A view made in inference mode was changed in place outside",
-    cause="The view was made of a normal tensor, without a record, and the change would have to be recorded.",
+    cause="""In inference mode, autograd did not record this view of a normal tensor. Outside, it would have to record
+    the change of the view.""",
     fix="Make the view and the change in the same mode.",
     see=("guide/grad_modes",),
 )
@@ -537,7 +543,7 @@ def normal_view_changed():
 
 @raises(
     "A tensor was changed in place after a view of it was made in inference mode",
-    cause="The view was made without a record, so that it is not clear whether it should follow the change.",
+    cause="Autograd did not record the view, so PyTorch does not know whether the view should follow the change.",
     fix="Make the view outside ``inference_mode``, after the change.",
     see=("guide/grad_modes",),
 )
@@ -561,9 +567,9 @@ def normal_base_changed():
 
 @raises(
     "A tensor made in inference mode was used in a computation that is recorded",
-    cause="An inference tensor has no version counter, so that it cannot be saved for backward, not even as a "
-    "constant factor.",
-    fix="Make it under ``torch.no_grad()`` instead, or use ``features.clone()`` outside of inference mode.",
+    cause="""An inference tensor has no version counter, so autograd cannot save it for backward, not even as a constant
+    factor.""",
+    fix="Make the tensor under ``torch.no_grad()`` instead, or use ``features.clone()`` outside of inference mode.",
     see=("guide/grad_modes",),
 )
 def inference_tensor_saved():
@@ -585,9 +591,9 @@ def no_grad_tensor_saved():
 
 @raises(
     "A tensor made in inference mode was changed in place outside",
-    cause="An inference tensor can be changed in inference mode only. Here it is a ``.grad``: backward ran in "
-    "inference mode, and the next backward adds to it. A buffer of a model that was made or replaced there is "
-    "the other usual case; one that was changed in place there stays a normal tensor.",
+    cause="""You can change an inference tensor in inference mode only. Here the tensor is a ``.grad``: one backward ran
+    in inference mode, and the next backward adds to this ``.grad``. Another usual case is a buffer of a model that was
+    made or replaced in inference mode. A buffer that was only changed in place there stays a normal tensor.""",
     fix="Run backward outside of inference mode. Make state under ``torch.no_grad()``, or ``clone`` it outside.",
     see=("guide/grad_modes", "guide/training"),
 )
@@ -611,8 +617,9 @@ def normal_grad_changed():
 
 @raises(
     "requires_grad was set on a tensor made in inference mode",
-    cause="An inference tensor stays one after the block, and cannot become part of a graph.",
-    fix="Clone it outside: ``noise.clone().requires_grad_()``.",
+    cause="""A tensor that was made in inference mode stays an inference tensor after the block, and cannot become part
+    of a graph.""",
+    fix="Clone the tensor outside of inference mode: ``noise.clone().requires_grad_()``.",
     see=("guide/grad_modes",),
 )
 def inference_requires_grad():
@@ -631,7 +638,7 @@ def clone_requires_grad():
 @raises(
     "The version of a tensor made in inference mode was read",
     cause="Inference tensors do not count their in-place changes.",
-    fix="Ask ``tensor.is_inference()`` first, or clone it outside of inference mode.",
+    fix="Call ``tensor.is_inference()`` first, or clone the tensor outside of inference mode.",
     see=("guide/grad_modes",),
 )
 def inference_version():
@@ -649,11 +656,11 @@ def clone_version():
 
 @raises(
     "torch.autograd.grad was asked for an input that the output does not depend on",
-    cause="No path leads from the output to the tensor at this index (from 0): it was not used, it is a copy or a view "
-    "of the tensor that was, it was changed in place after its use, it was detached on the way, or a Function returned "
-    "``None`` for it.",
-    fix="Check which tensor goes into the computation. If it may be unused, ``allow_unused=True`` gives ``None``, and "
-    "``materialize_grads=True`` zeros.",
+    cause="""No path leads from the output to the tensor at this index, which counts from 0. Perhaps the computation
+    used a copy or a view of this tensor, or did not use it. Perhaps the tensor was changed in place after its use, or
+    detached on the way. A Function that returned ``None`` for it has the same effect.""",
+    fix="""Check which tensor your computation uses. If the input may be unused, ``allow_unused=True`` returns ``None``
+    for it, and ``materialize_grads=True`` returns zeros.""",
     see=("guide/backward",),
 )
 def input_not_used():
@@ -696,9 +703,9 @@ def input_with_grad():
 
 @raises(
     "torch.autograd.grad was given no inputs",
-    cause="The list of inputs is empty, often because a filter such as ``requires_grad`` let nothing pass, or a "
-    "generator of parameters had already run to its end.",
-    fix="Keep the parameters in a list, and see that it is not empty.",
+    cause="""The list of inputs is empty. Often no parameter passed a filter such as ``requires_grad``, or the code had
+    already iterated over a generator of parameters.""",
+    fix="Keep the parameters in a list, and check that the list is not empty.",
     see=("guide/backward",),
 )
 def inputs_empty_grad():
@@ -720,8 +727,8 @@ def inputs_given_grad():
 
 @raises(
     "backward was given an empty list of inputs",
-    cause="``inputs`` names the tensors whose ``.grad`` is filled; an empty list is taken for a mistake, not for "
-    "*all* or *none*.",
+    cause="""``inputs`` names the tensors whose ``.grad`` backward fills. PyTorch refuses an empty list, because it
+    could mean all tensors or none.""",
     fix="Leave ``inputs`` out for all leaves, or give at least one tensor.",
     see=("guide/backward",),
 )
@@ -1029,9 +1036,9 @@ def batch_for_edge():
 
 @raises(
     "materialize_grads met a gradient edge that was not used",
-    cause="The zeros would have to be shaped like the input, and an edge of the graph is no tensor. For an edge that "
-    "is used nothing is said.",
-    fix="Use ``allow_unused=True`` and replace ``None``, or give the tensor.",
+    cause="""The zeros need the shape of the input, and an edge of the graph has no shape. PyTorch raises only if the
+    edge is not used.""",
+    fix="Use ``allow_unused=True`` and replace ``None`` yourself, or pass the tensor instead of its edge.",
     see=("guide/graph", "guide/backward"),
 )
 def edge_materialized():
@@ -1051,8 +1058,8 @@ def edge_unused():
 
 @raises(
     "The gradient edge of a tensor that does not require grad was asked for",
-    cause="The tensor is not in a graph, so that it has no node whose edge could be given.",
-    fix="Ask before ``detach``, outside of ``no_grad``, or set ``requires_grad``.",
+    cause="The tensor is not in a graph, so it has no node and no edge.",
+    fix="Ask for the edge before ``detach``, outside of ``no_grad``, or set ``requires_grad`` first.",
     see=("guide/graph",),
 )
 def edge_of_constant():
@@ -1125,8 +1132,8 @@ def grad_on_same_device():
 
 @raises(
     "A tensor was assigned to its own .grad",
-    cause="A tensor would hold itself.",
-    fix="Assign a copy: ``weight.detach().clone()``.",
+    cause="PyTorch refuses this assignment, because the tensor would contain a reference to itself.",
+    fix="Assign a copy: ``weight.grad = weight.detach().clone()``.",
     see=("guide/backward",),
 )
 def grad_is_itself():
@@ -1217,8 +1224,8 @@ def grad_dtype_is_dtype():
 
 @raises(
     ".grad of a tensor that is not a leaf was read",
-    cause="Backward fills ``.grad`` of leaves only. A result of an operation is none, and neither is what "
-    "``.to(device)`` makes of a parameter, where it has to copy.",
+    cause="""Backward fills ``.grad`` only for leaves. The result of an operation is not a leaf. If ``.to(device)`` has
+    to copy a parameter, its result is not a leaf either.""",
     fix="Call ``hidden.retain_grad()`` before backward, or ask ``torch.autograd.grad`` for the gradient.",
     see=("guide/graph", "guide/backward"),
     warning=True,
@@ -1262,8 +1269,8 @@ def retain_grad_of_result():
 
 @raises(
     "A hook was registered on a tensor that does not require grad",
-    cause="No gradient arrives at the tensor, so that the hook would never run.",
-    fix="Register it on a tensor of the graph, before ``detach`` and outside of ``no_grad``.",
+    cause="This tensor gets no gradient, so PyTorch would never call the hook.",
+    fix="Register the hook on a tensor of the graph, before ``detach`` and outside of ``no_grad``.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
 def hook_on_constant():
@@ -1280,8 +1287,8 @@ def hook_on_leaf():
 
 @raises(
     "A hook returned something that is not a tensor",
-    cause="A hook on a tensor returns the new gradient, or ``None`` to leave it. ``.item()``, a number or a tuple is "
-    "none of these.",
+    cause="""A hook on a tensor returns the new gradient, or ``None`` to keep the old one. ``.item()``, numbers and
+    tuples are not allowed.""",
     fix="Return a tensor of the same shape, or nothing.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
@@ -1300,8 +1307,9 @@ def hook_returned_gradient():
 
 @raises(
     "A hook changed the shape of the gradient",
-    cause="What a hook on a tensor or on a node returns takes the place of the gradient, and is not broadcast.",
-    fix="Return a gradient of the same shape; a hook that only looks returns nothing.",
+    cause="""The tensor that a hook on a tensor or on a node returns replaces the gradient. PyTorch does not broadcast
+    it.""",
+    fix="Return a gradient of the same shape. If the hook only reads the gradient, return nothing.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
 def hook_returned_norm():
@@ -1325,8 +1333,8 @@ def hook_returned_nothing():
 
 @raises(
     "A hook changed the dtype of the gradient",
-    cause="The gradient that a hook returns has the dtype and the device of the one that it was given. The engine "
-    "does not convert it.",
+    cause="""A hook must return a gradient with the dtype and the device of the gradient that it got. The engine does
+    not convert it.""",
     fix="Convert back: ``.to(grad.dtype)``.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
@@ -1351,7 +1359,7 @@ def hook_returned_float():
 
 @raises(
     "A post-accumulate-grad hook was registered on a tensor that is not a leaf",
-    cause="The hook runs after ``.grad`` has been filled, and only leaves accumulate.",
+    cause="This hook runs after backward has added to ``.grad``, and only leaves get a ``.grad``.",
     fix="Use ``register_hook`` for the gradient of a result.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
@@ -1370,7 +1378,7 @@ def post_hook_on_leaf():
 
 @raises(
     "A post-accumulate-grad hook returned something",
-    cause="The hook is given the leaf, and what it returns has no place to go.",
+    cause="PyTorch passes the leaf to this hook, and has no use for a returned value.",
     fix="Change ``parameter.grad`` inside the hook, and return nothing.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
@@ -1414,8 +1422,8 @@ def node_hook_returned_tuple():
 
 @raises(
     "A hook on a node returned too few gradients, or too many",
-    cause="It returns as many as it was given: those of the inputs for ``register_hook``, those of the outputs for "
-    "``register_prehook``.",
+    cause="""The hook must return as many gradients as it got: one for each input of the node with ``register_hook``,
+    and one for each output with ``register_prehook``.""",
     fix="Return a tuple of the same length, with ``None`` where there was ``None``.",
     see=("cookbook/02_changing_the_gradient/hooks", "guide/graph"),
 )
@@ -1438,8 +1446,8 @@ def node_hook_returned_both():
 
 @raises(
     "A hook on a node made a gradient out of None",
-    cause="``None`` says that the gradient is not needed, or was not computed. A hook may take a gradient away, but "
-    "not make one.",
+    cause="""``None`` means that a gradient is not needed, or was not computed. A hook may replace a gradient by
+    ``None``, but not ``None`` by a gradient.""",
     fix="Return ``None`` where there was ``None``.",
     see=("cookbook/02_changing_the_gradient/hooks", "guide/graph"),
 )
@@ -1523,8 +1531,9 @@ def multi_hook_mode_any():
 
 @raises(
     "A backward hook of a module returned too few gradients, too many, or a lone tensor",
-    cause="A full backward hook returns a tuple with one gradient for each positional argument of the module, and "
-    "``None`` for one that is not a tensor. Of a lone tensor, the rows are counted.",
+    cause="""A full backward hook returns a tuple with one gradient for each positional argument of the module, and
+    ``None`` for an argument that is not a tensor. If the hook returns a tensor without a tuple, PyTorch counts the rows
+    of the tensor.""",
     fix="Return a tuple of the length of ``grad_input``: ``(grad,)``.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
@@ -1545,11 +1554,11 @@ def module_hook_returned_tuple():
 
 @raises(
     "A full backward hook of a module whose input does not require grad",
-    cause="The hook runs, but the gradient with respect to the input is not computed, and ``grad_input`` holds "
-    "``None``. It is so for the first layer of a network. Arguments given by keyword are not seen: ``layer(input=x)`` "
-    "gives the same warning, whatever ``x`` requires.",
-    fix="Expected for a first layer, if the hook reads only ``grad_output``. Otherwise let the input require grad, and "
-    "give it by position.",
+    cause="""The hook runs, but PyTorch does not compute the gradient of the input, so ``grad_input`` contains ``None``.
+    This is the usual case for the first layer of a network. The hook does not see arguments that you pass by keyword,
+    so ``layer(input=x)`` gives the same warning, whether or not ``x`` requires grad.""",
+    fix="""Ignore the warning for a first layer if the hook reads only ``grad_output``. Otherwise let the input require
+    grad, and pass it by position.""",
     see=("cookbook/02_changing_the_gradient/hooks",),
     warning=True,
 )
@@ -1618,11 +1627,11 @@ def module_hook_full():
 
 @raises(
     "Anomaly mode found nan in a gradient",
-    cause="The node that is named computed a gradient with nan, at this position among its inputs. Often the forward "
-    "value is masked afterwards, and zero times infinity is nan: here the derivative of the square root at zero. A "
-    "custom Function is named by its class and ``Backward``.",
-    fix="Keep the point out of the operation itself: choose a safe argument by ``torch.where`` before it, not after "
-    "it.",
+    cause="""The node in the message computed a gradient with nan, for the input at this position. Often the code masks
+    the value after the operation, and in backward zero times infinity gives nan. Here it is the derivative of the
+    square root at zero. For a custom Function, the node has the name of its class and ``Backward``.""",
+    fix="""Do not run the operation at this point: choose a safe argument with ``torch.where`` before the operation, not
+    after it.""",
     see=("guide/nonfinite", "cookbook/03_stability/safe_functions", "check:special_points"),
 )
 def nan_found():
@@ -1643,9 +1652,9 @@ def nan_avoided():
 
 @raises(
     "Anomaly mode was switched on by detect_anomaly",
-    cause="``detect_anomaly`` says each time that it is slow: it keeps the traceback of every operation and looks for "
-    "nan in every gradient. ``set_detect_anomaly`` does the same silently.",
-    fix="Nothing is wrong while debugging. Take it out afterwards.",
+    cause="""``detect_anomaly`` warns each time that it is slow, because it keeps the traceback of every operation and
+    looks for nan in every gradient. ``set_detect_anomaly`` does the same silently.""",
+    fix="Ignore the warning while you debug. Then remove ``detect_anomaly``.",
     see=("guide/debugging", "guide/nonfinite"),
     warning=True,
 )
@@ -1664,9 +1673,10 @@ def anomaly_not_announced():
 
 @raises(
     "backward was called with create_graph=True",
-    cause="``.grad`` then has a history that leads back to its own parameter. Neither the end of all other references "
-    "nor Python's garbage collector frees this cycle; clearing ``.grad`` does.",
-    fix="Use ``torch.autograd.grad(..., create_graph=True)``, which fills no ``.grad``.",
+    cause="""After this call, ``.grad`` has a graph that leads back to its own parameter. This cycle stays in memory
+    even if you delete all other references, and Python's garbage collector does not free it. To free it, set ``.grad``
+    to ``None``.""",
+    fix="Use ``torch.autograd.grad(..., create_graph=True)``, which writes to no ``.grad``.",
     see=("guide/higher_order", "check:freed_at_once"),
     warning=True,
 )
@@ -1686,7 +1696,7 @@ def graph_from_grad():
 
 @raises(
     "only_inputs was given to torch.autograd.grad",
-    cause="The argument has no effect any more: only the gradients of the inputs are computed.",
+    cause="The argument no longer has an effect: PyTorch always computes the gradients of the inputs only.",
     fix="Leave it out. To fill ``.grad`` of all leaves, use ``backward``.",
     see=("guide/backward",),
     warning=True,
@@ -1706,8 +1716,8 @@ def only_inputs_left_out():
 
 @raises(
     "A tensor that requires grad was turned into a Python number",
-    cause="``float(x)`` and functions of ``math`` cut the tensor from the graph. ``.item()`` and ``int(x)`` do the "
-    "same silently.",
+    cause="""``float(x)`` and functions of ``math`` return numbers that have no connection to the graph. ``.item()`` and
+    ``int(x)`` do the same silently.""",
     fix="Use the function of torch, or write ``x.detach()`` to say that no gradient is wanted.",
     see=("guide/graph",),
     warning=True,
@@ -1748,8 +1758,9 @@ def node_with_saved_value():
 
 @raises(
     "requires_grad of a result was switched off",
-    cause="A result requires grad because of what it was computed from. Only leaves have a choice.",
-    fix="Take ``hidden.detach()`` in its place.",
+    cause="""Whether a result requires grad follows from the tensors that it was computed from. You can set the flag
+    only for leaves.""",
+    fix="Use ``hidden.detach()`` instead.",
     see=("guide/graph", "guide/grad_modes"),
 )
 def result_frozen():
@@ -1767,8 +1778,8 @@ def result_detached():
 
 @raises(
     "requires_grad of a result was assigned True",
-    cause="A result that requires grad does so already, and its flag is not to be written to. ``requires_grad_()`` "
-    "with ``True`` is allowed.",
+    cause="""A result that requires grad already has the flag ``True``, and PyTorch does not allow you to assign it.
+    ``requires_grad_()`` with ``True`` is allowed.""",
     fix="Delete the line. To read the gradient of the result, call ``hidden.retain_grad()``.",
     see=("guide/graph",),
 )
@@ -1842,8 +1853,8 @@ def flag_is_bool():
 
 @raises(
     "A result of an operation was deep-copied",
-    cause="A copy of a tensor with a history would have to copy the graph. Often it is a result that a module keeps "
-    "as an attribute, and the module is what is copied.",
+    cause="""To copy a tensor with a history, PyTorch would have to copy the graph. Often a module keeps such a result
+    as an attribute, and your code copies the module.""",
     fix="Store ``hidden.detach()`` on the module, or copy ``hidden.detach()``. Instead of the old "
     "``nn.utils.weight_norm``, which keeps such a result, use ``nn.utils.parametrizations.weight_norm``.",
     see=("guide/graph", "check:module_copies"),
@@ -1863,7 +1874,7 @@ def detached_copied():
 
 @raises(
     "detach_ was called on a view",
-    cause="A view shares its history with its base, from which it cannot be cut alone.",
+    cause="A view shares its history with its base, so PyTorch cannot detach the view alone.",
     fix="Use ``detach()``, which gives a new tensor.",
     see=("guide/graph",),
 )
@@ -1919,7 +1930,7 @@ def parameter_padded():
 
 @raises(
     "Integers were assigned to .data of a tensor that requires grad",
-    cause="``.data`` takes the dtype along, and integers cannot require grad.",
+    cause="An assignment to ``.data`` also changes the dtype, and integers cannot require grad.",
     fix="Convert first, or copy into the tensor under ``torch.no_grad()``: ``weight.copy_(rounded)``.",
     see=("guide/grad_modes",),
 )

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 @raises(
     "save_for_backward was given a number",
-    cause="``ctx.save_for_backward`` keeps tensors, and ``None`` in the place of one; nothing else.",
+    cause="``ctx.save_for_backward`` accepts only tensors and ``None``.",
     fix="Numbers, shapes, flags and strings become attributes: ``ctx.exponent = exponent``. Tensors in a list are "
     "unpacked: ``ctx.save_for_backward(*tensors)``.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
@@ -52,7 +52,8 @@ def number_on_ctx():
 
 @raises(
     "forward is missing, or its name is misspelled",
-    cause="``apply`` calls the class's ``forward``, and the class inherits the one of ``Function``, which only raises.",
+    cause="""``apply`` calls the ``forward`` of the class. Without a ``forward`` of your own, the class inherits the
+    ``forward`` of ``Function``, which only raises.""",
     fix="Define a static method that is called exactly ``forward``.",
     see=("guide/ctx", "cookbook/01_first_steps/template"),
 )
@@ -211,9 +212,9 @@ def instance_not_called():
 
 @raises(
     "An instance of a Function was made",
-    cause="The class itself is what is used: its methods are static. An instance serves nothing, and PyTorch warns "
-    "that making one will be an error.",
-    fix="Keep the class, or its ``apply``, not an instance.",
+    cause="""You use the class itself, because its methods are static. An instance has no use, and PyTorch warns that
+    making an instance will be an error.""",
+    fix="Use the class, or its ``apply``, and make no instance.",
     see=("cookbook/01_first_steps/template",),
     warning=True,
 )
@@ -247,8 +248,9 @@ def instance_not_made():
 
 @raises(
     "apply got fewer arguments than forward takes",
-    cause="``apply`` passes its arguments on to ``forward``, after ``ctx``; one without a default was not given.",
-    fix="Give ``apply`` every argument of ``forward`` but ``ctx``.",
+    cause="""``apply`` passes its arguments on to ``forward``, after ``ctx``. The call leaves out an argument that has
+    no default.""",
+    fix="Pass every argument of ``forward`` except ``ctx`` to ``apply``.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def apply_argument_missing():
@@ -284,8 +286,9 @@ def argument_given():
 
 @raises(
     "forward takes no ctx, and there is no setup_context",
-    cause="A ``forward`` without ``setup_context`` is called with ``ctx`` before the arguments of ``apply``; this one "
-    "does not take it. More arguments in ``apply`` than ``forward`` takes give the same message.",
+    cause="""Without ``setup_context``, PyTorch calls ``forward`` with ``ctx`` before the arguments of ``apply``. This
+    ``forward`` has no parameter for ``ctx``. If ``apply`` gets more arguments than ``forward`` takes, the message is
+    the same.""",
     fix="Write ``forward(ctx, x)``, or keep ``forward(x)`` and define ``setup_context(ctx, inputs, output)``.",
     see=("guide/ctx", "cookbook/01_first_steps/template"),
 )
@@ -326,9 +329,10 @@ def ctx_in_setup_context():
 
 @raises(
     "forward takes ctx although there is a setup_context",
-    cause="With ``setup_context``, ``forward`` is called without ``ctx``. The first argument of ``apply`` lands in "
-    "``ctx``, and the last one is missing. ``apply`` with too few arguments gives the same message in this form.",
-    fix="Take ``ctx`` out of ``forward``, and move what used it to ``setup_context``.",
+    cause="""With ``setup_context``, PyTorch calls ``forward`` without ``ctx``. So the first argument of ``apply``
+    becomes ``ctx``, and the last argument is missing. If ``apply`` gets too few arguments, the message is the same in
+    this form.""",
+    fix="Remove ``ctx`` from ``forward``, and move the code that uses ``ctx`` to ``setup_context``.",
     see=("guide/ctx", "cookbook/01_first_steps/template"),
 )
 def ctx_twice():
@@ -372,10 +376,10 @@ def ctx_once():
 
 @raises(
     "apply got more arguments than forward takes (with setup_context)",
-    cause="In the form with ``setup_context``, ``apply`` first binds its arguments to ``forward``'s signature; there "
-    "are more of them than parameters.",
-    fix="Give ``apply`` just what ``forward`` takes, or add the parameter. ``backward`` then returns one more value: "
-    "the gradient of the parameter, or ``None`` where it is no tensor.",
+    cause="""In the form with ``setup_context``, ``apply`` first binds its arguments to the parameters of ``forward``.
+    The call has more arguments than ``forward`` has parameters.""",
+    fix="""Pass only the arguments that ``forward`` takes, or add the parameter. Then ``backward`` returns one more
+    value: the gradient of the parameter, or ``None`` if it is no tensor.""",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def argument_too_many():
@@ -419,11 +423,11 @@ def argument_single():
 
 @raises(
     "A keyword-only or unknown argument was given to apply",
-    cause="``apply`` turns keywords into positions by the names of ``forward``'s positional parameters. A "
-    "keyword-only parameter and one that falls into ``**kwargs`` are not among them; nor, without ``setup_context``, "
-    "is one hidden by a decorator such as ``custom_fwd``.",
-    fix="Make the parameter an ordinary one, before any ``*``, and give it by position under a decorator. "
-    "``backward`` returns one more value: the gradient of the parameter, or ``None`` where it is no tensor.",
+    cause="""``apply`` finds the position of a keyword by the names of the positional parameters of ``forward``. A
+    keyword-only parameter has no position, and neither has a keyword that goes into ``**kwargs``. Without
+    ``setup_context``, a decorator such as ``custom_fwd`` also hides the parameters.""",
+    fix="""Make the parameter positional, before any ``*``. Under a decorator, pass it by position. ``backward`` returns
+    one more value: the gradient of the parameter, or ``None`` if it is no tensor.""",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def keyword_only():
@@ -544,10 +548,10 @@ def keyword_once():
 
 @raises(
     "apply got a keyword, and an argument before it is missing",
-    cause="When ``apply`` gets keywords, it puts all arguments into the order of ``forward``'s parameters. Nothing "
-    "was given for one that stands before a keyword. In PyTorch 2.13 a ``forward`` without ``setup_context`` does not "
-    "even use its default there. The position counts from 0, without ``ctx``.",
-    fix="Give every argument that stands before a keyword.",
+    cause="""If ``apply`` gets keywords, it puts all arguments into the order of the parameters of ``forward``. The call
+    gives no value for a parameter before a keyword. In PyTorch 2.13, a ``forward`` without ``setup_context`` does not
+    use its default for this parameter either. The position counts from 0, without ``ctx``.""",
+    fix="Pass every argument that is before a keyword.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
 )
 def keyword_leaves_gap():
@@ -584,7 +588,7 @@ def keyword_all():
 @raises(
     "setup_context does not take the output",
     cause="PyTorch calls ``setup_context(ctx, inputs, output)``, with all of ``forward``'s arguments in one tuple.",
-    fix="Take exactly these three parameters, also when one of them is not used.",
+    fix="Write exactly these three parameters, even if you do not use all of them.",
     see=("guide/ctx", "cookbook/01_first_steps/template"),
 )
 def setup_context_without_output():
@@ -675,10 +679,10 @@ def inputs_unpacked():
 
 @raises(
     "Fewer saved tensors than backward unpacks",
-    cause="``ctx.saved_tensors`` has as many elements as the last ``ctx.save_for_backward`` was given, here none. It "
-    "is also empty inside ``forward`` and ``setup_context``, where nothing has been packed yet, and a second call of "
-    "``save_for_backward`` replaces the first. A ``jvp`` finds there what ``save_for_forward`` was given.",
-    fix="Save everything in one call, and unpack as many in ``backward``.",
+    cause="""``ctx.saved_tensors`` has as many elements as the last call of ``ctx.save_for_backward`` got, here none. A
+    second call of ``save_for_backward`` replaces the first. Inside ``forward`` and ``setup_context``, ``saved_tensors``
+    is empty, because PyTorch stores the tensors later. In ``jvp``, it contains the tensors of ``save_for_forward``.""",
+    fix="Save all tensors in one call, and unpack as many in ``backward``.",
     see=("guide/ctx",),
 )
 def nothing_saved():
@@ -847,9 +851,9 @@ def gradient_set_to_none():
 
 @raises(
     "ctx.saved_tensors was assigned",
-    cause="``ctx.saved_tensors`` can only be read; tensors get there through ``ctx.save_for_backward``. ``metadata``, "
-    "``next_functions`` and ``requires_grad`` of ``ctx`` cannot be assigned either.",
-    fix="Call ``ctx.save_for_backward(x)``, and choose other names for what is yours.",
+    cause="""You can only read ``ctx.saved_tensors``. To fill it, call ``ctx.save_for_backward``. You cannot assign
+    ``metadata``, ``next_functions`` and ``requires_grad`` of ``ctx`` either.""",
+    fix="Call ``ctx.save_for_backward(x)``, and choose other names for your own attributes.",
     see=("guide/ctx",),
 )
 def saved_tensors_assigned():
@@ -887,8 +891,8 @@ def saved_by_call():
 
 @raises(
     "The attribute to_save of ctx was overwritten",
-    cause="``ctx.save_for_backward`` keeps its arguments in ``ctx.to_save`` until ``forward`` ends, and an attribute "
-    "of one's own of that name takes their place. It has to be a tuple.",
+    cause="""``ctx.save_for_backward`` keeps its arguments in ``ctx.to_save`` until ``forward`` ends. Your attribute
+    with the same name replaced this tuple.""",
     fix="Give tensors to ``ctx.save_for_backward``, and choose another name for anything else. ``to_save``, "
     "``saved_for_forward``, ``dirty_tensors``, ``non_differentiable``, ``materialize_grads``, ``needs_input_grad``, "
     "``saved_tensors``, ``metadata``, ``name``, ``next_functions`` and ``requires_grad`` are PyTorch's.",
@@ -928,9 +932,9 @@ def to_save_left_alone():
 
 @raises(
     "The attribute non_differentiable of ctx was overwritten",
-    cause="``ctx.mark_non_differentiable`` keeps its arguments in ``ctx.non_differentiable``, which has to be a tuple "
-    "of outputs.",
-    fix="Call ``ctx.mark_non_differentiable(output)``, and choose other names for what is yours.",
+    cause="""``ctx.mark_non_differentiable`` keeps its arguments in ``ctx.non_differentiable``, which must be a tuple of
+    outputs. Your attribute with the same name replaced this tuple.""",
+    fix="Call ``ctx.mark_non_differentiable(output)``, and choose other names for your own attributes.",
     see=("guide/ctx", "guide/api"),
 )
 def non_differentiable_overwritten():
@@ -968,8 +972,9 @@ def non_differentiable_marked():
 
 @raises(
     "The attribute dirty_tensors of ctx was overwritten",
-    cause="``ctx.mark_dirty`` keeps its arguments in ``ctx.dirty_tensors``, which has to be a tuple of inputs.",
-    fix="Call ``ctx.mark_dirty(x)``, and choose other names for what is yours.",
+    cause="""``ctx.mark_dirty`` keeps its arguments in ``ctx.dirty_tensors``, which must be a tuple of inputs. Your
+    attribute with the same name replaced this tuple.""",
+    fix="Call ``ctx.mark_dirty(x)``, and choose other names for your own attributes.",
     see=("guide/ctx", "guide/api"),
 )
 def dirty_tensors_overwritten():
@@ -1007,7 +1012,8 @@ def dirty_tensors_marked():
 
 @raises(
     "ctx.saved_variables was read",
-    cause="It is the name that ``ctx.saved_tensors`` had when tensors were wrapped in variables.",
+    cause="""``saved_variables`` is the old name of ``ctx.saved_tensors``, from the time when PyTorch wrapped tensors in
+    variables.""",
     fix="Read ``ctx.saved_tensors``.",
     see=("guide/ctx", "guide/api"),
     warning=True,
@@ -1047,7 +1053,7 @@ def saved_tensors_read():
 
 @raises(
     "ctx.mark_shared_storage was called",
-    cause="The method does nothing any more: PyTorch itself sees that an output is a view of an input.",
+    cause="The method no longer does anything: PyTorch detects that an output is a view of an input.",
     fix="Delete the call.",
     see=("guide/api",),
     warning=True,
@@ -1087,7 +1093,7 @@ def shared_storage_not_marked():
 
 @raises(
     "save_for_forward was given a number",
-    cause="``ctx.save_for_forward`` keeps tensors for ``jvp``, and ``None`` in the place of one; nothing else.",
+    cause="``ctx.save_for_forward`` accepts only tensors for ``jvp``, and ``None``.",
     fix="Numbers become attributes: ``ctx.factor = factor``.",
     see=("guide/ctx", "guide/directions", "cookbook/05_higher_order/forward_mode"),
 )
@@ -1132,9 +1138,9 @@ def number_for_jvp_on_ctx():
 
 @raises(
     "A Function changed a leaf in place",
-    cause="``forward`` marks as dirty a leaf that requires grad. Its old value, the one that the gradient would "
-    "belong to, is gone, so that autograd refuses, as with the built-in in-place operations.",
-    fix="Give the Function a result of an operation (``x.clone()``), or do not work in place.",
+    cause="""``forward`` marks a leaf that requires grad as dirty. The gradient belongs to the old value of this leaf,
+    which is overwritten. So autograd refuses, as it does for PyTorch's own in-place operations.""",
+    fix="Pass the result of an operation to the Function (``x.clone()``), or do not work in place.",
     see=("guide/ctx", "cookbook/04_memory/in_place", "check:inputs_unchanged"),
 )
 def leaf_marked_dirty():
@@ -1172,9 +1178,9 @@ def copy_marked_dirty():
 
 @raises(
     "A tensor marked dirty is not among the outputs",
-    cause="A Function that changes an input in place has to return it: only through an output can autograd make the "
-    "Function the origin of the new value.",
-    fix="Return the input, besides the other results. Do not mark what was not changed.",
+    cause="""A Function that changes an input in place must return this input, because autograd attaches the Function's
+    node to its outputs.""",
+    fix="Return the input together with the other results. Do not mark a tensor that the Function does not change.",
     see=("guide/ctx", "cookbook/04_memory/in_place"),
 )
 def dirty_not_returned():
@@ -1212,8 +1218,8 @@ def dirty_returned():
 
 @raises(
     "mark_dirty was given a list",
-    cause="``ctx.mark_dirty`` takes tensors as separate arguments, not a list. The message ends in the middle in "
-    "PyTorch 2.13: which argument is at fault is lost.",
+    cause="""``ctx.mark_dirty`` takes tensors as separate arguments, not a list. In PyTorch 2.13, the message ends too
+    early and does not say which argument is wrong.""",
     fix="Unpack the list: ``ctx.mark_dirty(*tensors)``.",
     see=("guide/ctx", "cookbook/04_memory/in_place"),
 )
@@ -1294,8 +1300,8 @@ def dirty_view_single_output():
 
 @raises(
     "mark_non_differentiable was given a number",
-    cause="``ctx.mark_non_differentiable`` is for outputs that are tensors. The message ends in the middle in PyTorch "
-    "2.13: the type of the argument is lost.",
+    cause="""``ctx.mark_non_differentiable`` is for outputs that are tensors. In PyTorch 2.13, the message ends too
+    early and does not say the type of the argument.""",
     fix="Mark only tensors. A number among the outputs needs no mark, and ``backward`` still gets an argument for it.",
     see=("guide/ctx", "cookbook/01_first_steps/several_outputs"),
 )
@@ -1375,9 +1381,9 @@ def materialize_bool():
 
 @raises(
     "backward calculates with the None of an output that was not used",
-    cause="After ``ctx.set_materialize_grads(False)`` the gradient of an output that nothing used is ``None``, not a "
-    "tensor of zeros. That of an output that is no tensor is always ``None``.",
-    fix="Check for ``None`` before calculating, or leave ``set_materialize_grads`` at its default.",
+    cause="""After ``ctx.set_materialize_grads(False)``, the gradient of an unused output is ``None`` instead of a
+    tensor of zeros. The gradient of an output that is no tensor is always ``None``.""",
+    fix="Check for ``None`` before you compute with the gradient, or leave ``set_materialize_grads`` at its default.",
     see=("guide/ctx", "cookbook/01_first_steps/several_outputs", "check:unused_outputs", "check:undefined_gradient"),
 )
 def none_multiplied():
@@ -1424,9 +1430,9 @@ def none_asked_for():
 
 @raises(
     "The output of a Function is a view, and was changed in place",
-    cause="``forward`` returns a view of its input, or the input itself. A change in place would replace the history "
-    "of the view, and with it the custom backward, so that the gradient would be wrong. Outputs of modules with a "
-    "full backward hook are of this kind, too (``BackwardHookFunction``).",
+    cause="""``forward`` returns a view of its input, or the input itself. A change in place would replace the history
+    of this view, and the gradient would be wrong without the custom backward. Outputs of modules with a full backward
+    hook (``BackwardHookFunction``) are also such views.""",
     fix="Return a copy from ``forward`` (``x.view(-1).clone()``), or change the result out of place.",
     see=("cookbook/04_memory/in_place", "check:in_place_consumer"),
 )
@@ -1464,9 +1470,9 @@ def view_not_changed():
 
 @raises(
     "The input of a Function was changed in place after it had returned a view of it",
-    cause="The output shares memory with the input, so that a change of the input, or of another view of it, changes "
-    "the output. Autograd would have to replay the view on the new value and lose the custom backward. The message "
-    "comes when the output is used, not at the change.",
+    cause="""The output shares memory with the input, so a change of the input, or of another view of it, also changes
+    the output. Autograd would have to compute the view of the new value again, and would lose the custom backward.
+    PyTorch raises when you use the output, not at the change.""",
     fix="Return a copy from ``forward``, or change the input out of place.",
     see=("cookbook/04_memory/in_place", "check:in_place_consumer"),
 )
@@ -1507,11 +1513,11 @@ def base_of_view_not_changed():
 
 @raises(
     "backward returns too few gradients, or too many",
-    cause="``backward`` returns one value for each argument of ``forward`` but ``ctx``, in their order, ``None`` for "
-    "those that are no tensors. More values at the end are allowed if they are ``None``, except in the formula of a "
-    "custom operator with a list of tensors among its arguments. A list of tensors counts as one value. "
-    "``GeneratedBackwardFor`` in the message is the Function that torch makes for a custom operator. Then both counts "
-    "in the message are one too high.",
+    cause="""``backward`` must return one value for each argument of ``forward`` except ``ctx``, in the same order, and
+    ``None`` for an argument that is no tensor. A list of tensors counts as one value. More values at the end are
+    allowed if they are ``None``, except in the formula of a custom operator that has a list of tensors among its
+    arguments. For a custom operator, torch makes a Function whose name begins with ``GeneratedBackwardFor``. Then both
+    counts in the message are one too high.""",
     fix="Return a tuple with one element for each argument.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )
@@ -1548,12 +1554,12 @@ def gradient_for_each():
 
 @raises(
     "backward returns a gradient for an argument that is no tensor",
-    cause="An argument of ``forward`` that is a number, a string or a list of tensors takes no gradient. Positions "
-    "count from 1. Often the gradients are in the wrong order, or a learnable number was given by ``.item()``. "
-    "For a custom operator it can also mean that its backward returns more gradients than the operator has "
-    "arguments.",
-    fix="Return the gradients in the order of the arguments, with ``None`` for those that are no tensors. What is to "
-    "be learned is given as a tensor.",
+    cause="""An argument of ``forward`` that is a number, a string or a list of tensors has no gradient. The position in
+    the message counts from 1. Often the gradients are in the wrong order, or the caller passed a learnable number by
+    ``.item()``. For a custom operator, the message can also mean that its backward returns more gradients than the
+    operator has arguments.""",
+    fix="""Return the gradients in the order of the arguments, with ``None`` for an argument that is no tensor. Pass a
+    number that you want to learn as a tensor.""",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )
 def gradient_for_number():
@@ -1593,10 +1599,11 @@ def gradient_for_tensor():
 
 @raises(
     "A gradient has the wrong shape",
-    cause="The gradient at this index (from 0) has neither the shape of the input nor one that can be summed to it. A "
-    "gradient that only has extra or expanded dimensions, as after broadcasting, is silently summed. A "
-    "transposed matrix and the gradients of two inputs in each other's place are the usual reasons.",
-    fix="Return a gradient of the shape of the input. A ``reshape`` at the end would only hide a wrong formula.",
+    cause="""The gradient at this index, which counts from 0, does not have the shape of the input, and the engine
+    cannot sum it to this shape. The engine silently sums a gradient that only has extra or expanded dimensions, as
+    after broadcasting. Usual reasons are a missing transpose, and two gradients in the wrong order.""",
+    fix="""Return a gradient of the shape of the input. Do not add a ``reshape`` at the end, because it would only hide
+    a wrong formula.""",
     see=("cookbook/01_first_steps/matmul", "cookbook/01_first_steps/broadcasting", "check:returned"),
 )
 def gradient_of_other_shape():
@@ -1794,8 +1801,8 @@ def gradient_of_same_layout():
 
 @raises(
     "backward returns a number",
-    cause="Each gradient is a tensor or ``None``. A Python number is none of these, and nothing is expanded to the "
-    "shape of the input. A list is refused in the same way.",
+    cause="""Each gradient must be a tensor or ``None``. PyTorch does not expand a Python number to the shape of the
+    input. A list is refused, too.""",
     fix="Return a tensor of the shape of the input, such as ``torch.full_like(x, 2.0)``, multiplied by "
     "``grad_output``.",
     see=("guide/ctx", "check:returned"),
@@ -1831,8 +1838,8 @@ def gradient_is_tensor():
 
 @raises(
     "A real input got a complex gradient",
-    cause="The gradient of a real tensor is real. The engine converts between real dtypes, but drops no imaginary "
-    "part. A backward that passes through complex numbers has to drop it itself.",
+    cause="""The gradient of a real tensor is real. The engine converts between real dtypes, but does not drop an
+    imaginary part. If your backward computes with complex numbers, it must drop the imaginary part itself.""",
     fix="Return the real part: ``grad.real``.",
     see=("cookbook/05_higher_order/complex_numbers", "check:complex128"),
 )
@@ -1909,8 +1916,8 @@ def grad_outputs_complete():
 
 @raises(
     "backward takes fewer arguments than forward has outputs",
-    cause="``backward`` is called with ``ctx`` and one gradient for each output, those included that are not used, no "
-    "tensors or marked as not differentiable.",
+    cause="""PyTorch calls ``backward`` with ``ctx`` and one gradient for each output. Outputs that are unused, no
+    tensors, or marked as not differentiable count, too.""",
     fix="Take one parameter for each output: ``backward(ctx, grad_values, grad_indices)``.",
     see=("cookbook/01_first_steps/several_outputs", "check:unused_outputs"),
 )
@@ -2057,9 +2064,10 @@ def expanded_out_of_place():
 
 @raises(
     "backward changes in place a gradient that is expanded",
-    cause="``sum`` passes an expanded gradient back, in which one number is seen at many places, so ``mul_`` refuses "
-    "to write to it. ``fill_``, ``zero_`` and ``grad_output[0] = 5`` do write, and so does ``mul_`` to a gradient that "
-    "is not expanded. That is worse: it alters a gradient that others may still use.",
+    cause="""The backward of ``sum`` passes an expanded gradient, in which many elements share one number, so ``mul_``
+    refuses to write to it. ``fill_``, ``zero_`` and ``grad_output[0] = 5`` do write to it. ``mul_`` also writes to a
+    gradient that is not expanded. These silent writes are worse, because they change a gradient that other code may
+    still use.""",
     fix="Calculate out of place: ``grad_output * 2``.",
     see=("check:grad_output_unchanged", "check:grad_output_layouts"),
 )
@@ -2215,9 +2223,9 @@ def clearing_bool():
 
 @raises(
     "Saved tensors that clear themselves were read twice",
-    cause="With the class attribute ``clear_saved_tensors_on_access = True``, the first reading of "
-    "``ctx.saved_tensors`` hands the tensors over and lets go of them. A second ``backward`` through the node reads "
-    "them a second time, ``retain_graph=True`` or not.",
+    cause="""With the class attribute ``clear_saved_tensors_on_access = True``, the first read of ``ctx.saved_tensors``
+    returns the tensors and frees them. A second ``backward`` through the node reads them again, with or without
+    ``retain_graph=True``.""",
     fix="Read ``ctx.saved_tensors`` once, into local names. Where the graph is needed twice, leave the attribute at "
     "``False``.",
     see=("guide/api", "guide/ctx"),
@@ -2262,9 +2270,9 @@ def cleared_read_once():
 
 @raises(
     "forward of a Function returned a list",
-    cause="A Function returns a tensor or a tuple of tensors. A list is taken for one result that is no tensor, and is "
-    "passed on as it is: its tensors have no graph, and ``backward`` is never called. Torch 1.6 raised a "
-    "``TypeError`` instead.",
+    cause="""A Function returns a tensor or a tuple of tensors. PyTorch treats a list as one result that is no tensor,
+    and returns it unchanged. So the tensors in the list have no graph, and PyTorch never calls ``backward``. Torch 1.6
+    raised a ``TypeError`` instead.""",
     fix="Return a tuple: ``return tuple(outputs)``, or ``return a, b``. The same holds for a dict and for a list "
     "inside of the tuple: return the tensors one by one, and build the list around ``apply``.",
     see=("cookbook/01_first_steps/several_outputs", "guide/graph"),
@@ -2300,7 +2308,7 @@ def tuple_returned():
 
 @raises(
     "forward of a Function returned a named tuple",
-    cause="``apply`` makes an ordinary tuple of whatever tuple ``forward`` returns, so the names are gone.",
+    cause="``apply`` returns an ordinary tuple for every tuple that ``forward`` returns, so the names are lost.",
     fix="Build the named tuple around the call: ``Parts(*Halves.apply(x))``.",
     see=("cookbook/01_first_steps/several_outputs",),
 )
@@ -2453,11 +2461,11 @@ def saved_as_many_as_unpacked():
 
 @raises(
     "forward saved its tensors under a condition that did not hold",
-    cause="``forward`` skips ``save_for_backward`` when it believes that no gradient will be asked for. Inside "
-    "``forward``, and under a checkpoint, ``requires_grad`` and ``torch.is_grad_enabled()`` do not say that: grad mode "
-    "is always off there. Libraries with fused kernels had such conditions.",
-    fix="Save in every case, or ask ``ctx.needs_input_grad``. If the Function is a library's, install a version that "
-    "fits your torch, or turn checkpointing off around it.",
+    cause="""``forward`` saves its tensors only if it believes that a gradient is needed. Inside ``forward``, and under
+    a checkpoint, ``requires_grad`` and ``torch.is_grad_enabled()`` do not show whether a gradient is needed, because
+    grad mode is always off there. Libraries with fused kernels had such conditions.""",
+    fix="""Save in every case, or use ``ctx.needs_input_grad``. If the Function is a library's, install a version that
+    fits your torch, or turn checkpointing off around it.""",
     see=("guide/ctx", "guide/grad_modes"),
 )
 def saved_under_condition():
@@ -2724,8 +2732,9 @@ def none_checked():
 
 @raises(
     "backward computes in float64, because a NumPy array or a double tensor came in",
-    cause="``backward`` brought a tensor of ``float64`` into the product: made from a NumPy array, by "
-    "``dtype=torch.float64``, or saved so in ``forward``. The other operand has the dtype of the input, ``float32``.",
+    cause="""``backward`` uses a ``float64`` tensor in the product. It was made from a NumPy array or with
+    ``dtype=torch.float64``, or ``forward`` saved it in ``float64``. The other operand has the dtype of the input,
+    ``float32``.""",
     fix="Make the tensor in the dtype of the gradient: ``torch.tensor([1.0, 2.0], dtype=grad_output.dtype, "
     "device=grad_output.device)``, or ``torch.from_numpy(a).to(grad_output)``.",
     see=("cookbook/01_first_steps/template", "check:output_dtype"),
@@ -2767,9 +2776,9 @@ def backward_in_own_dtype():
 
 @raises(
     "ctx.needs_input_grad was indexed beyond the arguments of forward",
-    cause="``ctx.needs_input_grad`` has one entry for each argument of ``forward`` besides ``ctx``, in their order, "
-    "also for those that are no tensors. The index counts something else: ``ctx``, an argument that was removed, or "
-    "the outputs.",
+    cause="""``ctx.needs_input_grad`` has one entry for each argument of ``forward`` except ``ctx``, in the same order,
+    also for arguments that are no tensors. The index in your code counts ``ctx`` as well, or counts a removed argument,
+    or the outputs.""",
     fix="Count from the first argument after ``ctx``: ``ctx.needs_input_grad[0]`` is that of ``x`` in "
     "``forward(ctx, x)``.",
     see=("guide/ctx", "cookbook/01_first_steps/arguments"),
