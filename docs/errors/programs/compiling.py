@@ -2895,3 +2895,67 @@ def counted_before_compiling():
     with FlopCounterMode(display=False):
         loss(torch.randn(3))
     torch.compile(loss, backend="eager", fullgraph=True)(torch.randn(3))
+
+
+@raises(
+    "Compiled autograd.grad goes through a graph that was made outside",
+    cause="With ``trace_autograd_ops``, the compiler records the forward and its ``torch.autograd.grad`` together. "
+    "Here the graph goes on into operations that ran before the compiled function, which it has not recorded.",
+    fix="Compute this part inside the compiled function too, or pass ``y.detach().requires_grad_()`` and differentiate "
+    "with respect to that.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_grad_of_outside():
+    torch._dynamo.config.trace_autograd_ops = True
+    x = torch.randn(3, requires_grad=True)
+    y = x * 2
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def gradient(y):
+        return torch.autograd.grad(y.square().sum(), x)
+
+    gradient(y)
+
+
+@fixes(compiled_grad_of_outside)
+def compiled_grad_of_inside():
+    torch._dynamo.config.trace_autograd_ops = True
+    x = torch.randn(3, requires_grad=True)
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def gradient(x):
+        y = x * 2
+        return torch.autograd.grad(y.square().sum(), x)
+
+    gradient(x)
+
+
+@raises(
+    "Compiled autograd.grad uses up a graph that is needed again",
+    cause="``torch.autograd.grad`` frees the graph that it goes through. The compiled function then differentiates the "
+    "same result again, or returns it with its graph.",
+    fix="Ask for all gradients in one call, ``torch.autograd.grad(y, [a, b])``, and return ``y.detach()``. To keep the "
+    "graph, pass ``create_graph=True``.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def compiled_grad_twice():
+    torch._dynamo.config.trace_autograd_ops = True
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def gradients(a, b):
+        y = (a * b).square().sum()
+        return torch.autograd.grad(y, a), torch.autograd.grad(y, b)
+
+    gradients(torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True))
+
+
+@fixes(compiled_grad_twice)
+def compiled_grad_once():
+    torch._dynamo.config.trace_autograd_ops = True
+
+    @torch.compile(backend="eager", fullgraph=True)
+    def gradients(a, b):
+        y = (a * b).square().sum()
+        return torch.autograd.grad(y, [a, b])
+
+    gradients(torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True))
