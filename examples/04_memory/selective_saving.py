@@ -3,7 +3,8 @@ Selective saving: keep the arguments, compute the rest again
 ============================================================
 
 You will write three functions that keep only their arguments for backward: an activation with the linear layer after
-it, a gated feed-forward block, and a normalization. You will also see how much of this a compiler does for you."""
+it, a gated feed-forward block, and a normalization. You will also see how much of this a compiler does for you.
+"""
 
 # %%
 # When to use it

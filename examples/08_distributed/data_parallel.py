@@ -3,7 +3,8 @@ Custom functions under DDP and FSDP2
 ====================================
 
 You will run custom functions in several processes that share a batch, get the gradients of a single process up to
-rounding, and compute a loss across the processes."""
+rounding, and compute a loss across the processes.
+"""
 
 # %%
 # When to use it
