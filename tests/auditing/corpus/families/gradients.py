@@ -566,39 +566,3 @@ class CosineWithTwoBackwards(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return _CosineBackward.apply(*ctx.saved_tensors, grad_output)
-
-
-# --- values that come in steps ---
-
-
-def _spread(x, step):
-    """Sigmoids that add up to 3, by bisection of their shift to a step."""
-    low, high = -x.amax(-1, keepdim=True) - 7, 7 - x.amin(-1, keepdim=True)
-    while bool(((high - low) > step).any()):
-        middle = (low + high) / 2
-        more = torch.sigmoid(x + middle).sum(-1, keepdim=True) < 3
-        low, high = torch.where(more, middle, low), torch.where(more, high, middle)
-    return torch.sigmoid(x + low)
-
-
-class _Spread(Function):
-    @staticmethod
-    def forward(ctx, x, step, factor):
-        y = _spread(x, step)
-        ctx.save_for_backward(y)
-        ctx.factor = factor
-        return y
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_output):
-        (y,) = ctx.saved_tensors
-        slope = y * (1 - y)
-        shift = (slope * grad_output).sum(-1, keepdim=True) / slope.sum(-1, keepdim=True)
-        return slope * (grad_output - ctx.factor * shift), None, None
-
-
-@broken("first_order", inputs=lambda: (leaf(4, 10),))
-def spread_without_its_shift(x):
-    """Stops the bisection early, so that its values come in steps; and the backward leaves the shift out."""
-    return _Spread.apply(x, 3e-5, 0.0)
