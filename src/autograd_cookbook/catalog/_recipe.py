@@ -159,5 +159,5 @@ class Recipe:
 
     @property
     def source(self) -> str:
-        """The text that the copy button copies: a file that runs without this package."""
+        """A file that runs without this package. The copy button copies it."""
         return standalone(self.module, self.exports)
