@@ -49,6 +49,7 @@ def huber(input: Tensor, delta: float = 1.0) -> Tensor:
 
     Source: P. J. Huber, Robust estimation of a location parameter, Annals of Mathematical Statistics 35 (1964).
 
+    >>> import torch
     >>> x = torch.tensor([-3.0, 0.5], requires_grad=True)
     >>> huber(x).sum().backward()
     >>> x.grad

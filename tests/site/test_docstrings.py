@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from sphinx.ext import napoleon
 
-napoleon = pytest.importorskip("sphinx.ext.napoleon")
-ROOT = Path(__file__).parents[1] / "src" / "autograd_cookbook"
+pytestmark = pytest.mark.site
+
+ROOT = Path(__file__).parents[2] / "src" / "autograd_cookbook"
 SOURCES = sorted(ROOT.rglob("*.py"))
 
 
