@@ -1,6 +1,7 @@
 """What the landing page shows of the project as a whole, computed when the site is built."""
 
 import html
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -115,8 +116,8 @@ def bibtex() -> str:
         "url": cited["repository-code"],
     }
     command = ["git", "log", "-1", "--format=%cs %H"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if found.returncode == 0:  # not in a copy of the sources without their history
+    found = shutil.which("git") and subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found and found.returncode == 0:  # not in a copy of the sources without their history
         date, commit = found.stdout.split()
         fields |= {"date": date, "note": f"commit {commit[:12]}"}
     lines = ",\n".join(f"  {name:7} = {{{value}}}" for name, value in fields.items())

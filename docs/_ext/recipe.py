@@ -253,7 +253,7 @@ class RecipeDirective(SphinxDirective):
         if audit["saved_bytes"] is not None:
             title += f" For a typical call, the recipe keeps {audit['saved_bytes']} bytes in addition to its inputs."
         box = nodes.admonition("", nodes.title(title, title), classes=["recipe-audit"], collapsible="closed")
-        lead = "It noted limitations, which are no errors:" if audit["findings"] else "It found no limitation."
+        lead = "It noted these limitations, which are not errors:" if audit["findings"] else "It found no limitation."
         box += nodes.paragraph("", lead)
         items = nodes.definition_list()
         for check, summary in audit["findings"]:

@@ -469,7 +469,7 @@ const shownFrame = (frame) => `${frame.file}:${frame.line} in ${frame.function}:
 
 const shownMessage = ({ kind, text }) => (kind ? `${kind}: ${text}` : text);
 
-// How one shape became the other.
+// What the engine calls the node of an operator.
 const nodeOf = (operator) =>
   operator
     .split("::")
@@ -479,6 +479,7 @@ const nodeOf = (operator) =>
     .map((part) => part.slice(0, 1).toUpperCase() + part.slice(1))
     .join("");
 
+// How one shape became the other.
 const related = (got = "", expected = "") => {
   const [a, b] = [got, expected].map((shape) => [...shape.matchAll(/\d+/g)].map(([size]) => Number(size)));
   const [last, other] = [a.toReversed(), b.toReversed()];

@@ -25,6 +25,7 @@ def sources() -> dict[Path, int]:
     [
         ("reversal", "cookbook/02_changing_the_gradient/reversal", ["Copy", "reverse_gradient", "y = x"]),
         ("pack_in_place", "errors/saving", ["A pack hook changed the tensor"]),
+        ("guide/graph", "guide/graph", ["grad_fn"]),
     ],
 )
 @pytest.mark.xdist_group("one page")  # they share a folder
