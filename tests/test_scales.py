@@ -212,6 +212,17 @@ def test_a_long_row_in_float16_has_a_gradient(name: str) -> None:
         assert found.isfinite().all(), what
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15", "softmax", "triton_softmax"])
+def test_gradients_that_hardly_differ_are_compared_with_an_unrounded_mean(name: str, dtype: torch.dtype) -> None:
+    function, grad = BY_NAME[name].function, 1 + torch.finfo(dtype).eps * torch.tensor([0.0, 1.0, 1.0, 1.0])
+    found, truth = (
+        torch.autograd.grad(function(leaf := torch.zeros(4, dtype=t, requires_grad=True)), leaf, grad.to(t))[0].double()
+        for t in (dtype, torch.float64)
+    )
+    torch.testing.assert_close(found, truth, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
 def of_one_segment(x: Tensor) -> Tensor:
     return call("segment_softmax", x, torch.zeros(len(x), dtype=torch.int64), 1)
 
