@@ -218,8 +218,8 @@ def _over_steps(
         return finding(
             "error",
             f"{steps}, and over longer ways they change by {off[1]:.6g} where the gradient says {off[0]:.6g}",
-            f"{early} The audit allows for the steps: the formula of the backward is not the derivative of the equation "
-            "that forward solves.",
+            f"{early} The audit allows for the steps: the formula of the backward is not the derivative of the "
+            "equation that forward solves.",
             f"Derive it again; {tighten}.",
         )
     if accuracy < 0.3:
