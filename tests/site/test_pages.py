@@ -64,7 +64,7 @@ def test_it_loads_without_error_asks_nobody_else_and_fits_a_phone(path: str, rea
             reader.remove_listener(event, hear)
     assert not problems
 
-    missing = reader.locator("main img:not(.sphx-glr-thumbcontainer img, .picture img)").evaluate_all(
+    missing = reader.locator("main img").evaluate_all(
         "images => images.filter(i => i.alt.trim().length < 4).map(i => i.src)"
     )
     assert not missing, "figures without a text that says what they show"
