@@ -17,6 +17,7 @@ from sphinx.transforms import SphinxTransform
 from autograd_cookbook.catalog import RECIPES
 
 INDEX = "cookbook/index"
+YOU = "You will "  # with which all begin: of the three lines of a card, words that say nothing
 TAG = "🏷 "  # many fonts have no such letter
 TAG_LIST = "sg-tag-list"
 CARD = re.compile(r"""<div class="sphx-glr-thumbcontainer" data-sgtags='(\[.*?\])' tooltip="(.*?)">""", re.DOTALL)
@@ -61,7 +62,8 @@ class GalleryTransform(SphinxTransform):
             if TAG_LIST in text:
                 raw.parent.remove(raw)
             elif opened := CARD.search(text):
-                purpose = opened[2]
+                purpose = opened[2].removeprefix(YOU)
+                purpose = purpose[:1].upper() + purpose[1:]
                 behind = self.behind(raw)
                 page = self.page_among(behind)
                 picture = next(node for sibling in behind for node in sibling.findall(nodes.image))

@@ -186,7 +186,7 @@ DRAWINGS: dict[str, str] = {
     + arrow((74, 46), (23, 46))
     + line((22, 22), (74, 42), role=FAINT)
     + line((22, 42), (74, 22), role=FAINT),
-    "linear_cross_entropy": cells(8, 16, 10, ["..##....", "..##....", "..##...."]) + word("…", 90, 28, 16),
+    "linear_cross_entropy": cells(5, 17, 9.7, ["..##....", "..##....", "..##...."]) + word("…", 88, 30, 14),
     "saved_tensor_hooks": path("M34 18 a14 5 0 0 1 28 0 v28 a14 5 0 0 1 -28 0 z", KEPT, "full")
     + path("M34 18 a14 5 0 0 0 28 0", "ground")
     + arrow((12, 32), (29, 32))

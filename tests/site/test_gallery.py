@@ -34,7 +34,9 @@ def test_each_card_says_the_purpose_of_its_page_without_a_mouse(listed: Page) ->
     purposes = listed.locator(f"{CARDS}:visible .card-purpose").all_inner_texts()
     for page, purpose in zip(PLACES, purposes, strict=True):
         first = parsed(f"cookbook/{PLACES[page]}.html").select_one("article section > p")
-        assert first.get_text(" ", strip=True)[:20] == purpose[:20], page
+        said = first.get_text(" ", strip=True).removeprefix("You will ")
+        assert said[1:20] == purpose[1:20], page
+        assert purpose[0].isupper()
 
 
 def test_on_a_phone_two_thumbs_of_scrolling_show_a_section(listed: Page) -> None:
