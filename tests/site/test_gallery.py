@@ -96,7 +96,8 @@ DIFFER = """
                 for (const name of ["stroke", "fill", "stroke-width", "stroke-dasharray", "font", "text-anchor"])
                     shape.style.setProperty(name, style.getPropertyValue(name));
             });
-            Object.entries({ width, height, xmlns: "http://www.w3.org/2000/svg" }).forEach((it) => copy.setAttribute(...it));
+            const given = { width, height, xmlns: "http://www.w3.org/2000/svg" };
+            Object.entries(given).forEach((it) => copy.setAttribute(...it));
             const image = new Image();
             image.src = "data:image/svg+xml," + encodeURIComponent(copy.outerHTML);
             await image.decode();
