@@ -246,9 +246,11 @@ DRAWINGS: dict[str, str] = {
     + arrow((48, 32), (74, 50), role=GRADIENT)
     + line((74, 18), (74, 46), role=FAINT, dashed=True),
     # --- Beyond autograd
-    "approximate_gradients": box(20, 6, 56, 36, INK, full=True)
-    + word("?", 48, 25, 28, "ground")
-    + arrow((86, 54), (10, 54), role=GRADIENT, dashed=True),
+    "approximate_gradients": box(32, 6, 32, 32, INK, full=True)
+    + word("?", 48, 23, 26, "ground")
+    + arrow((8, 22), (29, 22))
+    + arrow((67, 22), (88, 22))
+    + arrow((88, 52), (8, 52), role=GRADIENT, dashed=True),
     "scipy_functions": "".join(
         f'<rect class="{GRADIENT} full" x="{15 + 11 * c}" y="{9 + 11.5 * r}" width="11" height="11.5" '
         f'fill-opacity="{math.exp(-0.12 * ((c - 1) ** 2 + (r - 1) ** 2)):.2g}"/>'

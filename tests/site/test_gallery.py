@@ -66,6 +66,8 @@ def test_the_filter_leaves_what_has_the_most_words(typed: str, name: str, listed
     assert name in shown(listed)
     assert len(shown(listed)) < len(PLACES) / 4
     expect(listed.locator(".card-filter output")).to_contain_text(f"{len(shown(listed))} of {len(PLACES)} pages")
+    first = listed.locator(f"{CARDS}:visible").first.bounding_box()
+    assert first["y"] + first["height"] <= PHONE["height"], "the first card is below the screen"
     for section in listed.locator("article section section:visible").all():
         assert section.locator(f"{CARDS}:visible").count(), "a section is left without cards"
     field.fill("")
