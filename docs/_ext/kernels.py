@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 ADDRESS = "AUTOGRAD_COOKBOOK_KERNELS"  # the variable that says where the process listens
 COMMAND = (sys.executable, "-m", "docs._ext.kernels")
 IMPORTED = ("ipykernel.kernelapp", "matplotlib.pyplot", "torch._dynamo")
-SHARP = ("--InlineBackend.figure_formats=retina",)  # figures with twice the pixels, as those of the gallery
 LOOK = 0.1  # seconds between two looks at which copies have ended
 PATIENCE = 600.0  # seconds until the process has imported all that, on a busy machine
 
@@ -47,7 +46,7 @@ def start(app: "Sphinx", env: "BuildEnvironment", names: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="kernels"))
     specification = folder / "kernels" / "copied" / "kernel.json"
     specification.parent.mkdir(parents=True)
-    argv = [*COMMAND, "copy", "--log-level=CRITICAL", *SHARP, "-f", "{connection_file}"]
+    argv = [*COMMAND, "copy", "--log-level=CRITICAL", "-f", "{connection_file}"]
     specification.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
     os.environ[ADDRESS] = str(folder / "socket")
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_PATH")]))
