@@ -1652,8 +1652,8 @@ def test_patterns_mean_the_same_to_every_browser() -> None:
         ),
         ("triton.compiler.errors.UnsupportedLanguageConstruct: at 5:4: Continue", "triton_kernel_line_refused"),
         (
-            'IndexError: list index out of range\n  File "/env/torch/_dynamo/compiled_autograd.py", line 340, in wrapper\n'
-            "    return compiled_fn(inputs)",
+            "IndexError: list index out of range\n"
+            '  File "/env/torch/_dynamo/compiled_autograd.py", line 340, in wrapper\n    return compiled_fn(inputs)',
             "compiled_autograd_failed",
         ),
         ("SystemError: <built-in method x> returned NULL without setting an exception", "exception_lost_in_cpp"),
