@@ -26,6 +26,7 @@ from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher
 from autograd_cookbook.errors.cli import WIDTH, wrapped
+from autograd_cookbook.errors.matching import wordings as word_by_word
 
 # Each program runs once, for all tests of one process.
 pytestmark = pytest.mark.xdist_group("errors")
@@ -1632,3 +1633,117 @@ def test_what_entries_say_of_the_newest_release_is_so() -> None:
 def test_patterns_mean_the_same_to_every_browser() -> None:
     """A change of flags within a pattern is one of Python, and of the newest browsers."""
     assert not re.findall(r"\(\?-?[a-z]+[:)][^\"]{0,40}", INDEX.read_text(encoding="utf-8"))
+
+
+# --- families: what a layer says in many wordings that have one remedy ---
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("torch._dynamo.exc.Unsupported: hasattr ConstDictVariable to", "compiled_untraceable"),
+        ("Unsupported: call_function UserDefinedClassVariable() [] {}", "compiled_untraceable"),
+        (
+            "torch._dynamo.exc.InternalTorchDynamoError: 'NoneType' object has no attribute 'x'",
+            "compiler_failed_inside",
+        ),
+        ("torch._inductor.exc.LoweringException: NoValidChoicesError: No choices to select", "compiler_failed_inside"),
+        (
+            "loss.backward()\nRuntimeError: The following operation failed in the TorchScript interpreter.\n"
+            'RuntimeError: left >= 0 INTERNAL ASSERT FAILED at "/x/torch/csrc/jit/codegen/cuda/y.cpp":7',
+            "scripted_code_failed",
+        ),
+        (
+            'triton.compiler.errors.CompilationError: at 7:4: ValueError("frobnicate of a block")',
+            "triton_kernel_line_refused",
+        ),
+        ("triton.compiler.errors.UnsupportedLanguageConstruct: at 5:4: Continue", "triton_kernel_line_refused"),
+        (
+            "IndexError: list index out of range\n"
+            '  File "/env/torch/_dynamo/compiled_autograd.py", line 340, in wrapper\n    return compiled_fn(inputs)',
+            "compiled_autograd_failed",
+        ),
+        ("SystemError: <built-in method x> returned NULL without setting an exception", "exception_lost_in_cpp"),
+        ("AttributeError: module 'torch.library' has no attribute 'custom_op'", "name_of_another_release"),
+        ("ModuleNotFoundError: No module named 'functorch'", "name_of_another_release"),
+        ("TypeError: grad() got an unexpected keyword argument 'materialize_grads'", "name_of_another_release"),
+        ('scale.cpp:9: error: identifier "AT_CHECK" is undefined', "extension_uses_removed_api"),
+        ("fatal error: THC/THC.h: No such file or directory", "extension_uses_removed_api"),
+        ("ModuleNotFoundError: No module named 'mmdet3d.ops.voxel_ext._ext'", "extension_module_missing"),
+    ],
+)
+def test_what_a_layer_says_of_anything_has_the_remedy_of_the_layer(text: str, name: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", name)
+
+
+def test_a_message_that_is_known_comes_before_its_family() -> None:
+    known = explain("torch._dynamo.exc.Unsupported: call_function AutogradFunctionVariable() [] {}")
+    assert (known.known, names(known)) == ("yes", ["compiled_instance"])
+    reason = "Input shapes should have M >= 16, N >= 16 and K >= 16"
+    dot = f"triton.compiler.errors.CompilationError: at 9:1: AssertionError('{reason}')"
+    assert names(explain(dot))[0] in ("triton_dot_too_small", "triton_block_not_allowed")
+
+
+def test_every_break_of_a_graph_that_torch_knows_is_answered() -> None:
+    """Each construct that the compiler of the installed torch refuses, in the words of its registry."""
+    path = Path(torch.__file__).parent / "_dynamo" / "graph_break_registry.json"
+    unknown = []
+    for rows in json.loads(path.read_text(encoding="utf-8")).values():
+        kind, why, hints = (rows[0][field] for field in ("Gb_type", "Explanation", "Hints"))
+        lines = [
+            f"torch._dynamo.exc.Unsupported: {kind}",
+            f"  Explanation: {why}",
+            *(f"  Hint: {hint}" for hint in hints),
+        ]
+        found = explain(re.sub(r"\{[^{}]*\}", "thing", "\n".join(lines)))
+        if found.known == "no":
+            unknown.append(kind)
+    assert not unknown
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (GRADIENT.format("Sum", "0").replace("got [2]", "got [0]"), "GatheredParameters"),
+        ("RuntimeError: Error building extension 'scale': ld: cannot find -lcudart", "libcudart"),
+        (
+            "RuntimeError: Error building extension 'scale': unsupported GNU version! gcc versions later than 8",
+            "CXX=g++",
+        ),
+        ("AttributeError: module 'torch.amp' has no attribute 'custom_fwd'", "torch.cuda.amp"),
+        ("AttributeError: 'AddmmBackward' object has no attribute 'previous_functions'", "next_functions"),
+    ],
+)
+def test_what_a_family_has_in_common_is_not_said_where_more_is_known(text: str, advice: str) -> None:
+    found = explain(text)
+    assert found.known != "no"
+    assert advice in " ".join(found.entries[0].advice)
+
+
+def test_an_attribute_of_a_built_in_node_is_none_that_forward_forgot() -> None:
+    assert "attribute_not_set" not in names(explain("AttributeError: 'ConvNdBackward' object has no attribute 'x'"))
+    assert names(explain("AttributeError: 'FunctionCtx' object has no attribute 'slope'"))[0] == "attribute_not_set"
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ("compiled_requires_grad", "compiled_leaf_returned"),
+        ("triton_got_cpu_tensor", "triton_on_other_device"),
+        ("ctx_not_taken", "setup_context_without_output"),
+        ("compiled_clock", "compiled_warning"),
+    ],
+)
+def test_entries_that_share_a_former_wording_ask_what_separates_them(pair: tuple[str, str]) -> None:
+    stored = {each["name"]: each for each in matcher().entries}
+    shared = [{lead for lead, *_ in stored[name]["wordings"]} for name in pair]
+    assert shared[0] & shared[1]
+    told = [index()[name].tell for name in pair]
+    assert any(told)
+    assert told[0] != told[1]
+
+
+def test_a_message_without_a_word_is_compared_by_its_type() -> None:
+    rules = matcher().rules["tokens"]
+    assert list(word_by_word("AssertionError", "", [], rules)) == [("assertionerror", "")]

@@ -2959,3 +2959,36 @@ def compiled_grad_once():
         return torch.autograd.grad(y, [a, b])
 
     gradients(torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True))
+
+
+@raises(
+    "torch.fx traced a module that contains a compiled function",
+    cause="``torch.fx.symbolic_trace`` calls the module with proxies instead of tensors. A function under "
+    "``torch.compile`` is traced by another tracer, which cannot run inside of the first one.",
+    fix="Trace the module before you compile it, and compile the traced module: "
+    "``torch.compile(torch.fx.symbolic_trace(model))``.",
+    see=("cookbook/07_compile/torch_compile",),
+)
+def fx_traced_compiled():
+    import torch.fx
+
+    class Wave(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wave = torch.compile(torch.sin, backend="eager")
+
+        def forward(self, x):
+            return self.wave(x)
+
+    torch.fx.symbolic_trace(Wave())
+
+
+@fixes(fx_traced_compiled)
+def fx_traced_then_compiled():
+    import torch.fx
+
+    class Wave(torch.nn.Module):
+        def forward(self, x):
+            return torch.sin(x)
+
+    torch.compile(torch.fx.symbolic_trace(Wave()), backend="eager")(torch.randn(3))

@@ -1651,3 +1651,41 @@ def view_returned_anew():
     x = torch.randn(3, requires_grad=True)
     with Cached():
         (x.view(3) + x.view(3)).sum().backward()
+
+
+@raises(
+    "An extension in CUDA is built on a machine without the CUDA toolkit",
+    cause="``CUDAExtension`` and ``load`` with a ``.cu`` file need ``nvcc`` and the headers of the CUDA toolkit. The "
+    "wheel of torch has only the libraries that run programs, and not the toolkit. No gradient is involved yet.",
+    fix="Install the CUDA toolkit of the major release that ``torch.version.cuda`` names, and set ``CUDA_HOME`` to its "
+    "folder, for example ``/usr/local/cuda``. Without a GPU, build the C++ part alone with ``CppExtension``.",
+)
+def cuda_home_missing():
+    from torch.utils import cpp_extension
+
+    cpp_extension.CUDA_HOME = None  # as on a machine without nvcc
+    cpp_extension.CUDAExtension("scale", ["scale.cpp", "scale.cu"])
+
+
+@fixes(cuda_home_missing)
+def extension_in_cpp():
+    from torch.utils import cpp_extension
+
+    cpp_extension.CppExtension("scale", ["scale.cpp"])
+
+
+@raises(
+    "An extension is compiled while the program runs, and ninja is missing",
+    cause="``load`` and ``load_inline`` run the compilers with the build tool ``ninja``, which is not installed or not "
+    "on the ``PATH``. No gradient is involved yet.",
+    fix="Install it, ``pip install ninja``, and check that ``ninja --version`` runs in the shell that starts Python. A "
+    "``setup.py`` builds without it, slowly: ``BuildExtension.with_options(use_ninja=False)``. There is no other "
+    "build tool for ``load``.",
+)
+def ninja_missing():
+    import os
+
+    from torch.utils import cpp_extension
+
+    os.environ["PATH"] = ""  # as on a machine without ninja
+    cpp_extension.verify_ninja_availability()

@@ -452,6 +452,9 @@ def wordings(kind: str, message: str, names: Iterable[str], rules: Mapping[str, 
     plain = frozenset(rules["plain"])
     tokens = ["*" if token[0] != "<" and any(n in token for n in own) else token for token in text.tokens]
     explained = next((j for j, token in enumerate(tokens) if token == "explanation"), 0)
+    if not tokens:  # without a word, only its type is compared
+        yield kind.lower(), ""
+        return
     end, told = 0, 0
     while end < len(tokens) and (told < 3 or end <= explained):
         following = text.ends[end]
