@@ -54,8 +54,8 @@ class SparsemaxFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         support = output > 0
-        # Use where instead of a product, because the gradient can be infinite where the probability is 0. In half
-        # precision, a sum can overflow although the mean does not, and a rounded mean leaves few digits of a difference.
+        # Use where instead of a product, because the gradient can be infinite where the probability is 0. Compute in
+        # float32 or wider: in half precision, the sum can overflow, and a rounded mean leaves few digits.
         inside = torch.where(support, grad_output, 0.0).to(accumulation_dtype(grad_output.dtype))
         mean = inside.sum(ctx.dim, keepdim=True) / support.sum(ctx.dim, keepdim=True).clamp(min=1)
         return torch.where(support, inside - mean, 0.0).to(grad_output.dtype), None
