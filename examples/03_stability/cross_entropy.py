@@ -131,8 +131,8 @@ axes[0].set(xlabel="logits [0, m], margin m", ylabel="gradient of the target's l
 for (name, values), style in zip(norms.items(), ("-o", "--s"), strict=True):
     axes[1].semilogy(values, style, markersize=4, label=name)
 axes[1].set(xlabel="Newton step", ylabel="norm of the gradient", xticks=range(0, 12, 2))
-for axis in axes:
-    axis.legend(fontsize=8)
+axes[0].legend(fontsize=8)
+axes[1].legend(fontsize=8, loc="center right")
 plt.show()
 
 assert gradients["cross_entropy"].isfinite().all()
