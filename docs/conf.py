@@ -51,6 +51,7 @@ extensions = [
     "docs._ext.recipe",
     "docs._ext.schedule",
     "docs._ext.search",
+    "docs._ext.sliders",
     "docs._ext.terms",
     "docs._ext.weight",
 ]

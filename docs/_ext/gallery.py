@@ -63,7 +63,7 @@ def fill_notebooks(app: Sphinx) -> None:
         notebook = json.loads(path.read_text())
         cells, found = [], False
         for cell in notebook["cells"]:
-            text = re.sub(r"^\.\. costs::\n\n?", "", "".join(cell["source"]), flags=re.MULTILINE)
+            text = re.sub(r"^\.\. (costs::|slider:: \w+)\n\n?", "", "".join(cell["source"]), flags=re.MULTILINE)
             pieces = re.split(r"^\.\. recipe:: (\w+)$", text, flags=re.MULTILINE)
             for text, name in zip(pieces[::2], [*pieces[1::2], None], strict=True):
                 if text.strip():

@@ -210,7 +210,7 @@ errors = {
 }
 
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
-for name, error in errors.items():
+for error in errors.values():
     axis.semilogy(every.float(), error.clamp(min=1e-3), ".", markersize=2)
 axis.text(-78, 40, "from the output", color="C0")
 axis.text(-78, 2, "from the input", color="C1")

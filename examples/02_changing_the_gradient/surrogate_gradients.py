@@ -14,6 +14,11 @@ that is not the true derivative, on purpose.
 # networks of spiking neurons, gates that are open or closed, and binary codes. If forward may be smooth, use a sigmoid
 # instead. For rounding, a straight-through estimator with the constant gradient 1 is enough.
 #
+# The slope of the surrogate decides how close to the threshold an input must be to get a gradient. Move the slider to
+# change the slope:
+#
+# .. slider:: surrogate
+#
 # The gradient
 # ------------
 #

@@ -20,6 +20,11 @@ sequence of layers whose memory grows only with the square root of its depth.
 # generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
 # step, the gradient is silently wrong, as "The wrong version" shows.
 #
+# The number of segments trades memory for time. Move the slider to see what ``checkpoint_sequence`` needs for 64
+# layers:
+#
+# .. slider:: checkpoints
+#
 # The gradient
 # ------------
 #

@@ -121,7 +121,7 @@ axis.text(vocabularies[-1] * 1.08, logits[-1], "the logits alone", color="0.4", 
 axis.set(xlim=(None, vocabularies[-1] * 2.6), xlabel="classes", ylabel="MB at the peak, beyond gradients")
 axis.set_xticks(vocabularies, [f"{v:,}" for v in vocabularies])
 axis.minorticks_off()
-axis.set_title("Peak memory of loss and gradient for 512 tokens: the recipe's does not grow with the vocabulary")
+axis.set_title("Peak memory for 512 tokens: that of the recipe does not grow with the vocabulary")
 plt.show()
 
 print("MB at 32,768 classes:", {name: round(values[-1], 1) for name, values in curves.items()})
