@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from autograd_cookbook.auditing.diagnose import difference
@@ -14,6 +15,10 @@ STEPS = 1e-6, -1e-6
 AT_A_KINK = 1e-3  # slopes of two sides differ by more, relative to the gradient
 SUMMARY = (
     "looks like a surrogate: declare it. The value does not move when the input does, but backward returns a gradient"
+)
+
+CHANGED = (
+    "looks like a surrogate: declare it. Forward returns its input as it is, and backward another gradient than that"
 )
 
 
@@ -43,6 +48,20 @@ def looks_like_surrogate(subject: Subject) -> bool:
     )
 
 
+def passes_on(subject: Subject) -> bool:
+    """Whether forward returns an input as it is, also far from the sample: then it is there for its backward."""
+
+    def same(factor: float) -> bool:
+        values = subject.copies(lambda v: factor * v)
+        given = [real([values[s]]) for s in subject.leaves]
+        return any(torch.equal(subject.value([v.clone() for v in values]), g) for g in given)
+
+    try:
+        return same(1.0) and same(-30.0)
+    except (Exception, SystemExit):
+        return False
+
+
 def unlike_declared(
     subject: Subject, slot: int, values: Sequence[Tensor], ours: Tensor, theirs: Tensor, weights: Tensor, rtol: float
 ) -> str | None:
@@ -60,15 +79,15 @@ def unlike_declared(
     return what if surrogate.compare(real([ours]), weights, AT_A_KINK) else None
 
 
-def take_as_custom(subject: Subject) -> Finding:
+def take_as_custom(subject: Subject, summary: str = SUMMARY) -> Finding:
     """Judge the gradient no more from here on, and say so instead of that it is wrong."""
     subject.gradient, subject.undeclared = "custom", True
     return Finding(
         "",
         "info",
-        SUMMARY,
-        "The backward is the gradient of another function on purpose, as that of a straight-through estimator is. "
-        "Until you declare which, the audit cannot judge the numbers.",
+        summary,
+        "The backward is the gradient of another function on purpose, as that of a straight-through estimator or of a "
+        "gradient reversal is. Until you declare which, the audit cannot judge the numbers.",
         "Declare the function whose gradient it is with surrogate=, or in pyproject.toml with surrogate = "
         '"package.module:function".',
         "",

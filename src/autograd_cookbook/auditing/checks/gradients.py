@@ -35,7 +35,13 @@ from autograd_cookbook.auditing.subject import (
     tensors_in,
     weights_of,
 )
-from autograd_cookbook.auditing.surrogates import looks_like_surrogate, take_as_custom, unlike_declared
+from autograd_cookbook.auditing.surrogates import (
+    CHANGED,
+    looks_like_surrogate,
+    passes_on,
+    take_as_custom,
+    unlike_declared,
+)
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -100,6 +106,9 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     wrong = {s: (mismatch, singles[s]) for s, mismatch in compared.items() if mismatch is not None}
     if wrong and looks_like_surrogate(subject):
         yield take_as_custom(subject)
+        return
+    if wrong and passes_on(subject):
+        yield take_as_custom(subject, CHANGED)
         return
     if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
         subject.accuracy = max(1e-3, 10 * accuracy)
@@ -478,7 +487,8 @@ def _saved_intermediate(subject: Subject) -> str:
     with observing(subject.classes, saved=False) as record:
         run = subject.run()
         nodes = [n for n in nodes_of(run.outputs) if getattr(n, "_forward_cls", None) in subject.classes]
-        saved = [t for n in nodes for t in n.saved_tensors if isinstance(t, Tensor) and is_differentiable(t)]
+        kept = [t for n in nodes for t in (*n.saved_tensors, *vars(n).values())]
+        saved = [t for t in kept if isinstance(t, Tensor) and is_differentiable(t)]
     known = {
         t.untyped_storage().data_ptr()
         for call in record.forwards
@@ -618,8 +628,11 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             raise Refused(first_line(error)) from error
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
+    coarsest = max((subject.dtype, *(w.dtype.to_real() for w in grad_outputs)), key=lambda d: torch.finfo(d).eps)
     for k, (position, result) in enumerate(zip(where, again, strict=True)):
-        numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.dtype)
+        if position >= n and not subject.right:
+            raise Unmeasured("the gradient is wrong")
+        numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], coarsest)
         actual = torch.zeros_like(point[position]) if result is None else result
         floor = (subject.accuracy or 0.0) * float(actual.abs().max()) if actual.numel() else 0.0
         mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
