@@ -67,6 +67,16 @@ def test_with_workers_it_finds_the_same(suite):
     assert [[g["check"] for g in f["findings"]] for f in functions] == [["first_order"]] * 2
 
 
+@pytest.mark.slow("src/autograd_cookbook/harvest", "src/autograd_cookbook/pytest_plugin.py", "tests/harvest")
+@pytest.mark.parametrize("end", ["os.kill(os.getppid(), signal.SIGINT); time.sleep(60)", "os._exit(3)"])
+def test_the_calls_of_a_worker_that_is_ended_are_audited(suite, end):
+    last = f"\nimport os, signal, time\ndef test_three():\n    {end}\n"
+    suite.makepyfile(test_suite=SUITE + last)
+    result = suite.runpytest_subprocess("--audit-functions=*Wrong", "-n1", "--max-worker-restart=0")
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(["test_suite.py:3 test_suite.Wrong: NOT ok (* audited *", "NOT ok: 1 of 1 *"])
+
+
 def test_a_suite_that_fails_fails_and_is_audited(suite):
     suite.makepyfile(test_suite=SUITE + "\ndef test_three():\n    assert 1 == 2, 'told'\n")
     result = suite.runpytest_subprocess("--audit-functions=*Wrong")

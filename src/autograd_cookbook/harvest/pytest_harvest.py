@@ -1,13 +1,15 @@
 """``pytest --audit-functions``: record calls while the tests run, and audit the calls after the tests.
 
 With pytest-xdist, the workers record. When all workers have finished, the first worker that called a function audits
-this function, with the calls of all workers that can be pickled.
+this function, with the calls of all workers that can be pickled. If Ctrl-C or a crash ends a worker earlier, the
+process that distributes the tests audits the calls that this worker has stored.
 """
 
 import json
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -18,6 +20,7 @@ import pytest
 
 from autograd_cookbook.cli import UsageError
 from autograd_cookbook.harvest.harvesting import audited, available_jobs, finished
+from autograd_cookbook.harvest.naming import Place
 from autograd_cookbook.harvest.options import OptionsError, options_of
 from autograd_cookbook.harvest.recording import Call, Recorded, Recorder
 from autograd_cookbook.harvest.results import Harvest, read_baseline
@@ -25,6 +28,11 @@ from autograd_cookbook.harvest.settings import Settings, settings_from
 from autograd_cookbook.harvest.terminal import lines_of
 
 PATIENCE = 600.0  # seconds that a worker waits for the others to finish their tests
+SHARE = 0.02  # of the time of the tests, to store calls in case the worker is ended
+GRACE = 0.5  # seconds for that at the start
+ENDED = "its worker was ended before the audits, and its calls cannot be sent to another process"
+
+Published = dict[Place, tuple[int, dict[Any, bytes]]]
 
 
 def settings_of(config: pytest.Config) -> Settings:
@@ -103,6 +111,17 @@ class Worker(Harvester):
         super().__init__(config)
         given = config.workerinput  # type: ignore[attr-defined]
         self.folder, self.name, self.count = Path(given["audit_folder"]), given["workerid"], given["workercount"]
+        self.start = time.monotonic()
+        self.stored, self.spent = 0, 0.0  # the number of calls that were stored last, and the time for storing so far
+
+    def pytest_runtest_logfinish(self) -> None:
+        """Store the calls so far, because Ctrl-C or a crash can end this process before its tests are done."""
+        start, seen = time.monotonic(), sum(len(each.seen) for each in self.recorder.functions.values())
+        if seen == self.stored or self.spent > GRACE + SHARE * (start - self.start):
+            return
+        self.stored = seen
+        _write(self.folder / f"{self.name}.partial", pickle.dumps((sys.path, self._published())))
+        self.spent += time.monotonic() - start
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -116,12 +135,16 @@ class Worker(Harvester):
         _write(self.folder / f"{self.name}.results", json.dumps(harvest.to_dict()).encode())
 
     def _publish(self) -> None:
-        """Write the recorded calls that can be pickled, each call by itself, for the other workers."""
+        """Write the recorded calls for the other workers."""
+        _write(self.folder / f"{self.name}.calls", pickle.dumps(self._published()))
+
+    def _published(self) -> Published:
+        """Return the recorded calls that can be pickled, each call by itself."""
         published = {}
         for entry in self.recorder.functions.values():
             kept = {key: _pickled(call) for key, call in entry.kept.items()}
             published[entry.place] = entry.calls, {key: pickled for key, pickled in kept.items() if pickled}
-        _write(self.folder / f"{self.name}.calls", pickle.dumps(published))
+        return published
 
     def _wait(self) -> None:
         end = time.monotonic() + PATIENCE
@@ -141,12 +164,7 @@ class Worker(Harvester):
             if any(_number(name) < _number(self.name) for name in having):
                 continue
             for name in sorted(having, key=_number):
-                calls, kept = having[name]
-                entry.calls += calls
-                for key, pickled in kept.items():
-                    call = _unpickled(pickled)
-                    if call and (key not in entry.kept or call.rank < entry.kept[key].rank):
-                        entry.kept[key] = call
+                _add(entry, *having[name])
             share.append(entry)
         return share
 
@@ -175,11 +193,34 @@ class Controller(Harvester):
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Join the results of the workers."""
+        self.recorder.__exit__()
         parts = [Harvest.from_dict(json.loads(p.read_bytes())) for p in sorted(self.folder.glob("*.results"))]
-        whole = self.audit((), 1, 1.0)
+        path = list(sys.path)
+        try:
+            rescued = self._rescued({f.name for part in parts for f in part.functions})
+            whole = self.audit(rescued, self.settings.jobs, self.settings.budget)
+        finally:
+            sys.path[:] = path
+        parts.append(whole)
         whole.functions = sorted((f for part in parts for f in part.functions), key=lambda f: (f.name, f.file, f.line))
         whole.problems = list(dict.fromkeys(p for part in parts for p in part.problems))
         self.conclude(session, whole)
+
+    def _rescued(self, audited_names: set[str]) -> list[Recorded]:
+        """Return the calls of workers that were ended before their audits, for functions that no worker has audited.
+
+        Leave in ``sys.path`` where the workers found the modules, because the audits import them, too.
+        """
+        rescued: dict[Place, Recorded] = {}
+        for file in sorted(self.folder.glob("*.partial"), key=lambda file: _number(file.stem)):
+            if file.with_suffix(".results").exists():
+                continue
+            places, published = pickle.loads(file.read_bytes())
+            sys.path += [place for place in places if place not in sys.path]
+            for place, (calls, kept) in published.items():
+                if place.name not in audited_names:
+                    _add(rescued.setdefault(place, Recorded(place, reason=ENDED)), calls, kept)
+        return list(rescued.values())
 
     def pytest_unconfigure(self) -> None:
         """Remove the folder."""
@@ -196,6 +237,15 @@ def harvester_for(config: pytest.Config) -> Harvester:
 
 def _number(worker: str) -> int:
     return int("".join(filter(str.isdigit, worker)) or 0)
+
+
+def _add(entry: Recorded, calls: int, kept: dict[Any, bytes]) -> None:
+    """Add the calls of another worker, if this process can read them and they are better."""
+    entry.calls += calls
+    for key, pickled in kept.items():
+        call = _unpickled(pickled)
+        if call and (key not in entry.kept or call.rank < entry.kept[key].rank):
+            entry.kept[key] = call
 
 
 def _pickled(call: Call) -> bytes:

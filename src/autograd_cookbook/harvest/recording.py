@@ -53,7 +53,10 @@ class Recorded:
     kept: dict[Any, Call] = field(default_factory=dict)
     seen: set[Any] = field(default_factory=set)
     seconds: float = 0.0
-    reason: str = "it was called without an input that requires grad, or under no_grad"
+    reason: str = (
+        "it was called without an input that requires grad, or without grad mode: under no_grad, or in the forward of "
+        "another function"
+    )
 
     def best(self, count: int) -> list[Call]:
         """Return the calls to audit, with the best first."""
