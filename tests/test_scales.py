@@ -212,6 +212,38 @@ def test_a_long_row_in_float16_has_a_gradient(name: str) -> None:
         assert found.isfinite().all(), what
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15", "softmax", "triton_softmax"])
+def test_gradients_that_hardly_differ_are_compared_with_an_unrounded_mean(name: str, dtype: torch.dtype) -> None:
+    function, grad = BY_NAME[name].function, 1 + torch.finfo(dtype).eps * torch.tensor([0.0, 1.0, 1.0, 1.0])
+    found, truth = (
+        torch.autograd.grad(function(leaf := torch.zeros(4, dtype=t, requires_grad=True)), leaf, grad.to(t))[0].double()
+        for t in (dtype, torch.float64)
+    )
+    torch.testing.assert_close(found, truth, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
+def of_one_segment(x: Tensor) -> Tensor:
+    return call("segment_softmax", x, torch.zeros(len(x), dtype=torch.int64), 1)
+
+
+@pytest.mark.parametrize("score", [-3.0, -5.0, -5.3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["softmax", "triton_softmax", "segment_softmax"])
+def test_the_gradient_of_a_weight_near_1_does_not_come_from_a_rounded_sum(
+    name: str, dtype: torch.dtype, score: float
+) -> None:
+    """The weight of 0.9933 is 0.9922 in bfloat16, of which 1 - 0.9933 would be 16 % off."""
+    function = of_one_segment if name == "segment_softmax" else BY_NAME[name].function
+    x = torch.tensor([0.0, score], dtype=dtype)
+    first = torch.tensor([1.0, 0.0])
+    found, truth = (
+        torch.autograd.grad(f(leaf := x.to(t).requires_grad_()), leaf, first.to(t))[0].double()
+        for f, t in ((function, dtype), (lambda x: x.softmax(-1), torch.float64))
+    )
+    torch.testing.assert_close(found, truth, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
 @pytest.mark.parametrize("values", [[1.0, 2.0, 4.0], [1.0, 1.0, 4.0]], ids=["apart", "close"])
 def test_spectral_gradients_have_no_scale_in_float64(values: list[float], scale: float) -> None:

@@ -1,13 +1,14 @@
 """The pages that list the cookbook: links to the sections, a filter, and cards that say what each page is for.
 
 Sphinx-Gallery shows a page's purpose only under a mouse, filters by elements that no keyboard reaches, and makes each
-section a page's title.
+section a page's title. Its pictures are figures made small, which look alike; ours are drawn for their size.
 """
 
 import ast
 import html
 import re
 
+from docs._ext.icons import icon
 from docs._ext.pages import PLACES
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -16,6 +17,7 @@ from sphinx.transforms import SphinxTransform
 from autograd_cookbook.catalog import RECIPES
 
 INDEX = "cookbook/index"
+YOU = "You will "  # with which all begin: of the three lines of a card, words that say nothing
 TAG = "🏷 "  # many fonts have no such letter
 TAG_LIST = "sg-tag-list"
 CARD = re.compile(r"""<div class="sphx-glr-thumbcontainer" data-sgtags='(\[.*?\])' tooltip="(.*?)">""", re.DOTALL)
@@ -53,25 +55,32 @@ class GalleryTransform(SphinxTransform):
             self.sections()
 
     def cards(self) -> None:
-        """Have each say its purpose in its text."""
+        """Have each say its purpose in its text, under the drawing of its page."""
         purpose = ""
         for raw in list(self.document.findall(nodes.raw)):
             text = raw.astext()
             if TAG_LIST in text:
                 raw.parent.remove(raw)
             elif opened := CARD.search(text):
-                purpose = opened[2]
-                page = self.page_after(raw)
+                purpose = opened[2].removeprefix(YOU)
+                purpose = purpose[:1].upper() + purpose[1:]
+                behind = self.behind(raw)
+                page = self.page_among(behind)
+                picture = next(node for sibling in behind for node in sibling.findall(nodes.image))
+                self.replace(picture, icon(page))
                 found = html.escape(words(page, ast.literal_eval(html.unescape(opened[1]))))
                 self.replace(raw, f'<div class="sphx-glr-thumbcontainer" data-words="{found}">')
             elif title := TITLE.search(text):  # the link over the card has the same words for screen readers
                 shown = title[0].replace("<div ", '<div aria-hidden="true" ', 1)
                 self.replace(raw, text.replace(title[0], f'{shown}<div class="card-purpose">{purpose}</div>'))
 
-    def page_after(self, raw: nodes.raw) -> str:
-        """The page that a card leads to: that of the first link behind its beginning."""
+    def behind(self, raw: nodes.raw) -> list[nodes.Node]:
+        """What comes after the beginning of a card."""
         siblings = raw.parent.children
-        behind = siblings[siblings.index(raw) + 1 :]
+        return siblings[siblings.index(raw) + 1 :]
+
+    def page_among(self, behind: list[nodes.Node]) -> str:
+        """The page that a card leads to: that of the first link behind its beginning."""
         targets = (
             node["reftarget"] for sibling in behind for node in sibling.findall() if node.get("reftype") == "doc"
         )
@@ -80,8 +89,8 @@ class GalleryTransform(SphinxTransform):
             raise ValueError(f"the card leads to {page!r}, which is no page of the cookbook")
         return page
 
-    def replace(self, raw: nodes.raw, text: str) -> None:
-        raw.replace_self(nodes.raw("", text, format="html"))
+    def replace(self, node: nodes.Node, text: str) -> None:
+        node.replace_self(nodes.raw("", text, format="html"))
 
     def sections(self) -> None:
         """Make them sections of the one page, and list them above the first."""

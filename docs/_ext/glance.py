@@ -44,6 +44,14 @@ DEMONSTRATION = {
 }
 ROLE = re.compile(r":\w+:`")
 CODE = re.compile(r"``(.+?)``")
+MATH = re.compile(r":math:`(.+?)`")
+# What letters can show of a formula: names, and one letter above or below the line.
+LETTERS = (
+    (re.compile(r"\\(log|exp|sin|cos|min|max)(?![a-z]) ?"), r"\1 "),
+    (re.compile(r"\\(alpha|beta|gamma|lambda|tau)(?![a-z])"), lambda match: html.unescape(f"&{match[1]};")),
+    (re.compile(r" ?\^(\w)"), r"<sup>\1</sup>"),
+    (re.compile(r" ?_(\w)"), r"<sub>\1</sub>"),
+)
 # Where a built-in function has the name that its documentation uses.
 HOMES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.linalg": torch.linalg}
 
@@ -119,10 +127,19 @@ def facts(recipe: Recipe, builder: Builder) -> str:
 
 def what(recipe: Recipe) -> str:
     """What a recipe does, which tells it from others of its page: of its docstring's first line what is prose."""
-    line = (inspect.getdoc(recipe.function) or "").partition("\n")[0]
+    line = html.escape((inspect.getdoc(recipe.function) or "").partition("\n")[0], quote=False)
+    line = MATH.sub(in_letters, line)
     if role := ROLE.search(line):
         line = line[: max(line.rfind(mark, 0, role.start()) for mark in ".,:;") + 1].rstrip(".,:; ") + "."
-    return CODE.sub(r"<code>\1</code>", html.escape(line)) if line != "." else ""
+    return CODE.sub(r"<code>\1</code>", line) if line != "." else ""
+
+
+def in_letters(formula: re.Match[str]) -> str:
+    """A formula without a typesetter; one that needs it stays a role."""
+    text = formula[1]
+    for pattern, letters in LETTERS:
+        text = pattern.sub(letters, text)
+    return formula[0] if re.search(r"[\\{}^]", text) else f"<i>{text.strip()}</i>"
 
 
 def summary(recipe: Recipe) -> str:

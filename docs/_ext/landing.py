@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 from docs._ext import findings, results
+from docs._ext.icons import icon
 from docs._ext.pages import PLACES
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -22,7 +23,7 @@ REPOSITORY = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["urls"]["
 
 
 class Pictures(SphinxDirective):
-    """``{pictures}``: pages of the cookbook, each as the picture of the gallery, its name, and what it is for.
+    """``{pictures}``: pages of the cookbook, each as its drawing, its name, and what it is for.
 
     A line of the content for each: ``name: what it is for``.
     """
@@ -38,9 +39,7 @@ class Pictures(SphinxDirective):
             place = f"cookbook/{PLACES[name]}"
             link = self.env.app.builder.get_relative_uri(self.env.docname, place)
             card = nodes.reference("", "", internal=True, refuri=link, classes=["picture"])
-            drawn = f"{place.rpartition('/')[0]}/images/thumb/sphx_glr_{name}_thumb.png"
-            if Path(self.env.srcdir, drawn).exists():  # the gallery is drawn before pages are read, or not at all
-                card += nodes.image("", uri=f"/{drawn}", alt="")
+            card += nodes.raw("", icon(name), format="html")
             card += nodes.strong("", name.replace("_", " ").capitalize())
             card += nodes.inline("", purpose)
             pictures += nodes.paragraph("", "", card)

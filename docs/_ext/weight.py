@@ -1,7 +1,8 @@
 """What a page makes a browser fetch and wait for, reduced when the site is built.
 
 All stylesheets become one, ``_static/site.css``, with the rules that some page can need; fonts of icons keep the icons
-that are shown; no script holds the page up; and code has fewer elements. A page that Sphinx does not write again is as
+that are shown; no script holds the page up; figures wait until they are scrolled to, and keep their place meanwhile;
+and code has fewer elements. A page that Sphinx does not write again is as
 the build before left it, so each page keeps the names of its own stylesheets, and doing all this twice changes nothing.
 """
 
@@ -26,6 +27,8 @@ SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
 ATTRIBUTE = re.compile(r"""\b([\w-]+)\s*=\s*["']([^"']*)["']""")
 # Sphinx gives each word of code an element, so that it is not broken: 13,000 in the list of all messages, which keeps
 # none. Elsewhere few words have a place where a browser would break them.
+IMAGE = re.compile(r"<img\b[^>]*>")
+PNG = b"\x89PNG\r\n\x1a\n"
 LISTED = re.compile(r'<dl class="[^"]*\bcheck-index\b[^"]*">.*?</dl>', re.DOTALL)
 WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 BREAKABLE = re.compile(r"""-.|.[?!/|}].|.[)\]][^\w\s.,;:!?)\]}'"].|[^\x00-\x7f]""")
@@ -174,6 +177,33 @@ def deferred(html: str) -> str:
     return changed.replace("</body>", "\n".join([*late, "</body>"]))
 
 
+def sized(html: str, folder: Path) -> str:
+    """The page of a folder with figures that are fetched when they are scrolled to, into the place that is kept."""
+
+    def replace(match: re.Match[str]) -> str:
+        said = attributes(match[0])
+        file = folder / said.get("src", "")
+        if "loading" in said or file.suffix != ".png" or not file.is_file():
+            return match[0]
+        size = "" if "width" in said else ' width="{}" height="{}"'.format(*png_size(file))
+        return f'{match[0].rstrip("/> ")}{size} loading="lazy" decoding="async" />'
+
+    return IMAGE.sub(replace, html)
+
+
+def png_size(file: Path) -> tuple[int, int]:
+    """The width and height of a picture, from its first bytes.
+
+    Raises:
+        ExtensionError: if it is no PNG.
+    """
+    with file.open("rb") as opened:
+        head = opened.read(24)
+    if not head.startswith(PNG):
+        raise ExtensionError(f"{file} is no PNG")
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+
+
 def unworded(html: str) -> str:
     """The page without the elements of words of code that no browser breaks, and with none in lists of messages."""
     html = LISTED.sub(lambda match: WORD.sub(r"\1", match[0]), html)
@@ -195,6 +225,7 @@ def lighten(site: Path) -> None:
     version = hashlib.sha256(css.encode()).hexdigest()[:8]
     for page in pages:
         html = unworded(tokens.unwrapped(deferred(linked(page, version)), known))
+        html = sized(html, page.file.parent)
         if html != page.html:
             page.file.write_text(html, encoding="utf-8")
 

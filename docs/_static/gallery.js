@@ -16,6 +16,7 @@ document.querySelectorAll(".card-filter").forEach((form) => {
     const had = cards.map(({ words }) => typed.filter((one) => words.some((word) => alike(word, one))).length);
     const most = Math.max(...had);
     cards.forEach(({ card }, i) => (card.hidden = typed.length > 0 && (!most || had[i] < most)));
+    form.closest("article").classList.toggle("filtered", typed.length > 0);
     const shown = cards.filter(({ card }) => !card.hidden);
     cards.forEach(({ section }) => (section.hidden = !shown.some((one) => one.section === section)));
     const search = Object.assign(document.createElement("a"), { textContent: "Search the whole site" });

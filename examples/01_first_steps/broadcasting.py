@@ -62,7 +62,7 @@ weights = torch.tensor([[1.0, 0.0, 2.0, 1.0], [0.0, 1.0, 1.0, 0.0], [2.0, 1.0, 0
 
 multiply(column, row).backward(weights)
 
-figure, axes = plt.subplots(2, 3, figsize=(7, 3.6), layout="constrained", width_ratios=(1, 4, 4), height_ratios=(3, 1))
+figure, axes = plt.subplots(2, 3, figsize=(7, 3.6), layout="constrained", width_ratios=(2, 4, 4), height_ratios=(3, 1))
 figure.suptitle("Each gradient of a broadcast product is a sum along the dimension that was expanded")
 panels = {
     (0, 0): (column.grad, "sum of the right grid\nalong each row"),

@@ -211,11 +211,12 @@ errors = {
 
 figure, axis = plt.subplots(figsize=(7, 3), layout="constrained")
 for name, error in errors.items():
-    axis.semilogy(every.float(), error.clamp(min=1e-3), ".", markersize=2, label=name)
+    axis.semilogy(every.float(), error.clamp(min=1e-3), ".", markersize=2)
+axis.text(-78, 40, "from the output", color="C0")
+axis.text(-78, 2, "from the input", color="C1")
 axis.set_title("The slope of the ELU needs its input: from the output, it has no digits below -6")
 axis.set_xlabel("x, in bfloat16")
 axis.set_ylabel("error, units in the last place")
-axis.legend()
 plt.show()
 
 for name, error in errors.items():

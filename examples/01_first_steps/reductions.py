@@ -123,7 +123,7 @@ for axis, ours, theirs, title in zip(
     axis.plot(x, ours, label="saves its output")
     axis.plot(x, theirs, "--", label="saves the softmax")
     axis.set(xlabel="x", ylabel=f"{title} derivative of log(exp(x) + 1)")
-axes[1].legend(loc="center left", fontsize=8)
+axes[0].legend(loc="upper left", fontsize=8)
 plt.show()
 
 expected = torch.sigmoid(x) * torch.sigmoid(-x)

@@ -84,7 +84,7 @@ figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
 axis.semilogy(norms_by_step(None), label="no hook")
 axis.semilogy(norms_by_step(1.0), "--", label="clip_gradient(state, 1.0) at each step")
 axis.set(xlabel="time step", ylabel="norm of the gradient of the state")
-axis.set_title("The gradient of a recurrent state explodes backward in time; clipped on its way it does not")
+axis.set_title("The gradient of a recurrent state explodes backward in time, unless you clip it on its way")
 axis.legend()
 plt.show()
 

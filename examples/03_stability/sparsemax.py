@@ -100,7 +100,7 @@ for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
 
 # %%
 # The next figure shows attention between 60 handwritten digits, sorted by class. A score is the cosine of their pixels.
-# White means exactly 0.
+# Empty cells are exactly 0.
 
 digits = load_digits(n_class=6)
 order = torch.tensor(digits.target[:60]).argsort(stable=True)

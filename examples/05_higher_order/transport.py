@@ -156,6 +156,7 @@ for name, loss in (("cost", transport), ("divergence", divergence)):
     found[name] = points.detach()
 
 figure, axes = plt.subplots(1, 2, figsize=(7.2, 3.7), layout="constrained", sharex=True, sharey=True)
+figure.suptitle("Points move to the ring if the loss is the divergence, and stay inside of it if it is the cost")
 for ax, (name, points) in zip(axes, found.items(), strict=True):
     ax.plot(*torch.cat([ring, ring[:1]]).T, color="0.7", lw=4)
     ax.plot(*start.T, ".", color="0.6", ms=4)

@@ -133,7 +133,7 @@ assert len(factorized) == steps
 
 found = unknown.detach().exp()
 figure, (left, middle, right) = plt.subplots(1, 3, figsize=(8.4, 3), layout="constrained")
-figure.suptitle("A plate's conductivity, found from temperatures at the white dots by a gradient through SciPy")
+figure.suptitle("A plate's conductivity, found from temperatures at the dots by a gradient through SciPy")
 field = left.imshow(exact.sum(1).reshape(side, side), cmap="inferno", extent=(-1, 1, -1, 1), origin="lower")
 left.scatter(x.flatten()[sensors], y.flatten()[sensors], s=4, color="white")
 left.set_title("temperature, all heaters on")

@@ -152,6 +152,8 @@ def placed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 # An info is no verdict on a function: the right functions that show some, with the check.
 QUIET = {
     "isru_without_forward_mode": "forward_mode",
+    "spread_by_bisection": "first_order",
+    "spread_by_few_halvings": "first_order",
     "FlowByTheAdjointEquation": "first_order",
     "snake_checkpointed_by_reentry": "grad_attribute",
     "RoundedStraightThrough": "compile",

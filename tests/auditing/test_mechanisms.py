@@ -1,5 +1,7 @@
 """Mechanisms of false alarms that showed in public libraries, each on the smallest function that has it."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -265,6 +267,45 @@ def test_values_that_come_in_steps_are_compared_over_many_of_them(factor, monkey
     assert not {"second_order", "forward_mode"} & report.capabilities.keys()
 
 
+class BisectsBetweenBounds(Function):
+    """Sigmoids shifted until they add up to 3, by bisection between fixed bounds to a step."""
+
+    step, factor, shift = 1e-3, 1.0, 1.0
+
+    @classmethod
+    def solve(cls, x):
+        low, high = torch.full_like(x[..., :1], -20), torch.full_like(x[..., :1], 20)
+        for _ in range(math.ceil(math.log2(40 / cls.step))):
+            middle = (low + high) / 2
+            more = torch.sigmoid(x + middle).sum(-1, keepdim=True) < 3
+            low, high = torch.where(more, middle, low), torch.where(more, high, middle)
+        return torch.sigmoid(x + middle)
+
+    @staticmethod
+    def forward(ctx, x):
+        y = BisectsBetweenBounds.solve(x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        cls, slope = BisectsBetweenBounds, y * (1 - y)
+        shift = (slope * grad_output).sum(-1, keepdim=True) / slope.sum(-1, keepdim=True)
+        return cls.factor * slope * (grad_output - cls.shift * shift)
+
+
+@pytest.mark.parametrize("step", [1e-7, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2])
+def test_steps_of_any_size_are_found_and_no_mistake_hides_behind_them(step, monkeypatch):
+    monkeypatch.setattr(BisectsBetweenBounds, "step", step)
+    for shape in ((10,), (4, 10)):
+        for factor, shift in ((1.0, 1.0), (1.1, 1.0), (1.0, 0.0)):
+            monkeypatch.setattr(BisectsBetweenBounds, "factor", factor)
+            monkeypatch.setattr(BisectsBetweenBounds, "shift", shift)
+            report = audit(BisectsBetweenBounds.apply, (leaf(*shape),), only=["first_order"], isolate=False)
+            assert report.ok is (factor == shift == 1.0), f"{shape}, {factor}, {shift}: {report}"
+
+
 @pytest.mark.parametrize("smooth", [torch.sin, torch.relu], ids=["sine", "kinks"])
 def test_an_iteration_without_steps_is_compared_by_differences(smooth):
     def repeated(x):
@@ -317,6 +358,27 @@ def test_a_logarithm_of_zero_is_not_said_to_overflow():
     report = audit(Artanh.apply, (x,), only=["float16"], gradient="custom")
     (found,) = (f for f in report.findings if f.severity == "error")
     assert found.cause.startswith("log is infinite at one number")
+
+
+class WideLogCosh(Function):
+    """At numbers of 300, the exponential in backward is zero in float16, and its inverse infinite."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.abs() / 2 + 16 * torch.log1p(torch.exp(-x.abs() / 16))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        inverse = 1 / torch.exp(-x.abs() / 16)
+        return grad_output * x.sign() * (inverse - 1) / (inverse + 1) / 2
+
+
+def test_a_pole_in_backward_is_said_to_be_there():
+    (found,) = audit(WideLogCosh.apply, (leaf(3, 4),), only=["float16"]).findings
+    assert "the outputs are right, but the gradient of input 0 is not finite" in found.summary
+    assert found.cause.startswith("Nothing in forward is infinite, but in the backward reciprocal is infinite at one")
 
 
 class LargeQuotient(Function):

@@ -3,6 +3,8 @@
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -51,11 +53,11 @@ class Round(Double):
 class Dies(Double):
     """Ends all processes of its audit, which are a group, unless that is the group of the test."""
 
-    home = os.getpgrp()
+    home = os.environ.setdefault("GROUP_OF_THE_TESTS", str(os.getpgrp()))  # a new process of the audit inherits it
 
     @staticmethod
     def forward(x, flag=None):
-        if os.getpgrp() != Dies.home:
+        if str(os.getpgrp()) != Dies.home:
             os.killpg(0, signal.SIGKILL)
         return 2 * x
 
@@ -187,3 +189,19 @@ def identity(x, flag=None):
 
 def module():
     return nn.Linear(3, 3)
+
+
+class NeedsThread(Function):
+    """Halves its gradient. Its forward needs a thread that the first call starts, which a forked process lacks."""
+
+    pool: ClassVar[list[ThreadPoolExecutor]] = []
+
+    @staticmethod
+    def forward(ctx, x):
+        if not NeedsThread.pool:
+            NeedsThread.pool.append(ThreadPoolExecutor(1))
+        return NeedsThread.pool[0].submit(x.detach().mul, 2).result()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output

@@ -10,14 +10,22 @@ import torch
 from torch import nn
 
 from autograd_cookbook.harvest import callables, harvesting, judging, parallel
-from autograd_cookbook.harvest.harvesting import add_unreached, audited
+from autograd_cookbook.harvest.fresh import judged_afresh
+from autograd_cookbook.harvest.harvesting import add_stale, add_unreached, audited
 from autograd_cookbook.harvest.judging import Task, cut_down, judge
 from autograd_cookbook.harvest.options import FunctionOptions, Options
 from autograd_cookbook.harvest.parallel import judged
 from autograd_cookbook.harvest.programs import program_for
 from autograd_cookbook.harvest.recording import Recorder
-from autograd_cookbook.harvest.results import Harvest, accept_baseline, read_baseline, write_baseline
-from tests.harvest.functions import Calls, Clock, Dies, Double, Reruns, Round, Slow, Wrong, leaf
+from autograd_cookbook.harvest.results import (
+    FunctionResult,
+    Harvest,
+    accept_baseline,
+    read_baseline,
+    write_baseline,
+)
+from autograd_cookbook.harvest.terminal import headline
+from tests.harvest.functions import Calls, Clock, Dies, Double, NeedsThread, Reruns, Round, Slow, Wrong, leaf
 
 QUICK = {"only": ["first_order"]}
 
@@ -26,12 +34,16 @@ def task(cls, **options):
     return Task(0, cls.__qualname__, cls.apply, (leaf(3, 2),), QUICK | options)
 
 
-def harvested(*classes, said=None, jobs=2):
+def recorded(*classes):
     with Recorder() as recorder:
         for cls in classes:
             cls.apply(leaf(3, 2))
+    return recorder.functions.values()
+
+
+def harvested(*classes, said=None, jobs=2):
     names = {f"tests.harvest.functions.{cls.__name__}": FunctionOptions(dict(QUICK)) for cls in classes}
-    return audited(recorder.functions.values(), Options(names | (said or {})), jobs=jobs)
+    return audited(recorded(*classes), Options(names | (said or {})), jobs=jobs)
 
 
 def test_one_that_dies_costs_itself_alone():
@@ -203,9 +215,68 @@ def test_accepted_findings_do_not_count_and_stale_ones_are_problems():
     assert harvest.ok
     assert harvest.functions[0].findings[0].accepted == "meant so"
     name = "tests.harvest.functions.Double"
+    options = Options({name: FunctionOptions(accept={"first_order": "meant so"})})
     harvest = harvested(Double, said={name: FunctionOptions(dict(QUICK), accept={"first_order": "meant so"})})
+    add_stale(harvest, options)
     assert not harvest.ok
     assert "accepts 'first_order', which the audit does not find any more" in harvest.problems[0]
+
+
+def test_what_a_pattern_accepts_is_stale_only_if_no_function_shows_it():
+    pattern = "tests.harvest.functions.*"
+    said = {pattern: FunctionOptions(dict(QUICK), accept={"first_order": "meant so"})}
+    harvest = audited(recorded(Wrong, Double), Options(said))
+    add_stale(harvest, Options(said))
+    add_unreached(harvest, Options(said), whole=True)
+    assert harvest.ok
+    assert harvest.functions[1].findings[0].accepted == "meant so"
+    harvest = audited(recorded(Double), Options(said))
+    add_stale(harvest, Options(said))
+    assert f'functions."{pattern}"] accepts' in harvest.problems[0]
+    add_unreached(harvest, Options({"tests.nowhere.*": FunctionOptions()}), whole=True)
+    assert "no such function was called" in harvest.problems[1]
+
+
+def test_a_pattern_for_functions_that_are_only_in_the_sources_is_known(tmp_path):
+    (tmp_path / "poses").mkdir()
+    (tmp_path / "poses" / "maps.py").write_text("import torch\nclass Log(torch.autograd.Function): ...\n")
+    harvest = Harvest([])
+    said = {"poses.maps.*": FunctionOptions(), "poses.nowhere.*": FunctionOptions()}
+    add_unreached(harvest, Options(said, sources=(str(tmp_path),)), whole=True)
+    assert [problem.count("poses.nowhere.*") for problem in harvest.problems] == [1]
+
+
+def test_a_part_of_the_functions_says_nothing_about_the_others_of_the_table():
+    harvest = Harvest([])
+    add_unreached(harvest, Options({"a.Other": FunctionOptions()}), whole=False)
+    assert harvest.ok
+
+
+def test_calls_of_other_sizes_show_the_same_finding():
+    def report(cause):
+        found = {"check": "first_order", "severity": "error", "summary": "", "cause": cause, "fix": "", "url": ""}
+        return {"findings": [found], "capabilities": {}, "checks": [], "notes": [], "seconds": {}}
+
+    result = FunctionResult("F", "f.py", 1)
+    for cause in ("12 of 21 entries are wrong.", "16 of 28 entries are wrong.", "It is halved."):
+        result.add(report(cause), {})
+    assert [f.cause for f in result.findings] == ["12 of 21 entries are wrong.", "It is halved."]
+
+
+def test_a_function_that_hangs_in_a_forked_process_is_audited_in_a_new_one(monkeypatch):
+    monkeypatch.setattr(judging, "TIMEOUT", 3.0)
+    call = (NeedsThread.apply, (leaf(3, 2),))
+    assert call[0](*call[1]) is not None  # from here on, this process has the thread that a forked process lacks
+    (verdict,) = judged([Task(0, "NeedsThread", *call, QUICK)], jobs=1)
+    assert [f["check"] for f in verdict.report["findings"]] == ["first_order"], verdict.reason
+    local = type("Local", (NeedsThread,), {"__module__": "__main__"})
+    assert judged_afresh(Task(0, "Local", local.apply, call[1], QUICK), 60.0) is None
+
+
+def test_a_run_that_audits_nothing_does_not_say_ok():
+    result = FunctionResult("F", "f.py", 1, reached=True, not_audited="it hangs")
+    assert headline(Harvest([result])).startswith("nothing audited: 0 of 1 custom function audited, 1 reached")
+    assert headline(Harvest([])).startswith("ok: 0 of 0")
 
 
 def test_inputs_of_the_project_take_the_place_of_recorded_ones():

@@ -23,6 +23,22 @@ def test_the_table_is_read(tmp_path):
     assert options.sources == (str(tmp_path / "src"),)
 
 
+def test_a_pattern_is_for_all_functions_that_it_matches_and_their_own_tables_override_it(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("""
+        [tool.autograd_cookbook.functions."package.poses.*"]
+        gradient = "custom"
+        accept = { float16 = "never" }
+        [tool.autograd_cookbook.functions."package.poses.Exact"]
+        gradient = "exact"
+        accept = { empty = "no" }
+    """)
+    options = options_of(tmp_path)
+    assert options.of("package.poses.Log").audit == {"gradient": "custom"}
+    assert options.of("package.poses.Exact").audit == {"gradient": "exact"}
+    assert options.of("package.poses.Exact").accept == {"float16": "never", "empty": "no"}
+    assert options.of("package.other.Log").audit == {}
+
+
 def test_without_a_file_nothing_is_said(tmp_path):
     assert options_of(tmp_path).functions == {}
 

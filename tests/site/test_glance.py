@@ -4,13 +4,14 @@ import re
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from docs._ext.glance import what
 from docs._ext.one_page import documents
 from docs._ext.pages import PLACES
 from docs._ext.recipe import LEARN, shown
 from docs._ext.results import LABELS
 from playwright.sync_api import Browser, Page, expect
 
-from autograd_cookbook.catalog import RECIPES
+from autograd_cookbook.catalog import RECIPES, Recipe
 
 from .conftest import opened
 
@@ -35,6 +36,13 @@ def test_recipes_of_one_page_are_told_apart_by_what_they_do(page: Page, base: st
     assert said[0] == "Round to whole numbers, with the gradient of the identity."
     assert len(set(said)) == page.locator(".glance-recipe").count()
     assert not [text for text in said if "`" in text]
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_each_recipe_has_a_line_that_says_what_it_does(recipe: Recipe) -> None:
+    said = what(recipe)
+    assert len(said) > 15
+    assert not set("`\\{") & set(said), said
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])

@@ -9,9 +9,11 @@ from pathlib import Path
 from urllib.parse import urljoin, urlparse
 from zipfile import ZipFile
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from docs._ext.pages import PLACES
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook.catalog import RECIPES
@@ -64,7 +66,7 @@ def test_it_loads_without_error_asks_nobody_else_and_fits_a_phone(path: str, rea
             reader.remove_listener(event, hear)
     assert not problems
 
-    missing = reader.locator("main img:not(.sphx-glr-thumbcontainer img, .picture img)").evaluate_all(
+    missing = reader.locator("main img").evaluate_all(
         "images => images.filter(i => i.alt.trim().length < 4).map(i => i.src)"
     )
     assert not missing, "figures without a text that says what they show"
@@ -98,6 +100,17 @@ def expect_purpose_and_copy_on_the_first_screen(page: Page, path: str) -> None:
 def test_a_table_is_not_left_as_text(path: str) -> None:
     """As the Markdown that a cell returns is, if the page does not ask for MyST."""
     assert not re.search(r"<p>\s*\|[^<]*\n\s*\|[ :|-]+\n", (SITE / path).read_text())
+
+
+@pytest.mark.parametrize(
+    "figure", sorted((SITE / "_images").glob("sphx_glr_*[0-9].png")), ids=lambda figure: figure.stem
+)
+def test_no_word_of_a_figure_is_cut_off(figure: Path) -> None:
+    """What is drawn reaches no edge of the picture."""
+    with Image.open(figure) as image:
+        pixels = np.asarray(image.convert("L"))
+    edges = {"left": pixels[:, 0], "right": pixels[:, -1], "top": pixels[0], "bottom": pixels[-1]}
+    assert not [edge for edge, line in edges.items() if line.min() < 200], figure.name
 
 
 FIELDS = {"Parameters", "Returns", "Raises", "Return type", "Yields", "Type", "Bases", "Warns"}

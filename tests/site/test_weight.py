@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from docs._ext import stylesheet, tokens, weight
-from playwright.sync_api import Page, Response
+from playwright.sync_api import Browser, Page, Response
 from sphinx.errors import ExtensionError
+
+from .conftest import opened
 
 pytestmark = pytest.mark.site
 
@@ -55,6 +57,58 @@ def test_a_page_is_light_and_nothing_holds_it_up(path: str, page: Page, base: st
     assert len(sheets) == 1, f"the page waits for {len(sheets)} stylesheets: {sheets}"
     elements = page.evaluate("document.querySelectorAll('*').length")
     assert elements < MOST_ELEMENTS.get(path, USUALLY), f"{elements} elements"
+
+
+SHIFTS = """
+    () => new Promise((done) => {
+        const observer = new PerformanceObserver(() => {});
+        observer.observe({ type: "layout-shift", buffered: true });
+        setTimeout(() => done(observer.takeRecords().reduce((sum, { value }) => sum + value, 0)), 100);
+    })
+"""
+
+
+@pytest.mark.parametrize("path", PAGES.values(), ids=list(PAGES))
+def test_what_is_read_does_not_move(path: str, page: Page, base: str) -> None:
+    """On a phone, while fonts and figures come: Lighthouse takes a sum of 0.1 for good."""
+    page.set_viewport_size({"width": 412, "height": 823})
+    page.goto(base + path, wait_until="networkidle")
+    assert page.evaluate(SHIFTS) < 0.05
+
+
+def test_the_fonts_of_the_site_are_asked_for_first(page: Page, base: str) -> None:
+    """And once: the address in the page is that in the stylesheet."""
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    page.goto(f"{base}guide/graph.html", wait_until="networkidle")
+    fonts = [name for name in asked if name.endswith("latin-wght-normal.woff2")]
+    assert sorted(fonts) == sorted(set(fonts))
+    assert len(fonts) == 2
+    first_script = min(i for i, name in enumerate(asked) if ".js" in name)
+    assert max(map(asked.index, fonts)) < first_script
+
+
+def test_a_theme_that_follows_the_system_is_set_before_anything_is_painted(browser: Browser, base: str) -> None:
+    for scheme in ("light", "dark"):
+        with opened(browser, color_scheme=scheme) as page:
+            page.route("**/*.js*", lambda route: route.abort())
+            page.goto(base)
+            assert page.locator("html").get_attribute("data-theme") == scheme
+
+
+def test_figures_keep_their_place_and_wait_until_they_are_scrolled_to(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(
+        weight.PNG + b"\0\0\0\x0dIHDR" + (700).to_bytes(4, "big") + (320).to_bytes(4, "big")
+    )
+    new = weight.sized('<img src="a.png" class = "figure"/><img src="logo.svg"/>', tmp_path)
+    wanted = '<img src="a.png" class = "figure" width="700" height="320" loading="lazy" decoding="async" />'
+    assert new == wanted + '<img src="logo.svg"/>'
+    assert weight.sized(new, tmp_path) == new
+    given = weight.sized('<img src="a.png" width="350" />', tmp_path)
+    assert 'width="350" loading="lazy"' in given
+    (tmp_path / "a.png").write_bytes(b"something else")
+    with pytest.raises(ExtensionError, match="is no PNG"):
+        weight.sized('<img src="a.png">', tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])

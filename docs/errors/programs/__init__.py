@@ -199,6 +199,6 @@ def _anywhere(text: str) -> str:
         r"\{(torch\.\w+(?:, torch\.\w+)+)\}", lambda found: f"{{{', '.join(sorted(found[1].split(', ')))}}}", text
     )
     # Places in C++, which each build has elsewhere.
-    text = re.sub(r"\nException raised from [^\n]+(?:\nframe #[^\n]*)+\n?", "", text)
+    text = re.sub(r"(?:\nException raised from [^\n]+|<omitting python frames>)(?:\nframe #[^\n]*)+\n?", "", text)
     # What ran the program, where a message lists the calls it came through.
     return re.sub(rf"({re.escape(FILE)}\(\d+\): <module>\n)(?:[^\n]+\(\d+\): [^\n]+\n)+", r"\1", text)

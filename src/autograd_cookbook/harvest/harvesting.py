@@ -11,7 +11,7 @@ import torch
 from autograd_cookbook import __version__
 from autograd_cookbook.harvest.judging import Task
 from autograd_cookbook.harvest.naming import shown
-from autograd_cookbook.harvest.options import FunctionOptions, Options, OptionsError, resolved
+from autograd_cookbook.harvest.options import FunctionOptions, Options, OptionsError, is_pattern, matches, resolved
 from autograd_cookbook.harvest.parallel import Progress, judged
 from autograd_cookbook.harvest.recording import Recorded
 from autograd_cookbook.harvest.reports import write_report
@@ -72,7 +72,9 @@ def audited(
         else:
             result.notes.append(f"another call was not audited: {verdict.reason}")
     for result in results:
-        problems += _accepted(result, options.of(result.name))
+        accept = options.of(result.name).accept
+        for found in result.findings:
+            found.accepted = accept.get(found.check, "")
     return Harvest(results, problems, torch.__version__, __version__)
 
 
@@ -99,21 +101,24 @@ def _tasks(number: int, entry: Recorded, said: FunctionOptions) -> list[Task]:
     ]
 
 
-def _accepted(result: FunctionResult, said: FunctionOptions) -> list[str]:
-    """Mark the findings that the project accepts. Return a problem for each accepted check that found nothing."""
-    for found in result.findings:
-        found.accepted = said.accept.get(found.check, "")
-    return [
-        f'[tool.autograd_cookbook.functions."{result.name}"] accepts {check!r}, which the audit does not find any '
-        "more: remove it"
-        for check in stale(said.accept, result.checks, {f.check for f in result.findings})
-    ]
+def add_stale(harvest: Harvest, options: Options) -> None:
+    """Add a problem for each accepted check that ran for a function of its table and found nothing for any of them."""
+    for name, said in options.functions.items():
+        those = [each for each in harvest.functions if matches(each.name, name)]
+        ran = {check for each in those for check in each.checks}
+        found = {f.check for each in those for f in each.findings}
+        harvest.problems += [
+            f'[tool.autograd_cookbook.functions."{name}"] accepts {check!r}, which the audit does not find any '
+            "more: remove it"
+            for check in stale(said.accept, ran, found)
+        ]
 
 
 def add_unreached(harvest: Harvest, options: Options, *, whole: bool) -> None:
     """Add the functions of the sources that were not called, and a problem for each unknown function of the table.
 
-    ``whole`` says whether the harvest records every function.
+    ``whole`` says whether the harvest records every function. If not, the functions of the table may be among those
+    that it leaves out.
     """
     reached = {(each.file, each.name) for each in harvest.functions}
     listed = list(functions_in(options.sources)) if options.sources else []
@@ -122,8 +127,11 @@ def add_unreached(harvest: Harvest, options: Options, *, whole: bool) -> None:
             if not is_reached(file, name, reached):
                 harvest.functions.append(FunctionResult(name, shown(str(Path(file).resolve())), line))
     names = {name for _, name in reached} | {name for _, _, name in listed}
-    for name in options.functions:
-        if not any(name == each or name.endswith(f".{each}") for each in names):
+    # The sources have the names of classes without their modules. The path is as good as the module for a pattern.
+    paths = [".".join([*Path(file).with_suffix("").parts, name]) for file, _, name in listed]
+    for name in options.functions if whole else ():
+        known = any(matches(each, name) or name.endswith(f".{each}") for each in names)
+        if not known and not (is_pattern(name) and any(matches(path, f"*.{name}") for path in paths)):
             harvest.problems.append(
                 f'[tool.autograd_cookbook.functions."{name}"]: no such function was called, and none is in the sources'
             )
@@ -133,6 +141,7 @@ def add_unreached(harvest: Harvest, options: Options, *, whole: bool) -> None:
 def finished(harvest: Harvest, options: Options, settings: Settings) -> None:
     """Add the functions that were not reached, compare with the baseline, and write the reports."""
     harvest.fail_on = settings.fail_on or options.fail_on
+    add_stale(harvest, options)
     add_unreached(harvest, options, whole=settings.pattern == "*")
     if settings.baseline:
         if settings.update_baseline:

@@ -20,6 +20,7 @@ TIMEOUT = 20.0  # seconds for one check
 LARGE = 256  # with more elements than this in tensors that require grad, try a smaller call
 SMALL = 5  # the size to which a dim is cut down
 CUT_OFF = "it does not come back: cut off after"  # the words of the audit
+LATE = f"called again, it was not done after {TIMEOUT:g} s"
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The report as plain values, and a program for each check; or the reason why there is no report."""
+    """The report as plain values, and a program for each check; or the reason why there is no report.
+
+    ``stuck`` says that the reason can be the forked process, so that another process is worth a try.
+    """
 
     report: dict[str, Any] | None = None
     programs: dict[str, str] | None = None
     reason: str = ""
+    stuck: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def judge(task: Task) -> Verdict:
     except (TypeError, ValueError) as error:
         return Verdict(reason=" ".join(str(error).split()))
     if reason := _not_audited(report) or _parted(report, recorded):
-        return Verdict(reason=reason)
+        return Verdict(reason=reason, stuck=reason == LATE)
     plain = report.to_dict()
     _forgive_slowness(plain)
     _forgive_containers(plain)
@@ -130,7 +135,7 @@ def _not_audited(report: Report) -> str:
         if each.check == "runs" and "backward raises on the given sample: AssertionError" in each.summary:
             return "in the program its backward runs, and alone it asserts what other functions have done before"
         if each.check == "runs" and CUT_OFF in each.summary:
-            return f"called again, it was not done after {TIMEOUT:g} s"
+            return LATE
         if each.check == "repeatable" and "second, identical call" in each.summary:
             return f"it is not deterministic: {each.summary}"
     return ""

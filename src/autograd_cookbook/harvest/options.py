@@ -1,5 +1,6 @@
 """Read a project's options for its functions from ``[tool.autograd_cookbook]`` in its pyproject.toml."""
 
+import fnmatch
 import importlib
 import inspect
 import tomllib
@@ -35,7 +36,7 @@ class Options:
     """The options of a project.
 
     Args:
-        functions: the options for each function, by its full name.
+        functions: the options for each function, by its full name, or by a pattern for full names, as in a shell.
         sources: the folders in which the harvest searches for functions.
         fail_on: the mildest severity of a finding that makes a harvest fail.
     """
@@ -45,8 +46,24 @@ class Options:
     fail_on: str = FAIL_ON
 
     def of(self, name: str) -> FunctionOptions:
-        """Return the options for a function."""
-        return self.functions.get(name, FunctionOptions())
+        """Return the options for a function. Its own table overrides a pattern, and a long pattern a short pattern."""
+        whole = FunctionOptions()
+        for key in sorted(
+            (key for key in self.functions if matches(name, key)), key=lambda key: (key == name, len(key))
+        ):
+            said = self.functions[key]
+            whole = FunctionOptions(whole.audit | said.audit, said.inputs or whole.inputs, whole.accept | said.accept)
+        return whole
+
+
+def matches(name: str, key: str) -> bool:
+    """Whether the table under this key is for a function."""
+    return name == key or (is_pattern(key) and fnmatch.fnmatchcase(name, key))
+
+
+def is_pattern(key: str) -> bool:
+    """Whether a key of the table stands for several functions."""
+    return "*" in key or "?" in key
 
 
 def options_of(root: Path) -> Options:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from autograd_cookbook.auditing.forking import can_fork
+from autograd_cookbook.harvest.fresh import judged_afresh
 from autograd_cookbook.harvest.judging import Task, Verdict, judge
 from autograd_cookbook.harvest.settings import BUDGET
 
@@ -69,6 +70,7 @@ def _forked(tasks: Sequence[Task], jobs: int, end: float) -> Generator[tuple[int
     context = multiprocessing.get_context("fork")
     pending = list(enumerate(tasks))
     running: list[_Running] = []
+    stuck: list[tuple[int, Verdict]] = []
     try:
         while pending or running:
             now = time.monotonic()
@@ -85,17 +87,25 @@ def _forked(tasks: Sequence[Task], jobs: int, end: float) -> Generator[tuple[int
                 pending = []
             ready = wait([r.connection for r in running], timeout=0.2)
             for each in list(running):
+                verdict = None
                 if each.connection in ready:
-                    yield each.task, _received(each)
+                    verdict = _received(each)
                 elif time.monotonic() > each.until:
-                    yield each.task, Verdict(reason=f"its audit was not done after {LONGEST:g} s")
+                    verdict = Verdict(reason=f"its audit was not done after {LONGEST:g} s", stuck=True)
                 elif time.monotonic() < end:
                     continue
                 _end(each)
                 running.remove(each)
+                if verdict and verdict.stuck:
+                    stuck.append((each.task, verdict))
+                elif verdict:
+                    yield each.task, verdict
     finally:
         for each in running:
             _end(each)
+    for number, verdict in stuck:
+        left = end - time.monotonic()
+        yield number, (judged_afresh(tasks[number], min(LONGEST, left)) if left > 0 else None) or verdict
 
 
 def _received(each: _Running) -> Verdict:
@@ -105,7 +115,7 @@ def _received(each: _Running) -> Verdict:
         each.process.join()
         code = each.process.exitcode
         how = signal.Signals(-code).name if code is not None and code < 0 else f"exit status {code}"
-        return Verdict(reason=f"the process of its audit died ({how})")
+        return Verdict(reason=f"the process of its audit died ({how})", stuck=True)
 
 
 def _end(each: _Running) -> None:

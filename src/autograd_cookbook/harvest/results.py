@@ -1,6 +1,7 @@
 """The results of a harvest: the findings about each function, each finding once for all calls that show it."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,13 @@ class FunctionResult:
 
     def add(self, report: dict[str, Any], programs: dict[str, str]) -> None:
         """Add the report of another call."""
+        before = list(self.findings)
         for each in report["findings"]:
-            same = (f for f in self.findings if (f.check, f.cause) == (each["check"], each["cause"]))
-            if (known := next(same, None)) is None:
+            known = next((f for f in self.findings if (f.check, f.cause) == (each["check"], each["cause"])), None)
+            # Calls of other sizes give other numbers for the same cause.
+            words = each["check"], _words(each["cause"])
+            known = known or next((f for f in before if (f.check, _words(f.cause)) == words), None)
+            if known is None:
                 self.findings.append(Found(**each, program=programs.get(each["check"], "")))
             elif ORDER[each["severity"]] < ORDER[known.severity]:
                 known.severity, known.summary = each["severity"], each["summary"]
@@ -91,6 +96,11 @@ class Harvest:
             for each in data["functions"]
         ]
         return cls(functions, data["problems"], data["torch"], data["version"], data["fail_on"])
+
+
+def _words(text: str) -> str:
+    """Return a text without its numbers and shapes."""
+    return re.sub(r"\[[\d, ]*\]|\d[\d.,e+-]*", "#", text)
 
 
 def read_baseline(path: Path) -> set[tuple[str, str, str]]:

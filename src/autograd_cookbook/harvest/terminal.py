@@ -38,8 +38,9 @@ def headline(harvest: Harvest) -> str:
     found += [f"{n} problem{'s'[: n > 1]} with the configuration"] if (n := len(harvest.problems)) else []
     audited = sum(bool(f.audited) for f in functions)
     reached = sum(f.reached for f in functions)
+    verdict = "NOT ok" if not harvest.ok else "ok" if audited or not functions else "nothing audited"
     return (
-        f"{'ok' if harvest.ok else 'NOT ok'}: {audited} of {len(functions)} "
+        f"{verdict}: {audited} of {len(functions)} "
         f"custom function{'' if len(functions) == 1 else 's'} audited, {reached} reached"
         f"{': ' + ', '.join(found) if found else ''} (torch {harvest.torch})"
     )

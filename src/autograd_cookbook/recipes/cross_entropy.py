@@ -29,7 +29,13 @@ class SoftmaxFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
-        return output * (grad_output - (output * grad_output).sum(ctx.dim, keepdim=True)), None
+        # Rounded weights do not add up to 1. Where one of them is nearly 1, the mean has to cancel its gradient to the
+        # last digit, so divide by their sum, and compute in float32 or wider.
+        wide = torch.promote_types(output.dtype, torch.float32)
+        y, g = output.to(wide), grad_output.to(wide)
+        total = y.sum(ctx.dim, keepdim=True)
+        mean = (y * g).sum(ctx.dim, keepdim=True) / total.masked_fill(total == 0, 1)
+        return (y * (g - mean)).to(output.dtype), None
 
 
 def softmax(input: Tensor, dim: int = -1) -> Tensor:
@@ -42,7 +48,7 @@ def softmax(input: Tensor, dim: int = -1) -> Tensor:
     share the sum of 1 evenly. In both cases, :func:`torch.softmax` returns NaN.
 
     Args:
-        input: any shape, floating dtype.
+        input: any shape, floating dtype. For float16 and bfloat16, backward computes in float32.
         dim: an int, which may be negative.
 
     Raises:

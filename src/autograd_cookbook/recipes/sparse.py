@@ -480,9 +480,12 @@ class SegmentSoftmaxFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         index, output = ctx.saved_tensors
-        weighted = wide(output) * wide(grad_output)
-        mean = TakeRowsFunction.apply(SegmentSumFunction.apply(weighted, index, ctx.size), index)
-        return (weighted - wide(output) * mean).to(grad_output.dtype), None, None
+        y, g = wide(output), wide(grad_output)
+        # Rounded weights do not add up to 1. Where one of them is nearly 1, the mean has to cancel its gradient to the
+        # last digit, so divide by their sum.
+        sums = SegmentSumFunction.apply(y, index, ctx.size)
+        mean = SegmentSumFunction.apply(y * g, index, ctx.size) / sums.masked_fill(sums == 0, 1)
+        return (y * (g - TakeRowsFunction.apply(mean, index))).to(grad_output.dtype), None, None
 
 
 def segment_softmax(input: Tensor, index: Tensor, size: int) -> Tensor:

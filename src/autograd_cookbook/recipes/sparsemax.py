@@ -54,12 +54,11 @@ class SparsemaxFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         support = output > 0
-        # Use where instead of a product, because the gradient can be infinite where the probability is 0.
-        inside = torch.where(support, grad_output, 0.0)
-        size = support.sum(ctx.dim, keepdim=True).clamp(min=1)
-        wide = accumulation_dtype(grad_output.dtype)  # in float16, a sum can overflow although the mean does not
-        mean = (inside.sum(ctx.dim, keepdim=True, dtype=wide) / size).to(grad_output.dtype)
-        return torch.where(support, grad_output - mean, 0.0), None
+        # Use where instead of a product, because the gradient can be infinite where the probability is 0. Compute in
+        # float32 or wider: in half precision, the sum can overflow, and a rounded mean leaves few digits.
+        inside = torch.where(support, grad_output, 0.0).to(accumulation_dtype(grad_output.dtype))
+        mean = inside.sum(ctx.dim, keepdim=True) / support.sum(ctx.dim, keepdim=True).clamp(min=1)
+        return torch.where(support, inside - mean, 0.0).to(grad_output.dtype), None
 
 
 def sparsemax(input: Tensor, dim: int = -1) -> Tensor:
@@ -128,12 +127,12 @@ class Entmax15Function(Function):
         support = output > 0
         # Take the root of 1 instead of 0. At 0 the slope of the root is infinite, and a second derivative would
         # multiply this slope by 0.
-        root = torch.where(support, torch.where(support, output, 1.0).sqrt(), 0.0)
-        wide = accumulation_dtype(root.dtype)  # in float16, a sum can overflow although the mean does not
-        total = root.sum(ctx.dim, keepdim=True, dtype=wide)
-        along = torch.where(support, root * grad_output, 0.0).sum(ctx.dim, keepdim=True, dtype=wide)
-        mean = (along / (total + (total == 0))).to(root.dtype)
-        return torch.where(support, root * (grad_output - mean), 0.0), None
+        wide = accumulation_dtype(output.dtype)  # as in the backward of sparsemax
+        root = torch.where(support, torch.where(support, output, 1.0).to(wide).sqrt(), 0.0)
+        inside = torch.where(support, grad_output, 0.0).to(wide)
+        total = root.sum(ctx.dim, keepdim=True)
+        mean = (root * inside).sum(ctx.dim, keepdim=True) / (total + (total == 0))
+        return (root * (inside - mean)).to(output.dtype), None
 
 
 def entmax15(input: Tensor, dim: int = -1) -> Tensor:

@@ -47,17 +47,23 @@ def gradient_kernel(
     DOUBLE: constexpr,
     BLOCK: constexpr,
 ):
-    """One program per row. The first loop computes the sum of gradient times output, the second loop the gradient."""
+    """One program per row. The first loop computes the mean of the gradient, the second loop the result.
+
+    The weights of the mean are the outputs. Rounded outputs do not add up to 1, so divide by their sum: where one of
+    them is nearly 1, the mean has to cancel its gradient to the last digit.
+    """
     wide = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) * width
     lanes = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), wide)
+    weighted = tl.zeros((BLOCK,), wide)
+    weights = tl.zeros((BLOCK,), wide)
     for start in range(0, width, BLOCK):
         inside = start + lanes < width
         g = tl.load(grad_output + row + start + lanes, mask=inside, other=0.0).to(wide)
         y = tl.load(output + row + start + lanes, mask=inside, other=0.0).to(wide)
-        total += g * y
-    mean = tl.sum(total, 0)
+        weighted += g * y
+        weights += y
+    mean = tl.sum(weighted, 0) / tl.sum(weights, 0)
     for start in range(0, width, BLOCK):
         inside = start + lanes < width
         g = tl.load(grad_output + row + start + lanes, mask=inside, other=0.0).to(wide)
@@ -97,7 +103,7 @@ def composed_gradient(grad_output: Tensor, output: Tensor) -> Tensor:
     """Return the gradient, computed with PyTorch's operations in float32 or wider."""
     wide = torch.promote_types(output.dtype, torch.float32)
     g, y = grad_output.to(wide), output.to(wide)
-    return (y * (g - (g * y).sum(-1, keepdim=True))).to(output.dtype)
+    return (y * (g - (g * y).sum(-1, keepdim=True) / y.sum(-1, keepdim=True))).to(output.dtype)
 
 
 def batched(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> list[Tensor]:
@@ -153,7 +159,8 @@ class TritonSoftmaxGradient(Function):
         if ctx.needs_input_grad[1]:
             wide = torch.promote_types(output.dtype, torch.float32)
             t, g, y = tangent.to(wide), grad_output.to(wide), output.to(wide)
-            of_output = t * (g - (g * y).sum(-1, keepdim=True)) - g * (t * y).sum(-1, keepdim=True)
+            total = y.sum(-1, keepdim=True)
+            of_output = (g - (g * y).sum(-1, keepdim=True) / total) * (t - (t * y).sum(-1, keepdim=True) / total)
             of_output = of_output.to(output.dtype)
         return of_grad, of_output
 

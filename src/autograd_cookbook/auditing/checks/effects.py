@@ -312,7 +312,7 @@ def in_place_consumer(subject: Subject) -> Iterator[Finding]:
             grads = run.gradients()
         except (Exception, SystemExit) as error:
             if "is a view and is being modified inplace" in str(error) and subject.custom:
-                yield _refused_in_place(subject, i, run, record, error)
+                yield _refused_in_place(i, run, record, error)
             continue  # refused because the output was saved: as for torch's own sigmoid
         if len(subject.active) > 1 or subject.gradient == "custom":
             continue  # what another grad_output gives cannot be told
@@ -329,7 +329,7 @@ def in_place_consumer(subject: Subject) -> Iterator[Finding]:
                 return
 
 
-def _refused_in_place(subject: Subject, i: int, run: Run, record: Record, error: BaseException) -> Finding:
+def _refused_in_place(i: int, run: Run, record: Record, error: BaseException) -> Finding:
     """What an output is a view of."""
     output, passed = run.outputs[i], run.passed
     itself = any(

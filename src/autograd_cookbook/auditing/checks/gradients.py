@@ -15,11 +15,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
 from autograd_cookbook.auditing.diagnose import NEARLY, difference, explain, first_line, pattern
-from autograd_cookbook.auditing.numeric import Derivative, along, rounding
+from autograd_cookbook.auditing.numeric import BUDGET, Derivative, along, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
+from autograd_cookbook.auditing.steps import LOOKS, size_of_steps
+from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from autograd_cookbook.auditing.subject import (
     Refused,
     Run,
@@ -174,46 +176,38 @@ def _accuracy_of_a_solver(
     return off / norm if rest > 0.1 * off else 0.0
 
 
-def _size_of_steps(total: Derivative, directions: Sequence[Tensor], least: float) -> float:
-    """How far a value jumps from one point to the next; 0 if it is smooth, or has kinks alone."""
-    close, finest, coarsest = total.steps()[0] / 32, 0.0, 0.0
-    for direction in directions:
-        near = torch.cat([total.at(k * close * direction) for k in range(-16, 17)])
-        fine, coarse = (float(values.diff(n=2).abs().max()) for values in (near, near[::4]))
-        if not coarse > least:
-            return 0.0
-        finest, coarsest = max(finest, fine), max(coarsest, coarse)
-    # At a quarter of the distance, the second difference of a smooth function is a sixteenth, at a kink a quarter.
-    return finest if finest > 0.3 * coarsest else 0.0
-
-
 def _over_steps(
     subject: Subject, grads: Sequence[Tensor | None], slots: Sequence[int], weights: Tensor
 ) -> Finding | None:
     """What is said of the gradient of values that come in steps, as those of a solver that stops early do.
 
-    It is compared with the values over ways that are long next to the steps. None for values that are smooth.
+    It is compared with the values over ways that are long compared with the steps. None for values that are smooth.
     """
     if (repeated := repetitions(subject)) < ITERATIONS:
         return None
     total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.dtype)
-    scale = float(weights.abs() @ subject.value(subject.copies()).abs())
-    gradient = real(zeros_for_none(subject, grads, slots))
     generator = torch.Generator().manual_seed(6)
     directions = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
-    if not (size := _size_of_steps(total, directions, 1e-6 * scale)):
+    lines = [functools.partial(_moved, total, direction) for direction in directions]
+    scale = float(weights.abs() @ subject.value(subject.copies()).abs())
+    least = max(1e-9, 100 * total.eps) * scale
+    looks = lines[: max(1, min(3, int(BUDGET / (total.cost * LOOKS))))]  # along some, the values hardly change
+    size, spacings = max(size_of_steps(line, least) for line in looks)
+    if not size:
         return None
-    accuracy, off = 0.0, None
-    for direction in directions:
-        slopes = []
-        for way in (0.02, 0.06, 0.2, 0.6):
-            best, bend, _ = total.slope(direction, way)
-            slopes.append((float(bend) + 4 * size / way, float(best)))
-        error, slope = min(slopes)
+    gradient = real(zeros_for_none(subject, grads, slots))
+    if gradient.isfinite().all() and gradient.any():  # uphill, where a factor shows best
+        directions.append(gradient * (total.unit.norm() / gradient.norm()))
+        lines.append(functools.partial(_moved, total, directions[-1]))
+    measured = [slope_over_steps(line, size, spacings) for line in lines]
+    off = None
+    for direction, (slope, error) in zip(directions, measured, strict=True):
         claimed = along(gradient, direction)
         if not abs(claimed - slope) <= error + 0.02 * abs(slope):
             off = claimed, slope
-        accuracy = max(accuracy, 0.02 + error / abs(slope)) if slope else math.inf
+    told = [m for m in measured[:6] if math.isfinite(m[1])]
+    usual = math.hypot(*(slope for slope, _ in told)) / math.sqrt(len(told) or 1)
+    accuracy = 0.02 + max(error for _, error in told) / usual if usual else math.inf
     steps = f"the values come in steps of {size:.1g}"
     early = (
         f"Forward repeats the same operation {repeated} times and stops early, as bisection and fixed points with a "
@@ -224,10 +218,11 @@ def _over_steps(
         return finding(
             "error",
             f"{steps}, and over longer ways they change by {off[1]:.6g} where the gradient says {off[0]:.6g}",
-            f"{early} That is allowed for here: the formula of the backward is not the derivative of the forward.",
+            f"{early} The audit allows for the steps: the formula of the backward is not the derivative of the "
+            "equation that forward solves.",
             f"Derive it again; {tighten}.",
         )
-    if accuracy < 0.5:
+    if accuracy < 0.3:
         return finding(
             "info",
             f"{steps}, and over longer ways the gradient agrees with them",
@@ -235,6 +230,10 @@ def _over_steps(
             f"Nothing, if that accuracy suffices; otherwise {tighten}.",
         )
     return finding("info", f"{steps}, too large to check the gradient", early, f"{tighten[0].upper()}{tighten[1:]}.")
+
+
+def _moved(total: Derivative, direction: Tensor, distance: float) -> Tensor:
+    return total.at(distance * direction)
 
 
 def _cause_of_wrong_gradient(

@@ -171,6 +171,7 @@ POLE = (
     "Use a form that needs no number next to the pole, or clamp with a bound that the dtype has, such as "
     "1 - torch.finfo(dtype).eps.",
 )
+POLE_IN_BACKWARD = "Nothing in forward is infinite, but in the backward " + POLE[0], POLE[1]
 OVERFLOW = (
     "An intermediate result overflows, as exp(12) or the square of 256 do in float16, and exp(89) in float32 and "
     "bfloat16.",
@@ -341,8 +342,7 @@ def _lost(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                _filled(POLE if backward.pole else OVERFLOW_IN_BACKWARD, backward.first)[0],
-                OVERFLOW_IN_BACKWARD[1],
+                *_filled(POLE_IN_BACKWARD if backward.pole else OVERFLOW_IN_BACKWARD, backward.first),
             )
             return
 

@@ -566,3 +566,56 @@ class CosineWithTwoBackwards(Function):
     @staticmethod
     def backward(ctx, grad_output):
         return _CosineBackward.apply(*ctx.saved_tensors, grad_output)
+
+
+# --- values that come in steps ---
+
+
+class _Spread(Function):
+    """Sigmoids that add up to 2, by bisection of their shift between fixed bounds."""
+
+    @staticmethod
+    def forward(ctx, x, halvings):
+        low, high = torch.full_like(x[..., :1], -16), torch.full_like(x[..., :1], 16)
+        for _ in range(halvings):
+            middle = (low + high) / 2
+            more = torch.sigmoid(x + middle).sum(-1, keepdim=True) < 2
+            low, high = torch.where(more, middle, low), torch.where(more, high, middle)
+        y = torch.sigmoid(x + (low + high) / 2)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        slope = y * (1 - y)
+        total = slope.sum(-1, keepdim=True)
+        shift = (slope * grad_output).sum(-1, keepdim=True) / torch.where(total == 0, 1, total)
+        return slope * (grad_output - shift), None
+
+
+@right(inputs=lambda: (leaf(4, 6),))
+def spread_by_bisection(x):
+    """Stops early, so that its values come in steps; the gradient is that of the equation, which they follow."""
+    return _Spread.apply(x, 16)
+
+
+@right(inputs=lambda: (leaf(6),))
+def spread_by_few_halvings(x):
+    """Its values come in steps so large that they hardly tell of any slope."""
+    return _Spread.apply(x, 10)
+
+
+class _SpreadWithoutItsShift(_Spread):
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return y * (1 - y) * grad_output, None
+
+
+@broken("first_order", inputs=lambda: (leaf(4, 6),))
+def spread_without_its_shift(x):
+    """Stops the bisection early, so that its values come in steps; and the backward leaves the shift out."""
+    return _SpreadWithoutItsShift.apply(x, 16)
