@@ -1712,6 +1712,11 @@ def test_every_break_of_a_graph_that_torch_knows_is_answered() -> None:
             "CXX=g++",
         ),
         ("AttributeError: module 'torch.amp' has no attribute 'custom_fwd'", "torch.cuda.amp"),
+        (
+            GRADIENT.format("Clone", "0").replace("[2]", "[3, j3]").replace("[3]", "[3, j2]"),
+            "nested_tensor_from_jagged",
+        ),
+        ("Could not guard on data-dependent expression Eq(96*u6, 0) (unhinted: Eq(96*u6, 0))", "torch._check"),
         ("AttributeError: 'AddmmBackward' object has no attribute 'previous_functions'", "next_functions"),
     ],
 )
@@ -1747,3 +1752,14 @@ def test_entries_that_share_a_former_wording_ask_what_separates_them(pair: tuple
 def test_a_message_without_a_word_is_compared_by_its_type() -> None:
     rules = matcher().rules["tokens"]
     assert list(word_by_word("AssertionError", "", [], rules)) == [("assertionerror", "")]
+
+
+def test_the_lines_of_a_process_that_are_joined_to_one_are_read_apart() -> None:
+    lines = [
+        "[rank0]: Traceback (most recent call last):",
+        '[rank0]:   File "/env/torch/distributed/pipelining/_backward.py", line 52, in extract_tensors_with_grads',
+        "[rank0]:     assert len(output_val) == len(grad_val)",
+        "[rank0]: AssertionError",
+    ]
+    apart, joined = explain("\n".join(lines)), explain(" ".join(lines))
+    assert (joined.known, names(joined)) == (apart.known, names(apart)) == ("yes", ["stage_of_more_outputs"])
