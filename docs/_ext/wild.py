@@ -44,8 +44,10 @@ def sections() -> str:
 
 def _section(library: Library) -> Iterator[str]:
     yield f"(wild-{library.name})=\n## {library.name} {library.version}\n"
-    purpose = (library.folder / "use.py").read_text(encoding="utf-8").splitlines()[0].strip('"')
+    program = (library.folder / "use.py").read_text(encoding="utf-8")
+    purpose = program.splitlines()[0].strip('"')
     yield f"The program uses it for {purpose[0].lower()}{purpose[1:]}\n"
+    yield f"````{{dropdown}} The program that uses the library\n```python\n{program}```\n````\n"
     order = {judgment: rank for rank, judgment in enumerate(JUDGMENTS)}
     judged = [(library.judged[key_of(finding)], finding) for finding in library.found["findings"]]
     for said, finding in sorted(judged, key=lambda pair: order[pair[0]["judgment"]]):
@@ -55,6 +57,8 @@ def _section(library: Library) -> Iterator[str]:
         yield f"  {said['why']}"
         if finding["program"] and said["judgment"] == "true":
             yield textwrap.indent(f"\n````{{dropdown}} The program\n```python\n{finding['program']}```\n````\n", "  ")
+        elif said["judgment"] == "true":
+            yield "  An argument cannot be written as code. To see this finding, run the program above under `harvest`."
     yield ""
 
 
