@@ -1114,3 +1114,167 @@ def test_an_eps_that_is_left_out_is_no_constant_factor():
     (found,) = audit(NormalizesWithoutItsEps.apply, (leaf(4, 6),), only=["first_order"]).findings
     assert "constant factor" not in found.cause
     assert "eps" in found.cause
+
+
+# --- found in other public repositories ---
+
+
+class ClipsTheGradient(Function):
+    """Returns its input, so that it is there for its backward alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.clamp(-0.1, 0.1)
+
+
+class ClampsWithAWrongSlope(Function):
+    """Returns a small input as it is, and no large one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clamp(-10, 10)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * 2
+
+
+def test_what_returns_its_input_is_there_for_its_backward():
+    (found,) = audit(ClipsTheGradient.apply, (leaf(3, 4),), skip=["compile", "func_grad", "vmap"]).findings[:1]
+    assert (found.check, found.severity) == ("first_order", "info")
+    assert found.summary.startswith("looks like a surrogate: declare it. Forward returns its input")
+    assert not audit(ClampsWithAWrongSlope.apply, (leaf(3, 4),), only=["first_order"]).ok
+
+
+class SpikesInFloat32(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x > 0).float()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output / (25 * x.abs() + 1) ** 2
+
+
+def test_a_narrow_output_has_a_narrow_grad_output():
+    report = audit(SpikesInFloat32.apply, (leaf(4, 5),), only=["first_order", "second_order"])
+    assert report.ok, str(report)
+
+
+class KeepsAProductOnCtx(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.square = x * x
+        return ctx.square * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 3 * ctx.square * grad_output
+
+
+def test_what_ctx_keeps_is_named_as_the_cause():
+    (found,) = audit(KeepsAProductOnCtx.apply, (leaf(3),), only=["second_order"]).findings
+    assert found.cause.startswith("The backward uses an intermediate result of shape [3], which forward saved")
+
+
+class OverwritesDuplicates(Function):
+    @staticmethod
+    def forward(ctx, x):
+        values, places = x.cummax(-1)
+        ctx.save_for_backward(places)
+        return values
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.zeros_like(grad_output).scatter_(-1, ctx.saved_tensors[0], grad_output)
+
+
+def test_a_wrong_gradient_is_said_once():
+    report = audit(OverwritesDuplicates.apply, (leaf(3, 8),), only=["first_order", "second_order"])
+    assert [f.check for f in report.findings] == ["first_order"], str(report)
+
+
+class MultipliesMatricesOfOneShape(Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        return grad_output.mm(weight), grad_output.t().mm(x)
+
+
+def test_another_message_with_some_of_the_words_is_no_cause():
+    (found,) = audit(MultipliesMatricesOfOneShape.apply, (leaf(4, 5), leaf(4, 5))).findings
+    assert "mat1 and mat2 shapes cannot be multiplied" in found.summary
+    assert "utocast" not in found.cause
+    (found,) = audit(lambda x: x.exp().sort(-1, stable=True).values, (leaf(5),)).findings
+    assert "materialize" not in found.fix
+
+
+class SoftmaxOfExponentials(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        y = y / y.sum(-1, keepdim=True)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return y * (grad_output - (y * grad_output).sum(-1, keepdim=True))
+
+
+def test_numbers_are_large_to_both_sides():
+    x = torch.tensor([[-3.0, 0.4, 1.0], [-1.0, 0.2, 0.5]], dtype=torch.float64, requires_grad=True)
+    (found,) = audit(SoftmaxOfExponentials.apply, (x,), only=["float16"]).findings
+    assert "NaN" in found.summary
+
+
+class UpdatesItsMemory(Function):
+    @staticmethod
+    def forward(ctx, x, memory):
+        ctx.memory = memory
+        ctx.save_for_backward(x)
+        return x @ memory.mT
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grad = grad_output @ ctx.memory
+        ctx.memory.lerp_(ctx.saved_tensors[0], 0.1)
+        return grad, None
+
+
+def test_an_update_in_backward_is_one_finding():
+    sample = leaf(3, 4), torch.rand(3, 4, dtype=torch.float64)
+    report = audit(UpdatesItsMemory.apply, sample, only=["inputs_unchanged", "backward_twice", "batched_grad"])
+    (found,) = report.findings
+    assert found.check == "inputs_unchanged"
+    assert set(found.also) == {"backward_twice", "batched_grad"}
+
+
+class MeanOfTheFirst(Function):
+    @staticmethod
+    def forward(ctx, x, lengths):
+        ctx.save_for_backward(torch.arange(x.shape[1]) < lengths[:, None], lengths)
+        return (x * ctx.to_save[0]).sum(1) / lengths.clamp(min=1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        mask, lengths = ctx.saved_tensors
+        return (grad_output / lengths)[:, None] * mask, None
+
+
+def test_a_length_of_nothing_is_tried():
+    lengths = torch.tensor([6, 3, 1, 5])
+    (found,) = audit(MeanOfTheFirst.apply, (leaf(4, 6), lengths), only=["special_points"]).findings
+    assert found.summary.startswith("at 0 as one entry in input 1")

@@ -75,8 +75,21 @@ def known(error: BaseException) -> tuple[str, str] | None:
     names = {name for message, name in ALONE.items() if message in text}
     # Where a reader is asked what else is so, an audit has nothing else.
     alone = found.known == "yes" or (found.known == "maybe" and len(found.entries) == 1)
+    # The index answers a reader, who sees when the message is another one; an audit must not name a wrong cause.
+    alone = alone and _says(found.entries[0], text)
     fitting = found.entries[:1] if alone else [e for e in errors.entries() if e.name in names]
     return next(((e.cause.replace("``", ""), e.fix.replace("``", "")) for e in fitting), None)
+
+
+def _says(entry: errors.Entry, text: str) -> bool:
+    """Whether a message of the entry is in a text: every name in it, and half of its words."""
+    present = set(re.findall(r"\w{3,}", text))
+    for message in (entry.message, *(former.message for former in entry.former)):
+        words = set(re.findall(r"\w{3,}", message))
+        names = {word for word in words if "_" in word.strip("_")}
+        if names <= present and len(words & present) >= len(words) / 2:
+            return True
+    return False
 
 
 def raised_by_audit(error: BaseException) -> bool:

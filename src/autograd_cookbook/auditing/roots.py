@@ -18,6 +18,8 @@ IGNORED = (
 )
 SHARED = "refers to a single memory location"
 BY_GRAD_OUTPUT = ("undefined_gradient", "in_place_consumer")
+# Where a second backward finds other arguments than the first.
+BY_ANOTHER_BACKWARD = ("backward_twice", "batched_grad")
 # A dtype that is fixed inside shows in every other one, and in what backward returns.
 DTYPE = ("output_dtype", "digits", "returned", "float32", "float16", "bfloat16")
 NARROW = ("float32", "float16", "bfloat16")  # where the cause is the same in two of them, it is one
@@ -34,6 +36,8 @@ def _follows(finding: Finding, lead: Finding) -> bool:
         return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
     if lead.check == "first_order" and lead.cause == IGNORED[0] and finding.check in BY_GRAD_OUTPUT:
         return True
+    if lead.check == "inputs_unchanged" and lead.summary.startswith("backward changes"):
+        return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
     if lead.check == "without_grad" and finding.check in ("without_grad", "subsets") and finding is not lead:
         first = finding.check == "subsets" or finding.summary.startswith("where no input")
         return first and " output " in finding.summary and " output " in lead.summary

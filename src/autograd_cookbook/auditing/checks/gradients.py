@@ -71,7 +71,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     a kink, it accepts any number between the slopes of the two sides. It compares a surrogate gradient with the
     gradient of the declared function, and an approximate gradient with differences over many seeds. It does not judge a
     custom gradient. If the value does not move with the input, but backward returns a gradient, the audit asks you to
-    declare a surrogate.
+    declare a surrogate. It also does so if forward returns its input as it is, and backward changes the gradient.
 
     If forward iterates, as a solver does, the gradient may differ by a thousandth of its norm. If the iteration stops
     so early that the values change in steps, the audit takes differences over distances that are long compared with the

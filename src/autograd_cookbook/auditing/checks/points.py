@@ -223,7 +223,7 @@ def _narrows(subject: Subject) -> bool:
 
 
 def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
-    """Masks and indices that the sample does not have: all or nothing masked, an index that repeats."""
+    """Masks and indices that the sample does not have: all or nothing masked, an index that repeats, no length."""
     for s, slot in enumerate(subject.slots):
         base = subject.base[s]
         if slot.leaf or not base.numel() or s in subject.recognized or base.is_floating_point() or base.is_complex():
@@ -232,6 +232,7 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
             others = {"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)}
         elif base.numel() > 1 and base.dim() and not permutation(base.reshape(-1)):
             marks = [a for a in subject.flat if type(a) is int and a < -base.dim()]  # labels that are left out
+            marks += [0] if bool((base > 0).all()) else []  # a length of nothing, if they are lengths
             others = {f"{mark} as one entry": _with_first(base, mark) for mark in marks} | {
                 ONE_INDEX: base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone()
             }

@@ -257,9 +257,13 @@ def _data(subject: Subject) -> list[int]:
 
 
 def _up_to(size: float) -> Callable[[Tensor], Tensor]:
+    """Numbers up to this size to both sides, where the tensor has both signs: an exponential overflows at one."""
+
     def change(tensor: Tensor) -> Tensor:
-        largest = float(tensor.abs().max()) if tensor.numel() else 0.0
-        return tensor * (size / largest) if largest else tensor.clone()
+        sides = [tensor] if tensor.is_complex() else [tensor.clamp(min=0), tensor.clamp(max=0)]
+        largest = [float(side.abs().max()) if side.numel() else 0.0 for side in sides]
+        scaled = [side * (size / most if most else 1.0) for side, most in zip(sides, largest, strict=True)]
+        return torch.stack(scaled).sum(0)
 
     return change
 
