@@ -1143,11 +1143,26 @@ class ClampsWithAWrongSlope(Function):
         return grad_output * 2
 
 
+class AddsWithAWrongSlope(Function):
+    """Returns its input as it is as long as the bias is 0."""
+
+    @staticmethod
+    def forward(ctx, x, bias):
+        return x + bias
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, grad_output.mean(0)
+
+
 def test_what_returns_its_input_is_there_for_its_backward():
     (found,) = audit(ClipsTheGradient.apply, (leaf(3, 4),), skip=["compile", "func_grad", "vmap"]).findings[:1]
     assert (found.check, found.severity) == ("first_order", "info")
     assert found.summary.startswith("looks like a surrogate: declare it. Forward returns its input")
     assert not audit(ClampsWithAWrongSlope.apply, (leaf(3, 4),), only=["first_order"]).ok
+    assert not audit(
+        AddsWithAWrongSlope.apply, (leaf(3, 4), torch.zeros(4).double().requires_grad_()), only=["first_order"]
+    ).ok
 
 
 class SpikesInFloat32(Function):

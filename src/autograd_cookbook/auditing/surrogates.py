@@ -51,13 +51,13 @@ def looks_like_surrogate(subject: Subject) -> bool:
 def passes_on(subject: Subject) -> bool:
     """Whether forward returns an input as it is, also far from the sample: then it is there for its backward."""
 
-    def same(factor: float) -> bool:
-        values = subject.copies(lambda v: factor * v)
+    def same(factor: float, shift: float) -> bool:
+        values = subject.copies(lambda v: factor * v + shift)
         given = [real([values[s]]) for s in subject.leaves]
         return any(torch.equal(subject.value([v.clone() for v in values]), g) for g in given)
 
     try:
-        return same(1.0) and same(-30.0)
+        return same(1.0, 0.0) and same(-30.0, 1.0)  # a bias that is 0 on the sample does something there
     except (Exception, SystemExit):
         return False
 
@@ -89,6 +89,6 @@ def take_as_custom(subject: Subject, summary: str = SUMMARY) -> Finding:
         "The backward is the gradient of another function on purpose, as that of a straight-through estimator or of a "
         "gradient reversal is. Until you declare which, the audit cannot judge the numbers.",
         "Declare the function whose gradient it is with surrogate=, or in pyproject.toml with surrogate = "
-        '"package.module:function".',
+        '"package.module:function". If there is no such function, as for a clipped gradient: gradient="custom".',
         "",
     )

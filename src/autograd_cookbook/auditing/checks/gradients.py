@@ -593,7 +593,9 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
     if not (subject.derivative or subject.undeclared):
-        raise Refused("the backward is declared to be no derivative, so there is no second derivative to compare with")
+        raise Refused(
+            "backward is no derivative of forward, on purpose, so the audit has no second derivative to compare with"
+        )
     if subject.rough:
         raise Unmeasured("the values come in steps")
 
@@ -728,7 +730,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     A static method ``jvp`` is a second derivation by hand, with mistakes of its own. No backward ever runs it.
     """
     if not subject.derivative:
-        raise Refused("the backward is declared to be no derivative, so there is no tangent to compare with")
+        raise Refused("backward is no derivative of forward, on purpose, so the audit has no tangent to compare with")
     if subject.rough:
         raise Unmeasured("the values come in steps")
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]
