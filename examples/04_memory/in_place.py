@@ -207,7 +207,7 @@ assert found["unmarked", "leaf_afterwards"] == [-1, 3]
 assert all(found[name, "saved_by_another"].startswith("refused") for name in ("unmarked", "recipe"))
 
 # %%
-# Some releases leak memory if a ``Function`` saves an output that is a view and marked as dirty. The reason is a
+# Some releases leak memory if a ``Function`` saves an output that is a view marked as dirty. The reason is a
 # reference cycle, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__. Memory then grows in
 # each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
 #

@@ -175,7 +175,7 @@ for name, call in {"no hooks": lambda f, x: f(x), "hooks": hooks_that_do_nothing
 # .. costs::
 #
 # The time of ``offloaded`` was measured with files in the disk cache, so expect more time if your disk must be read.
-# ``compressed`` reads each saved tensor two more times in forward and once in backward. The hooks do not store
+# ``compressed`` reads each saved tensor two more times in forward and one more time in backward. The hooks do not store
 # parameters and arguments again. They also leave saved tensors that need no gradient, such as masks, unchanged.
 #
 # Neighbors
