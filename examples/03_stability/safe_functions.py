@@ -58,8 +58,8 @@ from autograd_cookbook.recipes.safe_functions import safe_divide, safe_sqrt, sof
 # See it work
 # -----------
 #
-# Each panel of the figure compares a formula of torch operations with a safe function. A cross at the bottom marks an
-# input where the derivative of the formula is NaN. The dot at the same input shows the derivative of the safe function.
+# Each panel compares a formula of torch operations with a safe function. A cross at the bottom marks an input where the
+# derivative of the formula is NaN. The dot at the same input shows the derivative of the safe function.
 
 
 def slope(function, x):
@@ -235,8 +235,8 @@ assert slope(lambda x: xlogy(x, x), zeros).eq(0).all()
 # .. costs::
 #
 # In these measurements, torch's functions are at least as fast as the recipes, and compiled compositions are even
-# faster. Use a recipe if you need finite and accurate results, and the table says that it gives them. In eager mode,
-# ``safe_sqrt`` and ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
+# faster. Use a recipe for finite and accurate results, if the table says so. In eager mode, ``safe_sqrt`` and
+# ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
 
 x, y = torch.rand(100_000, requires_grad=True), torch.rand(100_000, requires_grad=True)
 
