@@ -1,5 +1,6 @@
 """The words that we do not write are found, and nothing else is."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -81,3 +82,35 @@ def test_our_own_prose_has_none_of_these_words() -> None:
     assert prose.files(), "no file was read"
     found = [line for path in prose.files() for line in prose.found(path)]
     assert not found, "\n".join(found)
+
+
+# --- What a reflow of lines can join ---
+
+ROOT = Path(__file__).parents[1]
+DIRECTIVE, DEFINITION = re.compile(r"# \.\. [a-z-]+::"), re.compile(r"\w.* : \*\*(Yes|No)\b")
+
+
+def joined(path: Path) -> list[str]:
+    """The lines of a page in which a row, a definition or a directive became a part of the text before it."""
+    found, before, cells = [], "", 0
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        row = len(re.findall(r"(?<!\\)\|", re.sub(r"`[^`]*`", "", line))) if line.startswith("|") else 0
+        directive = path.suffix == ".py" and DIRECTIVE.match(line) and re.match(r"# [^ .]", before)
+        if (row and cells and row != cells) or DEFINITION.match(line) or directive:
+            found.append(f"{path.name}:{number}: {line[:80]}")
+        before, cells = line, row
+    return found
+
+
+def test_joined_lines_are_found(tmp_path: Path) -> None:
+    table, text = tmp_path / "page.md", tmp_path / "page.py"
+    table.write_text(
+        "| a | b |\n|---|---|\n| 1 | 2 | | 3 | `|` |\n\n| c |\n\nSlow : **No.** Compile it.\n\nFast\n: **Yes.**\n"
+    )
+    text.write_text("# A formula:\n# .. math::\n#\n# Another:\n#\n# .. math::\n# .. note::\n")
+    assert [line.split(":")[1] for line in joined(table) + joined(text)] == ["3", "7", "2"]
+
+
+def test_no_page_has_joined_lines() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.py")]
+    assert not [line for page in pages for line in joined(page)]

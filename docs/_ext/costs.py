@@ -5,7 +5,7 @@ import html
 from docs._ext import results
 from docs._ext.pages import PLACES
 from docs._ext.recipe import note_catalog, row_of, visited
-from docs._ext.trades import CLEAR_BYTES, FIRST, compiled, listed, number, trade, verdict
+from docs._ext.trades import CLEAR_BYTES, FIRST, built_in, compiled, listed, number, trade, verdict
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
@@ -150,7 +150,7 @@ class CostsDirective(SphinxDirective):
     def instead(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
         """What to use where the recipe is not ahead: torch's function, or a composition that keeps as little."""
         if recipe.cost.built_in:
-            return "PyTorch's own solution"
+            return built_in(recipe)
         more = contenders["composition"]["saved"] > contenders["ours"]["saved"] * (1 + CLEAR_BYTES)
         return f"the {in_prose('composition, compiled' if more else 'composition')}"
 

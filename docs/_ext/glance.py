@@ -9,7 +9,6 @@ import inspect
 import re
 from pathlib import Path
 
-import torch
 from docs._ext import results, trades
 from docs._ext.freshness import code_is_as_before
 from docs._ext.pages import PLACES
@@ -52,8 +51,6 @@ LETTERS = (
     (re.compile(r" ?\^(\w)"), r"<sup>\1</sup>"),
     (re.compile(r" ?_(\w)"), r"<sub>\1</sub>"),
 )
-# Where a built-in function has the name that its documentation uses.
-HOMES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.linalg": torch.linalg}
 
 
 class Glance(nodes.General, nodes.Element):
@@ -79,19 +76,9 @@ def by_verdict(recipe: Recipe) -> dict[str, list[str]]:
     return {verdict: [n for n in ORDER if can.get(n) == verdict] for verdict in LEADS if verdict in can.values()}
 
 
-def public_name(function: object) -> str | None:
-    """The name by which torch documents a function; None for one that is not torch's."""
-    own = getattr(function, "__name__", "")
-    for home, module in HOMES.items():
-        for name in (own, own.removeprefix("linalg_")):
-            if name and getattr(module, name, None) is function:
-                return f"{home}.{name}"
-    return None
-
-
 def instead(recipe: Recipe) -> str | None:
     """What to use instead, where the reference is torch's own function and the measurement is for that."""
-    name = public_name(recipe.reference)
+    name = trades.public_name(recipe.reference)
     if name is None or recipe.gradient != "exact" or not recipe.cost or recipe.cost.built_in is not recipe.reference:
         return None
     said = trades.instead(recipe, results.measured(recipe, "cost")["contenders"])

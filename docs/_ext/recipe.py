@@ -251,9 +251,9 @@ class RecipeDirective(SphinxDirective):
         """What the audit says, folded up: its verdict in a line, and inside what the recipe lacks, and why."""
         title = f"Audit: ok. {len(audit['checks'])} checks on torch {digests.torch()} found no error and no warning."
         if audit["saved_bytes"] is not None:
-            title += f" For a typical call, the recipe keeps {audit['saved_bytes']} bytes in addition to its inputs."
+            title += f" In the audit's example call, the recipe keeps {audit['saved_bytes']} bytes besides its inputs."
         box = nodes.admonition("", nodes.title(title, title), classes=["recipe-audit"], collapsible="closed")
-        lead = "It noted these limitations, which are not errors:" if audit["findings"] else "It found no limitation."
+        lead = "The audit also noted these limitations:" if audit["findings"] else "It found no limitation."
         box += nodes.paragraph("", lead)
         items = nodes.definition_list()
         for check, summary in audit["findings"]:

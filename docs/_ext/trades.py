@@ -1,5 +1,7 @@
 """What is said first of a recipe that takes long, or keeps more when it is compiled."""
 
+import torch
+
 from autograd_cookbook.catalog import Recipe
 
 SLOW = 1.5  # times the composition's time, from which on the page says it first
@@ -16,12 +18,29 @@ GAINS = {
     "gradient": "another gradient",
 }
 OTHERS = {"built-in": "PyTorch's own solution", "composition": "a composition of PyTorch operations"}
+# Where a built-in function has the name that its documentation uses.
+HOMES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.linalg": torch.linalg}
 REASONS = {
     "range": "is right for some inputs for which the composition returns NaN, infinity or an inaccurate number",
     "second order": "has a second derivative",
     "forward mode": "has forward mode",
     "gradient": "has another gradient, on purpose",
 }
+
+
+def public_name(function: object) -> str | None:
+    """The name by which torch documents a function; None for one that is not torch's."""
+    own = getattr(function, "__name__", "")
+    for home, module in HOMES.items():
+        for name in (own, own.removeprefix("linalg_")):
+            if name and getattr(module, name, None) is function:
+                return f"{home}.{name}"
+    return None
+
+
+def built_in(recipe: Recipe) -> str:
+    """The name of the function that PyTorch has for this; not every recipe's is a single function."""
+    return public_name(recipe.cost.built_in) or OTHERS["built-in"]
 
 
 def trade(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None:
@@ -68,15 +87,16 @@ def verdict(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str:
             f"The recipe keeps {of_bytes(ours['saved'])} per {unit} for backward and peaks at {number(ours['peak'])}."
         )
     theirs, parts = contenders[rival], []
-    for column, verb, more in (("saved", "keeps", " for backward"), ("peak", "peaks at", "")):
+    for column, verb, more in (("saved", "keeps", f" per {unit} for backward"), ("peak", "peaks at", "")):
         if alike(ours[column], theirs[column], CLEAR_BYTES):
             if column == "saved":
                 parts.append(f"keeps the same number of bytes for backward ({number(ours[column])} per {unit})")
         else:
-            parts.append(f"{verb} {number(ours[column])} instead of {of_bytes(theirs[column])} per {unit}{more}")
+            parts.append(f"{verb} {number(ours[column])} instead of {of_bytes(theirs[column])}{more}")
     slower = alike(1, theirs["time"], CLEAR_TIME)
     parts.append("takes about as long" if slower else f"takes {number(1 / theirs['time'])} times as long")
-    return f"Compared with {OTHERS[rival]}, the recipe {listed(parts)}."
+    other = built_in(recipe) if rival == "built-in" else OTHERS[rival]
+    return f"Compared with {other}, the recipe {listed(parts)}."
 
 
 def instead(recipe: Recipe, contenders: dict[str, dict[str, float]]) -> str | None:

@@ -22,7 +22,7 @@ torch's functions are already right at these points.
 #
 # The product of 0 and infinity is NaN, also in backward. For example, :math:`x \log x` has the limit 0 at 0, but
 # autograd computes :math:`0 \cdot 1/0` there. A safe backward computes the limit of the derivative if the limit exists,
-# and otherwise returns a chosen value:
+# and otherwise returns 0:
 #
 # .. math::
 #
@@ -58,9 +58,8 @@ from autograd_cookbook.recipes.safe_functions import safe_divide, safe_sqrt, sof
 # See it work
 # -----------
 #
-# The figure compares four compositions of torch operations with the safe functions near their singular points. A cross
-# at the bottom marks an input where the composition returns NaN. The dot at the same input shows the result of the safe
-# function.
+# Each panel compares a formula of torch operations with a safe function. A cross at the bottom marks an input where the
+# derivative of the formula is NaN. The dot at the same input shows the derivative of the safe function.
 
 
 def slope(function, x):
@@ -131,8 +130,8 @@ for title, (_, composed, safe) in panels.items():
 
 # %%
 # The next cell measures the accuracy of softplus at 28,001 points, between -700 and 700 in float64 and between -80 and
-# 80 in float32. It prints the largest relative error in units of the dtype's rounding error, so about 1 is the best
-# possible. Above 20, ``F.softplus`` returns its argument:
+# 80 in float32. It prints the largest relative error divided by the dtype's ``eps``, so a number near 1 means that all
+# digits are right. Above 20, ``F.softplus`` returns x itself, so its second derivative is 0 instead of a small number:
 
 
 def derivatives(function, x):
@@ -172,8 +171,8 @@ for dtype, limit in ((torch.float64, 700), (torch.float32, 80)):
         assert not name.startswith("torch") or max(value, first) < 3
 
 # %%
-# Just above 20, ``F.softplus`` has an error of :math:`2 \cdot 10^{-9}`, which is visible only in float64. Value and
-# gradient of ``torch.logaddexp`` are accurate to the last digit. Of these four functions, only the recipe has an
+# Just above 20, the value of ``F.softplus`` has an error of :math:`2 \cdot 10^{-9}`, which float32 rounds away. Value
+# and gradient of ``torch.logaddexp`` are accurate to the last digit. Of these four functions, only the recipe has an
 # accurate second derivative everywhere.
 #
 # The wrong version
@@ -200,7 +199,7 @@ assert slope(single, x).isnan().tolist() == [True, False]
 assert slope(double, x).tolist() == slope(safe_sqrt, x).tolist() == [0.0, 0.25]
 
 # %%
-# Two ``where`` are right for derivatives of every order. The recipe keeps fewer bytes, and you cannot forget one
+# With two ``where``, derivatives of every order are right. The recipe keeps fewer bytes, and you cannot forget one
 # ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}` and :math:`\varepsilon =
 # 10^{-6}`, the result changes by this factor:
 
@@ -208,9 +207,9 @@ small = torch.tensor(1e-8, dtype=torch.float64)
 print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")
 
 # %%
-# The gradient 0 at 0 is a choice. This choice is right for a norm or a standard deviation, because 0 is their smallest
-# value. It is wrong if you train a parameter :math:`x` through :math:`\sqrt{x}`: once the parameter is 0, it stays 0.
-# Train its logarithm instead, for example.
+# The square root has an infinite derivative at 0, and ``safe_sqrt`` returns 0 instead. This is right for a norm or a
+# standard deviation, because 0 is their smallest value. Do not use ``safe_sqrt`` for a parameter :math:`x` that you
+# train: once :math:`x` is 0, it stays 0. Train its logarithm instead, for example.
 #
 # The next cell prints the gradients of torch's functions at 0:
 
@@ -235,8 +234,8 @@ assert slope(lambda x: xlogy(x, x), zeros).eq(0).all()
 #
 # .. costs::
 #
-# The recipes are not faster: in these measurements, torch's functions are at least as fast, and compiled compositions
-# even faster. Use a recipe for finite and accurate results, where the table says so. In eager mode, ``safe_sqrt`` and
+# In these measurements, torch's functions are at least as fast as the recipes, and compiled compositions are even
+# faster. Use a recipe for finite and accurate results, if the table says so. In eager mode, ``safe_sqrt`` and
 # ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
 
 x, y = torch.rand(100_000, requires_grad=True), torch.rand(100_000, requires_grad=True)

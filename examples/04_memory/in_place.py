@@ -10,10 +10,10 @@ results are silently wrong without this declaration.
 # When to use it
 # --------------
 #
-# Overwrite the input of an activation if the output determines the gradient and no other code needs the input. For
-# leaky ReLU, use :func:`torch.nn.functional.leaky_relu_`, which does the same as the recipe. For ReLU, an in-place
-# activation saves no memory in training, as the figure shows. Copy the recipe for your own invertible activation, or as
-# an example of a ``Function`` that writes to its argument.
+# Overwrite the input of an activation if backward needs only the output, and no other code needs the input. For leaky
+# ReLU, use :func:`torch.nn.functional.leaky_relu_`, which does the same as the recipe. For ReLU, an in-place activation
+# saves no memory in training, as the figure shows. Copy the recipe for your own invertible activation, or as an example
+# of a ``Function`` that writes to its argument.
 #
 # The gradient
 # ------------
@@ -93,11 +93,11 @@ assert slopes["F.leaky_relu"] > 1.8 * slopes["leaky_relu_, the recipe"]
 assert curves["F.relu"] == curves["F.relu_"]
 
 # %%
-# ``F.relu`` saves its *output*, which the next layer saves as well, so ``F.relu_`` uses the same memory.
-# ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep this
-# input, so it needs one activation less per layer.
+# ``F.relu`` saves its *output*. The next layer saves the same tensor, so there is nothing left that ``F.relu_`` could
+# save. ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep
+# this input, so it needs one activation less per layer.
 #
-# The audit can check a function that writes to its argument, because the audit passes copies of its sample:
+# You can audit a function that writes to its argument, because the audit passes copies of your tensors:
 
 point = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
 report = audit(leaky_relu_, (point, 0.2), skip=["compile"])
@@ -108,8 +108,8 @@ assert report.ok
 # The wrong version
 # -----------------
 #
-# The wrong version does not call ``mark_dirty``. If ``forward`` returns its input and ``setup_context`` saves this
-# output, PyTorch raises an error:
+# The wrong version does not call ``mark_dirty``. Its ``forward`` returns the overwritten input, and its
+# ``setup_context`` saves this tensor, so PyTorch raises an error:
 
 
 class Unmarked(Function):
@@ -144,11 +144,12 @@ except RuntimeError as error:
 # The error message proposes to return a view. With this view, the function runs, and the gradient through its *result*
 # is right. But the next cell shows three wrong results:
 #
-# * The input variable has the new values but still the old gradient.
+# * The input variable has the new values, but its gradient lacks the activation.
 # * The function overwrites a leaf that requires grad, without an error.
-# * If the input is a view, the base of the view has the new values but the old gradient.
+# * If the input is a view, the same is true for the base of the view.
 #
-# In the last test, another function has saved the changed tensor, and both versions raise an error:
+# In the last test, another function has saved the tensor before the write. PyTorch raises an error for the wrong
+# version and for the recipe:
 
 
 def attempt(function):
@@ -206,9 +207,9 @@ assert found["unmarked", "leaf_afterwards"] == [-1, 3]
 assert all(found[name, "saved_by_another"].startswith("refused") for name in ("unmarked", "recipe"))
 
 # %%
-# If a ``Function`` writes to a view of a larger tensor, marks it as dirty and saves it as an output, some releases leak
-# memory through a reference cycle, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__.
-# Memory then grows in each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
+# Some releases leak memory if a ``Function`` saves an output that is a view marked as dirty. The reason is a
+# reference cycle, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__. Memory then grows in
+# each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
 #
 # If you see this leak, save ``output.detach()`` instead. The detached tensor shares memory and version counter, so
 # autograd still detects later writes. It does not refer to the graph, so there is no cycle. The next cell counts the
@@ -283,8 +284,8 @@ for activation in (Marked.apply, leaky_relu_):
         print(error, leaf.tolist())
 
 # %%
-# :func:`torch.compile` does not support ``mark_dirty`` for a tensor from outside of the compiled function. The result
-# then silently has the gradient of the identity. The recipe causes a graph break, so its gradient is right:
+# :func:`torch.compile` does not support ``mark_dirty`` for a tensor from outside of the compiled function. The compiled
+# code then silently passes the gradient on unchanged. The recipe causes a graph break, so its gradient is right:
 
 for name, activation in (("marked", Marked.apply), ("recipe", leaky_relu_)):
     leaf = torch.tensor([-2.0, 3.0], requires_grad=True)
@@ -297,9 +298,9 @@ assert gradient.tolist() == [0.5, 1]
 # Returning an input as it is
 # ---------------------------
 #
-# If ``forward`` returns its input unchanged, as in a gradient reversal, PyTorch makes a view of the input, because the
-# result needs its own node in the graph. PyTorch raises an error if you write to this view in place. Under
-# ``torch.no_grad()``, it raises no error, and the write changes the input:
+# If you return the input from ``forward``, as in a gradient reversal, PyTorch turns the result into a view of the
+# input. PyTorch raises an error if you write to this view in place. Under ``torch.no_grad()``, it raises no error, and
+# the write changes the input:
 
 
 class Triple(Function):
@@ -327,8 +328,8 @@ assert hidden.tolist() == [10, 10]
 # What it costs
 # -------------
 #
-# The recipe keeps only its output, as torch's in-place function does, so there is no table. In return, the old values
-# of the input are lost: if another function needs them in backward, PyTorch raises an error.
+# The recipe keeps the same bytes as torch's in-place function: only its output. The old values of the input are lost.
+# If another function needs them in backward, PyTorch raises an error.
 #
 # Neighbors
 # ---------

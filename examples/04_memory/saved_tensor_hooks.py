@@ -2,8 +2,8 @@ r"""
 Hooks on saved tensors: on disk, or in one byte
 ===============================================
 
-You will take any part of a network, and write the tensors that it saves for backward to disk, or round them to one byte
-an element. The network itself does not change.
+You will store the saved tensors of any part of a network on disk, or in one byte per element. The network itself does
+not change.
 """
 
 # %%
@@ -18,15 +18,16 @@ an element. The network itself does not change.
 # ------------
 #
 # No code reads a saved tensor :math:`s` between forward and backward. So a pair of hooks can replace it: *pack* stores
-# :math:`p(s)`, and *unpack* returns :math:`u(p(s))` to backward. With the disk, :math:`u(p(s)) = s`. With one byte an
-# element, each row is rounded to 255 levels, a step :math:`a` apart:
+# :math:`p(s)`, and *unpack* returns :math:`u(p(s))` to backward. With the disk, :math:`u(p(s)) = s`. With one byte per
+# element, each element is rounded to one of 255 levels. In each row, :math:`a` is the distance between two levels:
+#
 # .. math::
 #
 #    u(p(s)) = a \operatorname{round}(s / a), \quad a = \tfrac{1}{127} \max_{\text{row}} |s|, \qquad
 #    |u(p(s)) - s| \le a / 2 .
 #
 # The output of the network is exact in both cases. With one byte, backward computes the gradient from activations that
-# are off by at most half a step. These errors are nearly independent, so they average out in sums over many elements.
+# are off by at most :math:`a / 2`. These errors are nearly independent, so they average out in sums over many elements.
 #
 # The recipe
 # ----------
@@ -119,7 +120,7 @@ with tempfile.TemporaryDirectory() as folder:
 # The wrong version
 # -----------------
 #
-# This version has one step for the whole tensor instead of one for each row. A single large activation then rounds all
+# This version uses the same distance between levels for the whole tensor. A single large activation then rounds all
 # other elements to zero:
 
 
@@ -173,9 +174,9 @@ for name, call in {"no hooks": lambda f, x: f(x), "hooks": hooks_that_do_nothing
 #
 # .. costs::
 #
-# The time of ``offloaded`` depends on your disk; here the disk cache determines it. ``compressed`` reads each tensor
-# twice more in forward and once more in backward. The hooks do not store parameters and arguments again. They also
-# leave saved tensors that need no gradient, such as masks, unchanged.
+# The time of ``offloaded`` was measured with files in the disk cache, so expect more time if your disk must be read.
+# ``compressed`` reads each saved tensor two more times in forward and one more time in backward. The hooks do not store
+# parameters and arguments again. They also leave saved tensors that need no gradient, such as masks, unchanged.
 #
 # Neighbors
 # ---------

@@ -970,7 +970,7 @@ def argument_count():
 @raises(
     "A custom operator returned one tensor where two are declared",
     cause="""The declared return is ``tuple[Tensor, Tensor]``, and the function returned one tensor, or a tuple of one.
-    Other lengths are not checked: the call returns them as they are, or the process ends.""",
+    PyTorch does not check for too many tensors: the call returns all of them, or the process crashes.""",
     fix="Return as many tensors as are declared.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -1040,7 +1040,7 @@ def returns_nothing():
 @raises(
     "A fake kernel was registered for an operator that does not exist",
     cause="The operator must be defined first. Here its name is misspelled.",
-    fix="Define the operator before, and use its name.",
+    fix="Define the operator first, and pass exactly its name to ``register_fake``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def fake_of_unknown():
@@ -1056,8 +1056,8 @@ def fake_of_known():
 
 @raises(
     "A fake kernel was registered for a composite operator",
-    cause="""A ``CompositeImplicitAutograd`` kernel is made of other operators, and runs for every device, fake tensors
-    included. It needs no fake kernel, and no backward.""",
+    cause="""A ``CompositeImplicitAutograd`` kernel calls other operators. PyTorch uses their fake kernels and their
+    backward, so this operator needs neither of its own.""",
     fix="Leave the fake kernel out.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -1078,8 +1078,8 @@ def composite_alone():
 
 @raises(
     "A namespace was opened for definition twice",
-    cause='One ``Library(namespace, "DEF")`` owns a namespace as long as it lives. A second one is refused.',
-    fix='Open it with ``"FRAGMENT"``, which any number of libraries may do.',
+    cause='Another ``Library`` for this namespace with the kind ``"DEF"`` is alive, and PyTorch allows only one.',
+    fix='Pass ``"FRAGMENT"`` instead of ``"DEF"``. Any number of libraries can share a namespace in this way.',
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def namespace_taken():
@@ -1126,7 +1126,7 @@ def library_known_kind():
 
 @raises(
     "An operator of another namespace was defined in a library",
-    cause="A library defines operators in its own namespace, so the schema needs none.",
+    cause="A library defines operators in its own namespace, so a schema must not name another one.",
     fix="Leave the namespace out of the schema.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
@@ -1143,9 +1143,9 @@ def define_in_own_namespace():
 
 @raises(
     "A kernel for an operator of another namespace was registered in a library",
-    cause="A library adds kernels to operators of its own namespace. ``aten`` is another.",
-    fix="""Define an operator of your own. ``Library("aten", "IMPL")`` replaces the kernel of PyTorch, in the whole
-    process, and leaves its backward as it was.""",
+    cause="This library is for the namespace ``cookbook``, so you cannot add a kernel to ``aten::cosh`` with it.",
+    fix="""Define your own operator. Do not use ``Library("aten", "IMPL")`` instead: it replaces PyTorch's kernel in
+    the whole process, but not its backward.""",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def implement_in_other_namespace():
@@ -1162,9 +1162,9 @@ def implement_in_own_namespace():
 
 @raises(
     "A kernel was registered for an unknown dispatch key",
-    cause="""``Library.impl`` takes dispatch keys, such as ``"CPU"``, ``"CUDA"`` or ``"CompositeExplicitAutograd"``.
-    ``"GPU"`` is none.""",
-    fix='Use the key, ``"CUDA"``; ``torch.library.impl`` takes names of devices, ``"cuda"``.',
+    cause="""The method ``impl`` of a ``Library`` takes a dispatch key, such as ``"CPU"``, ``"CUDA"`` or
+    ``"CompositeExplicitAutograd"``. ``"GPU"`` is not a dispatch key.""",
+    fix='Pass ``"CUDA"``. The function ``torch.library.impl`` takes the name of the device instead: ``"cuda"``.',
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def unknown_dispatch_key():
@@ -1182,8 +1182,8 @@ def known_dispatch_key():
 
 @raises(
     "What was registered as a kernel cannot be called",
-    cause="The function comes second, the dispatch key third. Here the two are exchanged.",
-    fix="Pass name, function, key.",
+    cause="The second argument is the function, and the third is the dispatch key. Here the two are exchanged.",
+    fix="Pass the name, then the function, then the key.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def kernel_not_callable():
@@ -1202,8 +1202,8 @@ def kernel_callable():
 @raises(
     "A kernel was registered for an unknown device",
     cause="""``torch.library.impl`` and ``register_kernel`` take types of devices: ``"cpu"``, ``"cuda"`` and those that
-    the text lists. ``"gpu"`` is none.""",
-    fix='Use ``"cuda"``, or another one that is listed.',
+    the message lists. ``"gpu"`` is not in this list.""",
+    fix='Pass ``"cuda"``, or another type from the list.',
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def kernel_for_unknown_device():
@@ -1261,10 +1261,10 @@ def autocast_of_cpu():
 
 @raises(
     "wrap_triton was given a Python function",
-    cause="""``wrap_triton`` makes a Triton kernel visible to the compiler. The function has no ``@triton.jit``, so it
-    is none.""",
-    fix="""Decorate the kernel with ``triton.jit``, and launch it as ``wrap_triton(kernel)[grid](...)`` inside a
-    ``triton_op``. A Python function is simply called.""",
+    cause="""``wrap_triton`` accepts only Triton kernels. The function has no ``@triton.jit``, so it is a plain Python
+    function.""",
+    fix="""Call a plain Python function directly, without ``wrap_triton``. If it is to be a kernel, decorate it with
+    ``triton.jit``, and launch it as ``wrap_triton(kernel)[grid](...)`` inside a ``triton_op``.""",
     see=("cookbook/06_beyond_autograd/triton_kernel",),
 )
 def wrap_python_kernel():
@@ -1287,8 +1287,8 @@ def python_kernel_called():
 @raises(
     "A library with operators was not found",
     cause="""The path is wrong, a library that it depends on is missing, or it was built for another version of PyTorch.
-    The error above it says which.""",
-    fix="Pass the full path of the compiled library, here after asking whether it exists.",
+    The first error in the traceback names the reason.""",
+    fix="Compile the library, and pass its full path. The example loads the library only if the file exists.",
     see=("cookbook/06_beyond_autograd/cuda_extension",),
 )
 def library_missing():
@@ -1344,11 +1344,11 @@ def out_tag_right():
 
 @raises(
     "No tensor subclass among the arguments supports a custom operator",
-    cause="``__torch_dispatch__`` of a tensor subclass returned ``NotImplemented`` for this operator. Fake tensors, "
-    "which ``torch.compile`` and ``torch.export`` trace with, do so for an operator without a fake kernel.",
+    cause="``__torch_dispatch__`` of a tensor subclass returned ``NotImplemented`` for this operator. Under "
+    "``torch.compile`` and ``torch.export``, this subclass is ``FakeTensor``, and the operator has no fake kernel.",
     fix='Under ``torch.compile`` or ``export``, register a fake kernel: ``@torch.library.register_fake("lib::op")``. '
-    "A subclass of your own should call operators that it does not know instead of returning ``NotImplemented``; "
-    "``torch.library.register_torch_dispatch`` adds a rule for one.",
+    "In your own subclass, call an operator that you do not handle instead of returning ``NotImplemented``, or add a "
+    "rule for this operator and your subclass with ``torch.library.register_torch_dispatch``.",
     see=("cookbook/06_beyond_autograd/custom_operator",),
 )
 def dispatch_refused():
@@ -1378,11 +1378,11 @@ def dispatch_default():
 
 @raises(
     "An operation has no backward for nested tensors",
-    cause="Nested tensors of the default (strided) layout have kernels for few operations, and for some a forward "
-    "without a backward, such as ``tanh`` and, in older releases, the fast attention.",
+    cause="For nested tensors of the default (strided) layout, some operations have a forward but no backward, for "
+    "example ``tanh`` and, in older releases, the fast attention.",
     fix="Make the nested tensor with ``layout=torch.jagged``, or train with a padded tensor and a mask: "
-    "``x.to_padded_tensor(0.0)``. For attention on the strided layout, take the kernel that is made of differentiable "
-    "operations: ``with torch.nn.attention.sdpa_kernel(SDPBackend.MATH):`` around the forward.",
+    "``x.to_padded_tensor(0.0)``. If your forward is attention on the strided layout, run it under "
+    "``with torch.nn.attention.sdpa_kernel(SDPBackend.MATH):``, because this kernel has a backward.",
     see=("guide/graph",),
 )
 def no_backward_for_nested():

@@ -19,11 +19,11 @@ from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, 
 
 @check()
 def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
-    """Forward writes to no input, except to one that it marks dirty and returns.
+    """Do not write to an input in forward. If you must, call ``ctx.mark_dirty`` on the input and return it.
 
-    Code that uses the tensor afterwards, such as the backward of another function, gets wrong numbers. Autograd does
-    not notice writes through ``.data``, NumPy or a kernel. A list or a dict among the arguments belongs to the caller,
-    too: a second call with it must return the same numbers.
+    Otherwise, code that uses the tensor afterwards, such as the backward of another function, gets wrong numbers.
+    Autograd does not notice writes through ``.data``, NumPy or a kernel. Do not change a list or a dict of the caller
+    either: a second call with the same list must return the same numbers.
     """
     with observing(subject.classes, saved=False) as record:
         values = subject.copies()
@@ -121,7 +121,7 @@ def _containers_unchanged(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
-    """Backward writes neither to grad_output nor to saved tensors.
+    """Do not write to grad_output or to saved tensors in backward.
 
     The tensor grad_output may also be the gradient of another branch, or a hook may have kept it.
     ``grad_output.mul_(...)`` changes the numbers there, too. If backward changes a saved tensor, the next backward is
@@ -160,10 +160,10 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def global_random_state(subject: Subject) -> Iterator[Finding]:
-    """Only a random function draws from the global random generators, and no function sets them.
+    """Do not call ``torch.manual_seed`` in a function, and draw random numbers only if the function is random.
 
-    A call of ``torch.manual_seed`` inside of a function fixes every later dropout mask, shuffle and initialization of
-    the program. If a function draws the same numbers again in its backward, it must restore the state of the generator.
+    After this call, all later dropout masks, shuffles and initializations are the same in each run. To draw the same
+    numbers again in backward, use your own generator, or restore the state of the global generator.
     """
     for phase in ("forward", "backward"):
         after, moved = [], False
@@ -213,9 +213,9 @@ def _autocast() -> torch.autocast:
 
 @check()
 def global_settings(subject: Subject) -> Iterator[Finding]:
-    """After the call, grad mode, default dtype and all other global switches are as they were before.
+    """If you change grad mode, default dtype or another global switch, change it back before you return.
 
-    A switch that stays changed affects code that has nothing to do with the function.
+    Otherwise, the switch affects code that has nothing to do with the function.
     """
     places: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]]
     places = {"": torch.enable_grad, " under no_grad": torch.no_grad, " under autocast": _autocast}
@@ -246,10 +246,10 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def later_writes(subject: Subject) -> Iterator[Finding]:
-    """If the caller writes to an input or the output after forward, the backward is right or raises.
+    """Save tensors so that PyTorch notices if the caller writes to an input or the output after forward.
 
-    A version counter watches tensors that went through ``save_for_backward``. It does not watch tensors on ctx, in a
-    closure or behind ``.data``. An in-place operation of the caller then silently makes the gradient wrong.
+    PyTorch checks the version of tensors that went through ``save_for_backward``. It does not check tensors on ctx, in
+    a closure or behind ``.data``, so an in-place operation of the caller silently makes the gradient wrong.
     """
     if subject.gradient == "approximate":
         return
@@ -295,11 +295,11 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def in_place_consumer(subject: Subject) -> Iterator[Finding]:
-    """The next operation may write to the output in place, as ``y += residual`` or ``relu_`` do.
+    """Return an output to which the caller can write in place, as ``y += residual`` or ``relu_`` do.
 
-    PyTorch refuses such a write to a view that a custom function returns, and says so at once. Gradient reversal
-    usually returns ``x.view_as(x)``, and accepts this limit on purpose, so that this alone is no more than an info. A
-    write that PyTorch does not notice is an error.
+    If the output is a view, PyTorch raises an error for such a write. The audit reports this as info, because some
+    functions return a view on purpose, for example gradient reversal. If PyTorch does not notice the write, the audit
+    reports an error.
     """
     if subject.nonleaf:
         return

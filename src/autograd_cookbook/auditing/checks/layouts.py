@@ -593,7 +593,7 @@ def poisoned_memory() -> Iterator[None]:
 
 @check()
 def unwritten_memory(subject: Subject) -> Iterator[Finding]:
-    """No result depends on memory that was never written.
+    """Write to all memory from ``torch.empty`` before you read it.
 
     ``torch.empty`` mostly returns zeros in a small test, and old numbers in a long run. This check fills all fresh
     memory with NaN.

@@ -254,7 +254,7 @@ def _disturbances(tensor: Tensor) -> list[Any]:
 
 @check()
 def unused_saved(subject: Subject) -> Iterator[Finding]:
-    """Every saved tensor has an influence on the gradient.
+    """Save only tensors that have an influence on the gradient.
 
     A saved tensor stays in memory from forward to backward. If NaN in its place does not change the gradient, do not
     save it. If backward needs only its shape or its dtype, save only these.
@@ -287,7 +287,7 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def saved_copies(subject: Subject) -> Iterator[Finding]:
-    """No saved tensor is a copy of an input, an output or another saved tensor.
+    """Do not save a copy of an input, an output or another saved tensor.
 
     The input is in memory anyway, so saving it costs nothing. Saving ``input.clone()`` or ``input.float()`` costs the
     memory of the copy.
@@ -417,7 +417,7 @@ class _Operations(TorchDispatchMode):
 
 @check()
 def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
-    """If an input needs no gradient, backward does not compute one, unless that is cheap.
+    """Do not compute a gradient for an input that needs none, unless that is cheap.
 
     Half of the work in the backward of a linear layer is the gradient of its input. The first layer of a network does
     not need this gradient, and neither does a layer that has only frozen layers before it. ``ctx.needs_input_grad``

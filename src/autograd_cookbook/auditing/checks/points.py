@@ -113,14 +113,14 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
 @check(needs="first_order")
 def special_points(subject: Subject) -> Iterator[Finding]:
-    """At zeros, ties, kinks and large numbers, the gradient is finite and right wherever the values are.
+    """At zeros, ties, kinks and large numbers, the gradient is finite and right if the values are finite.
 
-    The check also tries masks that mask all or nothing, an index that occurs more than once, a label that is to be
-    ignored, and other flags, dimensions and numbers among the arguments.
+    The check also varies the other arguments: masks that mask all or nothing, repeated indices, labels to be ignored,
+    flags, dimensions and numbers.
 
     The audit judges the gradient by differences from both sides. At a kink, it accepts any number between the slopes of
     the two sides. If the slope grows without bound, it accepts anything but NaN. Outside of the domain, it accepts
-    anything. It does not report a NaN that PyTorch's own operations make.
+    anything. It reports a NaN from your own backward, but not one from the backward of a PyTorch operation.
     """
     if not subject.derivative:
         return
