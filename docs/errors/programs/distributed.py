@@ -1085,8 +1085,8 @@ def ddp_one_hook():
     "The code read an attribute of the wrapped model from DDP",
     cause="``DistributedDataParallel`` is a module of its own. Your model, with its layers, parameters and methods, is "
     "its attribute ``module``.",
-    fix="Write ``model.module.weight`` instead of ``model.weight``. Compute the loss with ``model(...)``, because DDP does "
-    "not average gradients across processes if you call ``model.module`` directly.",
+    fix="Write ``model.module.weight`` instead of ``model.weight``. Compute the loss with ``model(...)``, because DDP "
+    "does not average gradients across processes if you call ``model.module`` directly.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def ddp_attribute():
@@ -1246,8 +1246,8 @@ def plain_norm_on_cpu():
 @raises(
     "No backend of the process group can send tensors of this device",
     cause="A process group has a backend for each device type, and here a collective got a tensor of a type that has "
-    "none. Usually the backend is NCCL, which sends only CUDA tensors, and the tensor is on the CPU. Examples are a loss "
-    "that was moved with ``.cpu()``, and FSDP with CPU offload, where ``clip_grad_norm_`` reads offloaded gradients.",
+    "none. Usually the backend is NCCL, which sends only CUDA tensors, and the tensor is on the CPU. Examples are a "
+    "loss that was moved with ``.cpu()``, and ``clip_grad_norm_`` under the CPU offload of FSDP.",
     fix="Make a group for both: ``init_process_group('cpu:gloo,cuda:nccl')``. Or move the tensor to the GPU before the "
     "collective.",
     see=("cookbook/08_distributed/data_parallel",),
