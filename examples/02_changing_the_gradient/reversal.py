@@ -18,8 +18,8 @@ set that has no labels.
 # To stop the *whole* gradient, you do not need a recipe: call ``.detach()``, or ``requires_grad_(False)`` for a
 # parameter.
 #
-# A hook on a view also reverses the gradient, with the same memory: ``y = x.view_as(x)``, then ``y.register_hook(lambda
-# g: -g)``. A recipe also has a name in the graph and refuses an invalid factor.
+# A hook can replace the recipe and needs no memory either: ``y = x.view_as(x)``, then ``y.register_hook(lambda g:
+# -g)``. The advantages of the recipe are its name in the graph, and an error for an invalid factor.
 #
 # The gradient
 # ------------
@@ -34,10 +34,10 @@ set that has no labels.
 #    \bar{x}_i = \bar{y}_i\,[\neg m_i] \;\text{(stop)} .
 #
 # In a typical use, the inputs come from two data sets, called domains. A head :math:`\phi` predicts the domain from
-# features :math:`f_\theta(x)`, with the loss :math:`L_d(\phi(f_\theta(x)))`. The features must not show the domain, so
-# training solves :math:`\max_\theta \min_\phi L_d`. With a reversal between :math:`f` and :math:`\phi`, one step of
-# gradient descent decreases the loss for the head and increases it for the features. You need no second optimizer and
-# no alternating steps.
+# features :math:`f_\theta(x)`, with the loss :math:`L_d(\phi(f_\theta(x)))`. The head makes this loss small, and the
+# features make it large, so that they do not show the domain: :math:`\max_\theta \min_\phi L_d`. With a reversal
+# between :math:`f` and :math:`\phi`, one step of gradient descent decreases the loss for the head and increases it for
+# the features. You need no second optimizer and no alternating steps.
 #
 # The recipe
 # ----------
@@ -152,9 +152,9 @@ for strength, networks in runs.items():
     assert max(on_target) < 0.8 if strength == 0 else min(on_target) > 0.9
 
 # %%
-# The method needs domains with the same proportions of the classes. If the proportions differ, the label itself tells
-# something about the domain, and features that hide the domain also hide the label. With four times as many points of
-# one class in the target, the accuracy is lower:
+# The method needs domains with the same proportions of the classes. If one class is more frequent in the target, the
+# label helps to guess the domain. So features that hide the domain must also hide a part of the label. With four times
+# as many points of one class in the target, the accuracy is lower:
 
 everything = target, target_labels
 rare = torch.cat([(target_labels == 0).nonzero().flatten(), (target_labels == 1).nonzero().flatten()[:25]])
@@ -168,9 +168,9 @@ target, target_labels = everything
 # The wrong version
 # -----------------
 #
-# To subtract the domain loss from the total loss seems to do the same. But then training also increases the loss of the
-# domain *head*. The head learns to be wrong with high confidence, its gradient does not help the features, and the
-# total loss has no minimum:
+# It looks simpler to leave out the reversal, and to subtract the domain loss from the label loss. But then training
+# also increases the loss of the domain *head*. The head learns to be wrong with high confidence, its gradient does not
+# help the features, and the total loss has no minimum:
 
 *wrong, domain_loss = train(1.0, negate=True)
 *_, reversed_loss = runs[1.0][0]
@@ -180,8 +180,8 @@ assert domain_loss > 20
 assert abs(reversed_loss - math.log(2)) < 0.1
 
 # %%
-# The composition ``(1 + λ) * x.detach() - λ * x`` has the right gradient. But its value is rounded twice, and for an
-# infinite input it is NaN:
+# Without a ``Function``, ``(1 + λ) * x.detach() - λ * x`` has the reversed gradient, too. But its value is rounded
+# twice, and for an infinite input it is NaN:
 
 half = torch.linspace(0.1, 3, 1000, dtype=torch.bfloat16)
 composed = (1 + 0.3) * half.detach() - 0.3 * half
@@ -195,7 +195,7 @@ assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
 # -----------------------------------------------------------
 #
 # A *second* derivative passes the reversal twice, so its factor is :math:`(-\lambda)^2`. For λ = 1, the Hessian has its
-# usual sign although the gradient is reversed. This matters if you use a gradient penalty on the domain head:
+# usual sign although the gradient is reversed:
 
 x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 for strength in (1.0, 0.5):
@@ -238,11 +238,11 @@ assert len(graphs) == 2
 #
 # .. costs::
 #
-# Like a hook, the recipes need no memory, and a composition of torch operations writes a new tensor.
+# Like a hook, the recipes need no memory. A composition of torch operations writes a new tensor.
 #
-# But ``stop_gradient`` needs more memory than ``.detach()``: its gradient is zeros, so PyTorch keeps the graph before
-# the stop until backward. Also, an optimizer with momentum changes a parameter with gradient 0, but skips one with
-# gradient None:
+# But ``stop_gradient`` needs more memory than ``.detach()``. ``.detach()`` cuts the graph, but ``stop_gradient`` sends
+# zeros through the graph of its input, so PyTorch keeps this graph until backward. Also, an optimizer with momentum
+# changes a parameter with gradient 0, but skips one with gradient None:
 
 x = torch.randn(10_000, requires_grad=True)
 everywhere = torch.ones(1, dtype=torch.bool)
@@ -266,6 +266,6 @@ for name, stopped in (("None", None), ("zeros", torch.zeros(1))):
 #
 # * :doc:`/cookbook/02_changing_the_gradient/hooks`: how to change a gradient without a ``Function``.
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: how to limit a gradient with a bound.
-# * :doc:`/cookbook/04_memory/detaching`: which memory a graph keeps that you no longer need.
+# * :doc:`/cookbook/04_memory/detaching`: how to find tensors that a graph keeps without need.
 # * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`, :class:`torch.autograd.Function`.

@@ -10,9 +10,10 @@ why the graph of another function breaks.
 # When to use it
 # --------------
 #
-# Before you write a backward for *speed*, compile the :term:`composition`: the figure in "See it work" shows how much
-# this gains. Write a ``Function`` for what the compiler cannot know: a gradient that is not the derivative, a better
-# formula, fewer bytes. Then make sure that the ``Function`` compiles, too.
+# Before you write a backward for *speed*, write the function with PyTorch's own operations (a :term:`composition`), and
+# compile it. The figure in "See it work" shows the gain. Write a ``Function`` for what the compiler cannot know: a
+# gradient that is not the derivative, a better formula, fewer bytes. Then make sure that the ``Function`` compiles,
+# too.
 #
 # The gradient
 # ------------
@@ -106,8 +107,9 @@ for function in ways.values():
 #
 # The compiler traces tensors, not their values. Where Python needs a value (an ``if``, a ``print``, ``.item()``, NumPy
 # code), it ends the graph, runs Python, and starts another graph. ``graph_breaks`` lists the reasons, with the line of
-# code. It also tries ``fullgraph=True``, because ``torch._dynamo.explain`` alone reports no break for functions that it
-# gives up as a whole, such as the two custom functions below:
+# code. ``torch._dynamo.explain``, PyTorch's own tool, reports no break if the compiler runs the whole function in
+# Python, as for the two custom functions below. ``graph_breaks`` finds these, too, because it also tries
+# ``fullgraph=True``:
 
 
 def branches(x):
@@ -190,16 +192,16 @@ for name, function in {
 # the fixes, see :doc:`/cookbook/07_compile/graph_breaks`.
 #
 # For the badges of this site, the audit compiled each recipe with ``fullgraph=True`` and compared it with eager mode.
-# Some recipes do not compile, for example a solver that looks at its numbers; the remainder of the program stays
-# compiled.
+# Some recipes do not compile, for example a solver that stops when its error is small. The compiler then runs the
+# recipe in Python, and still compiles the code around it.
 #
 # .. lacks:: compile
 #
 # The wrong version
 # -----------------
 #
-# A branch on data is not only slow. If it is written for one number, it is silently wrong for many: here one large
-# residual decides for all of them.
+# A branch on data is not only slow, but can be silently wrong. Here, one large residual makes ``branches`` use the
+# formula for large residuals for all elements.
 
 mixed = torch.tensor([0.1, 0.2, 5.0])
 print("if         ", branches(mixed).tolist())
@@ -224,8 +226,8 @@ assert saved_bytes(huber, residuals) == 0
 assert saved_bytes(composed, residuals) > 0
 
 # %%
-# So compile first. A hand-written function is better here only in eager code, or with a better formula. :doc:`/costs`
-# has the same comparison for all recipes.
+# So compile first. For Huber's function, a hand-written backward is better only in eager code. :doc:`/costs` has the
+# same comparison for all recipes.
 #
 # Neighbors
 # ---------

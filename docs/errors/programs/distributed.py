@@ -28,12 +28,13 @@ from torch.utils.checkpoint import checkpoint
 
 @raises(
     "DDP got a parameter's gradient twice, because of reentrant checkpointing",
-    cause="A reentrant checkpoint runs a backward of its own inside backward, so the parameters in it can become ready "
-    "at another time than DDP expects, and twice: with ``find_unused_parameters=True``, which marks what it cannot "
-    "reach from the outputs, or where several checkpoints share a layer.",
+    cause="DDP expects each gradient once (the parameter is then ready). A reentrant checkpoint runs its own backward "
+    "inside backward. If several checkpoints share a layer, its gradient arrives twice. With "
+    "``find_unused_parameters=True``, DDP also marks parameters inside the checkpoint as ready before backward.",
     fix="Pass ``use_reentrant=False`` to ``checkpoint``; with transformers, "
-    '``gradient_checkpointing_kwargs={"use_reentrant": False}``. Otherwise drop ``find_unused_parameters=True``, or, '
-    "if every iteration uses the same parameters, pass ``static_graph=True`` to ``DistributedDataParallel``.",
+    '``gradient_checkpointing_kwargs={"use_reentrant": False}``. Otherwise remove '
+    "``find_unused_parameters=True``. If every iteration uses the same parameters, you can also keep the checkpoint "
+    "and pass ``static_graph=True`` to ``DistributedDataParallel``.",
     see=("cookbook/04_memory/checkpointing", "cookbook/08_distributed/data_parallel"),
 )
 def ddp_ready_twice():
@@ -1060,8 +1061,8 @@ def ddp_hook_returns_future():
 
 @raises(
     "A DDP model got a second communication hook",
-    cause="A DDP model has one communication hook, which replaces the all-reduce. One is registered already, perhaps "
-    "by a trainer or a compressing optimizer.",
+    cause="A DDP model can have one communication hook, which replaces the all-reduce. This model already has a hook, "
+    "perhaps from a trainer or from a library that compresses gradients.",
     fix="Register one hook, once after wrapping. To combine compression with another hook, wrap one in the other: "
     "``default_hooks.fp16_compress_wrapper(powerSGD_hook)``.",
     see=("cookbook/08_distributed/data_parallel",),
@@ -1081,11 +1082,11 @@ def ddp_one_hook():
 
 
 @raises(
-    "An attribute of the wrapped model was asked of DDP",
+    "The code read an attribute of the wrapped model from DDP",
     cause="``DistributedDataParallel`` is a module of its own. Your model, with its layers, parameters and methods, is "
     "its attribute ``module``.",
-    fix="Write ``model.module.weight`` instead of ``model.weight``. For anything that should take part in the "
-    "gradient, go through ``model(...)``: what you call on ``model.module`` directly is not averaged across processes.",
+    fix="Write ``model.module.weight`` instead of ``model.weight``. Compute the loss with ``model(...)``, because DDP "
+    "does not average gradients across processes if you call ``model.module`` directly.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def ddp_attribute():
@@ -1106,11 +1107,12 @@ def ddp_attribute_of_module():
 @raises(
     "backward was called with create_graph=True on an FSDP model",
     cause="With ``create_graph=True``, the gradients of the parameters have a graph of their own. "
-    "``FullyShardedDataParallel`` reduces and shards gradients in a hook that does not record, so it refuses them.",
+    "``FullyShardedDataParallel`` reduces and shards gradients in a hook that PyTorch does not record, so FSDP "
+    "raises.",
     fix="Call ``backward()`` without ``create_graph=True``. A penalty on the gradient with respect to the input works "
     "with ``fully_shard`` (FSDP2): compute it with ``torch.autograd.grad(..., create_graph=True)``, gather the "
-    "parameters again with ``unshard()``, and call ``backward()`` once. Terms that differentiate the gradients of "
-    "parameters need a model that is not sharded.",
+    "parameters again with ``unshard()``, and call ``backward()`` once. If your loss contains gradients of parameters, "
+    "do not shard the model.",
     see=("cookbook/05_higher_order/double_backward",),
 )
 def fsdp_create_graph():
@@ -1179,9 +1181,9 @@ def fsdp2_of_initialized():
 
 @raises(
     "A distributed wrapper was made before the processes were connected",
-    cause="DDP, FSDP and collectives send data in a process group, and ``init_process_group`` has not run in this "
-    "process: the script was started with ``python`` instead of ``torchrun``, the call comes later, or it ran only in "
-    "the parent of spawned processes.",
+    cause="DDP, FSDP and collectives send data in a process group, but ``init_process_group`` has not run in this "
+    "process. The script was started with ``python`` instead of ``torchrun``, or the call comes later. If you spawn "
+    "processes, perhaps only the parent called it.",
     fix="Call ``torch.distributed.init_process_group(backend)`` first in each process, and start the script with "
     "``torchrun --nproc-per-node=N script.py``. For a run on one device, leave the wrapper (and ``SyncBatchNorm``) "
     "out.",
@@ -1201,9 +1203,9 @@ def group_initialized():
 
 @raises(
     "DDP was told the device of a module that is on the CPU",
-    cause="``device_ids`` names the GPU of a module that is on that GPU already. Here the parameters are on the CPU: "
-    "the model was not moved before it was wrapped, or is meant to be trained on the CPU. The same is said of a "
-    "module that is spread over several GPUs.",
+    cause="With ``device_ids``, the module must already be on that GPU. Here the parameters are on the CPU: the model "
+    "was not moved before it was wrapped, or is meant to be trained on the CPU. A module that is spread over several "
+    "GPUs raises the same error.",
     fix="Move the model first, ``model.to(local_rank)``, and then wrap it with ``device_ids=[local_rank]``. On the "
     "CPU, and for a model on several GPUs, leave ``device_ids`` and ``output_device`` out.",
     see=("cookbook/08_distributed/data_parallel",),
@@ -1244,9 +1246,8 @@ def plain_norm_on_cpu():
 @raises(
     "No backend of the process group can send tensors of this device",
     cause="A process group has a backend for each device type, and here a collective got a tensor of a type that has "
-    "none. The usual case is NCCL, which sends CUDA tensors only, and a tensor on the CPU: offloaded parameters or "
-    "gradients (FSDP with CPU offload, ``clip_grad_norm_`` of them), a loss or a metric that was moved with "
-    "``.cpu()``.",
+    "none. Usually the backend is NCCL, which sends only CUDA tensors, and the tensor is on the CPU. Examples are a "
+    "loss that was moved with ``.cpu()``, and ``clip_grad_norm_`` under the CPU offload of FSDP.",
     fix="Make a group for both: ``init_process_group('cpu:gloo,cuda:nccl')``. Or move the tensor to the GPU before the "
     "collective.",
     see=("cookbook/08_distributed/data_parallel",),
@@ -1268,8 +1269,8 @@ def backend_of_both_devices():
     "FSDP was given parameters of integers",
     cause="FSDP joins the parameters of a module to one flat parameter that gets one gradient, and integers have none. "
     "Quantized weights (8 or 4 bits) are stored as integers.",
-    fix="Load the weights with a storage of the dtype that the model computes in "
-    "(``bnb_4bit_quant_storage=torch.bfloat16``), register them as buffers, or pass the modules that hold them to "
+    fix="Store the quantized weights in tensors of the dtype in which the model computes: load with "
+    "``bnb_4bit_quant_storage=torch.bfloat16``. Or register the weights as buffers, or pass their modules to "
     "``ignored_modules``.",
     see=("cookbook/08_distributed/data_parallel",),
 )
@@ -1311,8 +1312,9 @@ def fsdp_on_cpu():
 
 @raises(
     "Gradients of an inner FSDP module were clipped",
-    cause="The norm is one over all parameters of the model, on all ranks, so the outermost FSDP module computes it.",
-    fix="Call it on the whole model: ``model.clip_grad_norm_(1.0)``, not on a wrapped layer in it.",
+    cause="Clipping uses a single norm of all parameters of the model, on all ranks. Only the outermost FSDP module "
+    "computes this norm.",
+    fix="Clip on the whole model: ``model.clip_grad_norm_(1.0)``, not on a wrapped layer in it.",
     see=("cookbook/08_distributed/data_parallel",),
 )
 def fsdp_inner_clipped():
@@ -1354,13 +1356,13 @@ def module_alone():
 
 
 @raises(
-    "A pipeline stage has another number of outputs than of gradients",
+    "The number of outputs of a pipeline stage differs from the number of gradients",
     cause="A stage of ``torch.distributed.pipelining`` sends tensors on and gets one gradient for each. Here it has "
     "an output that the next stage does not differentiate: a mask, a length, the whole output object of a model with "
     "logits and loss. The message says only that the stage failed; above it stands ``assert len(output_val) == "
     "len(grad_val)``.",
-    fix="Let each stage return only the tensors that the next one uses, and the last one what the loss takes: "
-    "``return output.logits``. Compute masks and positions in each stage again.",
+    fix="Let each stage return only the tensors that the next stage uses. Let the last stage return only the "
+    "input of the loss: ``return output.logits``. Compute masks and positions in each stage again.",
     see=("guide/ranks",),
 )
 def stage_of_more_outputs():
@@ -1378,8 +1380,8 @@ def stage_of_one_output():
 
 @raises(
     "fully_shard, replicate or checkpoint was applied to a module twice",
-    cause="These functions change the module that they are given, so one of them acts on a module once. A module that "
-    "appears twice in the model, or code that runs twice, applies it again.",
+    cause="Each of these functions changes the module itself, so you can apply a function only once to the same "
+    "module. A module that appears twice in the model, or code that runs twice, applies the function again.",
     fix="Collect the modules first, each once: ``for block in dict.fromkeys(model.blocks): fully_shard(block)``. To "
     "start again with other options, make the model anew.",
     see=("cookbook/08_distributed/data_parallel",),

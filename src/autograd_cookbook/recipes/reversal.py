@@ -80,7 +80,7 @@ def reverse_gradient(input: Tensor, strength: float = 1.0) -> Tensor:
 
 
 def real_number(name: str, value: float) -> float:
-    """Return the value if it is a number. A tensor would work in the product, but must not be an attribute of ctx.
+    """Return the value if it is a number. Backward could multiply by a tensor, but ctx must not store one as attribute.
 
     Raises:
         TypeError: if the value is not an int or float.

@@ -14,7 +14,7 @@ class HuberFunction(Function):
     @staticmethod
     def forward(input: Tensor, delta: float) -> Tensor:
         size = input.abs()
-        # Halve before multiplying: in float16 the square overflows from 256 on, but half of it only from 362 on.
+        # Halve before multiplying: in float16, x * x overflows from 256 on, but x * (x / 2) only from 362 on.
         # One formula covers both branches, because a Python "if" that depends on data would cause a graph break.
         near = size.clamp(max=delta)
         return near * size.sub_(near, alpha=0.5)
