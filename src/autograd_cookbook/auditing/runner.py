@@ -95,29 +95,32 @@ def audit(
         fn: ``MyFunction.apply``, a callable around one, a module, or an operator of ``torch.library``.
         inputs: the arguments of one typical call; small, with random values, at least one floating tensor that
             requires grad. float32 is promoted to float64 (in a copy, and the report says so).
-        reference: a differentiable composition to compare values and gradients with, called as ``fn`` is.
-        gradient: "exact" (the default); "surrogate" if the backward is the derivative of ``surrogate`` on purpose;
-            "approximate" if it is an estimate, which is then measured and judged by ``tolerance``; "custom" if it
-            is the derivative of nothing, as a clipped or projected gradient: its values are not judged then.
-        surrogate: the function whose gradient the backward declares, called as ``fn`` is.
-        tolerance: of an approximate gradient, the largest relative error of its mean; 0.05 unless given.
-        domain: a differentiable function, called as ``fn`` is, that returns the arguments as valid ones: it normalizes,
-            symmetrizes, sorts. Every input that the audit makes goes through it, and derivatives are those along it.
-            Unless given, a sample that is visibly symmetric, orthonormal, sorted, one-hot or normalized is treated
-            so, and a note says it; "any" stops that, for a function that takes all numbers.
+        reference: the same function, written with PyTorch's differentiable operations. It takes the same arguments as
+            ``fn``. The audit compares values and gradients with it.
+        gradient: what backward returns. "exact" (the default): the derivative of forward. "surrogate": the derivative
+            of ``surrogate``. "approximate": an estimate, whose mean error must stay below ``tolerance``. "custom": no
+            derivative, for example a clipped or projected gradient. The audit then does not judge the values.
+        surrogate: the function whose derivative backward returns. It takes the same arguments as ``fn``.
+        tolerance: the largest relative error of the mean of an approximate gradient, 0.05 by default.
+        domain: a differentiable function that takes the same arguments as ``fn`` and returns them as valid arguments:
+            for example, it normalizes, symmetrizes or sorts them. The audit passes all its inputs through this
+            function, and differentiates only in directions that stay valid. If you pass no domain, the audit checks
+            whether the sample is symmetric, orthonormal, sorted, one-hot or normalized. If so, it keeps this property
+            in every input, and a note in the report names the property. If your function accepts all numbers, pass
+            "any".
         require: capabilities that must be "yes"; one that is not becomes an error.
         skip: names of checks to leave out.
         only: names of the only checks to run.
         seed: what the global random generators are set to before each call.
         device: where to move the inputs; the module or closure must be there already.
-        timeout: seconds in which a call must come back; one that does not is reported, and the next check runs. A
-            busy machine gets as much longer as it is busy, and the compiler six times as long.
+        timeout: the most seconds for one call. The audit reports a call that takes longer, and runs the next check.
+            The limit is longer on a busy machine, and six times as long for the compiler.
         budget: seconds for all checks together, except for ``compile``; None for no limit. The checks run in the
             order of danger. A check that did not fit is listed in the notes as not measured.
-        isolate: run the checks in a process of their own (forked), where they can neither crash nor change this one.
-            The default is yes on Linux with everything on the CPU, as long as a forked process can run backward: it
-            cannot after the first backward of a process that sees a GPU. Without it a check that hangs is interrupted
-            only where Python gets to run, in the main thread, and a crash is a crash.
+        isolate: whether the checks run in a forked process, so that they can neither crash nor change your process.
+            By default they do on Linux, if all tensors are on the CPU and a forked process can run backward. It cannot
+            if your process sees a GPU and has already run a backward. In your own process, a crash ends your program,
+            and the audit can interrupt a check that hangs only in the main thread, while Python code runs.
         progress: called with the name of the check that starts, its number, and how many there are.
 
     Returns:
