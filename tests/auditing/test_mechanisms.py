@@ -8,6 +8,8 @@ from torch import nn
 from torch.autograd import Function
 
 from autograd_cookbook.auditing import audit
+from autograd_cookbook.auditing.steps import size_of_steps
+from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from tests.auditing.corpus.families.transforms import ClampLooksBeforeItMasks
 
 
@@ -1293,3 +1295,35 @@ def test_a_length_of_nothing_is_tried():
     lengths = torch.tensor([6, 3, 1, 5])
     (found,) = audit(MeanOfTheFirst.apply, (leaf(4, 6), lengths), only=["special_points"]).findings
     assert found.summary.startswith("at 0 as one entry in input 1")
+
+
+class SpikesByItsOutput(Function):
+    @staticmethod
+    def forward(ctx, x):
+        spikes = (x > 0).to(x.dtype)
+        ctx.save_for_backward(spikes)
+        return spikes
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (spikes,) = ctx.saved_tensors
+        return grad_output * spikes
+
+
+def test_a_surrogate_that_uses_its_output_is_applied_twice():
+    found = [*audit(SpikesByItsOutput.apply, (leaf(4, 5),), only=["first_order", "second_order"]).of("warning")]
+    assert [f.check for f in found] == ["second_order"]
+    assert found[0].cause.startswith("The backward uses an output.")
+
+
+@pytest.mark.parametrize("right", [1.5, 0.5], ids=["kink", "smooth"])
+def test_the_slope_over_steps_at_a_kink_is_any_between_those_of_its_sides(right):
+    def line(distance):
+        value = distance * (right if distance > 0 else 0.5) + 0.1 * distance**2
+        return torch.tensor([round(value / 1e-6) * 1e-6], dtype=torch.float64)
+
+    size, spacings = size_of_steps(line, 1e-9)
+    slope, error = slope_over_steps(line, size, spacings)
+    assert 0.3e-6 < size < 3e-6
+    assert slope - error <= 0.5 <= right <= slope + error
+    assert error < (0.7 if right != 0.5 else 0.01)

@@ -30,13 +30,19 @@ def size_of_steps(line: Line, least: float) -> tuple[float, list[float]]:
 
 
 def slope(line: Line, size: float, spacings: Sequence[float]) -> tuple[float, float]:
-    """The slope over ways that are long compared with the steps, and how far off it may be: (0, inf) if few are met."""
+    """The slope over ways that are long compared with the steps, and how far off it may be: (0, inf) if few are met.
+
+    At a kink, as at the border of a domain, every slope between those of the two sides is within that.
+    """
     estimates = []
     for spacing in spacings[-3:]:
-        values = _walk(line, spacing, WALK)
+        values, places = _walk(line, spacing, WALK), torch.arange(-WALK, WALK + 1, dtype=torch.float64) * spacing
         if _jitter(values) > 0.1 * size:
-            (cubic, _), (best, deviation) = (_fitted(values, spacing, degree) for degree in (3, 5))
-            estimates.append((4 * deviation + abs(best - cubic), best))
+            (cubic, _), (best, deviation) = (_fitted(values, places, degree) for degree in (3, 5))
+            sides = slice(0, WALK + 1), slice(WALK, None)
+            (left, off_left), (right, off_right) = (_fitted(values[side], places[side], 3) for side in sides)
+            kink = abs(right - left) / 2 if abs(right - left) > 4 * (off_left + off_right) else 0.0
+            estimates.append((4 * deviation + abs(best - cubic) + kink, best))
     error, best = min(estimates, default=(math.inf, 0.0))
     return best, error
 
@@ -65,12 +71,11 @@ def _jump(line: Line, values: Tensor, spacing: float) -> float:
     return float((high - low).abs())
 
 
-def _fitted(values: Tensor, spacing: float, degree: int) -> tuple[float, float]:
-    """The slope in the middle of the polynomial that is nearest to the values, and its standard deviation."""
-    places = torch.arange(-WALK, WALK + 1, dtype=torch.float64) / WALK
-    powers = places[:, None] ** torch.arange(degree + 1)
+def _fitted(values: Tensor, places: Tensor, degree: int) -> tuple[float, float]:
+    """The slope at 0 of the polynomial that is nearest to the values, and its standard deviation."""
+    way = float(places.abs().max())
+    powers = (places / way)[:, None] ** torch.arange(degree + 1)
     inverse = torch.linalg.pinv(powers)
     coefficients = inverse @ values
     variance = (values - powers @ coefficients).square().sum() / (len(values) - degree - 1)
-    way = WALK * spacing
     return float(coefficients[1]) / way, float(inverse[1].norm() * variance.sqrt()) / way

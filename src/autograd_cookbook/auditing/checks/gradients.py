@@ -540,6 +540,12 @@ def _not_a_derivative(subject: Subject) -> str:
 # Why a second derivative is wrong, and what to do.
 CONSTANT = "The backward uses {}, which forward saved: it depends on the inputs and has no graph back to them."
 SILENT = "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
+APPLIED_TWICE = (
+    "The backward uses an output. The derivative of this output is the backward itself, so a second derivative applies "
+    "the surrogate a second time.",
+    "Compute in the backward from the saved inputs what it takes from the output; or mark the backward with "
+    "once_differentiable, so that it refuses.",
+)
 DETACHED = (
     "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate that was "
     "saved, or a part that is detached."
@@ -616,9 +622,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     grads, leaves, weights = gradient([*subject.copies(), *grad_outputs], graph=True)
     second = weights_of(grads)
     used = [(g, u) for g, u in zip(grads, second, strict=True) if g.requires_grad]
-    if not subject.right and any(
-        getattr(n, "_forward_cls", None) in subject.classes for n in nodes_of([g for g, _ in used])
-    ):
+    itself = any(getattr(n, "_forward_cls", None) in subject.classes for n in nodes_of([g for g, _ in used]))
+    if not subject.right and itself:
         raise Unmeasured("the gradient is wrong, and its own gradient uses it: the backward uses the output")
     again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
     if used:
@@ -647,6 +652,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             kept, silent = _saved_intermediate(subject), not bool(torch.count_nonzero(actual))
             if not used:
                 cause, fix = UNRECORDED, RECORD
+            elif subject.undeclared and itself:
+                cause, fix = APPLIED_TWICE
             elif not (kept or silent) and (name_of_one := _not_a_derivative(subject)):
                 cause, fix = TANGENT[0].format(name_of_one), TANGENT[1]
             else:
