@@ -1781,7 +1781,10 @@ def test_an_operand_that_overlaps_the_result_is_told_from_an_expanded_one() -> N
     with pytest.raises(RuntimeError) as expanded:
         torch.zeros(1).expand(3).add_(1)
     found = [explain(f"RuntimeError: {raised.value}") for raised in (partly, expanded)]
-    assert [(each.known, names(each)) for each in found] == [("yes", ["operands_overlap"]), ("yes", ["expanded_in_place"])]
+    assert [(each.known, names(each)) for each in found] == [
+        ("yes", ["operands_overlap"]),
+        ("yes", ["expanded_in_place"]),
+    ]
     x[1:] += x[:-1].clone()
     mask = torch.tensor([True, False, True])
     mask[mask.clone()] = torch.tensor([True, False])
@@ -1804,7 +1807,9 @@ def test_an_operator_that_the_exporter_lacks_is_told_from_a_function_without_sym
 def test_the_list_of_recomputed_tensors_is_known_without_its_sentence() -> None:
     line = "{} metadata: {{'shape': torch.Size([{}]), 'dtype': torch.bfloat16, 'device': device(type='xpu', index=1)}}"
     pasted = lambda saved, again: f"{line.format('saved', saved)}\n{line.format('recomputed', again)}"  # noqa: E731
-    assert names(explain(f"{pasted('99, 5120', '98, 5120')}\ntensor at position 49:")) == ["recomputation_in_other_shape"]
+    assert names(explain(f"{pasted('99, 5120', '98, 5120')}\ntensor at position 49:")) == [
+        "recomputation_in_other_shape"
+    ]
     assert names(explain(pasted("128", "0")))[0] == "zero3_recomputed_partitioned"
 
 
@@ -1827,3 +1832,32 @@ def test_a_sparse_tensor_is_not_taken_for_one_that_is_not_contiguous() -> None:
     titles = [explain(each).entries[0].title for each in (text, place + text)]
     assert titles[0] != titles[1]
     assert "SparseAdam" in titles[1]
+
+
+def test_a_failure_while_the_compiler_tries_kernels_is_not_one_of_an_extension() -> None:
+    failure = "CUDA error: unspecified launch failure"
+    titles = [
+        explain(text).entries[0].title
+        for text in (
+            f"RuntimeError: {failure}",
+            "E1017 15:14:02.287000 11462 torch/_inductor/select_algorithm.py:3255] [1/0] Runtime error during "
+            f"autotuning:\nE1017 15:14:02.287000 11462 torch/_inductor/select_algorithm.py:3255] [1/0] {failure}",
+        )
+    ]
+    assert "invalid memory access" in titles[0]
+    assert "configuration" in titles[1]
+
+
+def test_integers_that_require_grad_are_not_about_complex_numbers() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.nn.Parameter(torch.ones(2, dtype=torch.int8))
+    assert "complex" in str(raised.value)
+    assert "complex" not in (explain(f"RuntimeError: {raised.value}").general or "")
+
+
+def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
+    found = explain(
+        "Tensors returned from custom ops (1) must not be inputs to the custom op and (2) may not alias any inputs "
+        "or other returns. Offending op: flash_attn_bwd"
+    )
+    assert (found.known, names(found)) == ("yes", ["output_is_input"])
