@@ -1763,3 +1763,101 @@ def test_the_lines_of_a_process_that_are_joined_to_one_are_read_apart() -> None:
     ]
     apart, joined = explain("\n".join(lines)), explain(" ".join(lines))
     assert (joined.known, names(joined)) == (apart.known, names(apart)) == ("yes", ["stage_of_more_outputs"])
+
+
+def test_a_condition_about_strides_is_known_by_any_names_and_another_one_is_explained() -> None:
+    check = "RuntimeError: Expected {} to be true, but got false.  (Could this error message be improved?)"
+    for condition in ("dout_seq_stride == out_seq_stride", "dout.is_contiguous()", "q.stride(-1) == 1"):
+        assert names(explain(check.format(condition)))[0] == "extension_not_contiguous"
+    other = explain(check.format("x.size(0) == y.size(0)"))
+    assert other.known == "no"
+    assert "are its condition" in (other.general or "")
+
+
+def test_an_operand_that_overlaps_the_result_is_told_from_an_expanded_one() -> None:
+    x = torch.arange(4.0)
+    with pytest.raises(RuntimeError) as partly:
+        x[1:] += x[:-1]
+    with pytest.raises(RuntimeError) as expanded:
+        torch.zeros(1).expand(3).add_(1)
+    found = [explain(f"RuntimeError: {raised.value}") for raised in (partly, expanded)]
+    assert [(each.known, names(each)) for each in found] == [
+        ("yes", ["operands_overlap"]),
+        ("yes", ["expanded_in_place"]),
+    ]
+    x[1:] += x[:-1].clone()
+    mask = torch.tensor([True, False, True])
+    mask[mask.clone()] = torch.tensor([True, False])
+    assert mask.tolist() == [True, False, False]
+
+
+def test_an_operator_that_the_exporter_lacks_is_told_from_a_function_without_symbolic() -> None:
+    lacking, unknown = (
+        torch.onnx.errors.UnsupportedOperatorError(name, 17, None) for name in ("aten::fft_rfft2", "mine::scale")
+    )
+    function = torch.onnx.errors.UnsupportedOperatorError("prim::PythonOp", 17, None)
+    found = [explain(f"torch.onnx.errors.UnsupportedOperatorError: {each}") for each in (lacking, unknown, function)]
+    assert [names(each) for each in found] == [["onnx_operator_missing"]] * 2 + [["onnx_python_operator"]]
+    assert names(explain("ONNX export failed: Couldn't export operator aten::floor")) == ["onnx_operator_missing"]
+    assert all("ONNX" in (each.general or "") for each in found)
+    newer = explain("No ONNX function found for <function sym_not at 0x7851>. Failure message: No decompositions")
+    assert names(newer) == ["onnx_operator_missing"]
+
+
+def test_the_list_of_recomputed_tensors_is_known_without_its_sentence() -> None:
+    line = "{} metadata: {{'shape': torch.Size([{}]), 'dtype': torch.bfloat16, 'device': device(type='xpu', index=1)}}"
+    pasted = lambda saved, again: f"{line.format('saved', saved)}\n{line.format('recomputed', again)}"  # noqa: E731
+    assert names(explain(f"{pasted('99, 5120', '98, 5120')}\ntensor at position 49:")) == [
+        "recomputation_in_other_shape"
+    ]
+    assert names(explain(pasted("128", "0")))[0] == "zero3_recomputed_partitioned"
+
+
+def test_a_message_alone_does_not_prove_that_it_is_from_a_forward() -> None:
+    for text in (
+        "RuntimeError: The size of tensor a (8) must match the size of tensor b (4) at non-singleton dimension 1",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+    ):
+        found = explain(text)
+        assert found.known == "no"
+        assert "If it is in a backward" in (found.general or "")
+    own = f"{text}\n grad = grad_output @ ctx.table"
+    assert names(explain(own)) == ["backward_made_on_other_device"]
+
+
+def test_a_sparse_tensor_is_not_taken_for_one_that_is_not_contiguous() -> None:
+    text = "RuntimeError: sparse tensors do not have is_contiguous"
+    assert names(explain(text)) == ["sparse_parameter"]
+    place = '  File "/env/torch/optim/sparse_adam.py", line 87, in step\n'
+    titles = [explain(each).entries[0].title for each in (text, place + text)]
+    assert titles[0] != titles[1]
+    assert "SparseAdam" in titles[1]
+
+
+def test_a_failure_while_the_compiler_tries_kernels_is_not_one_of_an_extension() -> None:
+    failure = "CUDA error: unspecified launch failure"
+    titles = [
+        explain(text).entries[0].title
+        for text in (
+            f"RuntimeError: {failure}",
+            "E1017 15:14:02.287000 11462 torch/_inductor/select_algorithm.py:3255] [1/0] Runtime error during "
+            f"autotuning:\nE1017 15:14:02.287000 11462 torch/_inductor/select_algorithm.py:3255] [1/0] {failure}",
+        )
+    ]
+    assert "invalid memory access" in titles[0]
+    assert "configuration" in titles[1]
+
+
+def test_integers_that_require_grad_are_not_about_complex_numbers() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        torch.nn.Parameter(torch.ones(2, dtype=torch.int8))
+    assert "complex" in str(raised.value)
+    assert "complex" not in (explain(f"RuntimeError: {raised.value}").general or "")
+
+
+def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
+    found = explain(
+        "Tensors returned from custom ops (1) must not be inputs to the custom op and (2) may not alias any inputs "
+        "or other returns. Offending op: flash_attn_bwd"
+    )
+    assert (found.known, names(found)) == ("yes", ["output_is_input"])
