@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 from docs._ext.graph_picture import kind, shape_of
 from docs._ext.node_formulas import TABLE
 from IPython.display import HTML
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sphinx.application import Sphinx
 from torch import Tensor
@@ -45,7 +46,9 @@ def memory(tensor: Tensor) -> int:
 
 def places(figure: Figure) -> list[Place]:
     """Left, top, width and height of each node in the picture as a notebook crops it, in percent."""
-    crop = figure.get_tightbbox(figure.canvas.get_renderer()).padded(plt.rcParams["savefig.pad_inches"])
+    canvas = FigureCanvasAgg(figure)  # pyplot takes its own away when it closes the figure
+    canvas.draw()
+    crop = figure.get_tightbbox(canvas.get_renderer()).padded(plt.rcParams["savefig.pad_inches"])
     found = []
     for _, _, patch in figure.graph_nodes:
         box = patch.get_window_extent().transformed(figure.dpi_scale_trans.inverted())
