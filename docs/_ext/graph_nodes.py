@@ -6,6 +6,7 @@ picture alone.
 """
 
 import html
+import re
 from collections.abc import Iterator, Mapping
 
 import matplotlib.pyplot as plt
@@ -71,13 +72,17 @@ def counted(number: int) -> str:
 
 def kept(node: Node, held: Mapping[int, str], users: Mapping[int, list[Node]]) -> Iterator[str]:
     """A line for each tensor that a node saves."""
+    seen: dict[int, str] = {}
     for name, tensor in saved_by(node).items():
         line = f"{name}: {shape_of(tensor)}, {counted(bytes_of(tensor))}"
         shared = [other for other in users[memory(tensor)] if other is not node]
-        if memory(tensor) in held:
+        if memory(tensor) in seen:
+            line += f", the same memory as {seen[memory(tensor)]}"
+        elif memory(tensor) in held:
             line += f", in memory anyway as {held[memory(tensor)]}"
         elif shared:
             line += f", shared with {', '.join(other.name() for other in shared)}"
+        seen.setdefault(memory(tensor), name)
         yield line
 
 
@@ -93,7 +98,13 @@ def rows(node: Node, held: Mapping[int, str], users: Mapping[int, list[Node]]) -
         sends = TABLE[node.name()].sends
         wanted = [child is not None for child, _ in node.next_functions]
         lines = [f"input {i}: {sent}" for i, sent in enumerate(sends) if wanted[i]] if len(sends) > 1 else list(sends)
-        yield "Formula", lines, True
+        yield "Formula", lines + numbers(node, " ".join(lines)), True
+
+
+def numbers(node: Node, formula: str) -> list[str]:
+    """What a formula uses that is no tensor, such as an exponent."""
+    values = {name: getattr(node, f"_saved_{name}") for name in names_of(node) if re.search(rf"\b{name}\b", formula)}
+    return [f"{name} = {value}" for name, value in values.items() if not isinstance(value, Tensor)]
 
 
 def does(node: Node) -> str:
