@@ -88,7 +88,7 @@ def kept(node: Node, held: Mapping[int, str], users: Mapping[int, list[Node]]) -
 
 def rows(node: Node, held: Mapping[int, str], users: Mapping[int, list[Node]]) -> Iterator[tuple[str, list[str], bool]]:
     """What is said of a node: a term, its lines, and whether these are code."""
-    yield "Gradient that arrives", [gradient_at(node)], False
+    yield "Gradient in", [gradient_at(node)], False
     if kind(node) == "leaf":
         yield "Keeps", ["nothing; the leaf itself has " + counted(bytes_of(node.variable))], False
         yield "Formula", ["leaf.grad += grad"], True

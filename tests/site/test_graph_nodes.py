@@ -19,7 +19,7 @@ from .conftest import opened
 
 pytestmark = pytest.mark.site
 
-PAGES = ["guide/graph", "guide/backward", "guide/higher_order", "guide/nonfinite"]
+PAGES = ["guide/graph", "guide/backward", "guide/higher_order"]
 
 
 @pytest.fixture(autouse=True)
