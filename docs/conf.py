@@ -43,6 +43,7 @@ extensions = [
     "docs._ext.gallery_index",
     "docs._ext.glance",
     "docs._ext.glossary_links",
+    "docs._ext.graph_nodes",
     "docs._ext.kernels",
     "docs._ext.landing",
     "docs._ext.listings",

@@ -230,23 +230,24 @@ def draw(
             path = curve([(px + shift, py) for px, py in (start, *passed, end)])
             arrow = FancyArrowPatch(path=path, arrowstyle="-|>", mutation_scale=11 * scale, color="#666666", zorder=1)
             axes.add_patch(arrow)
+    drawn = vars(figure).setdefault("graph_nodes", [])  # for what says more about each node: see graph_nodes.py
     for node in graph:
         corner = x[node] - width[node] / 2, y[node] - height[node] / 2
         # Kinds differ in form as well as in color.
         radius = min(width[node], height[node]) / 2 if kind(node) == "leaf" else 2
         style = f"round,pad=0,rounding_size={radius}"
         line = 2 if kind(node) == "custom" else 1.2
-        axes.add_patch(
-            FancyBboxPatch(
-                corner,
-                width[node],
-                height[node],
-                boxstyle=style,
-                facecolor=FACE[kind(node)],
-                edgecolor=EDGE[kind(node)],
-                linewidth=line,
-            )
+        box = FancyBboxPatch(
+            corner,
+            width[node],
+            height[node],
+            boxstyle=style,
+            facecolor=FACE[kind(node)],
+            edgecolor=EDGE[kind(node)],
+            linewidth=line,
         )
+        axes.add_patch(box)
+        drawn.append((node, called.get(node), box))
         level = y[node] + sum(line.height for line in texts[node]) / 2
         for line in texts[node]:
             font = line.font.copy()
