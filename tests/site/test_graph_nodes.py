@@ -19,7 +19,7 @@ from .conftest import opened
 
 pytestmark = pytest.mark.site
 
-PAGES = ["guide/graph", "guide/backward", "guide/higher_order"]
+PAGES = ["guide/graph", "guide/backward", "guide/higher_order", "guide/nonfinite"]
 
 
 @pytest.fixture(autouse=True)
