@@ -1327,3 +1327,21 @@ def test_the_slope_over_steps_at_a_kink_is_any_between_those_of_its_sides(right)
     assert 0.3e-6 < size < 3e-6
     assert slope - error <= 0.5 <= right <= slope + error
     assert error < (0.7 if right != 0.5 else 0.01)
+
+
+class SumsInFloat32(Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return (x * weight).float().sum(1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        grad = grad_output.to(x.dtype)[:, None]
+        return grad * weight, grad * x
+
+
+def test_differences_of_narrow_outputs_have_the_digits_of_their_dtype():
+    report = audit(SumsInFloat32.apply, (leaf(8, 4), leaf(8, 4)), only=["first_order"])
+    assert report.ok, str(report)

@@ -87,7 +87,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         yield from _quality(subject)
         return
     slots = subject.leaves
-    numeric = Derivative(subject.value, subject.base, slots, subject.dtype)
+    dtype = _coarsest(subject, [outputs[i] for i in subject.active])
+    numeric = Derivative(subject.value, subject.base, slots, dtype)
     weights = output_weights(outputs, subject.active)
     if not numeric.center.isfinite().all():
         return  # the check of the values has said so
@@ -97,7 +98,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         subject.rough, subject.right = True, found.severity == "info"
         yield take_as_custom(subject) if not subject.right and looks_like_surrogate(subject) else found
         return
-    singles = {s: Derivative(subject.value, subject.base, [s], subject.dtype) for s in judged}
+    singles = {s: Derivative(subject.value, subject.base, [s], dtype) for s in judged}
     floors = {s: rounding(outputs, subject.base[s]) for s in judged}
     compared = {
         s: single.compare(real(zeros_for_none(subject, grads, [s])), weights, floor=floors[s])
@@ -136,6 +137,11 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+def _coarsest(subject: Subject, tensors: Sequence[Tensor]) -> torch.dtype:
+    """That of the dtypes which has the fewest digits."""
+    return max((subject.dtype, *(t.dtype.to_real() for t in tensors)), key=lambda dtype: torch.finfo(dtype).eps)
 
 
 ITERATIONS = 20  # so many times does a solver do the same, at least
@@ -635,7 +641,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             raise Refused(first_line(error)) from error
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
-    coarsest = max((subject.dtype, *(w.dtype.to_real() for w in grad_outputs)), key=lambda d: torch.finfo(d).eps)
+    coarsest = _coarsest(subject, grad_outputs)
     for k, (position, result) in enumerate(zip(where, again, strict=True)):
         if position >= n and not subject.right:
             raise Unmeasured("the gradient is wrong")
