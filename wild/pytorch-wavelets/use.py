@@ -4,7 +4,7 @@ import torch
 from pytorch_wavelets import DTCWTForward, DTCWTInverse, DWT1DForward, DWT1DInverse, DWTForward, DWTInverse, ScatLayer
 
 torch.manual_seed(0)
-image = torch.randn(1, 1, 8, 8, requires_grad=True)
+image = torch.randn(2, 1, 8, 8, requires_grad=True)
 low, high = DWTForward(J=1, mode="zero", wave="db3")(image)
 DWTInverse(mode="zero", wave="db3")((low, high)).square().sum().backward()
 low, high = DTCWTForward(J=2, biort="near_sym_a", qshift="qshift_a")(image)
