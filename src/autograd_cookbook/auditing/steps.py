@@ -8,6 +8,7 @@ from torch import Tensor
 
 SPACINGS = tuple(1e-4 * 4.0**k for k in range(6))  # of points on a way, from one that is short to 0.1
 WALK = 12  # points to each side
+ENOUGH = 0.005  # of a slope: longer ways, which bend more, are not needed then
 LOOK = 3  # points to each side for a first look
 LOOKS = len(SPACINGS) * (2 * LOOK + 1)  # so many values does it take
 
@@ -35,14 +36,19 @@ def slope(line: Line, size: float, spacings: Sequence[float]) -> tuple[float, fl
     At a kink, as at the border of a domain, every slope between those of the two sides is within that.
     """
     estimates = []
-    for spacing in spacings[-3:]:
+    for spacing in spacings:
         values, places = _walk(line, spacing, WALK), torch.arange(-WALK, WALK + 1, dtype=torch.float64) * spacing
-        if _jitter(values) > 0.1 * size:
-            (cubic, _), (best, deviation) = (_fitted(values, places, degree) for degree in (3, 5))
-            sides = slice(0, WALK + 1), slice(WALK, None)
-            (left, off_left), (right, off_right) = (_fitted(values[side], places[side], 3) for side in sides)
-            kink = abs(right - left) / 2 if abs(right - left) > 4 * (off_left + off_right) else 0.0
-            estimates.append((4 * deviation + abs(best - cubic) + kink, best))
+        if not _jitter(values) > 0.1 * size:
+            continue
+        (cubic, _), (best, deviation) = (_fitted(values, places, degree) for degree in (3, 5))
+        sides = slice(0, WALK + 1), slice(WALK, None)
+        (left, off_left), (right, off_right) = (_fitted(values[side], places[side], 3) for side in sides)
+        kink = abs(right - left) > 4 * (off_left + off_right)
+        error = 4 * max(off_left, off_right) if kink else 4 * deviation + abs(best - cubic)
+        best, half = ((left + right) / 2, abs(right - left) / 2) if kink else (best, 0.0)
+        estimates.append((error + half, best))
+        if error < ENOUGH * (abs(best) + half):
+            return best, error + half
     error, best = min(estimates, default=(math.inf, 0.0))
     return best, error
 

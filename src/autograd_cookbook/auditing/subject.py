@@ -289,6 +289,13 @@ class Subject:
         projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
         return [t.to(given.dtype) for given, t in zip(tensors, projected, strict=True)]
 
+    @property
+    def coarsest(self) -> torch.dtype:
+        """Of the dtypes of inputs and outputs, the one with the fewest digits: it sets the steps of differences."""
+        outputs, _ = self.expected
+        found = (self.dtype, *(outputs[i].dtype.to_real() for i in self.active))
+        return max(found, key=lambda dtype: torch.finfo(dtype).eps)
+
     def _wide(self, tensor: Tensor) -> Tensor:
         return tensor.to(torch.promote_types(tensor.dtype, self.dtype)) if is_differentiable(tensor) else tensor
 

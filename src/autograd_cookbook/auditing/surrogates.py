@@ -73,7 +73,9 @@ def unlike_declared(
     what = difference(ours, theirs, rtol)
     if what is None or difference(ours, theirs, AT_A_KINK) is None or not ours.isfinite().all():
         return what
-    surrogate = Derivative(functools.partial(subject.value, function=subject.surrogate), values, [slot], subject.dtype)
+    surrogate = Derivative(
+        functools.partial(subject.value, function=subject.surrogate), values, [slot], subject.coarsest
+    )
     if not surrogate.center.isfinite().all():
         return what
     return what if surrogate.compare(real([ours]), weights, AT_A_KINK) else None

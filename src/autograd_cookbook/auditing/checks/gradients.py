@@ -87,8 +87,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         yield from _quality(subject)
         return
     slots = subject.leaves
-    dtype = _coarsest(subject, [outputs[i] for i in subject.active])
-    numeric = Derivative(subject.value, subject.base, slots, dtype)
+    numeric = Derivative(subject.value, subject.base, slots, subject.coarsest)
     weights = output_weights(outputs, subject.active)
     if not numeric.center.isfinite().all():
         return  # the check of the values has said so
@@ -98,7 +97,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         subject.rough, subject.right = True, found.severity == "info"
         yield take_as_custom(subject) if not subject.right and looks_like_surrogate(subject) else found
         return
-    singles = {s: Derivative(subject.value, subject.base, [s], dtype) for s in judged}
+    singles = {s: Derivative(subject.value, subject.base, [s], subject.coarsest) for s in judged}
     floors = {s: rounding(outputs, subject.base[s]) for s in judged}
     compared = {
         s: single.compare(real(zeros_for_none(subject, grads, [s])), weights, floor=floors[s])
@@ -137,11 +136,6 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
-
-
-def _coarsest(subject: Subject, tensors: Sequence[Tensor]) -> torch.dtype:
-    """That of the dtypes which has the fewest digits."""
-    return max((subject.dtype, *(t.dtype.to_real() for t in tensors)), key=lambda dtype: torch.finfo(dtype).eps)
 
 
 ITERATIONS = 20  # so many times does a solver do the same, at least
@@ -200,7 +194,7 @@ def _over_steps(
     """
     if (repeated := repetitions(subject)) < ITERATIONS:
         return None
-    total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.dtype)
+    total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.coarsest)
     generator = torch.Generator().manual_seed(6)
     directions = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
     lines = [functools.partial(_moved, total, direction) for direction in directions]
@@ -345,7 +339,7 @@ def _quality(subject: Subject) -> Iterator[Finding]:
             total = total + real([run.outputs[i] for i in subject.active])
         return total / seeds
 
-    exact = Derivative(value, subject.base, slots, subject.dtype).gradient(weights)
+    exact = Derivative(value, subject.base, slots, subject.coarsest).gradient(weights)
     samples = []
     start = time.process_time()
     for k in range(256):
@@ -641,11 +635,10 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             raise Refused(first_line(error)) from error
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
-    coarsest = _coarsest(subject, grad_outputs)
     for k, (position, result) in enumerate(zip(where, again, strict=True)):
         if position >= n and not subject.right:
             raise Unmeasured("the gradient is wrong")
-        numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], coarsest)
+        numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.coarsest)
         actual = torch.zeros_like(point[position]) if result is None else result
         floor = (subject.accuracy or 0.0) * float(actual.abs().max()) if actual.numel() else 0.0
         mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
@@ -769,7 +762,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
             wrong = not torch.allclose(actual, expected, rtol=1e-6, atol=1e-8)
         else:
             flat = torch.zeros(sum(map(len, map(_as_real, (subject.base[s] for s in slots)))), dtype=torch.float64)
-            numeric = Derivative(subject.value, subject.base, slots, subject.dtype)
+            numeric = Derivative(subject.value, subject.base, slots, subject.coarsest)
             flat = torch.cat(
                 [
                     _as_real(directions[s]) if s in directions else _as_real(torch.zeros_like(subject.base[s]))

@@ -116,7 +116,7 @@ def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -
             run = subject.run(values, [False] * len(subject.slots), through=layout)
         return real([run.outputs[i] for i in subject.active])
 
-    numeric = Derivative(value, subject.base, slots, subject.dtype)
+    numeric = Derivative(value, subject.base, slots, subject.coarsest)
     gradient = real(zeros_for_none(subject, grads, slots))
     if numeric.compare(gradient, output_weights(outputs, subject.active)) is not None:
         yield finding(
@@ -398,7 +398,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
             if numbers.numel() and subject.gradient != "exact":
                 continue
             if numbers.numel():
-                numeric = Derivative(subject.value, values, [slot], subject.dtype)
+                numeric = Derivative(subject.value, values, [slot], subject.coarsest)
                 weights = output_weights(outputs, subject.active)
                 wrong = numeric.compare(real([grad]), weights) is not None
             else:
@@ -549,7 +549,7 @@ def _right_at(subject: Subject, values: list[Tensor], label: str) -> Iterator[Fi
         return
     if subject.rough:
         return  # differences of the values say nothing
-    numeric = Derivative(subject.value, values, slots, subject.dtype)
+    numeric = Derivative(subject.value, values, slots, subject.coarsest)
     rtol = subject.accuracy or 1e-5
     generator = torch.Generator().manual_seed(3)
     for _ in range(2):

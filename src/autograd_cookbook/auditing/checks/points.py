@@ -311,7 +311,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                     yield take_as_custom(subject)
                     return
                 continue
-            numeric = Derivative(subject.value, values, [slot], subject.dtype, budget=BUDGET, lenient=True)
+            numeric = Derivative(subject.value, values, [slot], subject.coarsest, budget=BUDGET, lenient=True)
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
             usual = zeros_for_none(subject, subject.expected[1], [slot])[0]
