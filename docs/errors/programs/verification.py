@@ -352,11 +352,11 @@ def fast_right():
 
 @raises(
     "Fast gradcheck fails where slow gradcheck passes",
-    cause="Each element of the Jacobian is within the tolerances, but the errors add up in the one number that fast "
-    "mode compares, while the values cancel. So it may see a small systematic error that slow mode lets pass, as "
-    "here, or nothing but rounding.",
-    fix="Run slow mode with tighter tolerances (``rtol=1e-5``). If it passes, use ``fast_mode=False``; if not, try "
-    "``eps=1e-4``, too: a difference that stays is a wrong gradient, one that goes is rounding.",
+    cause="Slow mode compares each element of the Jacobian, and each is within the tolerances. Fast mode compares one "
+    "weighted sum of all elements. In this sum, elements of both signs cancel, but small errors of one sign add up. So "
+    "fast mode sees a small systematic error that slow mode accepts, as here. It can also fail because of rounding.",
+    fix="Run slow mode with ``rtol=1e-5``. If slow mode passes, use ``fast_mode=False``. If it fails, run it "
+    "again with ``eps=1e-4``: if it fails again, the gradient is wrong; if it passes, the difference was rounding.",
     see=("guide/gradcheck", "guide/cost_of_checking", "check:digits"),
 )
 def fast_wrong_slow_right():
@@ -394,10 +394,11 @@ def fast_right_slow_right():
 
 @raises(
     "backward gives another gradient the second time",
-    cause="``gradcheck`` runs backward twice and asks for equal bits. Random numbers in backward, sums whose order "
-    "varies (atomic additions on a GPU), state that backward changes, and memory that was never written make the "
-    "difference. The Jacobians are compared only afterwards, whatever the message says.",
-    fix="Draw random numbers in ``forward`` and save them. For the order of sums, allow ``nondet_tol=1e-12`` or so.",
+    cause="``gradcheck`` runs backward twice and expects equal bits. They differ if backward draws random numbers, "
+    "changes a state, reads memory that it has not written, or sums in an order that varies, as atomic additions on a "
+    "GPU do. The message also mentions the Jacobians, but ``gradcheck`` compares them only after this check.",
+    fix="Draw random numbers in ``forward`` and save them. If only the order of sums varies, pass a small tolerance, "
+    "for example ``nondet_tol=1e-10``.",
     see=("guide/gradcheck", "check:repeatable", "check:unwritten_memory"),
 )
 def backward_random():
@@ -433,10 +434,10 @@ def backward_fixed():
 
 @raises(
     "backward does not multiply by grad_output",
-    cause="For a gradient of zeros, backward gave something else than zeros. The Jacobian was right, since each of "
-    "its columns is made with a single 1: here there is but one output, and ``grad_output`` was 1. ``nan`` is not zero "
-    "either: a backward that divides by the norm of ``grad_output`` gives the same message.",
-    fix="Multiply the derivative by ``grad_output``. Clamp a norm before dividing by it.",
+    cause="``gradcheck`` passed a ``grad_output`` of zeros, and backward did not return zeros. The Jacobian is right "
+    "all the same, because ``gradcheck`` computes it with a ``grad_output`` of 1 here. A backward that divides by the "
+    "norm of ``grad_output`` returns ``nan`` and gives the same message.",
+    fix="Multiply the derivative by ``grad_output``. Clamp a norm before you divide by it.",
     see=("guide/backward", "check:linear_in_grad_output"),
 )
 def grad_output_ignored():
@@ -474,9 +475,9 @@ def grad_output_multiplied():
 
 @raises(
     "backward fails when no gradient arrives",
-    cause="Having asked for ``set_materialize_grads(False)``, backward gets ``None`` for an output without a "
-    "gradient, and a ``RuntimeError`` came of it: here ``torch.autograd.grad`` takes ``None`` for the 1 of a single "
-    "element. An exception of another type passes through as it is.",
+    cause="After ``set_materialize_grads(False)``, backward gets ``None`` for an output without a gradient. Here "
+    "backward passes this ``None`` to ``torch.autograd.grad``, which then raises a ``RuntimeError``. ``gradcheck`` "
+    "catches only a ``RuntimeError``: an exception of another type reaches you unchanged.",
     fix="Return ``None`` for ``None``, or leave ``set_materialize_grads`` at its default.",
     see=("guide/ctx", "check:undefined_gradient"),
 )
@@ -526,9 +527,9 @@ def undefined_returned():
 
 
 @raises(
-    "backward makes a gradient out of none",
-    cause="Having asked for ``set_materialize_grads(False)``, backward gets ``None`` for an output without a "
-    "gradient. It stands for zeros, and what it gives has to be ``None`` or zeros.",
+    "backward returns a gradient although no gradient arrives",
+    cause="After ``set_materialize_grads(False)``, backward gets ``None`` for an output without a gradient. This "
+    "``None`` means a gradient of zeros, so backward must return ``None`` or zeros.",
     fix="Return ``None`` for ``None``.",
     see=("guide/ctx", "check:undefined_gradient"),
 )
@@ -568,8 +569,9 @@ def undefined_taken_for_none():
 
 @raises(
     "gradcheck warns before it fails at gradients that are undefined",
-    cause="It comes before either of the two failures with undefined gradients, and tells how to switch off the "
-    "check. ``None`` reaches a backward only after ``set_materialize_grads(False)``.",
+    cause="``gradcheck`` prints this warning before it reports that backward fails on ``None``, or returns a gradient "
+    "for ``None``. Backward gets ``None`` only after ``set_materialize_grads(False)``. The warning names the option "
+    "that switches the check off.",
     fix="Handle ``None`` in backward. ``check_undefined_grad=False`` only hides the failure.",
     see=("guide/ctx", "guide/gradcheck", "check:undefined_gradient"),
     warning=True,
@@ -610,11 +612,11 @@ def undefined_handled():
 
 
 @raises(
-    "jvp treats a tangent that is absent in another way than zeros",
-    cause="Having asked for ``set_materialize_grads(False)``, ``jvp`` gets ``None`` for an input without a tangent. "
-    "It stands for zeros, and what comes out has to be the same. The message is a tuple, as PyTorch 2.13 forgets to "
-    "join its parts.",
-    fix="Leave the terms out that belong to ``None``, and no others.",
+    "jvp does not treat a missing tangent like zeros",
+    cause="After ``set_materialize_grads(False)``, ``jvp`` gets ``None`` for an input without a tangent. This ``None`` "
+    "means a tangent of zeros, so ``jvp`` must return the same as for zeros. PyTorch 2.13 prints the message as a "
+    "tuple, because it does not join the parts.",
+    fix="In ``jvp``, skip only the terms whose tangent is ``None``.",
     see=("guide/ctx", "cookbook/05_higher_order/forward_mode", "check:forward_mode"),
 )
 def tangent_absent():
@@ -746,10 +748,10 @@ def gradient_dense():
 
 @raises(
     "The gradient of a sparse input has another number of sparse dimensions",
-    cause="A sparse input and its gradient have the same number of dimensions with indices, ``sparse_dim``, and of "
-    "dense ones.",
-    fix="Convert with it: ``grad.to_sparse(x.sparse_dim())``. The check that comes next cannot read a sparse "
-    "gradient, so that ``check_undefined_grad=False`` is needed, too.",
+    cause="The gradient of a sparse input must have as many sparse dimensions as the input, and as many dense ones. "
+    "``x.sparse_dim()`` is the number of sparse dimensions.",
+    fix="Convert the gradient with ``grad.to_sparse(x.sparse_dim())``. Also pass ``check_undefined_grad=False``, "
+    "because this check cannot read a sparse gradient.",
     see=("guide/gradcheck",),
 )
 def gradient_sparse_dim():
@@ -783,10 +785,10 @@ def gradient_same_sparse_dim():
 
 @raises(
     "backward does not run under vmap",
-    cause="``check_batched_grad=True`` runs backward on a batch of gradients at once. What stands after ``got:`` says "
-    "what did not work: a condition on values, ``.item()``, NumPy, random numbers, or writing into a tensor that has "
-    "no batch.",
-    fix="Write backward without it, such as ``torch.where`` for a condition. If no code takes batched gradients of the "
+    cause="``check_batched_grad=True`` runs backward on a batch of gradients at once. The message says after ``got:`` "
+    "which operation failed: a condition on values, ``.item()``, NumPy, random numbers, or a write into a tensor that "
+    "has no batch.",
+    fix="Replace this operation, for example a condition by ``torch.where``. If no code takes batched gradients of the "
     "function, leave the option out.",
     see=("guide/gradcheck", "check:batched_grad", "check:vmap"),
 )
@@ -823,9 +825,10 @@ def batch_runs():
 
 @raises(
     "backward gives other gradients in a batch than one by one",
-    cause="Under vmap backward runs once for the whole batch. What is not a tensor is then the same for all: here a "
-    "random number of Python, drawn once instead of twice. It also happens to a counter.",
-    fix="Make backward depend on tensors only; draw random numbers in ``forward`` and save them.",
+    cause="Under vmap, backward runs once for the whole batch, so all gradients of the batch share the same Python "
+    "numbers. Here backward draws one random number instead of one for each gradient. A counter in backward causes the "
+    "same error.",
+    fix="Let backward depend only on tensors. Draw random numbers in ``forward`` and save them.",
     see=("guide/gradcheck", "check:batched_grad", "check:repeatable"),
 )
 def batch_differs():
@@ -864,9 +867,9 @@ def batch_agrees():
 
 @raises(
     "jvp does not run under vmap",
-    cause="``check_batched_forward_grad=True`` runs ``jvp`` on a batch of tangents at once. What stands after "
-    "``got:`` says what did not work.",
-    fix="Write ``jvp`` without it, or leave the option out.",
+    cause="``check_batched_forward_grad=True`` runs ``jvp`` on a batch of tangents at once. The message says after "
+    "``got:`` which operation failed.",
+    fix="Replace this operation in ``jvp``, or leave the option out.",
     see=("guide/gradcheck", "cookbook/05_higher_order/forward_mode", "check:vmap"),
 )
 def batch_of_tangents_fails():
@@ -910,9 +913,9 @@ def batch_of_tangents_runs():
 
 @raises(
     "jvp gives other tangents in a batch than one by one",
-    cause="Under vmap ``jvp`` runs once for the whole batch, so that what is not a tensor is the same for all: here a "
-    "random number of Python.",
-    fix="Make ``jvp`` depend on tensors only.",
+    cause="Under vmap, ``jvp`` runs once for the whole batch, so all tangents of the batch share the same Python "
+    "numbers, here a random number.",
+    fix="Let ``jvp`` depend only on tensors.",
     see=("guide/gradcheck", "cookbook/05_higher_order/forward_mode"),
 )
 def batch_of_tangents_differs():
@@ -975,7 +978,8 @@ def forward_direction():
 
 @raises(
     "check_batched_grad without backward mode",
-    cause="Batched gradients are those of backward, which ``check_backward_ad=False`` leaves out.",
+    cause="``check_batched_grad=True`` checks backward on a batch of gradients, but ``check_backward_ad=False`` leaves "
+    "backward out.",
     fix="Use ``check_batched_forward_grad`` for forward mode.",
     see=("guide/gradcheck",),
 )
