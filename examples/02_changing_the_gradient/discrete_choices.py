@@ -23,10 +23,10 @@ expected loss.
 #   average over more samples is still wrong.
 #
 # To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits. Then multiply
-# each branch by its entry of the choice::
+# each branch by its entry of the choice. ``unbind`` goes over the options, for a single row of logits and for a batch::
 #
 #     choice = one_hot_ste(logits + gumbel_like(logits))
-#     output = sum(c * branch(x) for c, branch in zip(choice, branches))
+#     output = sum(c.unsqueeze(-1) * branch(x) for c, branch in zip(choice.unbind(-1), branches, strict=True))
 #
 # Do not leave out the noise: in "See it work", the bias without noise is larger than the gradient itself.
 #

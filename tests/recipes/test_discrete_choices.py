@@ -1,6 +1,8 @@
 """Discrete choices: values on paper, extreme and equal entries, and what the gradients estimate."""
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -258,3 +260,20 @@ def test_shapes_that_have_nothing_to_choose() -> None:
         one_hot_ste(torch.ones(2, 0))
     with pytest.raises(RuntimeError, match="at least one dimension, got a scalar"):
         soft_rank(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize("batch", [(), (7,), (5,)], ids=str)
+def test_the_branches_of_the_page_are_chosen_for_each_sample(batch: tuple[int, ...]) -> None:
+    """Also in a batch of as many samples as there are branches, where a mistake in the dimension has a right length."""
+    page = Path(__file__).parents[2] / "examples/02_changing_the_gradient/discrete_choices.py"
+    (line,) = re.findall(r"^# {5}output = (sum\(.*branch\(x\).*\))$", page.read_text(), flags=re.MULTILINE)
+    torch.manual_seed(0)
+    x, logits = torch.randn(*batch, 3), torch.randn(*batch, 5, requires_grad=True)
+    branches = [torch.nn.Linear(3, 2) for _ in range(5)]
+    choice = one_hot_ste(logits)
+    output = eval(line, {"x": x, "choice": choice, "branches": branches})
+    every = torch.stack([branch(x) for branch in branches], -2)
+    index = logits.argmax(-1)[..., None, None].expand(*batch, 1, 2)
+    torch.testing.assert_close(output, every.gather(-2, index).squeeze(-2))
+    output.sum().backward()
+    assert logits.grad.count_nonzero() == logits.numel()
