@@ -13,9 +13,9 @@ megabytes, although the logits alone would take gigabytes.
 # Use a fused linear cross-entropy if the logits, with one number per token and class, do not fit into memory. With a
 # thousand classes, you do not need it.
 #
-# If you compile the loss and the logits of your batch fit into memory once, in the dtype of the weight, compile the plain
-# composition: :func:`torch.compile` fuses what follows the logits, and needs one tensor of them. "Compiled, in bfloat16"
-# below has the numbers.
+# If you compile the loss and the logits of your batch fit into memory once, in the dtype of the weight, compile the
+# plain composition: :func:`torch.compile` fuses what follows the logits, and needs one tensor of them. "Compiled, in
+# bfloat16" below has the numbers.
 #
 # If this is too much and a first derivative is enough, use torch's function: call
 # :func:`!torch.nn.functional.linear_cross_entropy` with
@@ -27,9 +27,9 @@ megabytes, although the logits alone would take gigabytes.
 # Use the recipe in these cases:
 #
 # * You need second derivatives or :func:`torch.func.grad`.
-# * You need the lowest peak, and have many more than 1024 classes. At the peak, the recipe holds the logits of all tokens
-#   for a chunk of classes, which has 1024 classes or more. Torch's function holds the logits of 256 tokens for all
-#   classes.
+# * You need the lowest peak, and have many more than 1024 classes. At the peak, the recipe holds the logits of all
+#   tokens for a chunk of classes, which has 1024 classes or more. Torch's function holds the logits of 256 tokens for
+#   all classes.
 # * You run several losses before you call backward. Between forward and backward, torch's function keeps gradients that
 #   are as large as the weight. The recipe keeps eight bytes per token, also when you compile it.
 #
