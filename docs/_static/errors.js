@@ -414,6 +414,8 @@ class Facts {
     this.tried = this.text.replace(advice, () => " ");
     this.own = [...ownCode(paste, rules), ...paste.messages.map(shownMessage)].join("\n").replace(advice, () => " ");
     this.headed = paste.messages.some((message) => message.kind);
+    // A message without anything around it does not show what the reader's code lacks.
+    this.alone = !paste.frames.length && paste.messages.length === 1;
     this.known = new Map();
   }
 
@@ -460,7 +462,8 @@ class Facts {
     const missing = sum(absent.map((each) => rules[AROUND.test(each) ? "lacking" : "unlike"]));
     const shown = this.case(entry, message, values) >= 0 ? rules.hint : 0;
     const favors = shown + sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
-    const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
+    const absence = rules[this.alone ? "absent_alone" : "absent"];
+    const against = sum(held("against").map((each) => (each.startsWith("not text: ") ? absence : rules.against)));
     return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - missing;
   }
 }
@@ -661,10 +664,13 @@ const heading = (message) => [...shownMessage(message).split("\n")[0]].slice(0, 
 
 const undecided = (facts, best, matcher) => {
   const entry = matcher.entries[best.entry];
+  if (facts.case(entry, best.message, best.values) >= 0) return false;
+  const holds = (signs) => signs.some((sign) => facts.holds(sign, best.message, best.values));
+  const { shown_by: shown = [], favors = [], needs = [] } = entry;
+  if (entry.shown_by && !holds(shown)) return true;
   const open = ({ when }) => !facts.frames || !when.every((sign) => sign.startsWith("frames: "));
-  if (!entry.cases?.some((each) => each.asked && each.title && open(each)) || facts.case(entry, best.message, best.values) >= 0) return false;
-  const signs = [...(entry.favors ?? []), ...(entry.needs ?? [])].filter((sign) => !sign.startsWith("not "));
-  return !signs.some((sign) => facts.holds(sign, best.message, best.values));
+  const causes = entry.cases?.some((each) => each.asked && each.title && open(each));
+  return Boolean(causes) && !holds([...shown, ...favors, ...needs].filter((sign) => !sign.startsWith("not ")));
 };
 
 const owner = (facts, best, matcher) => {
@@ -846,6 +852,7 @@ const show = async () => {
   if (note || tell) place.append(element("p", marked(note || `It is if: ${tell}`, matches[0].values)));
   const list = matches.map((match) => explained(match, known !== "no", matches.length > 1));
   if (list.length) place.append(element("ol", list));
+  if (tell && !note && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
   if (known !== "yes") {
     const said = message ? shownMessage(message) : "";
     const title = encodeURIComponent(said.split("\n")[0].slice(0, 120));

@@ -693,9 +693,10 @@ def attention_of_one_dtype():
 
 
 @raises(
-    "A result of autocast was written by index into a tensor of another dtype",
-    cause="``output[index] = value`` does not convert. Under autocast a layer returns half precision, and a buffer "
-    "made by ``torch.zeros`` is ``float32``; with a half-precision model it is the other way round.",
+    "A value of another dtype was written by index",
+    cause="``output[index] = value`` does not convert the value. Under autocast a layer returns half precision, but a "
+    "buffer made by ``torch.zeros`` is ``float32``. With a half-precision model it is the other way round. A value "
+    "that comes from NumPy is ``float64``, and a buffer that counts is ``int64``.",
     fix="Convert the value to the buffer's dtype: ``output[index] = value.to(output.dtype)``, or make the buffer in "
     "the value's dtype.",
     see=("cookbook/07_compile/mixed_precision",),

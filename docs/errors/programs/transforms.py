@@ -1780,10 +1780,11 @@ def contiguous_under_vmap():
 
 
 @raises(
-    "A tensor was copied with deepcopy or saved under vmap",
-    cause="""``copy.deepcopy`` and ``torch.save`` read the storage of a tensor. Under ``vmap`` a tensor is a wrapper
-    that has none.""",
-    fix="Copy with ``x.clone()``; save outside of ``vmap``.",
+    "The storage of a tensor was asked for under vmap",
+    cause="""``copy.deepcopy``, ``torch.save`` and ``x.untyped_storage()`` read the storage of a tensor. Under ``vmap``
+    the tensor is a wrapper around the batch, and the wrapper has no storage.""",
+    fix="Copy with ``x.clone()`` instead of ``copy.deepcopy(x)``. Save the tensor, or read its storage, outside of "
+    "``vmap``.",
     see=("check:vmap",),
 )
 def deepcopy_under_vmap():
