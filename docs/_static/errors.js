@@ -414,8 +414,6 @@ class Facts {
     this.tried = this.text.replace(advice, () => " ");
     this.own = [...ownCode(paste, rules), ...paste.messages.map(shownMessage)].join("\n").replace(advice, () => " ");
     this.headed = paste.messages.some((message) => message.kind);
-    // A message without anything around it does not show what the reader's code lacks.
-    this.alone = !paste.frames.length && paste.messages.length === 1;
     this.known = new Map();
   }
 
@@ -462,8 +460,7 @@ class Facts {
     const missing = sum(absent.map((each) => rules[AROUND.test(each) ? "lacking" : "unlike"]));
     const shown = this.case(entry, message, values) >= 0 ? rules.hint : 0;
     const favors = shown + sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
-    const absence = rules[this.alone ? "absent_alone" : "absent"];
-    const against = sum(held("against").map((each) => (each.startsWith("not text: ") ? absence : rules.against)));
+    const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
     return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - missing;
   }
 }

@@ -250,8 +250,6 @@ class Facts:
         # Remove the code and the messages of libraries, because they do not show what the reader's code does.
         self.own = advice.sub(" ", "\n".join([*own_code(paste, rules), *map(str, paste.messages)]))
         self.headed = any(message.kind for message in paste.messages)
-        # A message without anything around it does not show what the reader's code lacks.
-        self.alone = not paste.frames and len(paste.messages) == 1
         self.known: dict[str, bool] = {}  # results of conditions that do not depend on the message
 
     def holds(self, condition: str, message: Message, values: dict[str, list[str]]) -> bool:
@@ -317,8 +315,7 @@ class Facts:
         missing = sum(rules["lacking" if AROUND.match(each) else "unlike"] for each in absent)
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         favors += rules["hint"] * (self.case(entry, message, values) >= 0)
-        absence = rules["absent_alone" if self.alone else "absent"]
-        against = sum(absence if each.startswith("not text: ") else rules["against"] for each in held("against"))
+        against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
 
 
