@@ -1985,7 +1985,9 @@ def test_pythons_own_folder_on_windows_is_not_the_readers_code() -> None:
 
 def test_a_view_that_a_library_changes_below_a_hook_is_not_its_function() -> None:
     text = "Output 0 of BackwardHookFunctionBackward is a view and is being modified inplace. This view was created"
-    place = '  File "/x/site-packages/torchvision/models/densenet.py", line 217, in forward\n    F.relu(x, inplace=True)\n'
+    place = (
+        '  File "/x/site-packages/torchvision/models/densenet.py", line 217, in forward\n    F.relu(x, inplace=True)\n'
+    )
     found = explain(f"{place}RuntimeError: {text}")
     assert (names(found), found.note) == (["hooked_module_then_in_place"], "")
 
@@ -2001,7 +2003,7 @@ def test_a_view_that_a_library_changes_below_a_hook_is_not_its_function() -> Non
 def test_more_frameworks_are_out_of_scope(text: str) -> None:
     found = explain(text)
     assert (found.known, found.entries) == ("no", ())
-    assert "Another framework" in found.general
+    assert "another framework" in found.general
 
 
 def test_a_copy_made_in_the_call_of_grad_is_named() -> None:
