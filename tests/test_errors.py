@@ -2032,3 +2032,40 @@ def test_what_is_said_of_compressed_tensors_and_of_batches_in_shared_memory_is_s
         loader = torch.utils.data.DataLoader(samples, batch_size=2, num_workers=workers)
         with pytest.raises(RuntimeError, match=said):
             next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "name", "advice"),
+    [
+        (
+            f"{ENGINE}RuntimeError: view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead.",
+            "maybe",
+            "grad_output_viewed",
+            ".contiguous() where the forward permutes",
+        ),
+        (
+            "RuntimeError: Not compiled with CUDA support",
+            "yes",
+            "extension_without_gpu_code",
+            "FORCE_CUDA",
+        ),
+        (
+            '  File "/x/site-packages/torch/utils/hooks.py", line 141, in _apply_on_tensors\n'
+            "    if not grad_fn.name() == 'BackwardHookFunctionBackward':\n"
+            "AttributeError: 'NoneType' object has no attribute 'name'",
+            "yes",
+            "module_hook_first_input",
+            "Update torch to 1.9",
+        ),
+    ],
+)
+def test_the_layer_that_raised_decides_the_advice(text: str, known: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)) == (known, [name])
+    assert advice in found.entries[0].change
+
+
+def test_sources_that_do_not_compile_are_not_about_strides() -> None:
+    text = "utils.h:17:5: error: 'AT_CHECK' was not declared in this scope\n   AT_CHECK(x.is_contiguous(), #x \" must be\");"
+    assert "extension_not_contiguous" not in names(explain(text))
