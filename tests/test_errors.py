@@ -2067,5 +2067,51 @@ def test_the_layer_that_raised_decides_the_advice(text: str, known: str, name: s
 
 
 def test_sources_that_do_not_compile_are_not_about_strides() -> None:
-    text = "utils.h:17:5: error: 'AT_CHECK' was not declared in this scope\n   AT_CHECK(x.is_contiguous(), #x \" must be\");"
+    text = "utils.h:17:5: error: 'AT_CHECK' was not declared in this scope\n   AT_CHECK(x.is_contiguous());"
     assert "extension_not_contiguous" not in names(explain(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        ("TypeError: apply() takes no keyword arguments", "apply_without_keywords", "by position"),
+        ("TypeError: Quantize.apply() takes no keyword arguments", "apply_without_keywords", "by position"),
+        ("TypeError: unbound method backward() must be called", "backward_unbound", "@staticmethod"),
+        (
+            "We train with --fp16. Function 'LogSoftmaxBackward0' returned nan values in its 0th output.",
+            "nan_in_softmax",
+            "logits.float()",
+        ),
+    ],
+)
+def test_what_older_releases_and_half_precision_add_is_known(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert names(found)[0] == name
+    assert advice in found.entries[0].change
+
+
+def test_saved_tensors_that_a_transform_of_forward_mode_misses_are_told_from_those_never_saved() -> None:
+    text = (
+        '  File "bug.py", line 52\n    print(hessian(f)(x))\n'
+        '  File "/x/site-packages/torch/_functorch/eager_transforms.py", line 1130, in push_jvp\n'
+        "    output = _jvp_with_argnums(func, args, basis)\n"
+        "ValueError: not enough values to unpack (expected 1, got 0)"
+    )
+    assert names(explain(text))[0] == "saved_for_backward_only"
+
+
+def test_what_is_said_of_keywords_and_of_scores_in_half_precision_is_so() -> None:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output, None
+
+    if torch.__version__ >= "2.13":
+        assert Scale.apply(torch.ones(2), factor=3.0).tolist() == [3.0, 3.0]
+    overflowed = torch.tensor([70000.0, 0.0]).half()
+    assert overflowed[0].isinf()
+    assert overflowed.softmax(0).isnan().any()
