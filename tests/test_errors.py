@@ -2115,3 +2115,28 @@ def test_what_is_said_of_keywords_and_of_scores_in_half_precision_is_so() -> Non
     overflowed = torch.tensor([70000.0, 0.0]).half()
     assert overflowed[0].isinf()
     assert overflowed.softmax(0).isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "found_names"),
+    [
+        ("AttributeError: 'str' object has no attribute 'backward'", "yes", ["loss_is_tuple"]),
+        ("RuntimeError: value cannot be converted to type at::Half without overflow", "yes", ["mask_value_too_large"]),
+        ("RuntimeError: value cannot be converted to type float without overflow", "maybe", ["mask_value_too_large"]),
+    ],
+)
+def test_the_type_in_a_message_decides_how_certain_its_cause_is(text: str, known: str, found_names: list[str]) -> None:
+    found = explain(text)
+    assert (found.known, names(found)) == (known, found_names)
+
+
+def test_a_loss_that_is_a_string_comes_from_a_dictionary_that_was_unpacked() -> None:
+    loss, _ = {"loss": torch.ones(()), "logits": torch.ones(3)}
+    with pytest.raises(AttributeError) as raised:
+        loss.backward()
+    assert "dictionary was unpacked" in explain(f"AttributeError: {raised.value}").entries[0].title
+
+
+def test_arguments_of_another_method_are_not_those_of_a_function() -> None:
+    found = explain("TypeError: __init__() takes from 1 to 3 positional arguments but 4 were given")
+    assert not {"setup_context_without_output", "grad_outputs_not_taken"} & {*names(found)}

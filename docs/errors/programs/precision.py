@@ -864,7 +864,7 @@ def inverse_in_single():
 
 
 @raises(
-    "GradScaler.scale was given something that is no tensor",
+    "GradScaler.scale was given something that is not a tensor",
     cause="``scaler.scale`` takes a tensor, or a list of tensors. Here the loss, or one in the list, is a Python "
     "number.",
     fix="Keep losses as tensors: drop ``.item()`` and ``float()`` before ``scaler.scale``. Leave numbers out of the "
