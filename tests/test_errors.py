@@ -2140,3 +2140,34 @@ def test_a_loss_that_is_a_string_comes_from_a_dictionary_that_was_unpacked() -> 
 def test_arguments_of_another_method_are_not_those_of_a_function() -> None:
     found = explain("TypeError: __init__() takes from 1 to 3 positional arguments but 4 were given")
     assert not {"setup_context_without_output", "grad_outputs_not_taken"} & {*names(found)}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "RuntimeError: Mismatch in shape: grad_output[0] has a shape of torch.Size([1]) and output[0] has a shape "
+            "of torch.Size([]).",
+            "vector_of_other_shape",
+            "backward() without a gradient",
+        ),
+        (
+            '    loss.backward()\n......\ntorch/autograd/function.py", line 181, in backward\n'
+            "    raise NotImplementedError\nNotImplementedError",
+            "backward_missing",
+            "",
+        ),
+        (".backward() stops python run without throwing error", "segmentation_fault", "faulthandler"),
+    ],
+)
+def test_short_texts_lead_to_the_entry_that_they_show(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert names(found)[0] == name
+    assert advice in found.entries[0].change
+
+
+def test_a_loss_without_dimensions_takes_no_gradient_of_one_element() -> None:
+    loss = torch.ones(3, requires_grad=True).sum()
+    with pytest.raises(RuntimeError, match=r"Mismatch in shape: grad_output\[0\] has a shape of torch.Size\(\[1\]\)"):
+        loss.backward(torch.ones(1))
+    loss.backward(torch.tensor(2.0))
