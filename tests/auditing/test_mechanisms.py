@@ -1160,7 +1160,7 @@ class AddsWithAWrongSlope(Function):
 def test_what_returns_its_input_is_there_for_its_backward():
     (found,) = audit(ClipsTheGradient.apply, (leaf(3, 4),), skip=["compile", "func_grad", "vmap"]).findings[:1]
     assert (found.check, found.severity) == ("first_order", "info")
-    assert found.summary.startswith("looks like a surrogate: declare it. Forward returns its input")
+    assert found.summary.startswith("looks like a surrogate: declare it. Forward returns input 0 as it is")
     assert not audit(ClampsWithAWrongSlope.apply, (leaf(3, 4),), only=["first_order"]).ok
     assert not audit(
         AddsWithAWrongSlope.apply, (leaf(3, 4), torch.zeros(4).double().requires_grad_()), only=["first_order"]
@@ -1345,3 +1345,189 @@ class SumsInFloat32(Function):
 def test_differences_of_narrow_outputs_have_the_digits_of_their_dtype():
     report = audit(SumsInFloat32.apply, (leaf(8, 4), leaf(8, 4)), only=["first_order"])
     assert report.ok, str(report)
+
+
+class QuantizesOneOfTwo(Function):
+    """Straight through for the second argument, which is rounded, and the true gradient for the first."""
+
+    @staticmethod
+    def forward(ctx, scale, x):
+        ctx.save_for_backward(scale, x)
+        return scale * x.round()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        scale, x = ctx.saved_tensors
+        return (grad_output * x.round()).sum(0), grad_output * scale
+
+
+class RoundsBoth(QuantizesOneOfTwo):
+    @staticmethod
+    def forward(ctx, scale, x):
+        ctx.save_for_backward(scale, x)
+        return scale.round() * x.round()
+
+
+def test_what_looks_like_a_surrogate_is_said_of_the_inputs_that_it_is_about():
+    scale = torch.tensor([1.7, 2.3, 0.8], dtype=torch.float64, requires_grad=True)
+    x = (2.5 * leaf(4, 3).detach()).requires_grad_()
+    (one,) = audit(QuantizesOneOfTwo.apply, (scale, x), only=["first_order"]).findings
+    assert "The value does not move when input 1 does, but backward returns a gradient for it" in one.summary
+    (two,) = audit(RoundsBoth.apply, (scale, x), only=["first_order"]).findings
+    assert "when input 0 or input 1 does" in two.summary
+
+
+class SymmetricExponential(Function):
+    """The matrix exponential from the lower triangle, with the gradient of the symmetric convention."""
+
+    refuses = False
+    halved = False
+
+    @staticmethod
+    def forward(ctx, matrix):
+        if SymmetricExponential.refuses and not torch.equal(matrix, matrix.mT):
+            raise ValueError("the matrix is not symmetric")
+        values, vectors = torch.linalg.eigh(matrix)
+        ctx.save_for_backward(values, vectors)
+        return (vectors * values.exp()) @ vectors.mT
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        values, vectors = ctx.saved_tensors
+        half = (values[:, None] - values) / 2
+        safe = torch.where(half == 0, 1.0, half)
+        factor = ((values[:, None] + values) / 2).exp() * torch.where(half == 0, 1.0, safe.sinh() / safe)
+        inner = vectors.mT @ (grad_output + grad_output.mT) @ vectors / 2
+        grad = vectors @ (factor * inner) @ vectors.mT
+        return grad / 2 if SymmetricExponential.halved else grad
+
+
+@pytest.mark.parametrize("sample", [torch.zeros(4, 4), torch.ones(3, 3), torch.eye(3), torch.diag(torch.rand(4))])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_matrix_that_is_symmetric_by_chance_stays_so_where_one_triangle_is_read(sample, refuses, monkeypatch):
+    monkeypatch.setattr(SymmetricExponential, "refuses", refuses)
+    sample = sample.double().requires_grad_()
+    checks = ["first_order", "special_points", "sizes", "linear_in_grad_output"]
+    report = audit(SymmetricExponential.apply, (sample,), only=checks)
+    assert report.ok, str(report)
+    assert any("input 0 is symmetric" in note for note in report.notes)
+    monkeypatch.setattr(SymmetricExponential, "halved", True)
+    assert not audit(SymmetricExponential.apply, (sample,), only=["first_order"]).ok
+
+
+class Product(Function):
+    """A product with any matrix."""
+
+    transposed = False
+
+    @staticmethod
+    def forward(ctx, matrix, x):
+        ctx.save_for_backward(matrix, x)
+        return x @ matrix
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        matrix, x = ctx.saved_tensors
+        grad = x.mT @ grad_output
+        return grad.mT if Product.transposed else grad, grad_output @ matrix.mT
+
+
+def test_a_transposed_gradient_is_wrong_for_a_sample_of_zeros_too(monkeypatch):
+    monkeypatch.setattr(Product, "transposed", True)
+    sample = torch.zeros(4, 4, dtype=torch.float64, requires_grad=True)
+    report = audit(Product.apply, (sample, leaf(3, 4)), only=["first_order"])
+    assert not report.ok
+    assert not report.notes
+
+
+def bisected(x, width):
+    """y with y + y³ = x."""
+    low, high = torch.zeros_like(x), 1 + x.abs()
+    while float((high - low).max()) > width:
+        middle = (low + high) / 2
+        below = middle + middle**3 < x.abs()
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2 * x.sign()
+
+
+class RootThatDetaches(Function):
+    """The values come in steps, and the gradient does, too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = bisected(x, 1e-6)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        _, y = ctx.saved_tensors
+        return grad_output / (1 + 3 * y.detach() ** 2)
+
+
+class RootThatRecords(RootThatDetaches):
+    @staticmethod
+    def backward(ctx, grad_output):
+        _, y = ctx.saved_tensors
+        return grad_output / (1 + 3 * y**2)
+
+
+class RootWithASmoothGradient(Function):
+    """The values come in steps, and the gradient is smooth, but does not record the inputs."""
+
+    records = False
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return bisected(x, 1e-5)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        with torch.set_grad_enabled(RootWithASmoothGradient.records):
+            root = (x * x / 4 + 1 / 27).sqrt()
+            y = (root + x / 2) ** (1 / 3) - (root - x / 2) ** (1 / 3)
+            slope = 1 / (1 + 3 * y * y)
+        return grad_output * slope
+
+
+def test_a_second_derivative_that_is_silently_zero_shows_though_the_values_come_in_steps(monkeypatch):
+    x = torch.tensor([1.3, 0.4, 2.0, 0.9], dtype=torch.float64, requires_grad=True)
+    checks = ["first_order", "second_order"]
+    for function in (RootThatDetaches, RootWithASmoothGradient):
+        report = audit(function.apply, (x,), only=checks)
+        (found,) = report.of("error")
+        assert found.check == "second_order"
+        assert "with respect to input 0" in found.summary
+        assert "silently zero" in found.cause
+        assert "come in steps" in next(report.of("info")).summary
+    assert audit(RootThatRecords.apply, (x,), only=checks).ok
+    monkeypatch.setattr(RootWithASmoothGradient, "records", True)
+    smooth = audit(RootWithASmoothGradient.apply, (x,), only=checks)
+    assert smooth.ok
+    assert smooth.capabilities["second_order"] == "yes"
+
+
+class PicksWithAView(Function):
+    """Its backward cannot reshape a gradient of nothing."""
+
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(index)
+        ctx.shape = x.shape
+        return x.gather(1, index[:, None])[:, 0]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        grad = grad_output.new_zeros(ctx.shape).scatter(1, index[:, None], grad_output[:, None])
+        return grad.reshape(len(index), -1), None
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_batch_of_one_is_emptied_with_its_labels(batch):
+    (found,) = audit(PicksWithAView.apply, (leaf(batch, 4), torch.arange(batch)), only=["empty"]).findings
+    assert (found.check, found.severity) == ("empty", "error")
+    assert "dim 0 of input 0, dim 0 of input 1 empty" in found.summary

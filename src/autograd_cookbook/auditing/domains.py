@@ -119,15 +119,24 @@ def _in_order(tensor: Tensor) -> Tensor:
     return tensor.sort(-1).values
 
 
+SYMMETRIC = Domain("symmetric", _symmetric, _symmetrized)
 DOMAINS = (
     Domain("positive definite", _positive_definite, _kept_definite),
-    Domain("symmetric", _symmetric, _symmetrized),
+    SYMMETRIC,
     Domain("orthonormal", _orthonormal, _orthonormalized),
     Domain("a probability distribution", _probability, _distributed),
     Domain("of unit length", _normed, _normalized),
     Domain("sorted", _sorted, _in_order),
 )
 FROZEN = (Domain("one-hot", _one_hot, _chosen), *DOMAINS)  # no way into it can be differentiated
+
+
+@torch.no_grad()
+def may_be_symmetric(tensor: Tensor) -> bool:
+    """Whether a matrix is symmetric, but may be so by chance, as one of zeros or a diagonal one is."""
+    if not tensor.is_floating_point() or not _square(tensor) or not tensor.isfinite().all():
+        return False
+    return torch.equal(tensor, tensor.mT) and not _symmetric(tensor)
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator
 
-from autograd_cookbook.auditing.report import MARKS
+from autograd_cookbook.auditing.report import MARKS, not_covered
 from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
 
 WIDTH = 110
@@ -58,6 +58,8 @@ def _function(each: FunctionResult, *, is_ok: bool) -> Iterator[str]:
             yield from _finding(found)
     if quiet:
         yield from _wrapped(f"  {MARKS['info']} info: ", ", ".join(dict.fromkeys(quiet)), 0)
+    if is_ok and (limits := not_covered(each.capabilities)):
+        yield from _wrapped("  ", limits, 0)
     for note in each.notes:
         if not note.startswith("the sample was in"):
             yield from _wrapped("  note: ", note, 0)

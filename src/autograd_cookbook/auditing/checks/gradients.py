@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
 from autograd_cookbook.auditing.diagnose import NEARLY, difference, explain, first_line, pattern
-from autograd_cookbook.auditing.numeric import BUDGET, Derivative, along, rounding
+from autograd_cookbook.auditing.numeric import BUDGET, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import IGNORED
@@ -31,6 +31,7 @@ from autograd_cookbook.auditing.subject import (
     is_differentiable,
     is_plain,
     nodes_of,
+    own_nodes_of,
     real,
     tensors_in,
     weights_of,
@@ -95,7 +96,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     # Differences of values that come in steps say nothing, also where they happen to agree.
     if found := _over_steps(subject, grads, judged, weights):
         subject.rough, subject.right = True, found.severity == "info"
-        yield take_as_custom(subject) if not subject.right and looks_like_surrogate(subject) else found
+        still = [] if subject.right else looks_like_surrogate(subject)
+        yield take_as_custom(subject, still) if still else found
         return
     singles = {s: Derivative(subject.value, subject.base, [s], subject.coarsest) for s in judged}
     floors = {s: rounding(outputs, subject.base[s]) for s in judged}
@@ -104,11 +106,11 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         for s, single in singles.items()
     }
     wrong = {s: (mismatch, singles[s]) for s, mismatch in compared.items() if mismatch is not None}
-    if wrong and looks_like_surrogate(subject):
-        yield take_as_custom(subject)
+    if wrong and (still := looks_like_surrogate(subject)):
+        yield take_as_custom(subject, still)
         return
-    if wrong and passes_on(subject):
-        yield take_as_custom(subject, CHANGED)
+    if wrong and (passed := passes_on(subject)):
+        yield take_as_custom(subject, passed, CHANGED)
         return
     if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
         subject.accuracy = max(1e-3, 10 * accuracy)
@@ -196,7 +198,8 @@ def _over_steps(
         return None
     total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.coarsest)
     generator = torch.Generator().manual_seed(6)
-    directions = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
+    anywhere = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
+    directions = list(anywhere)
     lines = [functools.partial(_moved, total, direction) for direction in directions]
     scale = float(weights.abs() @ subject.value(subject.copies()).abs())
     least = max(1e-9, 100 * total.eps) * scale
@@ -214,7 +217,7 @@ def _over_steps(
         claimed = along(gradient, direction)
         if not abs(claimed - slope) <= error + 0.02 * abs(slope):
             off = claimed, slope
-    told = [m for m in measured[:6] if math.isfinite(m[1])]
+    told = [m for m in measured[: len(anywhere)] if math.isfinite(m[1])]
     usual = math.hypot(*(slope for slope, _ in told)) / math.sqrt(len(told) or 1)
     accuracy = 0.02 + max(error for _, error in told) / usual if usual else math.inf
     steps = f"the values come in steps of {size:.1g}"
@@ -486,8 +489,7 @@ def _saved_intermediate(subject: Subject) -> str:
     """What a custom function saved that is neither an input nor an output of it, in words."""
     with observing(subject.classes, saved=False) as record:
         run = subject.run()
-        nodes = [n for n in nodes_of(run.outputs) if getattr(n, "_forward_cls", None) in subject.classes]
-        kept = [t for n in nodes for t in (*n.saved_tensors, *vars(n).values())]
+        kept = [t for n in own_nodes_of(run.outputs, subject.classes) for t in (*n.saved_tensors, *vars(n).values())]
         saved = [t for t in kept if isinstance(t, Tensor) and is_differentiable(t)]
     known = {
         t.untyped_storage().data_ptr()
@@ -581,7 +583,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
 
     The second derivative is silently wrong if the backward detaches, leaves PyTorch, or uses a saved intermediate. With
     ``once_differentiable``, the function raises instead, which counts as a missing capability. Along one direction, the
-    audit also checks the third derivative. The gradient of a surrogate has a derivative, too.
+    audit also checks the third derivative. The gradient of a surrogate has a derivative, too. If the gradient changes
+    in steps, as that of a solver does, the audit only checks that its derivative is not silently zero.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
     slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]
@@ -602,7 +605,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         raise Refused(
             "backward is no derivative of forward, on purpose, so the audit has no second derivative to compare with"
         )
-    if subject.rough:
+    if subject.rough and not subject.right:
         raise Unmeasured("the values come in steps")
 
     n = len(subject.slots)
@@ -622,7 +625,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     grads, leaves, weights = gradient([*subject.copies(), *grad_outputs], graph=True)
     second = weights_of(grads)
     used = [(g, u) for g, u in zip(grads, second, strict=True) if g.requires_grad]
-    itself = any(getattr(n, "_forward_cls", None) in subject.classes for n in nodes_of([g for g, _ in used]))
+    itself = bool(own_nodes_of([g for g, _ in used], subject.classes))
     if not subject.right and itself:
         raise Unmeasured("the gradient is wrong, and its own gradient uses it: the backward uses the output")
     again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
@@ -635,16 +638,23 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             raise Refused(first_line(error)) from error
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
+    stepped = False
     for k, (position, result) in enumerate(zip(where, again, strict=True)):
         if position >= n and not subject.right:
             raise Unmeasured("the gradient is wrong")
         numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.coarsest)
         actual = torch.zeros_like(point[position]) if result is None else result
         floor = (subject.accuracy or 0.0) * float(actual.abs().max()) if actual.numel() else 0.0
-        mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
+        way = _in_steps(numeric, real(second)) if subject.rough else None
+        if way is not None:
+            stepped = True
+            mismatch = None if torch.count_nonzero(actual) else _moves_over_steps(numeric, real(second), *way)
+        else:
+            mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
         if mismatch is None:
             continue
-        name = subject.describe(position, mismatch.index) if position < n else f"grad_output {k - len(slots)}"
+        one = mismatch.index if way is None else None
+        name = subject.describe(position, one) if position < n else f"grad_output {k - len(slots)}"
         if math.isnan(mismatch.actual):
             cause, fix = NOT_A_NUMBER
         else:
@@ -659,14 +669,42 @@ def second_order(subject: Subject) -> Iterator[Finding]:
                 cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
         yield finding(
             "warning" if subject.undeclared else "error",
-            f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
-            f"{mismatch.expected:.6g}",
+            f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but "
+            f"{'along a random direction ' if one is None else ''}the gradient changes by {mismatch.expected:.6g}",
             cause,
             fix,
         )
         raise Wrong
-    if not subject.accuracy and subject.right:
+    if stepped:
+        raise Unmeasured("the values come in steps, and the gradient does, too")
+    if not subject.accuracy and subject.right and not subject.rough:
         yield from _third_order(subject)
+
+
+def _some_way(numeric: Derivative) -> Tensor:
+    generator = torch.Generator().manual_seed(9)
+    return torch.randn(numeric.n, generator=generator, dtype=torch.float64) * numeric.unit
+
+
+def _in_steps(numeric: Derivative, weights: Tensor) -> tuple[float, list[float]] | None:
+    """How far a weighted gradient jumps, and over which distances; None if it is smooth."""
+    if not numeric.n or not numeric.center.isfinite().all():
+        return None
+    if numeric.cost * LOOKS > BUDGET:
+        raise Unmeasured("the values come in steps, and the gradient takes long")
+    total = Derivative(lambda v: (weights @ numeric.function(v)).reshape(1), numeric.point, numeric.slots)
+    least = max(1e-9, 100 * numeric.eps) * float(weights.abs() @ numeric.center.abs())
+    size, spacings = size_of_steps(functools.partial(_moved, total, _some_way(numeric)), least)
+    return (size, spacings) if size else None
+
+
+def _moves_over_steps(numeric: Derivative, weights: Tensor, size: float, spacings: Sequence[float]) -> Mismatch | None:
+    """How a weighted gradient that comes in steps changes over longer ways; None if it does not."""
+    total = Derivative(lambda v: (weights @ numeric.function(v)).reshape(1), numeric.point, numeric.slots)
+    slope, error = slope_over_steps(functools.partial(_moved, total, _some_way(numeric)), size, spacings)
+    if not abs(slope) > 3 * error:
+        return None
+    return Mismatch(numeric.slots[0], 0, 0.0, slope, numeric.n, numeric.n)
 
 
 def _along(

@@ -274,7 +274,12 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
     groups: list[list[tuple[int, int]]] = []
     for n in dict.fromkeys(n for _, _, n in places):
         same = [(i, d) for i, d, m in places if m == n]
+        batch: list[tuple[int, int]] = []
         if n == 1:  # a size of one ties nothing: constants such as the taps of a filter have it by chance
+            # But a batch of one has labels, indices or lengths for one.
+            batch = [
+                (i, 0) for i, d in same if d == 0 and (subject.slots[i].leaf or not is_differentiable(subject.base[i]))
+            ]
             same = [(i, d) for i, d in same if subject.slots[i].leaf]
         if not any(subject.slots[i].leaf or not is_differentiable(subject.base[i]) for i, _ in same):
             continue  # of constants alone, which the caller makes as they must be
@@ -282,7 +287,7 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
         # Labels, indices, masks and one side of a square matrix are tied to others and are not broadcast.
         tied = len({i for i, _ in same}) < len(same) or not all(subject.slots[i].leaf for i, _ in same)
         alone = [] if tied else same
-        for group in (same, first, *([p] for p in alone)):
+        for group in (same, first, batch, *([p] for p in alone)):
             if group and group not in groups:
                 groups.append(group)
 

@@ -308,7 +308,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 if bool(
                     (grad.abs() > rounding(chosen, values[slot])).any()
                 ):  # it is zero on the sample, where first_order has looked
-                    yield take_as_custom(subject)
+                    yield take_as_custom(subject, [slot])
                     return
                 continue
             numeric = Derivative(subject.value, values, [slot], subject.coarsest, budget=BUDGET, lenient=True)
