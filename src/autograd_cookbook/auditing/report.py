@@ -2,7 +2,7 @@
 
 import html
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -63,15 +63,19 @@ class Finding:
         return "\n".join(lines)
 
 
+def enumerated(names: Sequence[str]) -> str:
+    """Some names in words: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def not_covered(capabilities: dict[str, str]) -> str:
     """What ``ok`` does not cover, in words: where the function runs on other inputs than the sample, and is wrong."""
     wrong = [name for name, verdict in capabilities.items() if verdict == "wrong"]
     if not wrong:
         return ""
-    names = " and ".join(filter(None, (", ".join(wrong[:-1]), wrong[-1])))
     return (
-        f"ok means that there is no error and no warning. It does not cover {names}: the function runs there, but "
-        "returns wrong numbers."
+        f"ok means that there is no error and no warning. It does not cover {enumerated(wrong)}: the function runs "
+        "there, but returns wrong numbers."
     )
 
 

@@ -52,7 +52,7 @@ def _function(each: FunctionResult, *, is_ok: bool) -> Iterator[str]:
     yield f"{each.file}:{each.line} {each.name}: {verdict} ({each.audited} of {calls} audited in {each.seconds:.1f} s)"
     quiet = []
     for found in each.findings:
-        if found.severity == "info" and not found.summary.startswith("looks like a surrogate"):
+        if found.severity == "info" and not found.summary.startswith("looks like "):
             quiet.append(found.check)
         else:
             yield from _finding(found)

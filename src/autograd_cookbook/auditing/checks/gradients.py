@@ -43,6 +43,7 @@ from autograd_cookbook.auditing.surrogates import (
     take_as_custom,
     unlike_declared,
 )
+from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -72,7 +73,9 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     a kink, it accepts any number between the slopes of the two sides. It compares a surrogate gradient with the
     gradient of the declared function, and an approximate gradient with differences over many seeds. It does not judge a
     custom gradient. If the value does not move with the input, but backward returns a gradient, the audit asks you to
-    declare a surrogate. It also does so if forward returns its input as it is, and backward changes the gradient.
+    declare a surrogate. It also does so if forward returns its input as it is, and backward changes the gradient. If an
+    input or output holds unit quaternions, and the gradient is that of a small rotation or motion, as in libraries for
+    Lie groups, the audit asks you to declare a custom gradient.
 
     If forward iterates, as a solver does, the gradient may differ by a thousandth of its norm. If the iteration stops
     so early that the values change in steps, the audit takes differences over distances that are long compared with the
@@ -111,6 +114,10 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         return
     if wrong and (passed := passes_on(subject)):
         yield take_as_custom(subject, passed, CHANGED)
+        return
+    if wrong and subject.custom and (tangent := in_tangent_space(subject)):
+        subject.gradient = "custom"
+        yield finding("info", *summary_and_advice(tangent))
         return
     if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
         subject.accuracy = max(1e-3, 10 * accuracy)
