@@ -1531,3 +1531,145 @@ def test_a_batch_of_one_is_emptied_with_its_labels(batch):
     (found,) = audit(PicksWithAView.apply, (leaf(batch, 4), torch.arange(batch)), only=["empty"]).findings
     assert (found.check, found.severity) == ("empty", "error")
     assert "dim 0 of input 0, dim 0 of input 1 empty" in found.summary
+
+
+class SolvesToAFixedTolerance(Function):
+    """y = tanh(y / 2 + x); backward repeats until a change is below a number that does not know grad_output."""
+
+    relative, clips = False, False
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.zeros_like(x)
+        for _ in range(200):
+            y = torch.tanh(y / 2 + x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        slope = 1 - y**2
+        scale = float(grad_output.abs().max()) if SolvesToAFixedTolerance.relative else 1.0
+        u = grad_output.clamp(-2e-9, 2e-9) * 1e9 if SolvesToAFixedTolerance.clips else grad_output
+        start = u
+        while True:
+            new = start + slope * u / 2
+            if float((new - u).abs().max()) <= 1e-13 * scale:
+                return slope * new
+            u = new
+
+
+def test_an_iteration_with_a_fixed_tolerance_does_not_clip(monkeypatch):
+    x = (0.5 * leaf(3, 4).detach()).requires_grad_()
+    (found,) = audit(SolvesToAFixedTolerance.apply, (x,), only=["linear_in_grad_output"]).findings
+    assert found.severity == "info"
+    assert "off by" in found.summary
+    assert "stop at a relative tolerance" in found.fix
+    monkeypatch.setattr(SolvesToAFixedTolerance, "relative", True)
+    assert not audit(SolvesToAFixedTolerance.apply, (x,), only=["linear_in_grad_output"]).findings
+    monkeypatch.setattr(SolvesToAFixedTolerance, "clips", True)
+    (found,) = audit(SolvesToAFixedTolerance.apply, (x,), only=["linear_in_grad_output"]).findings
+    assert found.severity == "error"
+    assert "clips" in found.cause
+
+
+class CentersByItsState(Function):
+    """Updates the running mean that it is given, as torch's own batch normalization does."""
+
+    @staticmethod
+    def forward(ctx, x, mean):
+        mean.lerp_(x.mean(0), 0.1)
+        return x - x.mean(0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output - grad_output.mean(0), None
+
+
+class Centered(nn.Module):
+    def __init__(self, kept=True):
+        super().__init__()
+        if kept:
+            self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+        else:
+            self.mean = torch.zeros(4, dtype=torch.float64)
+
+    def forward(self, x):
+        return CentersByItsState.apply(x, self.mean)
+
+
+def test_a_buffer_that_a_module_passes_on_may_be_updated():
+    assert audit(Centered(), (leaf(6, 4),), only=["inputs_unchanged", "first_order"]).ok
+    (found,) = audit(Centered(kept=False), (leaf(6, 4),), only=["inputs_unchanged"]).findings
+    assert "CentersByItsState.forward changes argument 1" in found.summary
+
+
+class KeepsOneOfARow(Function):
+    """Writes the gradient of a row instead of adding it."""
+
+    @staticmethod
+    def forward(ctx, table, index):
+        ctx.save_for_backward(index)
+        ctx.shape = table.shape
+        return table[index]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        grad = grad_output.new_zeros(ctx.shape)
+        grad[index] = grad_output
+        return grad, None
+
+
+def test_a_size_that_repeats_an_index_is_not_wrong_because_of_the_size():
+    sample = leaf(6, 3), torch.tensor([4, 0, 2])
+    (found,) = audit(KeepsOneOfARow.apply, sample, only=["sizes", "special_points"]).findings
+    assert (found.check, found.also) == ("special_points", ("sizes",))
+    (found,) = audit(KeepsOneOfARow.apply, sample, only=["sizes"]).findings
+    assert "more than once" in found.cause
+
+
+class TraceOfARotation(Function):
+    """The trace times the determinant, which is 1 for every rotation, and -1 for a matrix that mirrors."""
+
+    @staticmethod
+    def forward(ctx, matrix):
+        return torch.linalg.det(matrix) * matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output[..., None, None] * torch.eye(3, dtype=grad_output.dtype)
+
+
+def test_a_rotation_stays_one_and_is_not_mirrored():
+    matrix = torch.linalg.qr(leaf(2, 3, 3).detach())[0]
+    matrix = matrix * torch.linalg.det(matrix).sign()[:, None, None]
+    report = audit(TraceOfARotation.apply, (matrix.requires_grad_(),), only=["first_order", "special_points"])
+    assert report.ok, str(report)
+    assert any("input 0 is a rotation" in note for note in report.notes)
+
+
+class SolvesForTwo(Function):
+    """y = tanh(y / 2 + x) + b: the gradient of x is doubled, and that of b as accurate as the solver is."""
+
+    @staticmethod
+    def forward(ctx, x, b):
+        y = torch.zeros_like(x)
+        for _ in range(100):
+            y = torch.tanh(y / 2 + x)
+        ctx.save_for_backward(y)
+        return y + b
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        slope = 1 - y**2
+        return 2 * grad_output * slope / (1 - slope / 2), grad_output * (1 + 1e-4 * torch.sin(9 * y))
+
+
+def test_only_what_is_less_accurate_than_a_solver_is_wrong():
+    found = audit(SolvesForTwo.apply, (leaf(3, 4), leaf(3, 4)), only=["first_order"]).findings
+    assert [f.severity for f in found] == ["error"]
+    assert "the gradient of input 0" in found[0].summary

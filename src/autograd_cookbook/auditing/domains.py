@@ -73,6 +73,16 @@ def _orthonormalized(tensor: Tensor) -> Tensor:
     return result
 
 
+def _proper(tensor: Tensor) -> bool:
+    return _square(tensor) and _orthonormal(tensor) and bool((torch.linalg.det(tensor.double()) > 0).all())
+
+
+def _kept_proper(tensor: Tensor) -> Tensor:
+    if bool((torch.linalg.det(tensor.detach().double()) <= 0).any()):
+        raise ValueError("the matrix mirrors: it is not a rotation any more")
+    return _orthonormalized(tensor)
+
+
 def _normed(tensor: Tensor) -> bool:
     if not tensor.is_floating_point() or not tensor.dim() or tensor.shape[-1] < 2 or tensor.numel() < 3:
         return False
@@ -123,6 +133,7 @@ SYMMETRIC = Domain("symmetric", _symmetric, _symmetrized)
 DOMAINS = (
     Domain("positive definite", _positive_definite, _kept_definite),
     SYMMETRIC,
+    Domain("a rotation", _proper, _kept_proper),
     Domain("orthonormal", _orthonormal, _orthonormalized),
     Domain("a probability distribution", _probability, _distributed),
     Domain("of unit length", _normed, _normalized),

@@ -170,12 +170,15 @@ class Derivative:
         numeric = [float(weights @ self.slope(d, self.steps()[0])[0]) for d in directions]
         largest = max((abs(v) for v in numeric if math.isfinite(v)), default=0.0)
         confirmed: dict[int, float] = {}
+        start = time.process_time()
         for k, (direction, value) in enumerate(zip(directions, numeric, strict=True)):
             claimed = along(gradient, direction)
             scale = max(largest, 1e2 / rtol * floor * float(direction.norm()))
             if abs(claimed - value) <= rtol * abs(value) + 1e-2 * rtol * scale:
                 continue
-            expected = self.judge(claimed, direction, weights, rtol, scale)
+            # To look closer takes a hundred values: where one entry is wrong, others are not looked at for long.
+            late = confirmed and time.process_time() - start > self.budget
+            expected = value if late else self.judge(claimed, direction, weights, rtol, scale)
             if expected is not None:
                 confirmed[k] = expected
                 if not self.complete or len(confirmed) >= 64:

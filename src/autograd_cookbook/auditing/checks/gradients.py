@@ -130,6 +130,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             "Nothing, if the accuracy suffices; otherwise tighten the tolerance or the step of the solver in backward.",
         )
         return
+    if len(wrong) > 1 and repetitions(subject) >= ITERATIONS:
+        wrong = _beyond_a_solver(subject, grads, singles, weights, wrong) or wrong
     for slot, (mismatch, single) in wrong.items():
         subject.right = False
         given = grads[slot]
@@ -163,11 +165,33 @@ class _Repetitions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def repetitions(subject: Subject) -> int:
-    """How often forward repeats the operation that it repeats most."""
-    with torch.no_grad(), _Repetitions() as seen:
-        subject.run(requires=[False] * len(subject.slots))
+def repetitions(subject: Subject, backward: bool = False) -> int:
+    """How often forward, or backward, repeats the operation that it repeats most."""
+    if backward:
+        run = subject.run()
+        with _Repetitions() as seen:
+            run.gradients()
+    else:
+        with torch.no_grad(), _Repetitions() as seen:
+            subject.run(requires=[False] * len(subject.slots))
     return max(seen.counts.values(), default=0)
+
+
+def _stops_early(subject: Subject, slot: int, scale: float, base: Sequence[Tensor | None]) -> float:
+    """How far off the gradient is for a small grad_output, relative to its norm; 0 if no iteration in backward does it.
+
+    An iteration with a fixed tolerance is the less accurate, the smaller grad_output is, and does the more, the larger.
+    """
+    if repetitions(subject, backward=True) < ITERATIONS:
+        return 0.0
+    usual = real(zeros_for_none(subject, base, [slot]))
+
+    def off(scale: float) -> float:
+        grads = subject.vjp(change=functools.partial(torch.mul, other=scale))[1]
+        return float((real(zeros_for_none(subject, grads, [slot])) / scale - usual).norm() / usual.norm())
+
+    here, smaller = off(scale), off(1e-2 * scale)
+    return here if 0 < here < 0.5 and smaller > 3 * here else 0.0
 
 
 def _accuracy_of_a_solver(
@@ -192,6 +216,24 @@ def _accuracy_of_a_solver(
     factor = float(actual @ expected) / norm**2
     rest = float((actual - factor * expected).norm())
     return off / norm if rest > 0.1 * off else 0.0
+
+
+def _beyond_a_solver(
+    subject: Subject,
+    grads: Sequence[Tensor | None],
+    singles: dict[int, Derivative],
+    weights: Tensor,
+    wrong: dict[int, tuple[Mismatch, Derivative]],
+) -> dict[int, tuple[Mismatch, Derivative]]:
+    """Of the inputs with a wrong gradient those that are not as accurate as a solver is, compared with the largest."""
+    if not all(d.complete for d in singles.values()):
+        return wrong
+    expected = {s: d.gradient(weights) for s, d in singles.items()}
+    most = max(float(e.norm()) for e in expected.values())
+    off = {s: float((real(zeros_for_none(subject, grads, [s])) - expected[s]).norm()) for s in wrong}
+    return {
+        s: found for s, found in wrong.items() if not off[s] <= ACCURATE * max(float(expected[s].norm()), 1e-2 * most)
+    }
 
 
 def _over_steps(
@@ -409,6 +451,15 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
             )
             if what := difference(ours, expected * scale, rtol, largest):
                 name = f"{scale:g} times the grad_output" if scale else "a grad_output of zeros"
+                if 0 < scale < 1 and (off := _stops_early(subject, slot, scale, base)):
+                    yield finding(
+                        "info" if off < ACCURATE else "warning",
+                        f"for {name}, the gradient of {subject.describe(slot)} is off by {off:.1g} of its norm",
+                        f"Backward repeats the same operation {repetitions(subject, backward=True)} times, until a "
+                        "change is smaller than a fixed number. For a small grad_output, that is too early.",
+                        "Compare the change with the size of grad_output: stop at a relative tolerance.",
+                    )
+                    return
                 yield finding(
                     "error",
                     f"for {name}, the gradient of {subject.describe(slot)} is {what}",

@@ -16,6 +16,7 @@ from autograd_cookbook.auditing.checks.gradients import output_weights, zeros_fo
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, explain, first_line
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.roots import REPEATED
 from autograd_cookbook.auditing.subject import Refused, Subject, is_differentiable, real
 from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, Outcome, deviation
 
@@ -473,9 +474,28 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
             if problems and not _used(subject, values, outputs):
                 continue  # forward takes as many entries as it needs, such as three coordinates
+            if problems and _cannot_repeat(subject, values):
+                problems = [replace(p, cause=REPEATED[0], fix=REPEATED[1]) for p in problems]
             yield from problems
             if problems:
                 return
+
+
+def _cannot_repeat(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether another size repeats an index that the sample has once, and that alone makes the gradient wrong."""
+
+    def repeats(tensor: Tensor) -> bool:
+        return len(tensor.unique()) < tensor.numel()
+
+    for s, (base, value) in enumerate(zip(subject.base, values, strict=True)):
+        if is_differentiable(base) or base.dtype is torch.bool or base.numel() < 2 or repeats(base):
+            continue
+        one = subject.copies()
+        one[s] = base.clone()
+        one[s].view(-1)[1] = base.view(-1)[0]
+        if repeats(value) and list(_right_at(subject, one, "")):
+            return True
+    return False
 
 
 def _out_of_place(subject: Subject, values: list[Tensor]) -> bool:
