@@ -1416,6 +1416,27 @@ def test_a_matrix_that_is_symmetric_by_chance_stays_so_where_one_triangle_is_rea
     assert not audit(SymmetricExponential.apply, (sample,), only=["first_order"]).ok
 
 
+class LogDeterminant(Function):
+    """Of a positive definite matrix: its gradient at a diagonal matrix is diagonal."""
+
+    @staticmethod
+    def forward(ctx, matrix):
+        factor = torch.linalg.cholesky(matrix)
+        ctx.save_for_backward(factor)
+        return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        return grad_output * torch.cholesky_inverse(ctx.saved_tensors[0])
+
+
+def test_a_gradient_that_is_diagonal_on_the_sample_may_be_that_of_symmetric_matrices():
+    sample = torch.diag(torch.tensor([1.0, 2.0, 3.0, 0.5])).double().requires_grad_()
+    report = audit(LogDeterminant.apply, (sample,), only=["first_order", "special_points", "sizes"])
+    assert report.ok, str(report)
+
+
 class Product(Function):
     """A product with any matrix."""
 

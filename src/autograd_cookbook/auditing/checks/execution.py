@@ -85,24 +85,30 @@ def _reads_as_symmetric(subject: Subject, slot: int) -> bool:
     """
     if subject.slots[slot].hidden or not may_be_symmetric(subject.base[slot]):
         return False
-    gradient = subject.vjp()[1][slot]
-    if gradient is None or not gradient.isfinite().all() or not torch.allclose(gradient, gradient.mT):
-        return False
-    if not (gradient - torch.diag_embed(gradient.diagonal(dim1=-2, dim2=-1))).any():
-        return False
+    base = subject.base[slot]
     generator = torch.Generator().manual_seed(8)
-    noise = torch.rand(gradient.shape, generator=generator, dtype=torch.float64).triu(1).to(subject.base[slot])
+    noise = torch.rand(base.shape, generator=generator, dtype=torch.float64).triu(1).to(base)
+
+    def point(step: Tensor) -> list[Tensor]:
+        return [base + 1e-2 * step if s == slot else v for s, v in enumerate(subject.copies())]
 
     def moved(step: Tensor) -> Tensor | None:
-        values = subject.copies()
-        values[slot] = values[slot] + 1e-3 * step
         try:
-            return subject.value(values)
+            return subject.value(point(step))
         except (Exception, SystemExit):
             return None
 
     here, both = subject.value(subject.copies()), moved(noise + noise.mT)
     if both is None or torch.equal(both, here):
+        return False
+    # Next to the sample: the gradient at a diagonal matrix is often diagonal, too, which says nothing.
+    try:
+        gradient = subject.vjp(point(noise + noise.mT))[1][slot]
+    except (Exception, SystemExit):
+        return False
+    if gradient is None or not gradient.isfinite().all() or not torch.allclose(gradient, gradient.mT):
+        return False
+    if not (gradient - torch.diag_embed(gradient.diagonal(dim1=-2, dim2=-1))).any():
         return False
     one_side = [moved(noise), moved(noise.mT)]
     unread = [side is not None and torch.equal(side, here) for side in one_side]
