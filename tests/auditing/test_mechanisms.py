@@ -1694,3 +1694,55 @@ def test_only_what_is_less_accurate_than_a_solver_is_wrong():
     found = audit(SolvesForTwo.apply, (leaf(3, 4), leaf(3, 4)), only=["first_order"]).findings
     assert [f.severity for f in found] == ["error"]
     assert "the gradient of input 0" in found[0].summary
+
+
+class ComplexProduct(Function):
+    """The formula for real numbers."""
+
+    @staticmethod
+    def forward(ctx, z, w):
+        ctx.save_for_backward(z, w)
+        return z * w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        z, w = ctx.saved_tensors
+        return grad_output * w.conj(), (grad_output * z).sum(0)
+
+
+class HalfAProduct(ComplexProduct):
+    @staticmethod
+    def backward(ctx, grad_output):
+        z, w = ctx.saved_tensors
+        return grad_output * w.conj(), (grad_output * z.conj() * z.abs()).sum(0)
+
+
+def test_a_missing_conjugate_is_named_though_grad_output_is_complex():
+    torch.manual_seed(0)
+    sample = [torch.randn(shape, dtype=torch.complex128, requires_grad=True) for shape in ((3, 4), (4,))]
+    (found,) = audit(ComplexProduct.apply, sample, only=["first_order"]).findings
+    assert "complex conjugate" in found.cause
+    (found,) = audit(HalfAProduct.apply, sample, only=["first_order"]).findings
+    assert "complex conjugate" not in found.cause
+
+
+class KeepsOnTheClass(Function):
+    """What a call needs is on the class."""
+
+    kept = None
+
+    @staticmethod
+    def forward(ctx, x, w):
+        KeepsOnTheClass.kept = x, w
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = KeepsOnTheClass.kept
+        return grad_output @ w.mT, x.mT @ grad_output
+
+
+def test_what_is_kept_on_the_class_is_one_finding():
+    checks = ["independent_calls", "later_writes", "freed_at_once"]
+    (found,) = audit(KeepsOnTheClass.apply, (leaf(4, 3), leaf(3, 2)), only=checks).findings
+    assert (found.check, set(found.also)) == ("independent_calls", {"later_writes", "freed_at_once"})

@@ -140,6 +140,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         if single.complete and given is not None:
             expected = _unflatten(single.gradient(weights), subject.base[slot])
             recognized = pattern(subject, slot, given, expected, outputs)
+            recognized = recognized or _conjugated(subject, slot, single)
         place = subject.describe(slot, mismatch.index)
         actual = "missing (None)" if missing else f"{mismatch.actual:.6g}"
         summary = (
@@ -147,6 +148,27 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+CONJUGATED = (
+    "it is the complex conjugate of the right one if grad_output is real: PyTorch multiplies grad_output by the "
+    "conjugate of the derivative"
+)
+
+
+def _conjugated(subject: Subject, slot: int, numeric: Derivative) -> str:
+    """Whether the derivative lacks its conjugate, which shows for a grad_output without an imaginary part."""
+    outputs = [subject.expected[0][i] for i in subject.active]
+    if not subject.base[slot].is_complex() or not any(o.is_complex() for o in outputs):
+        return ""
+    given = subject.vjp(change=_without_imaginary_part)[1][slot]
+    weights = real([_without_imaginary_part(w) for w in weights_of(outputs)])
+    expected = _unflatten(numeric.gradient(weights), subject.base[slot]).conj()
+    return CONJUGATED if given is not None and torch.allclose(given, expected, rtol=1e-4) else ""
+
+
+def _without_imaginary_part(weights: Tensor) -> Tensor:
+    return weights.real.to(weights.dtype)
 
 
 ITERATIONS = 20  # so many times does a solver do the same, at least
