@@ -1746,3 +1746,38 @@ def test_what_is_kept_on_the_class_is_one_finding():
     checks = ["independent_calls", "later_writes", "freed_at_once"]
     (found,) = audit(KeepsOnTheClass.apply, (leaf(4, 3), leaf(3, 2)), only=checks).findings
     assert (found.check, set(found.also)) == ("independent_calls", {"later_writes", "freed_at_once"})
+
+
+class Jitters(Function):
+    """x + noise * scale for a normal noise: the gradient of scale is an estimate that has the same mean."""
+
+    redraws, factor = False, 1.0
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        noise = torch.randn(x.shape[0], 2, dtype=torch.float64).to(x.dtype)
+        ctx.save_for_backward(noise)
+        return torch.stack([x[:, 0] + scale * noise[:, 0], x[:, 1] + scale * noise[:, 1]], 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (noise,) = ctx.saved_tensors
+        if Jitters.redraws:
+            noise = torch.randn_like(noise)
+            return grad_output, (grad_output * noise).sum()
+        # A rotation of the noise does not change its distribution: a velocity along it may be added.
+        turned = torch.stack([-noise[:, 1], noise[:, 0]], 1)
+        return grad_output, Jitters.factor * (grad_output * (noise + 0.4 * turned)).sum()
+
+
+def test_an_estimator_with_the_right_mean_is_one_and_a_mask_that_is_drawn_again_is_none(monkeypatch):
+    sample = leaf(6, 2), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    (found,) = audit(Jitters.apply, sample, only=["first_order"]).findings
+    assert found.severity == "info"
+    assert found.summary.startswith("looks like an estimator: declare it. For one draw, the gradient of input 1")
+    assert 'gradient="approximate"' in found.fix
+    monkeypatch.setattr(Jitters, "factor", 1.5)
+    assert not audit(Jitters.apply, sample, only=["first_order"]).ok
+    monkeypatch.setattr(Jitters, "redraws", True)
+    (found,) = audit(Jitters.apply, sample, only=["first_order"]).findings
+    assert (found.severity, "draws random numbers, too" in found.cause) == ("error", True)

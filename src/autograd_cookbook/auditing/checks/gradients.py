@@ -17,7 +17,7 @@ from autograd_cookbook.auditing.checks.execution import results
 from autograd_cookbook.auditing.diagnose import NEARLY, difference, explain, first_line, pattern
 from autograd_cookbook.auditing.numeric import BUDGET, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing
-from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.steps import LOOKS, size_of_steps
@@ -118,6 +118,18 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     if wrong and subject.custom and (tangent := in_tangent_space(subject)):
         subject.gradient = "custom"
         yield finding("info", *summary_and_advice(tangent))
+        return
+    if wrong and (draws := _draws_that_agree(subject)):
+        subject.gradient = "approximate"
+        yield finding(
+            "info",
+            "looks like an estimator: declare it. For one draw, the gradient of "
+            f"{enumerated([subject.describe(s) for s in wrong])} is not the derivative of the values, but the means "
+            f"over {draws} draws agree",
+            "Forward is random, and backward returns another gradient with the same mean, as an estimator with less "
+            "variance does. The means agree for a loss that is linear in the outputs and for one that is quadratic.",
+            'Declare gradient="approximate". The audit then compares the mean with the values to within a tolerance.',
+        )
         return
     if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
         subject.accuracy = max(1e-3, 10 * accuracy)
@@ -309,7 +321,7 @@ def _over_steps(
         return finding(
             "info",
             f"{steps}, and over longer ways the gradient agrees with them",
-            f"{early} The gradient was checked to within {100 * accuracy:.0f} %.",
+            f"{early} The gradient was checked to a relative error of {accuracy:.1g}.",
             f"Nothing, if that accuracy suffices; otherwise {tighten}.",
         )
     return finding("info", f"{steps}, too large to check the gradient", early, f"{tighten[0].upper()}{tighten[1:]}.")
@@ -378,6 +390,53 @@ def _draws_in_backward(subject: Subject) -> bool:
     before = random_states()
     run.gradients()
     return random_states() != before
+
+
+DRAWS = 400
+
+
+def _draws_that_agree(subject: Subject) -> int:
+    """Over how many draws a gradient that is wrong for each of them is right in the mean; 0 if it is not.
+
+    A backward that draws on its own, as a dropout that is drawn again, is right in the mean for a linear loss alone.
+    """
+    slots = [s for s in subject.leaves if not subject.base[s].is_complex()]
+    if not subject.random or subject.dtype is not torch.float64 or len(slots) < len(subject.leaves):
+        return 0
+    if _draws_in_backward(subject):
+        return 0
+    generator = torch.Generator().manual_seed(11)
+    way = {s: torch.randn(subject.base[s].shape, generator=generator, dtype=torch.float64) for s in slots}
+
+    def losses(k: int, step: float) -> Tensor:
+        values = [v + step * way[s] if s in way else v for s, v in enumerate(subject.copies())]
+        subject.rewind(k)
+        with torch.no_grad():
+            run = subject.run(values, [False] * len(subject.slots), rewind=False)
+        outputs = [run.outputs[i] for i in subject.active]
+        value, weights = real(outputs), real(weights_of(outputs))
+        return torch.stack([weights @ value, weights @ value**2 / 2])
+
+    slopes, gaps, start = [], [], time.process_time()
+    for k in range(DRAWS):
+        if time.process_time() - start > SECONDS:
+            break
+        subject.rewind(k)
+        run = subject.run(rewind=False)
+        outputs = [run.outputs[i] for i in subject.active]
+        claimed = []
+        for quadratic in (False, True):
+            weights = [w * o.detach() if quadratic else w for w, o in zip(weights_of(outputs), outputs, strict=True)]
+            grads = run.gradients(weights, retain_graph=True)
+            claimed.append(sum(float((g * way[s]).sum()) for s in slots if (g := grads[s]) is not None))
+        slopes.append((losses(k, 1e-5) - losses(k, -1e-5)) / 2e-5)
+        gaps.append(torch.tensor(claimed, dtype=torch.float64) - slopes[-1])
+    if len(gaps) < 64:
+        return 0
+    gap, slope = torch.stack(gaps), torch.stack(slopes)
+    error = gap.std(0) / len(gaps) ** 0.5
+    small = error < 0.1 * slope.square().mean(0).sqrt()
+    return len(gaps) if bool((small & (gap.mean(0).abs() <= 3 * error)).all()) else 0
 
 
 def _as_declared(subject: Subject, outputs: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Iterator[Finding]:

@@ -287,6 +287,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
     )
     weights = real(weights_of(chosen))
     for slot in subject.leaves:
+        if subject.slots[slot].hidden and not subject.custom:
+            continue  # torch's own; and a module may keep the part of a buffer out of it, as in first_order
         grad = zeros_for_none(subject, grads, [slot])[0]
         if grad.shape != values[slot].shape:
             continue
