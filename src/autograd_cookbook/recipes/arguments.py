@@ -33,10 +33,11 @@ class ScaledTanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (output,) = ctx.saved_tensors
-        # Divide first, because a square of the scale can overflow or become 0. Do not use (a - y)(a + y): near y = 0,
-        # its derivative is a difference of two numbers close to a, so the digits cancel.
-        derivative = ctx.scale - output * (output / ctx.scale)
-        return grad_output * (derivative * ctx.slope).conj(), None, None
+        # Divide first, because the scale, or its square, can overflow or become 0 where the slope a * b at 0 does not.
+        # Do not use (1 - t)(1 + t): near t = 0, its derivative is a difference of two numbers close to 1, so the digits
+        # cancel.
+        tanh = output / ctx.scale
+        return grad_output * ((1 - tanh * tanh) * (ctx.scale * ctx.slope)).conj(), None, None
 
 
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
