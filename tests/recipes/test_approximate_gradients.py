@@ -192,3 +192,11 @@ def test_a_perturbation_is_divided_by_the_distance_of_rounded_points() -> None:
     x = torch.tensor([1e6 + 0.1], dtype=torch.float64, requires_grad=True)
     (found,) = torch.autograd.grad(simultaneous_perturbation(lambda x: 3 * x, x), x)
     torch.testing.assert_close(found, torch.full_like(found, 3), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_second_derivative_raises_next_to_other_terms(method) -> None:
+    x = point(3)
+    (first,) = torch.autograd.grad(method(in_numpy, x) + x.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(first.sum(), x)

@@ -151,6 +151,8 @@ def test_a_third_derivative_raises() -> None:
     (first,) = torch.autograd.grad(attention(*tensors).square().sum(), tensors[0], create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), tensors[0], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(second.sum(), tensors[0], retain_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
         second.sum().backward()
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._once import last_derivative
 
 BlackBox = Callable[[Tensor], Tensor]
 
@@ -50,7 +50,7 @@ class FiniteDifferenceFunction(Function):
         ctx.save_for_backward(input)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, grad_output: Tensor) -> tuple[None, Tensor, None]:
         (input,) = ctx.saved_tensors
         # Make a contiguous copy, so that flat is a view of this copy for any layout of the input.
@@ -112,7 +112,7 @@ class SimultaneousPerturbationFunction(Function):
         ctx.save_for_backward(input)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, grad_output: Tensor) -> tuple[None, Tensor, None, None, None]:
         (input,) = ctx.saved_tensors
         # Draw on the CPU, so that the directions are the same on every device.
