@@ -204,7 +204,7 @@ def pinball_loss(
     Args:
         input: predicted quantiles, any shape, real floating dtype.
         target: observations, of the same shape.
-        quantile: :math:`q`, a number between 0 and 1. For 1/2, the loss is half the absolute error.
+        quantile: :math:`q`, a number above 0 and below 1. For 1/2, the loss is half the absolute error.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``. The mean divides by the number of elements, also with weights.
         weight: the weight of each element, with the shape of ``input``; None for weights of 1.
 
@@ -213,8 +213,8 @@ def pinball_loss(
 
     Raises:
         TypeError: if ``quantile`` is a tensor.
-        ValueError: if ``quantile`` is not between 0 and 1, ``reduction`` is unknown, or the shapes differ. Different
-            shapes are refused because a column and a row would broadcast to a matrix of errors.
+        ValueError: if ``quantile`` is not above 0 and below 1, ``reduction`` is unknown, or the shapes differ.
+            Different shapes are refused because a column and a row would broadcast to a matrix of errors.
 
     Source: R. Koenker, G. Bassett, Regression Quantiles, Econometrica 46, 1978.
 
