@@ -230,7 +230,8 @@ with warnings.catch_warnings():
     learned = _LearnableFakeQuantize(MovingAverageMinMaxObserver, quant_min=0, quant_max=255)
 signal = torch.linspace(-2, 3, 500)
 observed(signal)
-assert not list(observed.parameters()) and not observed.scale.requires_grad
+assert not list(observed.parameters())
+assert not observed.scale.requires_grad
 optimizer = torch.optim.SGD(learned.parameters(), lr=0.1)
 for mode in ("new", "enable_param_learning", "enable_static_estimate"):
     if mode != "new":
