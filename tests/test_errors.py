@@ -1897,14 +1897,14 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
             "a number",
         ),
         (
-            'RuntimeError: saved_forINTERNAL ASSERT FAILED at "..\\\\torch\\\\csrc\\\\autograd\\\\saved_variable.cpp":133, '
-            "please report a bug to PyTorch. No grad_fn for non-leaf saved tensor",
+            'RuntimeError: saved_forINTERNAL ASSERT FAILED at "..\\\\torch\\\\csrc\\\\autograd\\\\saved_variable.cpp"'
+            ":133, please report a bug to PyTorch. No grad_fn for non-leaf saved tensor",
             "saved_tensor_detached_in_place",
             "y.detach()",
         ),
         (
-            '  File "torch/quantization/fake_quantize.py", line 144, in forward\nRuntimeError: one of the variables needed '
-            "for gradient computation has been modified by an inplace operation: [torch.cuda.FloatTensor [64]] is at "
+            '  File "torch/quantization/fake_quantize.py", line 144, in forward\n'
+            "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: [torch.cuda.FloatTensor [64]] is at "
             "version 27; expected version 26 instead.",
             "fake_quantize_used_twice",
             "disable_observer",
@@ -1927,8 +1927,8 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
             "outside",
         ),
         (
-            "RuntimeError: has_marked_unused_parameters_ INTERNAL ASSERT FAILED at /tmp/pip-req-build-p5q91txh/torch/csrc/"
-            "distributed/c10d/reducer.cpp:290, please report a bug to PyTorch.",
+            "RuntimeError: has_marked_unused_parameters_ INTERNAL ASSERT FAILED at /tmp/pip-req-build-p5q91txh/torch/"
+            "csrc/distributed/c10d/reducer.cpp:290, please report a bug to PyTorch.",
             "ddp_ready_twice_unmarked",
             "one backward() for each forward",
         ),
@@ -1945,8 +1945,8 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
         ),
         ("ModuleNotFoundError: No module named 'torch.utils.ffi'", "extension_by_ffi", "cpp_extension"),
         (
-            "RuntimeError: Expected nested_tensor_impl_is_contiguous(nt_grad_output) to be true, but got false.  (Could "
-            "this error message be improved?  If so, please report an enhancement request to PyTorch.)",
+            "RuntimeError: Expected nested_tensor_impl_is_contiguous(nt_grad_output) to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)",
             "nested_gradient_not_contiguous",
             "torch.jagged",
         ),
@@ -1992,8 +1992,8 @@ def test_observers_trainers_and_old_releases_are_known(text: str, name: str, adv
             {"effect_in_backward", "tangent_of_subclass_lost"},
         ),
         (
-            "RuntimeError: vmap: aten::copy_(self, *extra_args) is not possible because there exists a Tensor 'other' in "
-            "extra_args that has more elements than 'self'. This happened due to 'other' being vmapped over but 'self' "
+            "RuntimeError: vmap: aten::copy_(self, *extra_args) is not possible because there exists a Tensor 'other' "
+            "in extra_args that has more elements than 'self'. This happened due to 'other' being vmapped over but 'self' "
             "not being vmapped over. Please try to use out-of-place operators instead of aten::copy_.",
             {"unbatched_in_builtin_backward", "set_item_of_unbatched"},
         ),
