@@ -1904,8 +1904,8 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
         ),
         (
             '  File "torch/quantization/fake_quantize.py", line 144, in forward\n'
-            "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: [torch.cuda.FloatTensor [64]] is at "
-            "version 27; expected version 26 instead.",
+            "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+            "operation: [torch.cuda.FloatTensor [64]] is at version 27; expected version 26 instead.",
             "fake_quantize_used_twice",
             "disable_observer",
         ),
@@ -1976,6 +1976,46 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
             "fake_layout_in_kernel",
             "return y.contiguous()",
         ),
+        (
+            '  File "/env/site-packages/deepspeed/runtime/zero/stage_1_and_2.py", line 1300, in reduce_grads\n'
+            "    new_grad_tensor.copy_(param.grad.view(-1))\n"
+            "AttributeError: 'NoneType' object has no attribute 'view'",
+            "zero_gradient_absent",
+            "use_reentrant=False",
+        ),
+        (
+            '  File "/env/site-packages/deepspeed/runtime/zero/stage3.py", line 1200, in wrapper\n'
+            "    grad_acc = param_tmp.grad_fn.next_functions[0][0]\n"
+            "AttributeError: 'NoneType' object has no attribute 'next_functions'",
+            "zero_hook_without_graph",
+            "Update DeepSpeed",
+        ),
+        (
+            "AssertionError: FSDP reduce-scatter expects uniform gradient dtype but got {torch.half, torch.float32}",
+            "fsdp_gradient_dtypes",
+            "reduce_dtype",
+        ),
+        (
+            "    out, vjp_fn = vjp(f, weights, buffers, x)\n"
+            "RuntimeError: only Tensors of floating point dtype can require gradients",
+            "integer_argument_of_transform",
+            "close over",
+        ),
+        (
+            "RuntimeError: Current operator _foreach_norm do not support internal format.",
+            "npu_format_of_foreach",
+            "foreach=False",
+        ),
+        (
+            "AttributeError: 'CudnnRNN' object has no attribute '_nested_output'",
+            "old_cudnn_second_backward",
+            "retain_variables",
+        ),
+        (
+            "RuntimeError: CudnnRNN returned an invalid number of gradient tensors (expected 11, but got 4)",
+            "old_cudnn_frozen",
+            "requires_grad=True",
+        ),
     ],
 )
 def test_observers_trainers_and_old_releases_are_known(text: str, name: str, advice: str) -> None:
@@ -1993,15 +2033,33 @@ def test_observers_trainers_and_old_releases_are_known(text: str, name: str, adv
         ),
         (
             "RuntimeError: vmap: aten::copy_(self, *extra_args) is not possible because there exists a Tensor 'other' "
-            "in extra_args that has more elements than 'self'. This happened due to 'other' being vmapped over but 'self' "
-            "not being vmapped over. Please try to use out-of-place operators instead of aten::copy_.",
+            "in extra_args that has more elements than 'self'. This happened due to 'other' being vmapped over but "
+            "'self' not being vmapped over. Please try to use out-of-place operators instead of aten::copy_.",
             {"unbatched_in_builtin_backward", "set_item_of_unbatched"},
+        ),
+        (
+            '  File "torch/optim/adamw.py", line 502, in _multi_tensor_adamw\n'
+            "    torch._foreach_add_(device_exp_avgs, device_grads, alpha=1 - beta1)\n"
+            "RuntimeError: The size of tensor a (8192384) must match the size of tensor b (262156288) at non-singleton dimension 0",
+            {"optimizer_state_of_other_shape", "fsdp_gradient_of_whole"},
+        ),
+        (
+            "MPSNDArray.mm:88: failed assertion `[MPSNDArrayDescriptor sliceDimension:withSubrange:] error: the range "
+            "subRange.start + subRange.length does not fit in dimension[2] (2)'",
+            {"mps_kernel_assertion"},
         ),
     ],
 )
 def test_a_message_of_two_causes_is_not_said_to_have_one(text: str, names: set[str]) -> None:
     found = explain(text)
     assert (found.known, {entry.name for entry in found.entries}) == ("maybe", names)
+
+
+def test_a_backend_and_a_driver_are_named_where_an_error_may_be_theirs() -> None:
+    index_error = "IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 1)"
+    assert "device whose backend" in explain(f'loss.backward()\n{index_error}\ndevice = torch.device("mps")').general
+    assert "device whose backend" not in explain(f'loss.backward()\n{index_error}\ndevice = "cpu"').general
+    assert "environment" in explain("    loss.backward()\nRuntimeError: miopenStatusUnknownError").general
 
 
 def test_the_search_for_nan_can_be_left_out_of_anomaly_detection() -> None:
