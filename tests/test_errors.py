@@ -2007,6 +2007,19 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
             "foreach=False",
         ),
         (
+            "RuntimeError: /io/build/temp.linux-x86_64-3.9/spconv/build/src/cumm/conv/main/implicit_gemm2.cu(4870)\n"
+            "N == input.dim(0) assert faild. error",
+            "inverse_convolution_of_other_indices",
+            "SubMConv3d",
+        ),
+        (
+            '  File "torch/optim/adamw.py", line 580, in _multi_tensor_adamw\n'
+            "    torch._foreach_lerp_(device_exp_avgs, device_grads, 1 - beta1)\n"
+            "RuntimeError: output with shape [] doesn't match the broadcast shape [1]",
+            "optimizer_state_without_dimension",
+            "reshape(1)",
+        ),
+        (
             "AttributeError: 'CudnnRNN' object has no attribute '_nested_output'",
             "old_cudnn_second_backward",
             "retain_variables",
@@ -2040,7 +2053,8 @@ def test_observers_trainers_and_old_releases_are_known(text: str, name: str, adv
         (
             '  File "torch/optim/adamw.py", line 502, in _multi_tensor_adamw\n'
             "    torch._foreach_add_(device_exp_avgs, device_grads, alpha=1 - beta1)\n"
-            "RuntimeError: The size of tensor a (8192384) must match the size of tensor b (262156288) at non-singleton dimension 0",
+            "RuntimeError: The size of tensor a (8192384) must match the size of tensor b (262156288) at non-singleton "
+            "dimension 0",
             {"optimizer_state_of_other_shape", "fsdp_gradient_of_whole"},
         ),
         (
@@ -2053,6 +2067,16 @@ def test_observers_trainers_and_old_releases_are_known(text: str, name: str, adv
 def test_a_message_of_two_causes_is_not_said_to_have_one(text: str, names: set[str]) -> None:
     found = explain(text)
     assert (found.known, {entry.name for entry in found.entries}) == ("maybe", names)
+
+
+def test_a_function_in_the_extension_of_a_library_is_not_said_to_be_the_readers() -> None:
+    found = explain(
+        '  File "torchsparse/nn/functional/conv/func/implicit_gemm.pyx", line 160, in '
+        "torchsparse.nn.functional.conv.func.implicit_gemm.ImplicitGEMMConvolutionFuntion.backward\n"
+        "RuntimeError: shape '[27, 32, 4]' is invalid for input of size 27648"
+    )
+    assert found.known == "maybe"
+    assert "library" in found.note
 
 
 def test_a_backend_and_a_driver_are_named_where_an_error_may_be_theirs() -> None:
