@@ -2020,6 +2020,39 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
             "reshape(1)",
         ),
         (
+            "    return InPlace.apply(x, theta)\n"
+            'RuntimeError: creation_meta == CreationMeta::DEFAULT INTERNAL ASSERT FAILED at "/build/torch/csrc/autograd/variable.cpp":224, please report a bug to PyTorch.',
+            "inplace_function_on_view",
+            "clone()",
+        ),
+        (
+            '  File "torch/export/_trace.py", line 1048, in wrapper\n'
+            "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+            "exported_gradient",
+            "requires_grad_()",
+        ),
+        (
+            "MisconfigurationException: When `optimizer.step(closure)` is called, the closure should be callable",
+            "lightning_closure_not_callable",
+            "closure=closure",
+        ),
+        (
+            '  File "apex/amp/scaler.py", line 176, in unscale_with_stashed\n    out_scale/grads_have_scale,\n'
+            "ZeroDivisionError: float division by zero",
+            "apex_scale_zero",
+            "nan or inf",
+        ),
+        (
+            "NotImplementedError: Do not know how to handle these types to promote:{'HalfTensor','DoubleTensor'}",
+            "apex_types_promoted",
+            "float32",
+        ),
+        (
+            "RuntimeError: Could not run 'quantized::conv2d_prepack' with arguments from the 'CUDA' backend.",
+            "quantized_operator_on_gpu",
+            "model.cpu()",
+        ),
+        (
             "AttributeError: 'CudnnRNN' object has no attribute '_nested_output'",
             "old_cudnn_second_backward",
             "retain_variables",
@@ -2077,6 +2110,36 @@ def test_a_function_in_the_extension_of_a_library_is_not_said_to_be_the_readers(
     )
     assert found.known == "maybe"
     assert "library" in found.note
+
+
+def test_the_newest_release_exports_a_gradient_and_names_the_view_that_a_function_may_not_change() -> None:
+    class Slope(torch.nn.Module):
+        def forward(self, x):
+            return torch.autograd.grad(x.square().sum(), x)[0]
+
+    exported = torch.export.export(Slope(), (torch.ones(3, requires_grad=True),))
+    assert exported.module()(torch.full((3,), 2.0)).tolist() == [4.0, 4.0, 4.0]
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    def parts() -> torch.Tensor:
+        return torch.rand(2, 3, requires_grad=True) * 1
+
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        Doubled.apply(parts().unbind(0)[0])
+    Doubled.apply(parts().unbind(0)[0].clone()).sum().backward()
+    Doubled.apply(parts()[0]).sum().backward()
+    told = index()["inplace_function_on_view"]
+    assert "q.clone()" in told.change
+    assert "indexing" in told.fix
 
 
 def test_a_backend_and_a_driver_are_named_where_an_error_may_be_theirs() -> None:
