@@ -2021,7 +2021,7 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
         ),
         (
             "    return InPlace.apply(x, theta)\n"
-            'RuntimeError: creation_meta == CreationMeta::DEFAULT INTERNAL ASSERT FAILED at "/build/torch/variable.cpp":2, '
+            'RuntimeError: creation_meta == CreationMeta::DEFAULT INTERNAL ASSERT FAILED at "/torch/variable.cpp":224, '
             "please report a bug to PyTorch.",
             "inplace_function_on_view",
             "clone()",
