@@ -1,11 +1,15 @@
 """Recipes whose forward or backward the compiler takes as one step keep compiled what they keep in eager mode."""
 
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
 import pytest
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import held_bytes
-from autograd_cookbook.catalog import BY_NAME
+from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 from autograd_cookbook.recipes import selective_saving
 from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.matmul import masked_linear
@@ -48,6 +52,20 @@ def test_the_composition_does_not(name) -> None:
         pytest.skip("the compiler recognizes the composition")
     whole = torch.compile(composition, fullgraph=True, backend="aot_eager_decomp_partition")
     assert held_bytes(whole, *args) > held_bytes(BY_NAME[name].function, *args) + 1000
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_a_copy_in_another_module_replaces_no_operator(recipe: Recipe, tmp_path: Path) -> None:
+    """Otherwise the compiled code of the first calls an operator that is gone, which can end the process."""
+    if recipe.page == "custom_operator":
+        pytest.skip("its operator has a name for a reader to replace, and says so")
+    before = dict(OPDEFS)
+    path = tmp_path / f"{recipe.name}.py"
+    path.write_text(recipe.source)
+    for library in ("library", "other-library"):
+        found = spec_from_file_location(f"{library}.{recipe.name}", path)
+        found.loader.exec_module(module_from_spec(found))
+    assert [name for name, operator in before.items() if OPDEFS[name] is not operator] == []
 
 
 def test_a_gradient_that_is_not_needed_is_not_computed() -> None:

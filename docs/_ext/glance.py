@@ -12,7 +12,7 @@ from pathlib import Path
 from docs._ext import results, trades
 from docs._ext.freshness import code_is_as_before
 from docs._ext.pages import PLACES
-from docs._ext.recipe import MARKS, MEMORY, PAGE, badge, limit, memory, note_catalog, shown, visited
+from docs._ext.recipe import DDP, MARKS, MEMORY, PAGE, badge, beyond, limit, note_catalog, shown, visited
 from docs._ext.results import LABELS
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -25,7 +25,7 @@ from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 
 FOLDER = "recipes"  # of the site, where the files are that a reader downloads
 # Readers ask for these first; the others follow in the order of the matrix.
-FIRST = ("compile", MEMORY, "vmap", "autocast", "second_order", "bfloat16", "float16", "float32")
+FIRST = ("compile", MEMORY, "vmap", "autocast", "second_order", "bfloat16", "float16", "float32", DDP)
 NAMES = shown(LABELS)
 ORDER = [*FIRST, *(name for name in NAMES if name not in FIRST)]
 LEADS = {"wrong": "Wrong with", "no": "Does not offer", "unknown": "Not measured", "yes": "Safe with"}
@@ -70,7 +70,7 @@ def page_of(docname: str) -> str | None:
 def by_verdict(recipe: Recipe) -> dict[str, list[str]]:
     """The capabilities of a recipe by verdict, exceptions first, each in the order in which readers ask for them."""
     can = results.measured(recipe, "verified")["capabilities"]
-    can = can | {MEMORY: memory(recipe, can)}
+    can = can | beyond(recipe, can)
     if can["compile"] != "yes":
         del can[MEMORY]  # that it does not compile says it
     return {verdict: [n for n in ORDER if can.get(n) == verdict] for verdict in LEADS if verdict in can.values()}

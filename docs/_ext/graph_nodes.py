@@ -36,10 +36,6 @@ def names_of(node: Node) -> list[str]:
     return [name.removeprefix("_saved_") for name in dir(node) if name.startswith("_saved_")]
 
 
-def bytes_of(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
 def memory(tensor: Tensor) -> int:
     """Equal for tensors that share their memory."""
     return tensor.untyped_storage().data_ptr()
@@ -60,10 +56,7 @@ def places(figure: Figure) -> list[Place]:
 
 def gradient_at(node: Node) -> str:
     """The shapes and dtypes of what arrives, one for each output of the operation."""
-    return ", ".join(
-        f"{' × '.join(map(str, one.shape)) or 'scalar'}, {str(one.dtype).removeprefix('torch.')}"
-        for one in node._input_metadata
-    )
+    return ", ".join(f"{shape_of(one)}, {str(one.dtype).removeprefix('torch.')}" for one in node._input_metadata)
 
 
 def counted(number: int) -> str:
@@ -74,7 +67,7 @@ def kept(node: Node, held: Mapping[int, str], users: Mapping[int, list[Node]]) -
     """A line for each tensor that a node saves."""
     seen: dict[int, str] = {}
     for name, tensor in saved_by(node).items():
-        line = f"{name}: {shape_of(tensor)}, {counted(bytes_of(tensor))}"
+        line = f"{name}: {shape_of(tensor)}, {counted(tensor.nbytes)}"
         shared = [other for other in users[memory(tensor)] if other is not node]
         if memory(tensor) in seen:
             line += f", the same memory as {seen[memory(tensor)]}"
@@ -90,7 +83,7 @@ def rows(node: Node, held: Mapping[int, str], users: Mapping[int, list[Node]]) -
     """What is said of a node: a term, its lines, and whether these are code."""
     yield "Gradient in", [gradient_at(node)], False
     if kind(node) == "leaf":
-        yield "Keeps", ["nothing; the leaf itself has " + counted(bytes_of(node.variable))], False
+        yield "Keeps", ["nothing; the leaf itself has " + counted(node.variable.nbytes)], False
         yield "Formula", ["leaf.grad += grad"], True
         return
     yield "Keeps", list(kept(node, held, users)) or ["no tensor"], False

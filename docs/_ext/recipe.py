@@ -25,9 +25,15 @@ REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/s
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗", "unknown": "?"}
 PAGE, COSTS = "capabilities", "costs"
 LIMITED_MARK = "*"  # behind that of a capability with a limit, where there is no place to say which
-# What no audit tells, but a measurement of the costs. It stands next to the capability that it limits.
-MEMORY, MEMORY_LABEL, LIMITED = "compiled_memory", "low memory when compiled", "compile"
-MEMORY_PURPOSE = "When compiled, the recipe keeps no more bytes between forward and backward than in eager mode."
+# What no audit tells, each behind the capability that it is next to. The measurements of the costs tell the memory, and
+# tests/test_ddp.py tells DDP.
+MEMORY, DDP, LIMITED = "compiled_memory", "ddp", "compile"
+BEYOND = {MEMORY: "low memory when compiled", DDP: "DDP"}
+BEHIND = {LIMITED: MEMORY, "saved_tensor_hooks": DDP}
+PURPOSES = {
+    MEMORY: "When compiled, the recipe keeps no more bytes between forward and backward than in eager mode.",
+    DDP: "Under DistributedDataParallel, two ranks with a mean loss get the gradients of one process.",
+}
 
 
 # The page that says how to give a function of one's own what its badge says is missing.
@@ -40,6 +46,7 @@ LEARN = {
     "batched_grad": "guide/func",
     "compile": "cookbook/07_compile/torch_compile",
     MEMORY: "guide/compiled_bytes",
+    DDP: "cookbook/08_distributed/data_parallel",
     "checkpoint": "cookbook/04_memory/checkpointing",
     "saved_tensor_hooks": "cookbook/04_memory/saved_tensor_hooks",
     "non_contiguous": "pitfalls/layouts",
@@ -53,12 +60,17 @@ LEARN = {
 
 
 def shown(members: dict[str, str]) -> dict[str, str]:
-    """The labels of capabilities, and that of the memory behind the one that it limits."""
+    """The labels of capabilities, with those that no audit tells in their places."""
     return {
         name: label
         for member, own in members.items()
-        for name, label in ((member, own), *([(MEMORY, MEMORY_LABEL)] if member == LIMITED else []))
+        for name, label in ((member, own), *((n, BEYOND[n]) for n in [BEHIND.get(member)] if n))
     }
+
+
+def beyond(recipe: Recipe, can: dict[str, str]) -> dict[str, str]:
+    """The verdicts that no audit tells, of a recipe of which the others are known."""
+    return {MEMORY: memory(recipe, can), DDP: "yes"}
 
 
 def memory(recipe: Recipe, can: dict[str, str]) -> str:
@@ -92,8 +104,8 @@ def anchor(capability: str) -> str:
 
 def purpose(capability: str) -> str:
     """What the checks behind a capability say of themselves."""
-    if capability == MEMORY:
-        return MEMORY_PURPOSE
+    if capability in PURPOSES:
+        return PURPOSES[capability]
     return " ".join(check.purpose.replace("``", "") for check in CHECKS[capability])
 
 
@@ -231,7 +243,7 @@ class RecipeDirective(SphinxDirective):
                 audit = results.measured(recipe, "verified")
             except results.NotMeasuredError as error:
                 raise self.error(str(error)) from None
-            verdicts = audit["capabilities"] | {MEMORY: memory(recipe, audit["capabilities"])}
+            verdicts = audit["capabilities"] | beyond(recipe, audit["capabilities"])
             box += Badges(recipe=name, verdicts=verdicts)
         box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
@@ -284,7 +296,8 @@ class MatrixDirective(SphinxDirective):
             if recipe.name in record:
                 cells = [nodes.paragraph("", "", to_recipe(recipe, self.env.docname))]
                 found = versions.verdicts(recipe.name, record[recipe.name])
-                found[MEMORY] = {memory(recipe, record[recipe.name]["capabilities"]): releases}  # of the pinned release
+                more = beyond(recipe, record[recipe.name]["capabilities"])  # of the pinned release
+                found |= {name: {verdict: releases} for name, verdict in more.items()}
                 # Without paragraphs: two thousand elements less.
                 cells += [Verdict(recipe=recipe.name, capability=name, releases=found[name]) for name in labels]
                 body += nodes.row("", *(nodes.entry("", cell) for cell in cells))
@@ -318,8 +331,8 @@ class PurposesDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         entries = nodes.definition_list()
         for name, label in shown(LABELS).items():
-            if name == MEMORY:
-                entries += self.memory()
+            if name in BEYOND:
+                entries += self.beyond(name)
                 continue
             entries += nodes.definition_list_item(
                 "",
@@ -330,20 +343,28 @@ class PurposesDirective(SphinxDirective):
             )
         return [entries]
 
-    def memory(self) -> nodes.definition_list_item:
-        """What is said of the memory, and the exceptions."""
-        record, by_verdict = results.rows("verified"), {}
+    def beyond(self, capability: str) -> nodes.definition_list_item:
+        """What is said of a capability that no audit tells, and the exceptions."""
+        record, by_verdict, limited = results.rows("verified"), {}, {}
         for recipe in RECIPES:
             if recipe.name in record:
-                by_verdict.setdefault(memory(recipe, record[recipe.name]["capabilities"]), []).append(recipe)
-        text = nodes.paragraph("", MEMORY_PURPOSE + " The measurements are on the page ")
-        text += [link(f"/{COSTS}", None, "std", "doc", self.env.docname), nodes.Text(".")]
+                verdict = beyond(recipe, record[recipe.name]["capabilities"])[capability]
+                by_verdict.setdefault(verdict, []).append(recipe)
+                if end := limit(recipe, capability, verdict):
+                    limited.setdefault(end, []).append(recipe)
+        text = nodes.paragraph("", PURPOSES[capability])
+        if capability == MEMORY:
+            text += nodes.Text(" The measurements are on the page ")
+            text += [link(f"/{COSTS}", None, "std", "doc", self.env.docname), nodes.Text(".")]
         for verdict in ("yes", "unknown"):
-            text += nodes.Text(f" {MARKS[verdict]} {verdict}: {len(by_verdict[verdict])} recipes.")
-        links = [to_recipe(recipe, self.env.docname) for recipe in by_verdict["no"]]
-        text += [nodes.Text(f" {MARKS['no']} no: "), *listed(links), nodes.Text(".")]
-        term = nodes.term("", "", nodes.Text(MEMORY_LABEL), ids=[anchor(MEMORY)])
-        return nodes.definition_list_item("", term, nodes.definition("", text, self.learn(MEMORY)))
+            if verdict in by_verdict:
+                text += nodes.Text(f" {MARKS[verdict]} {verdict}: {len(by_verdict[verdict])} recipes.")
+        named = {f"{MARKS['no']} no": by_verdict["no"]} if "no" in by_verdict else {}
+        for said, recipes in (named | {f"{end[0].upper()}{end[1:]}": found for end, found in limited.items()}).items():
+            links = [to_recipe(recipe, self.env.docname) for recipe in recipes]
+            text += [nodes.Text(f" {said}: "), *listed(links), nodes.Text(".")]
+        term = nodes.term("", "", nodes.Text(BEYOND[capability]), ids=[anchor(capability)])
+        return nodes.definition_list_item("", term, nodes.definition("", text, self.learn(capability)))
 
     def learn(self, capability: str) -> nodes.paragraph:
         """Where to read how to give it to a function."""

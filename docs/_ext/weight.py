@@ -2,8 +2,8 @@
 
 All stylesheets become one, ``_static/site.css``, with the rules that some page can need; fonts of icons keep the icons
 that are shown; no script holds the page up; figures wait until they are scrolled to, and keep their place meanwhile;
-and code has fewer elements. A page that Sphinx does not write again is as
-the build before left it, so each page keeps the names of its own stylesheets, and doing all this twice changes nothing.
+and code has fewer elements. A page that Sphinx does not write again is as the build before left it, so each page keeps
+the names of its own stylesheets, and doing all this twice changes nothing.
 """
 
 import hashlib
@@ -18,17 +18,17 @@ from urllib.parse import urlsplit
 from docs._ext import icon_fonts, stylesheet, tokens
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
+from sphinx.util.images import get_image_size
 
 SHEET = "_static/site.css"
 TOKENS = "pygments.css"
 NO_PAGES = {"_static", "_images", "_sources", "_downloads"}
 LINK = re.compile(r"<link\b[^>]*>\s*")
 SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script>", re.DOTALL)
+IMAGE = re.compile(r"<img\b[^>]*>")
 ATTRIBUTE = re.compile(r"""\b([\w-]+)\s*=\s*["']([^"']*)["']""")
 # Sphinx gives each word of code an element, so that it is not broken: 13,000 in the list of all messages, which keeps
 # none. Elsewhere few words have a place where a browser would break them.
-IMAGE = re.compile(r"<img\b[^>]*>")
-PNG = b"\x89PNG\r\n\x1a\n"
 LISTED = re.compile(r'<dl class="[^"]*\bcheck-index\b[^"]*">.*?</dl>', re.DOTALL)
 WORD = re.compile(r'<span class="pre">([^<]*)</span>')
 BREAKABLE = re.compile(r"""-.|.[?!/|}].|.[)\]][^\w\s.,;:!?)\]}'"].|[^\x00-\x7f]""")
@@ -185,23 +185,22 @@ def sized(html: str, folder: Path) -> str:
         file = folder / said.get("src", "")
         if "loading" in said or file.suffix != ".png" or not file.is_file():
             return match[0]
-        size = "" if "width" in said else ' width="{}" height="{}"'.format(*png_size(file))
+        size = "" if "width" in said else ' width="{}" height="{}"'.format(*size_of(file))
         return f'{match[0].rstrip("/> ")}{size} loading="lazy" decoding="async" />'
 
     return IMAGE.sub(replace, html)
 
 
-def png_size(file: Path) -> tuple[int, int]:
-    """The width and height of a picture, from its first bytes.
+def size_of(file: Path) -> tuple[int, int]:
+    """The width and height of a picture.
 
     Raises:
-        ExtensionError: if it is no PNG.
+        ExtensionError: if it is none.
     """
-    with file.open("rb") as opened:
-        head = opened.read(24)
-    if not head.startswith(PNG):
+    size = get_image_size(str(file))
+    if size is None:
         raise ExtensionError(f"{file} is no PNG")
-    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    return size
 
 
 def unworded(html: str) -> str:

@@ -6,7 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, COMPLEX_HALF, Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import (
+    COMPLEX_BFLOAT16,
+    COMPLEX_HALF,
+    FIXED_BOUND,
+    FIXED_NORM,
+    Cost,
+    Recipe,
+    Sample,
+)
 from autograd_cookbook.catalog._samples import (
     clip_gradient,
     clip_gradient_and_complex,
@@ -29,6 +37,7 @@ CLIP_GRADIENT_VALUE = Recipe(
         minimum=0,
         built_in=lambda x, clip_value: hooked(x, lambda grad: grad.clamp(-clip_value, clip_value)),
     ),
+    limits=(FIXED_BOUND,),
 )
 
 
@@ -55,7 +64,7 @@ CLIP_GRADIENT_NORM = Recipe(
         built_in=lambda x, max_norm, dim: hooked(x, lambda grad: _limited(grad, max_norm, dim)),
         wins=("range",),
     ),
-    limits=(COMPLEX_BFLOAT16,),
+    limits=(COMPLEX_BFLOAT16, FIXED_NORM),
 )
 
 
@@ -94,5 +103,5 @@ CLIPPED_LINEAR = Recipe(
         composition=_one_weight_each,
         wins=("time",),
     ),
-    limits=(COMPLEX_HALF,),
+    limits=(COMPLEX_HALF, FIXED_BOUND),
 )

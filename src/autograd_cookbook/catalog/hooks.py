@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, Limit, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, FIXED_NORM, Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import clip_gradient_and_complex, randn
 from autograd_cookbook.recipes import hooks
 
@@ -14,7 +14,7 @@ CLIP_GRADIENT = Recipe(
     exports=("clip_gradient",),
     samples=clip_gradient_and_complex,
     reference=lambda input, max_norm: input.view_as(input),
-    limits=(COMPLEX_BFLOAT16,),
+    limits=(COMPLEX_BFLOAT16, FIXED_NORM),
 )
 
 
@@ -29,7 +29,10 @@ ADD_GRADIENT_NOISE = Recipe(
     exports=("add_gradient_noise",),
     samples=_add_gradient_noise,
     reference=lambda input, std: input.view_as(input),
-    limits=(Limit(("vmap", "batched_grad"), "empty tensors", ("empty",)),),
+    limits=(
+        Limit(("vmap", "batched_grad"), "empty tensors", ("empty",)),
+        Limit(("ddp",), "one noise for all ranks: each draws its own, and DDP averages it", ()),
+    ),
 )
 
 

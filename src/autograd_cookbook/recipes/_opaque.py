@@ -1,5 +1,6 @@
 """Hide a function from the compiler in an operator, so that compiled code saves the same tensors as the recipe."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,14 +22,16 @@ def opaque(name: str, function: Callable[..., Any], like: Callable[..., Any]) ->
     ``torch.func`` see the operations inside.
 
     Args:
-        name: the name of the operator, in the namespace of this package.
+        name: the name of the operator. Its namespace is the module of the function: a second operator of the same full
+            name would replace the first, for example if a file with a recipe is copied into two libraries.
         function: takes tensors and numbers, and returns one or several tensors. A result must not share memory with
             another result or with an argument. The function needs annotations, because they define the operator's
             schema.
         like: takes the same arguments, and returns tensors of the same shapes and dtypes as the results, but without
             values.
     """
-    operator = torch.library.custom_op(f"autograd_cookbook::{name}", function, mutates_args=())
+    namespace = re.sub(r"\W", "_", function.__module__)
+    operator = torch.library.custom_op(f"{namespace}::{name}", function, mutates_args=())
     operator.register_fake(like)
 
     def call(*args: Any) -> Any:

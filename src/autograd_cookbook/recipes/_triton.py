@@ -1,5 +1,6 @@
 """Tools for all kernels in Triton: compile a kernel for a GPU, interpret it without a GPU, or do without Triton."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -45,11 +46,12 @@ def operator(fake: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callabl
     """Turn a function that launches kernels into an operator. The compiler can trace into this operator.
 
     The compiler cannot trace into Triton's interpreter. With the interpreter, the operator is therefore opaque, and
-    ``fake`` gives the shapes of its results.
+    ``fake`` gives the shapes of its results. The namespace of the operator is the module of the function, so that a
+    copy of the file in another module does not replace it.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = f"autograd_cookbook::{function.__name__}"
+        name = re.sub(r"\W", "_", function.__module__) + f"::{function.__name__}"
         if not INTERPRETED:
             return torch.library.triton_op(name, function, mutates_args=())
         opaque = torch.library.custom_op(name, function, mutates_args=())

@@ -27,7 +27,11 @@ def filtered(input: Tensor, coefficients: Tensor) -> Tensor:
 
 @torch.library.custom_op("autograd_cookbook::recursive_filter", mutates_args=())
 def recursive_filter_op(input: Tensor, coefficients: Tensor) -> Tensor:
-    """The operator. The compiler, an exported graph and a checkpoint policy refer to it by name."""
+    """The operator. The compiler, an exported graph and a checkpoint policy refer to it by name.
+
+    In a copy of this file, write the name of your library before the two colons: a second operator of the same full
+    name would replace this one.
+    """
     return filtered(input, coefficients)
 
 
