@@ -1580,10 +1580,10 @@ def test_what_cudnn_9_says_behind_its_status_is_no_matter(status: str) -> None:
     assert (found.known, found.entries[0].name) == ("yes", "library_execution_failed")
 
 
-@pytest.mark.parametrize("backend", ["SparseMPS", "SparseCUDA", "QuantizedCPU", "MkldnnCPU", "SparseCUDATensorId"])
+@pytest.mark.parametrize("backend", ["SparseMPS", "SparseCUDA", "QuantizedCUDA", "MkldnnCPU", "SparseCUDATensorId"])
 def test_the_name_of_a_backend_is_a_variable(backend: str) -> None:
     found = explain(f"NotImplementedError: Could not run 'aten::cos' with arguments from the '{backend}' backend.")
-    assert found.entries[0].name == "no_kernel_for_sparse"
+    assert found.entries[0].name == f"no_kernel_for_{'quantized' if 'Quantized' in backend else 'sparse'}"
 
 
 def test_a_gradient_within_torchscript_is_no_forward() -> None:
@@ -1593,6 +1593,29 @@ def test_a_gradient_within_torchscript_is_no_forward() -> None:
         "RuntimeError: The size of tensor a (128) must match the size of tensor b (3) at non-singleton dimension 3"
     )
     assert found.general.startswith("TorchScript")
+
+
+def test_who_wrote_in_place_into_a_result_is_found_as_the_entry_says() -> None:
+    told = index()["result_changed"]
+    saving_their_output = ["relu", "exp", "tanh", "sigmoid", "softmax", "sqrt"]
+    assert all(f"``{name}``" in told.cause for name in saving_their_output)
+    for name in saving_their_output:
+        x = torch.rand(3, requires_grad=True)
+        y = getattr(torch, name)(x, *([0] if name == "softmax" else []))
+        assert y._version == 0
+        y += 1
+        assert y._version == 1
+        with pytest.raises(RuntimeError, match=f"(?i)inplace operation.* output 0 of {name}"):
+            y.sum().backward()
+    assert "``y._version``" in told.fix
+    assert "set_detect_anomaly" in told.fix
+    with torch.autograd.set_detect_anomaly(True), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        y = torch.relu(torch.rand(3, requires_grad=True))
+        y += 1
+        with pytest.raises(RuntimeError, match="inplace operation"):
+            y.sum().backward()
+    assert any("y = torch.relu(" in str(each.message) for each in caught)
 
 
 def test_what_entries_say_of_the_newest_release_is_so() -> None:
@@ -2171,3 +2194,273 @@ def test_a_loss_without_dimensions_takes_no_gradient_of_one_element() -> None:
     with pytest.raises(RuntimeError, match=r"Mismatch in shape: grad_output\[0\] has a shape of torch.Size\(\[1\]\)"):
         loss.backward(torch.ones(1))
     loss.backward(torch.tensor(2.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            'RuntimeError: false INTERNAL ASSERT FAILED at "/pytorch/c10/core/Scalar.cpp":42, please report a bug to '
+            "PyTorch. unknown ivalue tag 4",
+            "power_of_bool",
+            "a number",
+        ),
+        (
+            'RuntimeError: saved_forINTERNAL ASSERT FAILED at "..\\\\torch\\\\csrc\\\\autograd\\\\saved_variable.cpp"'
+            ":133, please report a bug to PyTorch. No grad_fn for non-leaf saved tensor",
+            "saved_tensor_detached_in_place",
+            "y.detach()",
+        ),
+        (
+            '  File "torch/quantization/fake_quantize.py", line 144, in forward\n'
+            "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+            "operation: [torch.cuda.FloatTensor [64]] is at version 27; expected version 26 instead.",
+            "fake_quantize_used_twice",
+            "disable_observer",
+        ),
+        (
+            '  File "torch/quantization/observer.py", line 942, in forward\n    self.histogram.resize_(h.shape)\n'
+            "RuntimeError: cannot resize variables that require grad",
+            "parameter_resized",
+            "observer(x.detach())",
+        ),
+        (
+            "RuntimeError: derivative for dequantize is not implemented",
+            "quantized_not_differentiable",
+            "fake quantization",
+        ),
+        ("RuntimeError: derivative for aten::_coalesced_ is not implemented", "coalesced_by_hand", "is_coalesced=True"),
+        (
+            "AssertionError: Expects `BACKWARD_PRE` or `BACKWARD_POST` state but got HandleTrainingState.FORWARD",
+            "fsdp_training_state",
+            "outside",
+        ),
+        (
+            "RuntimeError: has_marked_unused_parameters_ INTERNAL ASSERT FAILED at /tmp/pip-req-build-p5q91txh/torch/"
+            "csrc/distributed/c10d/reducer.cpp:290, please report a bug to PyTorch.",
+            "ddp_ready_twice_unmarked",
+            "one backward() for each forward",
+        ),
+        (
+            "lightning_fabric.utilities.exceptions.MisconfigurationException: to use manual_backward, please disable "
+            "automatic optimization: set model property `automatic_optimization` as False",
+            "lightning_manual_in_automatic",
+            "automatic_optimization = False",
+        ),
+        (
+            "ImportError: torch.utils.ffi is deprecated. Please use cpp extensions instead.",
+            "extension_by_ffi",
+            "cpp_extension",
+        ),
+        ("ModuleNotFoundError: No module named 'torch.utils.ffi'", "extension_by_ffi", "cpp_extension"),
+        (
+            "RuntimeError: Expected nested_tensor_impl_is_contiguous(nt_grad_output) to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)",
+            "nested_gradient_not_contiguous",
+            "torch.jagged",
+        ),
+        ("NotImplementedError: aten._is_any_true.default", "anomaly_mode_of_nested", "check_nan=False"),
+        (
+            "RuntimeError: Function torch::jit::(anonymous namespace)::DifferentiableGraphBackward returned an invalid "
+            "gradient at index 0 - got [2, 3, 4, 5] but expected shape compatible with [2, 3, 5]",
+            "scripted_gradient_of_other_shape",
+            "torch.jit.script",
+        ),
+        (
+            '  File "torch/_inductor/cudagraph_trees.py", line 951, in run\n'
+            "    assert data_ptr == new_inputs[idx].data_ptr()\nAssertionError",
+            "cudagraph_input_moved",
+            "reduce-overhead",
+        ),
+        (
+            '  File "train.py", line 8, in <module>\n    loss.backward()\n'
+            "RuntimeError: assigned grad has data of a different size",
+            "grad_of_other_shape",
+            "without hooks",
+        ),
+        (
+            '  File "/tmp/torchinductor_me/c/call.py", line 120, in call\n'
+            "    assert_size_stride(tangents_1, (4, 64), (64, 1))\n"
+            "AssertionError: expected size 64==64, stride 16384==1 at dim=1",
+            "fake_layout_in_kernel",
+            "return y.contiguous()",
+        ),
+        (
+            '  File "/env/site-packages/deepspeed/runtime/zero/stage_1_and_2.py", line 1300, in reduce_grads\n'
+            "    new_grad_tensor.copy_(param.grad.view(-1))\n"
+            "AttributeError: 'NoneType' object has no attribute 'view'",
+            "zero_gradient_absent",
+            "use_reentrant=False",
+        ),
+        (
+            '  File "/env/site-packages/deepspeed/runtime/zero/stage3.py", line 1200, in wrapper\n'
+            "    grad_acc = param_tmp.grad_fn.next_functions[0][0]\n"
+            "AttributeError: 'NoneType' object has no attribute 'next_functions'",
+            "zero_hook_without_graph",
+            "Update DeepSpeed",
+        ),
+        (
+            "AssertionError: FSDP reduce-scatter expects uniform gradient dtype but got {torch.half, torch.float32}",
+            "fsdp_gradient_dtypes",
+            "reduce_dtype",
+        ),
+        (
+            "    out, vjp_fn = vjp(f, weights, buffers, x)\n"
+            "RuntimeError: only Tensors of floating point dtype can require gradients",
+            "integer_argument_of_transform",
+            "close over",
+        ),
+        (
+            "RuntimeError: Current operator _foreach_norm do not support internal format.",
+            "npu_format_of_foreach",
+            "foreach=False",
+        ),
+        (
+            "RuntimeError: /io/build/temp.linux-x86_64-3.9/spconv/build/src/cumm/conv/main/implicit_gemm2.cu(4870)\n"
+            "N == input.dim(0) assert faild. error",
+            "inverse_convolution_of_other_indices",
+            "SubMConv3d",
+        ),
+        (
+            '  File "torch/optim/adamw.py", line 580, in _multi_tensor_adamw\n'
+            "    torch._foreach_lerp_(device_exp_avgs, device_grads, 1 - beta1)\n"
+            "RuntimeError: output with shape [] doesn't match the broadcast shape [1]",
+            "optimizer_state_without_dimension",
+            "reshape(1)",
+        ),
+        (
+            "    return InPlace.apply(x, theta)\n"
+            'RuntimeError: creation_meta == CreationMeta::DEFAULT INTERNAL ASSERT FAILED at "/torch/variable.cpp":224, '
+            "please report a bug to PyTorch.",
+            "inplace_function_on_view",
+            "clone()",
+        ),
+        (
+            '  File "torch/export/_trace.py", line 1048, in wrapper\n'
+            "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+            "exported_gradient",
+            "requires_grad_()",
+        ),
+        (
+            "MisconfigurationException: When `optimizer.step(closure)` is called, the closure should be callable",
+            "lightning_closure_not_callable",
+            "closure=closure",
+        ),
+        (
+            '  File "apex/amp/scaler.py", line 176, in unscale_with_stashed\n    out_scale/grads_have_scale,\n'
+            "ZeroDivisionError: float division by zero",
+            "apex_scale_zero",
+            "nan or inf",
+        ),
+        (
+            "NotImplementedError: Do not know how to handle these types to promote:{'HalfTensor','DoubleTensor'}",
+            "apex_types_promoted",
+            "float32",
+        ),
+        (
+            "RuntimeError: Could not run 'quantized::conv2d_prepack' with arguments from the 'CUDA' backend.",
+            "quantized_operator_on_gpu",
+            "model.cpu()",
+        ),
+        (
+            "AttributeError: 'CudnnRNN' object has no attribute '_nested_output'",
+            "old_cudnn_second_backward",
+            "retain_variables",
+        ),
+        (
+            "RuntimeError: CudnnRNN returned an invalid number of gradient tensors (expected 11, but got 4)",
+            "old_cudnn_frozen",
+            "requires_grad=True",
+        ),
+    ],
+)
+def test_observers_trainers_and_old_releases_are_known(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, found.entries[0].name) == ("yes", name)
+    assert advice in found.entries[0].advice[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "AssertionError: Node tangents_2 was invalid, but is output",
+            {"effect_in_backward", "tangent_of_subclass_lost"},
+        ),
+        (
+            "RuntimeError: vmap: aten::copy_(self, *extra_args) is not possible because there exists a Tensor 'other' "
+            "in extra_args that has more elements than 'self'. This happened due to 'other' being vmapped over but "
+            "'self' not being vmapped over. Please try to use out-of-place operators instead of aten::copy_.",
+            {"unbatched_in_builtin_backward", "set_item_of_unbatched"},
+        ),
+        (
+            '  File "torch/optim/adamw.py", line 502, in _multi_tensor_adamw\n'
+            "    torch._foreach_add_(device_exp_avgs, device_grads, alpha=1 - beta1)\n"
+            "RuntimeError: The size of tensor a (8192384) must match the size of tensor b (262156288) at non-singleton "
+            "dimension 0",
+            {"optimizer_state_of_other_shape", "fsdp_gradient_of_whole"},
+        ),
+        (
+            "MPSNDArray.mm:88: failed assertion `[MPSNDArrayDescriptor sliceDimension:withSubrange:] error: the range "
+            "subRange.start + subRange.length does not fit in dimension[2] (2)'",
+            {"mps_kernel_assertion"},
+        ),
+    ],
+)
+def test_a_message_of_two_causes_is_not_said_to_have_one(text: str, names: set[str]) -> None:
+    found = explain(text)
+    assert (found.known, {entry.name for entry in found.entries}) == ("maybe", names)
+
+
+def test_a_function_in_the_extension_of_a_library_is_not_said_to_be_the_readers() -> None:
+    found = explain(
+        '  File "torchsparse/nn/functional/conv/func/implicit_gemm.pyx", line 160, in '
+        "torchsparse.nn.functional.conv.func.implicit_gemm.ImplicitGEMMConvolutionFuntion.backward\n"
+        "RuntimeError: shape '[27, 32, 4]' is invalid for input of size 27648"
+    )
+    assert found.known == "maybe"
+    assert "library" in found.note
+
+
+def test_the_newest_release_exports_a_gradient_and_names_the_view_that_a_function_may_not_change() -> None:
+    class Slope(torch.nn.Module):
+        def forward(self, x):
+            return torch.autograd.grad(x.square().sum(), x)[0]
+
+    exported = torch.export.export(Slope(), (torch.ones(3, requires_grad=True),))
+    assert exported.module()(torch.full((3,), 2.0)).tolist() == [4.0, 4.0, 4.0]
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    def parts() -> torch.Tensor:
+        return torch.rand(2, 3, requires_grad=True) * 1
+
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        Doubled.apply(parts().unbind(0)[0])
+    Doubled.apply(parts().unbind(0)[0].clone()).sum().backward()
+    Doubled.apply(parts()[0]).sum().backward()
+    told = index()["inplace_function_on_view"]
+    assert "q.clone()" in told.change
+    assert "indexing" in told.fix
+
+
+def test_a_backend_and_a_driver_are_named_where_an_error_may_be_theirs() -> None:
+    index_error = "IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 1)"
+    assert "device whose backend" in explain(f'loss.backward()\n{index_error}\ndevice = torch.device("mps")').general
+    assert "device whose backend" not in explain(f'loss.backward()\n{index_error}\ndevice = "cpu"').general
+    assert "environment" in explain("    loss.backward()\nRuntimeError: miopenStatusUnknownError").general
+
+
+def test_the_search_for_nan_can_be_left_out_of_anomaly_detection() -> None:
+    with torch.autograd.set_detect_anomaly(True, check_nan=False), warnings.catch_warnings(action="ignore"):
+        x = torch.zeros(1, requires_grad=True)
+        (0 * x.sqrt()).sum().backward()
+    assert x.grad.isnan().all()

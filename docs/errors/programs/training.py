@@ -654,13 +654,33 @@ def meta_module_loaded():
 
 
 @raises(
-    "An operation has no kernel for sparse, nested or quantized tensors",
+    "An operation has no kernel for quantized tensors",
+    cause="""After ``convert``, the activations are quantized tensors: integers with a scale. Few operations accept
+    them, and no gradient goes through them. The message names the operation: ``aten::add`` for a residual connection,
+    ``aten::mul``, ``aten::cat`` and so on.""",
+    fix="""Use the operation for quantized tensors: ``torch.ao.nn.quantized.FloatFunctional().add(x, y)`` as a module
+    of the model, before ``prepare``. Or convert around the operation, ``x.dequantize()``. If you want to train, train
+    with fake quantization, and call ``convert`` after the training.""",
+    see=("cookbook/02_changing_the_gradient/fake_quantization",),
+)
+def no_kernel_for_quantized():
+    x = torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.quint8)
+    print(x + x)
+
+
+@fixes(no_kernel_for_quantized)
+def added_as_quantized():
+    x = torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.quint8)
+    print(torch.ops.quantized.add(x, x, 0.2, 0))
+
+
+@raises(
+    "An operation has no kernel for sparse or nested tensors",
     cause="""Few operations support these kinds of tensors, and fewer backwards do: the derivative of a supported
     operation may need one that is not supported. The message names the operation and lists the kinds that it
     supports.""",
-    fix="Convert before the operation: ``x.to_dense()``. A nested tensor has ``.to_padded_tensor(0.0)``, a quantized "
-    "one ``.dequantize()``; each passes the gradient on, except for quantized tensors, which "
-    "have none. Or use an operation made for them: ``torch.sparse.mm``, ``torch.sparse.softmax``.",
+    fix="Convert before the operation: ``x.to_dense()``. A nested tensor has ``.to_padded_tensor(0.0)``. Both pass the "
+    "gradient on. Or use an operation made for them: ``torch.sparse.mm``, ``torch.sparse.softmax``.",
     see=("guide/decision",),
 )
 def no_kernel_for_sparse():

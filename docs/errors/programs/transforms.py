@@ -754,6 +754,35 @@ def grad_of_scalar_tensor():
 
 
 @raises(
+    "A transform of torch.func got a tensor of integers as an argument to differentiate",
+    cause="""``vjp`` differentiates with respect to all of its arguments, and ``grad`` and ``jacrev`` with respect to
+    those that ``argnums`` names. Batch norm counts its batches in a buffer of integers, ``num_batches_tracked``, which
+    has no gradient.""",
+    fix="""Pass only the floating-point tensors as arguments, and let the function close over the others. For integer
+    inputs, such as token ids, name the other arguments: ``torch.func.grad(f, argnums=0)``.""",
+    see=("guide/func",),
+)
+def integer_argument_of_transform():
+    def loss(params, buffers, x):
+        return torch.func.functional_call(norm, (params, buffers), (x,)).sum()
+
+    norm = nn.BatchNorm1d(3).eval()
+    params, buffers = dict(norm.named_parameters()), dict(norm.named_buffers())
+    torch.func.vjp(loss, params, buffers, torch.randn(4, 3))
+
+
+@fixes(integer_argument_of_transform)
+def integers_closed_over():
+    def loss(params, buffers, x):
+        return torch.func.functional_call(norm, (params, buffers), (x,)).sum()
+
+    norm = nn.BatchNorm1d(3).eval()
+    params, buffers = dict(norm.named_parameters()), dict(norm.named_buffers())
+    x = torch.randn(4, 3)
+    torch.func.vjp(lambda params: loss(params, buffers, x), params)
+
+
+@raises(
     "A function under torch.func changed a tensor from outside",
     cause="""Under ``grad``, ``vjp`` or ``jvp``, the function must not change a tensor from outside in place, not even
     by adding a number. Here it changes a running total. Batch norm in training mode counts its batches in the same
