@@ -15,6 +15,8 @@
   const PART = 0.5; // the beginning or the end of a word
   const FILLER = 0.3; // a word that any question has, compared with others
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
+  const WORST = 0.1; // of the best hit's score
+  const FEWEST = 3; // hits that are shown, however bad
   const COMMON = 4; // pages that may share a section's title
   const NAMES = { cookbook: "Recipe", guide: "Guide", errors: "Error", pitfalls: "Pitfall", reference: "Reference", glossary: "Glossary" };
   // Tables and what is generated come after pages that explain.
@@ -177,19 +179,20 @@
     // The reference of a recipe says what its page says.
     const homes = new Set(results.map(({ page }) => isRecipe(page.name) && page.name.split("/").pop()));
     const again = ({ page }) => page.name.startsWith("reference/") && homes.has(page.name.split(".").pop());
-    return results.filter((one) => !again(one)).map(({ page, number, section, score }) => {
+    const useful = results.filter((one, at) => !again(one) && (at < FEWEST || one.score >= WORST * results[0].score));
+    return useful.map(({ page, number, section, score }) => {
       const part = section && section.title !== page.title ? section.title : null;
+      const purpose = section?.recipe ? WORDS.recipes[part]?.[1] : WORDS.purposes[page.name];
       const hit = [
         page.name,
         part ? `${page.title} > ${part}` : page.title,
         section?.anchor ?? "",
-        null,
+        purpose ?? null, // with which Sphinx fetches no page for an excerpt
         score,
         Search._index.filenames[number],
         section ? SearchResultKind.title : SearchResultKind.text,
       ];
       const kind = page.name.startsWith("guide/questions") ? "Question" : (NAMES[page.name.split("/")[0]] ?? "Page");
-      const purpose = section?.recipe ? WORDS.recipes[part]?.[1] : WORDS.purposes[page.name];
       return Object.assign(hit, { shown: { kind, title: part ?? page.title, line: purpose ?? (part ? page.title : "") } });
     });
   };
@@ -215,7 +218,9 @@
     new MutationObserver(() =>
       place.querySelectorAll("li").forEach((item, at) => {
         const link = item.querySelector("a");
-        if (hits[at] && !link.querySelector("span.hit-kind")) Search.show(link, hits[at]);
+        if (!hits[at] || link.querySelector(".hit-kind")) return;
+        Search.show(link, hits[at]);
+        if (hits[at][3]) link.nextElementSibling?.remove(); // it is in the link
       }),
     ).observe(place, { childList: true, subtree: true });
 
