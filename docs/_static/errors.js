@@ -795,16 +795,17 @@ const marked = (text, values) =>
     .split(/``?/)
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
-const explained = ({ entry, values, case: shown }, full, several) => {
+const explained = ({ entry, values, case: shown }, full, several, doubted) => {
   const { cases = [] } = index.entries[entry];
   const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...cases[shown] };
   const item = element("li", element("a", title, { href: url }));
   if (!full) return item;
   const paragraph = (label, text) =>
     text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
-  if (several) paragraph("This is your case if:", tell);
-  paragraph("Ignore it:", harmless);
+  if (several) paragraph("How to tell:", tell);
   paragraph("Change:", change);
+  paragraph("Ignore it:", harmless);
+  if (doubted) paragraph("How to tell:", tell);
   paragraph("Why:", cause);
   paragraph("More:", more);
   const others = cases[shown] ? [] : cases.filter((each) => each.asked).slice(0, OTHERS);
@@ -818,7 +819,7 @@ const clear = () => {
   delete place.dataset.known;
 };
 
-const show = async () => {
+const show = async (event) => {
   clear();
   const text = field.value;
   if (!/[A-Za-z]{2}/.test(text)) return;
@@ -842,9 +843,9 @@ const show = async () => {
     place.append(element("p", marked(general, {})));
     if (matches.length) place.append(element("p", "The closest entries, which may be about something else:"));
   }
-  const tell = known === "maybe" && matches.length === 1 ? index.entries[matches[0].entry].tell : "";
-  if (note || tell) place.append(element("p", marked(note || `It is if: ${tell}`, matches[0].values)));
-  const list = matches.map((match) => explained(match, known !== "no", matches.length > 1));
+  if (note) place.append(element("p", marked(note, matches[0].values)));
+  const alone = matches.length === 1;
+  const list = matches.map((match) => explained(match, known !== "no", !alone, alone && known === "maybe" && !note));
   if (list.length) place.append(element("ol", list));
   if (known !== "yes") {
     const said = message ? shownMessage(message) : "";
@@ -852,21 +853,23 @@ const show = async () => {
     const href = `${index.issues}?template=unknown-message.yml&title=${title}&message=${encodeURIComponent(said)}`;
     place.append(element("p", element("a", "Not what you are looking for? Report this message.", { href })));
   }
+  // Who has pasted something waits for the answer; who types goes on typing.
+  if (event.pasted || event.inputType === "insertFromPaste") place.scrollIntoView();
 };
 
 // The landing page hands over what was pasted there, in the part of the address that is sent to no server.
 const handed = () => {
-  if (!location.hash.startsWith("#paste=")) return;
+  if (!location.hash.startsWith("#paste=")) return false;
   try {
     field.value = decodeURIComponent(location.hash.slice("#paste=".length));
   } catch {
-    return; // not an address that the landing page wrote
+    return false; // not an address that the landing page wrote
   }
   history.replaceState(null, "", location.pathname + location.search);
+  return true;
 };
 
 field.form.addEventListener("submit", (event) => event.preventDefault());
 field.addEventListener("focus", () => load().catch(console.error));
 field.addEventListener("input", show);
-handed();
-show(); // a browser may have kept the text
+show({ pasted: handed() }); // or a browser has kept the text
