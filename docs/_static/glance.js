@@ -22,10 +22,11 @@ document.querySelectorAll("[data-copy]").forEach((button) => {
 document.querySelectorAll(".to-glance").forEach((link) => {
   const places = document.querySelectorAll(".glance, .recipe-name");
   const seen = new Set();
-  const sight = new IntersectionObserver((changes) => {
+  const update = (changes) => {
     changes.forEach(({ target, isIntersecting }) => seen[isIntersecting ? "add" : "delete"](target));
     link.hidden = seen.size > 0 || places[0].getBoundingClientRect().top > 0;
-  });
+  };
+  const sight = new IntersectionObserver(update, { rootMargin: "-100px 0px 0px" }); // without the bar at the top
   places.forEach((place) => sight.observe(place));
 });
 
