@@ -124,7 +124,10 @@ class CostsDirective(SphinxDirective):
         """The verdict on a recipe in a sentence, and the bars that show it."""
         label = nodes.literal(recipe.name, recipe.name)
         text = nodes.Text(f": {verdict(recipe, contenders)}")
-        return [nodes.paragraph("", "", label, text, classes=["cost-verdict"]), Bars(contenders=contenders, unit=recipe.cost.unit)]
+        return [
+            nodes.paragraph("", "", label, text, classes=["cost-verdict"]),
+            Bars(contenders=contenders, unit=recipe.cost.unit),
+        ]
 
     def rows(self, recipe: Recipe, contenders: dict[str, dict[str, float]], unit: str) -> list[nodes.row]:
         label = nodes.literal(recipe.name, recipe.name)

@@ -123,7 +123,8 @@ def joined(pages: list[Page], site: Path) -> tuple[str, tokens.Looks]:
         css = "\n".join(filter(None, (stylesheet.purged(text, used, name) for name, text in sheets.items())))
     except ValueError as error:
         raise ExtensionError(str(error)) from None
-    return icon_fonts.lighten(css, static, [*scripts, *(page.html for page in pages)]), known
+    texts = [*scripts, *(page.html for page in pages)]
+    return icon_fonts.lighten(stylesheet.without_unused_variables(css, texts), static, texts), known
 
 
 def used_script(file: Path) -> bool:
