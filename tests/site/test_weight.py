@@ -193,3 +193,25 @@ def test_scripts_run_in_the_order_in_which_they_ran_before() -> None:
     once = weight.deferred(page)
     assert re.findall(r"late|early|inline", once) == ["early", "inline", "late"]
     assert weight.deferred(once) == once
+
+
+def test_variables_that_nothing_uses_are_dropped() -> None:
+    """With what they use alone; text in quotes and in addresses is a value, whatever it holds."""
+    css = (
+        """:root{--a:1;--b:var(--a);--c:url("data:image/svg+xml;utf8,<svg style='x{y:1;}'/>");"""
+        """--d:url(data:image/png;base64,AA==);--e:"}";--f:2}\np{color:var(--f)}\nq{--g:3}\n"""
+    )
+    kept = stylesheet.without_unused_variables(css, ["setProperty('--e', 1)"])
+    assert kept == """:root{--e:"}";--f:2}\np{color:var(--f)}\n\n"""
+
+
+def test_code_that_goes_on_behind_the_edge_has_a_shadow_there(browser: Browser, base: str) -> None:
+    """One that a reader who has scrolled to the end no longer sees."""
+    with opened(browser, viewport={"width": 390, "height": 844}) as page:
+        page.goto(f"{base}guide/backward.html")
+        blocks = page.locator("article pre").evaluate_all(
+            "all => all.filter(one => one.scrollWidth > one.clientWidth + 1)"
+            ".map(one => getComputedStyle(one).backgroundAttachment)"
+        )
+        assert blocks
+        assert set(blocks) == {"local, scroll, scroll"}, blocks
