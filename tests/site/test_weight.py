@@ -202,7 +202,7 @@ def test_variables_that_nothing_uses_are_dropped() -> None:
         """--d:url(data:image/png;base64,AA==);--e:"}";--f:2}\np{color:var(--f)}\nq{--g:3}\n"""
     )
     kept = stylesheet.without_unused_variables(css, ["setProperty('--e', 1)"])
-    assert kept == """:root{--e:"}";--f:2}\np{color:var(--f)}\n\n"""
+    assert kept == """:root{--e:"}";--f:2}\np{color:var(--f)}\n"""
 
 
 def test_code_that_goes_on_behind_the_edge_has_a_shadow_there(browser: Browser, base: str) -> None:
