@@ -1,6 +1,8 @@
 """Every recipe under DistributedDataParallel: two ranks with a mean loss get the gradients of one process.
 
-The badge "DDP" says this, and its limits are the recipes for which it does not hold.
+The badge "DDP" says this, and its limits are the recipes for which it does not hold. One process calls a recipe once
+for each rank, so that a norm over the samples of a call is over the same samples: docs/guide/ranks.md has the other
+case.
 """
 
 import copy

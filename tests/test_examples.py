@@ -53,6 +53,13 @@ def test_sections_are_those_that_readers_expect(page: str) -> None:
 
 
 @each_script
+def test_each_block_of_text_stands_alone(page: str) -> None:
+    """A marker right below a comment is text of the block above, and so is the heading that follows it."""
+    text = SCRIPTS[page].read_text()
+    assert not re.search(r"^#.*\n# %%$", text, flags=re.MULTILINE), f"{page}: '# %%' without an empty line above"
+
+
+@each_script
 def test_settings_stand_among_the_imports(page: str) -> None:
     """Elsewhere they would leave an empty block of code on the page."""
     text = SCRIPTS[page].read_text()

@@ -2,6 +2,8 @@
 
 import ast
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,15 @@ def test_it_defines_its_exports_and_imports_nothing_of_the_package(recipe: Recip
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""])
     }
+
+
+@pytest.mark.parametrize("recipe", [pytest.param(r, id=r.name) for r in RECIPES])
+def test_it_says_where_it_is_from_and_under_which_license(recipe: Recipe) -> None:
+    name, license_, empty, *_ = recipe.source.splitlines()
+    holder = re.search("^Copyright .*$", (Path(__file__).parents[1] / "LICENSE").read_text(), re.MULTILINE)[0]
+    assert name == f"# {recipe.name}: a recipe of the Autograd Cookbook."
+    assert license_ == f"# {holder}. SPDX-License-Identifier: BSD-3-Clause"
+    assert not empty
 
 
 def test_it_is_the_text_of_the_module() -> None:

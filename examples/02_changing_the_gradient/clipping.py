@@ -193,7 +193,8 @@ for bad in (torch.inf, torch.nan):
 # -----------------
 #
 # By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound
-# that was chosen without this division then clips nothing. Divide the bound by the batch size, too:
+# that was chosen without this division then clips nothing. Divide the bound by the batch size, too. If the loss is also
+# a mean over several outputs of an example, divide by their number, too. The next cell has one output:
 
 
 def share_clipped(reduction, bound):
@@ -261,7 +262,8 @@ assert peaks[0] > 10 * peaks[1]
 #   an exploding gradient.
 # * :doc:`/cookbook/02_changing_the_gradient/reversal`: how to multiply a gradient by a factor.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: the gradient of each example, for any network.
-# * :doc:`/guide/ranks`: how to clip with DDP, where the bound has to follow the local batch.
+# * :doc:`/guide/ranks`: how to clip with DDP, where the bound has to follow the local batch, and why a norm over the
+#   whole batch depends on the number of ranks.
 # * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.nn.utils.clip_grad_norm_`, :func:`torch.func.vmap`,
 #   :func:`torch.nn.functional.huber_loss`.

@@ -2,8 +2,8 @@ r"""
 Linear cross-entropy: a loss over a large vocabulary without its logits
 =======================================================================
 
-You will compute the loss of a language model's last layer, its gradient and its second derivative. You will need a few
-megabytes, although the logits alone would take gigabytes.
+You will compute the loss of a language model's last layer, its gradient and its second derivative, without the
+gigabytes that the logits take.
 """
 
 # %%
@@ -216,7 +216,7 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 #
 # .. costs::
 #
-# The bars above compare the recipe with torch's function in its default settings, on a small problem. The next table
+# The bars above compare the recipe with torch's function with 256 tokens per chunk, on a small problem. The next table
 # has the size of a language model: 4096 tokens of width 1024 in float32. We measured one run on one core of an
 # AMD EPYC, with other programs running. At this size, torch's function with 256 tokens per chunk is faster than the
 # recipe, and the recipe needs a third to an eleventh of the memory at the peak. Bytes are exact. Time is processor
@@ -268,7 +268,8 @@ assert max(held["torch, 256 tokens"]) < logits / 10
 
 # %%
 # In float16 and bfloat16, the recipe computes only the matmuls in the input's dtype. It computes exponentials, sums
-# over chunks and the loss in float32. PyTorch's function adds the losses of its chunks in bfloat16, so **its loss is
+# over chunks and the loss in float32, and rounds the result to the input's dtype, as torch does. For a float32 loss,
+# use ``torch.autocast``. PyTorch's function adds the losses of its chunks in bfloat16, so **its loss is
 # wrong if it uses many chunks**. The next cell compares with float64, for the same rounded inputs:
 
 input, weight, target = problem(16_384)

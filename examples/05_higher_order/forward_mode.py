@@ -12,9 +12,9 @@ especially with ``torch.compile``.
 #
 # Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
 # parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv` (forward over
-# reverse). For a loss with many parameters, use backward and write no ``jvp``, because
-# ``torch.compile(fullgraph=True)`` refuses a class that has one. A function composed of torch's operations has forward
-# mode already.
+# reverse). For a loss with many parameters, use backward and write no ``jvp``: you do not need it, and
+# ``torch.compile(fullgraph=True)`` refuses a class that has one, unless you mark its caller as under "Compiled". A
+# function composed of torch's operations has forward mode already.
 #
 # The gradient
 # ------------
@@ -194,8 +194,9 @@ for name, function in nested.items():
 #
 # With ``fullgraph=True``, the compiler raises if your class has a ``jvp`` and an input requires grad. If you call
 # ``torch.func.jvp`` *inside* of compiled code, nothing raises: the compiler drops your ``jvp`` and differentiates
-# ``forward`` instead. For ``symlog``, the two differ at 0. To keep your formula, call the custom function in a function
-# that you mark with ``torch.compiler.allow_in_graph``. The graph stays whole:
+# ``forward`` instead. For ``symlog``, the two differ at 0. In both cases, call the custom function in a function that
+# you mark with ``torch.compiler.allow_in_graph``. Then the graph stays whole, and your ``backward`` and your ``jvp``
+# are used:
 
 
 def slope_at_zero(function):
@@ -219,6 +220,12 @@ compiled = torch.compile(slope_at_zero, backend="aot_eager", fullgraph=True)
 lost = compiled(symlog)
 print(f"slope at 0: {slope_at_zero(symlog):g}, compiled {lost:g}, with allow_in_graph {compiled(kept):g}")
 assert slope_at_zero(symlog) == compiled(kept) == 1 != lost
+
+trained = torch.compile(lambda x: kept(x).square().sum(), backend="aot_eager", fullgraph=True)
+x = torch.linspace(-3, 3, 7, requires_grad=True)
+(gradient,) = torch.autograd.grad(trained(x), x)
+torch.testing.assert_close(gradient, torch.autograd.grad(symlog(x).square().sum(), x)[0])
+print("gradient through the compiled function:", gradient)
 
 # %%
 # What each method may read
@@ -291,7 +298,7 @@ for name, function in {"symlog": symlog, "composed": lambda x: x.sign() * x.abs(
 # You could also compute the slope of ``symlog`` from its output, as :math:`e^{-|y|}`. But the exponential turns the
 # rounding error of a large :math:`y` into an error :math:`|y|` times as large. So the recipe keeps its input and
 # computes :math:`1 / (1 + |x|)`.
-#
+
 # %%
 # Neighbors
 # ---------

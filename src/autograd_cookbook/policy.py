@@ -60,7 +60,8 @@ def raise_for_findings(report: "Report", *, fail_on: str = FAIL_ON, accept: Mapp
     Args:
         report: the result of an audit.
         fail_on: the mildest severity that counts: "error", "warning" (the default), "info", or "never".
-        accept: maps the name of a check to the reason why findings of this check do not count.
+        accept: maps the name of a check to the reason why findings of this check do not count. If a finding has
+            several checks, its name is the first one.
 
     Raises:
         AuditError: if a finding counts. Its message is the report, and the notes of the report list what you accept.
@@ -79,5 +80,9 @@ def raise_for_findings(report: "Report", *, fail_on: str = FAIL_ON, accept: Mapp
     if any(fails(f.severity, fail_on) for f in left):
         notes = [f"accepted: {f.check} ({accept[f.check]})" for f in report.findings if f.check in accept]
         raise AuditError(replace(report, findings=left, notes=(*report.notes, *notes)))
+    # A finding that several checks show is accepted by the name of the first of them.
+    first = {other: finding.check for finding in report.findings for other in finding.also}
     for check in stale(accept, report.checks, {f.check for f in report.findings}):
+        if check in first:
+            raise ValueError(f"accept: {check!r} is reported together with {first[check]!r}: accept that one instead")
         raise ValueError(f"accept: the audit does not find {check!r} any more: remove it")

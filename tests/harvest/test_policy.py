@@ -11,12 +11,13 @@ from tests.harvest.test_command import PROGRAM
 
 pytest_plugins = ["pytester"]
 SEVERITIES = "error", "warning", "info"
+ALSO = {"warning": ("tensors_on_ctx",)}
 
 
 def report(*severities):
     checks = dict(zip(SEVERITIES, ("first_order", "later_writes", "vmap"), strict=True))
-    findings = tuple(Finding(checks[s], s, f"{s} seen", "a cause", "a fix", "") for s in severities)
-    return Report("F", findings, {}, 0, tuple(checks.values()), {})
+    findings = tuple(Finding(checks[s], s, f"{s} seen", "a cause", "a fix", "", ALSO.get(s, ())) for s in severities)
+    return Report("F", findings, {}, 0, (*checks.values(), "tensors_on_ctx"), {})
 
 
 @pytest.mark.parametrize("fail_on", LEVELS)
@@ -53,6 +54,10 @@ def test_what_is_accepted_does_not_count_and_stands_in_the_notes_of_what_does():
         ({"accept": {"vmpa": "why"}}, "unknown check 'vmpa'; did you mean vmap"),
         ({"accept": {"vmap": " "}}, "expected a reason for 'vmap', got ' '"),
         ({"accept": {"vmap": "no loops"}}, "does not find 'vmap' any more: remove it"),
+        (
+            {"accept": {"tensors_on_ctx": "no writes"}},
+            "'tensors_on_ctx' is reported together with 'later_writes': accept that one instead",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_said(options, message):

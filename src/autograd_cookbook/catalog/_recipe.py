@@ -11,6 +11,10 @@ from torch import Tensor
 
 from autograd_cookbook.catalog._source import standalone
 
+# A copied file keeps it: the license asks for no more.
+NOTICE = """a recipe of the Autograd Cookbook.
+# Copyright (c) 2026, The Autograd Cookbook authors. SPDX-License-Identifier: BSD-3-Clause"""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -88,6 +92,8 @@ COMPLEX_HALF = Limit(("float16", "bfloat16"), "complex numbers")  # torch has fe
 COMPLEX_BFLOAT16 = Limit(("bfloat16",), "complex numbers")  # torch has no such dtype
 # Under DDP with a mean loss, each of n ranks meets a gradient that is n times as large as in one process.
 FIXED_BOUND = Limit(("ddp",), "a bound that ignores the number of ranks", ())
+# The samples of a rank share a norm, and no bound makes up for it.
+FIXED_NORM = Limit(("ddp",), "a norm over several samples, or a bound that ignores the number of ranks", ())
 
 
 @dataclass(frozen=True)
@@ -162,4 +168,4 @@ class Recipe:
     @property
     def source(self) -> str:
         """A file that runs without this package. The copy button copies it."""
-        return standalone(self.module, self.exports)
+        return f"# {self.name}: {NOTICE}\n\n{standalone(self.module, self.exports)}"

@@ -6,7 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, COMPLEX_HALF, FIXED_BOUND, Cost, Recipe, Sample
+from autograd_cookbook.catalog._recipe import (
+    COMPLEX_BFLOAT16,
+    COMPLEX_HALF,
+    FIXED_BOUND,
+    FIXED_NORM,
+    Cost,
+    Recipe,
+    Sample,
+)
 from autograd_cookbook.catalog._samples import (
     clip_gradient,
     clip_gradient_and_complex,
@@ -56,7 +64,7 @@ CLIP_GRADIENT_NORM = Recipe(
         built_in=lambda x, max_norm, dim: hooked(x, lambda grad: _limited(grad, max_norm, dim)),
         wins=("range",),
     ),
-    limits=(COMPLEX_BFLOAT16, FIXED_BOUND),
+    limits=(COMPLEX_BFLOAT16, FIXED_NORM),
 )
 
 

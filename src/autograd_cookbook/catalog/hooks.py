@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
-from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, FIXED_BOUND, Limit, Recipe, Sample
+from autograd_cookbook.catalog._recipe import COMPLEX_BFLOAT16, FIXED_NORM, Limit, Recipe, Sample
 from autograd_cookbook.catalog._samples import clip_gradient_and_complex, randn
 from autograd_cookbook.recipes import hooks
 
@@ -14,7 +14,7 @@ CLIP_GRADIENT = Recipe(
     exports=("clip_gradient",),
     samples=clip_gradient_and_complex,
     reference=lambda input, max_norm: input.view_as(input),
-    limits=(COMPLEX_BFLOAT16, FIXED_BOUND),
+    limits=(COMPLEX_BFLOAT16, FIXED_NORM),
 )
 
 

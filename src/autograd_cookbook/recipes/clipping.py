@@ -231,7 +231,8 @@ def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm:
     the gradient of any single example. The gradient of ``input`` is not clipped.
 
     Args:
-        input: ``(..., in_features)``, floating or complex; each row is an example.
+        input: ``(..., in_features)``, floating or complex. Each row is an example, so in ``(batch, tokens, features)``
+            each token is one.
         weight: ``(out_features, in_features)``, same dtype and device.
         bias: ``(out_features,)`` or None. Without a bias, the formula has no term 1 under the root.
         max_norm: the bound :math:`c`, positive. If the loss is a *mean* over examples, each gradient is already divided
