@@ -9,6 +9,7 @@ import string
 import subprocess
 import sys
 import textwrap
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -1579,10 +1580,10 @@ def test_what_cudnn_9_says_behind_its_status_is_no_matter(status: str) -> None:
     assert (found.known, found.entries[0].name) == ("yes", "library_execution_failed")
 
 
-@pytest.mark.parametrize("backend", ["SparseMPS", "SparseCUDA", "QuantizedCPU", "MkldnnCPU", "SparseCUDATensorId"])
+@pytest.mark.parametrize("backend", ["SparseMPS", "SparseCUDA", "QuantizedCUDA", "MkldnnCPU", "SparseCUDATensorId"])
 def test_the_name_of_a_backend_is_a_variable(backend: str) -> None:
     found = explain(f"NotImplementedError: Could not run 'aten::cos' with arguments from the '{backend}' backend.")
-    assert found.entries[0].name == "no_kernel_for_sparse"
+    assert found.entries[0].name == f"no_kernel_for_{'quantized' if 'Quantized' in backend else 'sparse'}"
 
 
 def test_a_gradient_within_torchscript_is_no_forward() -> None:
@@ -1592,6 +1593,29 @@ def test_a_gradient_within_torchscript_is_no_forward() -> None:
         "RuntimeError: The size of tensor a (128) must match the size of tensor b (3) at non-singleton dimension 3"
     )
     assert found.general.startswith("TorchScript")
+
+
+def test_who_wrote_in_place_into_a_result_is_found_as_the_entry_says() -> None:
+    told = index()["result_changed"]
+    saving_their_output = ["relu", "exp", "tanh", "sigmoid", "softmax", "sqrt"]
+    assert all(f"``{name}``" in told.cause for name in saving_their_output)
+    for name in saving_their_output:
+        x = torch.rand(3, requires_grad=True)
+        y = getattr(torch, name)(x, *([0] if name == "softmax" else []))
+        assert y._version == 0
+        y += 1
+        assert y._version == 1
+        with pytest.raises(RuntimeError, match=f"(?i)inplace operation.* output 0 of {name}"):
+            y.sum().backward()
+    assert "``y._version``" in told.fix
+    assert "set_detect_anomaly" in told.fix
+    with torch.autograd.set_detect_anomaly(True), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        y = torch.relu(torch.rand(3, requires_grad=True))
+        y += 1
+        with pytest.raises(RuntimeError, match="inplace operation"):
+            y.sum().backward()
+    assert any("y = torch.relu(" in str(each.message) for each in caught)
 
 
 def test_what_entries_say_of_the_newest_release_is_so() -> None:
@@ -1861,3 +1885,582 @@ def test_the_older_words_about_the_outputs_of_operators_are_known() -> None:
         "or other returns. Offending op: flash_attn_bwd"
     )
     assert (found.known, names(found)) == ("yes", ["output_is_input"])
+
+
+IN_BACKWARD = f'{ENGINE}  File "/home/me/ops.py", line 31, in backward\n    grad_x = g @ w\n'
+STEP = '  File "/x/site-packages/torch/optim/adam.py", line 420, in _single_tensor_adam\n    x.lerp_(grad, 1 - beta)\n'
+FOREIGN = {
+    "stack": "RuntimeError: stack expects a non-empty TensorList",
+    "cat": "TypeError: expected Tensor as element 0 in argument 0, but got NoneType",
+    "resize": "RuntimeError: Trying to resize storage that is not resizable",
+    "sum": "RuntimeError: add(sparse, dense) is not supported. Use add(dense, sparse) instead.",
+    "layout": "RuntimeError: unsupported tensor layout: Sparse",
+    "weight": "RuntimeError: 'weight' must be 2-D",
+    "lerp": "RuntimeError: expected dtype float for `end` but got dtype double",
+    "break": "torch._dynamo.exc.Unsupported: Reconstruction failure",
+    "strides": "RuntimeError: Sparse CSR tensors do not have strides",
+}
+
+
+@pytest.mark.parametrize("text", FOREIGN.values(), ids=FOREIGN)
+def test_a_message_that_other_code_raises_as_well_is_not_taken_for_the_cause_of_the_index(text: str) -> None:
+    found = explain(text)
+    assert found.known == "maybe"
+    assert len(found.entries) == 1
+    assert found.entries[0].tell
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "known"),
+    [
+        (f"total = torch.stack([p.grad.norm() for p in ps])\n{FOREIGN['stack']}", "norm_of_nothing", "yes"),
+        (f"flat = torch.cat([p.grad.view(-1) for p in ps])\n{FOREIGN['cat']}", "gradients_none_joined", "yes"),
+        (f"{STEP}{FOREIGN['lerp']}", "dtype_changed_after_step", "yes"),
+        (f"The model is wrapped in FSDP\n{FOREIGN['weight']}", "sharded_weight_outside", "yes"),
+        (f"{FOREIGN['break']}\n  Explanation: RemovableHandleVariable()", "compiled_hook_handle", "yes"),
+        (f"jacobian = torch.func.jacrev(f)(w)\n{FOREIGN['strides']}", "csr_under_transform", "yes"),
+        (f"{IN_FORWARD}{FOREIGN['strides']}", "csr_under_transform", "yes"),
+        (f"{IN_FORWARD}{FOREIGN['layout']}", "sparse_layout_in_optimizer", "maybe"),
+    ],
+)
+def test_what_shows_the_cause_decides_about_such_a_message(text: str, name: str, known: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)) == (known, [name])
+
+
+def test_where_the_cause_of_the_index_is_not_the_readers_general_advice_follows(capsys) -> None:
+    said = squeezed(told_of(FOREIGN["stack"], capsys))
+    assert "It is if: The list is made of gradients" in said
+    assert "Otherwise: A list of tensors is empty." in said
+    assert "Otherwise:" not in told_of(f"clip_grad_norm_\n{FOREIGN['stack']}", capsys)
+
+
+def test_an_entry_that_must_be_shown_asks_what_shows_it() -> None:
+    asking = [stored["name"] for stored in matcher().entries if "shown_by" in stored]
+    assert len(asking) > 20
+    assert all(index()[name].tell for name in asking)
+
+
+@slow
+def test_an_entry_that_must_be_shown_is_shown_by_its_own_traceback() -> None:
+    asking = [stored["name"] for stored in matcher().entries if "shown_by" in stored]
+    found = {name: explain(traceback_of(name)) for name in asking if name in PROGRAMS}
+    assert not [name for name, f in found.items() if name not in names(f)]
+    assert [f.known for f in found.values()].count("yes") >= 0.85 * len(found)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "mat1 and mat2 shapes cannot be multiplied (4x3 and 4x3)",
+        "size mismatch, m1: [4 x 3], m2: [4 x 3] at /pytorch/aten/src/THC/generic/THCTensorMathBlas.cu:290",
+        "The expanded size of the tensor (3) must match the existing size (4) at non-singleton dimension 0.",
+    ],
+)
+def test_shapes_that_do_not_fit_are_no_dtypes_and_no_blocks_of_a_kernel(message: str) -> None:
+    inside = explain(f"{IN_BACKWARD}RuntimeError: {message}")
+    assert (inside.known, names(inside)) == ("yes", ["backward_shapes_differ"])
+    for text in (message, f"{IN_FORWARD}RuntimeError: {message}"):
+        found = explain(text)
+        assert (found.known, found.entries) == ("no", ())
+        assert "shapes do not fit" in found.general
+
+
+def test_integers_in_a_backward_are_not_said_to_come_from_autocast() -> None:
+    found = explain(f"{IN_BACKWARD}RuntimeError: expected scalar type Long but found Float")
+    assert "autocast_saved_dtypes" not in names(found)
+    assert names(explain(f"{IN_BACKWARD}RuntimeError: expected scalar type Half but found Float")) == [
+        "autocast_saved_dtypes"
+    ]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ValueError: not enough values to unpack (expected 3, got 2)",
+        "ValueError: too many values to unpack (expected 2)",
+        "TypeError: unsupported operand type(s) for *: 'NoneType' and 'Tensor'",
+        "TypeError: only integer tensors of a single element can be converted to an index",
+        "AttributeError: 'tuple' object has no attribute 'size'",
+    ],
+)
+def test_what_python_says_in_an_optimizer_is_not_about_a_function(message: str) -> None:
+    assert explain(f'File "train.py", line 9, in fit\n    optimizer.step()\n{STEP}{message}').known != "yes"
+    assert explain(f"{IN_BACKWARD}{message}").known == "yes"
+
+
+def test_losses_of_several_gpus_are_told_from_one_that_was_not_reduced(capsys) -> None:
+    gathered = "UserWarning: Was asked to gather along dimension 0, but all input tensors were scalars"
+    found = explain(f"functions.py:65: {gathered}\n{ENGINE}{MESSAGE}")
+    assert (found.known, names(found)) == ("yes", ["data_parallel_losses"])
+    assert names(explain(f"{MESSAGE}, but it works with a single GPU"))[0] == "data_parallel_losses"
+    assert "nn.DataParallel" in told_of(MESSAGE, capsys)
+
+
+def test_pythons_own_folder_on_windows_is_not_the_readers_code() -> None:
+    for folder in (r"C:\conda\envs\yolo\lib", r"C:\Users\me\AppData\Local\Programs\Python\Python311\Lib"):
+        own = '  File "train.py", line 4, in fit\n    ema = copy.deepcopy(model)\n'
+        inner = f'  File "{folder}\\copy.py", line 172, in deepcopy\n    y = _reconstruct(x, memo, *rv)\n'
+        found = explain(f"{own}{inner}{MESSAGE}")
+        assert found.place is not None
+        assert found.place.file == "train.py"
+
+
+def test_a_view_that_a_library_changes_below_a_hook_is_not_its_function() -> None:
+    text = "Output 0 of BackwardHookFunctionBackward is a view and is being modified inplace. This view was created"
+    place = (
+        '  File "/x/site-packages/torchvision/models/densenet.py", line 217, in forward\n    F.relu(x, inplace=True)\n'
+    )
+    found = explain(f"{place}RuntimeError: {text}")
+    assert (names(found), found.note) == (["hooked_module_then_in_place"], "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fatal error: JVP does not exist. Differential-first differentiation APIs are experimental",
+        "ValueError: [Primitive::vjp] Not implemented for ArgSort.",
+        "  File '/x/site-packages/mlx/nn/utils.py'\n  y = mlx.core.value_and_grad(f)(x)\nValueError: wrong argument",
+    ],
+)
+def test_more_frameworks_are_out_of_scope(text: str) -> None:
+    found = explain(text)
+    assert (found.known, found.entries) == ("no", ())
+    assert "another framework" in found.general
+
+
+def test_a_copy_made_in_the_call_of_grad_is_named() -> None:
+    w = torch.randn(3, requires_grad=True)
+    loss = w.square().sum()
+    with pytest.raises(RuntimeError) as raised:
+        torch.autograd.grad(loss, w.clone())
+    found = explain(f"g = torch.autograd.grad(loss, w.clone())\nRuntimeError: {raised.value}")
+    assert (found.known, names(found)) == ("yes", ["input_not_used"])
+    assert "copy that it makes itself" in found.entries[0].tell
+    assert torch.equal(torch.autograd.grad(loss, w)[0], 2 * w)
+
+
+def test_what_is_said_of_compressed_tensors_and_of_batches_in_shared_memory_is_so() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the layout is in beta
+        matrix = torch.eye(3).to_sparse_csr()
+    for operation in (torch.Tensor.stride, lambda m: m.unsqueeze(0)):
+        with pytest.raises(RuntimeError, match="do not have strides"):
+            operation(matrix)
+    assert (matrix @ torch.ones(3)).tolist() == [1.0] * 3
+    assert matrix.sin().layout == torch.sparse_csr
+    assert matrix.to_dense().stride() == (3, 1)
+    samples = [torch.zeros(4), torch.zeros(2)]
+    for workers, said in ((1, "not resizable"), (0, "at entry 0")):
+        loader = torch.utils.data.DataLoader(samples, batch_size=2, num_workers=workers)
+        with pytest.raises(RuntimeError, match=said):
+            next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "name", "advice"),
+    [
+        (
+            f"{ENGINE}RuntimeError: view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead.",
+            "maybe",
+            "grad_output_viewed",
+            ".contiguous() where the forward permutes",
+        ),
+        (
+            "RuntimeError: Not compiled with CUDA support",
+            "yes",
+            "extension_without_gpu_code",
+            "FORCE_CUDA",
+        ),
+        (
+            '  File "/x/site-packages/torch/utils/hooks.py", line 141, in _apply_on_tensors\n'
+            "    if not grad_fn.name() == 'BackwardHookFunctionBackward':\n"
+            "AttributeError: 'NoneType' object has no attribute 'name'",
+            "yes",
+            "module_hook_first_input",
+            "Update torch to 1.9",
+        ),
+    ],
+)
+def test_the_layer_that_raised_decides_the_advice(text: str, known: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)) == (known, [name])
+    assert advice in found.entries[0].change
+
+
+def test_sources_that_do_not_compile_are_not_about_strides() -> None:
+    text = "utils.h:17:5: error: 'AT_CHECK' was not declared in this scope\n   AT_CHECK(x.is_contiguous());"
+    assert "extension_not_contiguous" not in names(explain(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        ("TypeError: apply() takes no keyword arguments", "apply_without_keywords", "by position"),
+        ("TypeError: Quantize.apply() takes no keyword arguments", "apply_without_keywords", "by position"),
+        ("TypeError: unbound method backward() must be called", "backward_unbound", "@staticmethod"),
+        (
+            "We train with --fp16. Function 'LogSoftmaxBackward0' returned nan values in its 0th output.",
+            "nan_in_softmax",
+            "logits.float()",
+        ),
+    ],
+)
+def test_what_older_releases_and_half_precision_add_is_known(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert names(found)[0] == name
+    assert advice in found.entries[0].change
+
+
+def test_saved_tensors_that_a_transform_of_forward_mode_misses_are_told_from_those_never_saved() -> None:
+    text = (
+        '  File "bug.py", line 52\n    print(hessian(f)(x))\n'
+        '  File "/x/site-packages/torch/_functorch/eager_transforms.py", line 1130, in push_jvp\n'
+        "    output = _jvp_with_argnums(func, args, basis)\n"
+        "ValueError: not enough values to unpack (expected 1, got 0)"
+    )
+    assert names(explain(text))[0] == "saved_for_backward_only"
+
+
+def test_what_is_said_of_keywords_and_of_scores_in_half_precision_is_so() -> None:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, factor):
+            return x * factor
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output, None
+
+    if torch.__version__ >= "2.13":
+        assert Scale.apply(torch.ones(2), factor=3.0).tolist() == [3.0, 3.0]
+    overflowed = torch.tensor([70000.0, 0.0]).half()
+    assert overflowed[0].isinf()
+    assert overflowed.softmax(0).isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "found_names"),
+    [
+        ("AttributeError: 'str' object has no attribute 'backward'", "yes", ["loss_is_tuple"]),
+        ("RuntimeError: value cannot be converted to type at::Half without overflow", "yes", ["mask_value_too_large"]),
+        ("RuntimeError: value cannot be converted to type float without overflow", "maybe", ["mask_value_too_large"]),
+    ],
+)
+def test_the_type_in_a_message_decides_how_certain_its_cause_is(text: str, known: str, found_names: list[str]) -> None:
+    found = explain(text)
+    assert (found.known, names(found)) == (known, found_names)
+
+
+def test_a_loss_that_is_a_string_comes_from_a_dictionary_that_was_unpacked() -> None:
+    loss, _ = {"loss": torch.ones(()), "logits": torch.ones(3)}
+    with pytest.raises(AttributeError) as raised:
+        loss.backward()
+    assert "dictionary was unpacked" in explain(f"AttributeError: {raised.value}").entries[0].title
+
+
+def test_arguments_of_another_method_are_not_those_of_a_function() -> None:
+    found = explain("TypeError: __init__() takes from 1 to 3 positional arguments but 4 were given")
+    assert not {"setup_context_without_output", "grad_outputs_not_taken"} & {*names(found)}
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "RuntimeError: Mismatch in shape: grad_output[0] has a shape of torch.Size([1]) and output[0] has a shape "
+            "of torch.Size([]).",
+            "vector_of_other_shape",
+            "backward() without a gradient",
+        ),
+        (
+            '    loss.backward()\n......\ntorch/autograd/function.py", line 181, in backward\n'
+            "    raise NotImplementedError\nNotImplementedError",
+            "backward_missing",
+            "",
+        ),
+        (".backward() stops python run without throwing error", "segmentation_fault", "faulthandler"),
+    ],
+)
+def test_short_texts_lead_to_the_entry_that_they_show(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert names(found)[0] == name
+    assert advice in found.entries[0].change
+
+
+def test_a_loss_without_dimensions_takes_no_gradient_of_one_element() -> None:
+    loss = torch.ones(3, requires_grad=True).sum()
+    with pytest.raises(RuntimeError, match=r"Mismatch in shape: grad_output\[0\] has a shape of torch.Size\(\[1\]\)"):
+        loss.backward(torch.ones(1))
+    loss.backward(torch.tensor(2.0))
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            'RuntimeError: false INTERNAL ASSERT FAILED at "/pytorch/c10/core/Scalar.cpp":42, please report a bug to '
+            "PyTorch. unknown ivalue tag 4",
+            "power_of_bool",
+            "a number",
+        ),
+        (
+            'RuntimeError: saved_forINTERNAL ASSERT FAILED at "..\\\\torch\\\\csrc\\\\autograd\\\\saved_variable.cpp"'
+            ":133, please report a bug to PyTorch. No grad_fn for non-leaf saved tensor",
+            "saved_tensor_detached_in_place",
+            "y.detach()",
+        ),
+        (
+            '  File "torch/quantization/fake_quantize.py", line 144, in forward\n'
+            "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+            "operation: [torch.cuda.FloatTensor [64]] is at version 27; expected version 26 instead.",
+            "fake_quantize_used_twice",
+            "disable_observer",
+        ),
+        (
+            '  File "torch/quantization/observer.py", line 942, in forward\n    self.histogram.resize_(h.shape)\n'
+            "RuntimeError: cannot resize variables that require grad",
+            "parameter_resized",
+            "observer(x.detach())",
+        ),
+        (
+            "RuntimeError: derivative for dequantize is not implemented",
+            "quantized_not_differentiable",
+            "fake quantization",
+        ),
+        ("RuntimeError: derivative for aten::_coalesced_ is not implemented", "coalesced_by_hand", "is_coalesced=True"),
+        (
+            "AssertionError: Expects `BACKWARD_PRE` or `BACKWARD_POST` state but got HandleTrainingState.FORWARD",
+            "fsdp_training_state",
+            "outside",
+        ),
+        (
+            "RuntimeError: has_marked_unused_parameters_ INTERNAL ASSERT FAILED at /tmp/pip-req-build-p5q91txh/torch/"
+            "csrc/distributed/c10d/reducer.cpp:290, please report a bug to PyTorch.",
+            "ddp_ready_twice_unmarked",
+            "one backward() for each forward",
+        ),
+        (
+            "lightning_fabric.utilities.exceptions.MisconfigurationException: to use manual_backward, please disable "
+            "automatic optimization: set model property `automatic_optimization` as False",
+            "lightning_manual_in_automatic",
+            "automatic_optimization = False",
+        ),
+        (
+            "ImportError: torch.utils.ffi is deprecated. Please use cpp extensions instead.",
+            "extension_by_ffi",
+            "cpp_extension",
+        ),
+        ("ModuleNotFoundError: No module named 'torch.utils.ffi'", "extension_by_ffi", "cpp_extension"),
+        (
+            "RuntimeError: Expected nested_tensor_impl_is_contiguous(nt_grad_output) to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)",
+            "nested_gradient_not_contiguous",
+            "torch.jagged",
+        ),
+        ("NotImplementedError: aten._is_any_true.default", "anomaly_mode_of_nested", "check_nan=False"),
+        (
+            "RuntimeError: Function torch::jit::(anonymous namespace)::DifferentiableGraphBackward returned an invalid "
+            "gradient at index 0 - got [2, 3, 4, 5] but expected shape compatible with [2, 3, 5]",
+            "scripted_gradient_of_other_shape",
+            "torch.jit.script",
+        ),
+        (
+            '  File "torch/_inductor/cudagraph_trees.py", line 951, in run\n'
+            "    assert data_ptr == new_inputs[idx].data_ptr()\nAssertionError",
+            "cudagraph_input_moved",
+            "reduce-overhead",
+        ),
+        (
+            '  File "train.py", line 8, in <module>\n    loss.backward()\n'
+            "RuntimeError: assigned grad has data of a different size",
+            "grad_of_other_shape",
+            "without hooks",
+        ),
+        (
+            '  File "/tmp/torchinductor_me/c/call.py", line 120, in call\n'
+            "    assert_size_stride(tangents_1, (4, 64), (64, 1))\n"
+            "AssertionError: expected size 64==64, stride 16384==1 at dim=1",
+            "fake_layout_in_kernel",
+            "return y.contiguous()",
+        ),
+        (
+            '  File "/env/site-packages/deepspeed/runtime/zero/stage_1_and_2.py", line 1300, in reduce_grads\n'
+            "    new_grad_tensor.copy_(param.grad.view(-1))\n"
+            "AttributeError: 'NoneType' object has no attribute 'view'",
+            "zero_gradient_absent",
+            "use_reentrant=False",
+        ),
+        (
+            '  File "/env/site-packages/deepspeed/runtime/zero/stage3.py", line 1200, in wrapper\n'
+            "    grad_acc = param_tmp.grad_fn.next_functions[0][0]\n"
+            "AttributeError: 'NoneType' object has no attribute 'next_functions'",
+            "zero_hook_without_graph",
+            "Update DeepSpeed",
+        ),
+        (
+            "AssertionError: FSDP reduce-scatter expects uniform gradient dtype but got {torch.half, torch.float32}",
+            "fsdp_gradient_dtypes",
+            "reduce_dtype",
+        ),
+        (
+            "    out, vjp_fn = vjp(f, weights, buffers, x)\n"
+            "RuntimeError: only Tensors of floating point dtype can require gradients",
+            "integer_argument_of_transform",
+            "close over",
+        ),
+        (
+            "RuntimeError: Current operator _foreach_norm do not support internal format.",
+            "npu_format_of_foreach",
+            "foreach=False",
+        ),
+        (
+            "RuntimeError: /io/build/temp.linux-x86_64-3.9/spconv/build/src/cumm/conv/main/implicit_gemm2.cu(4870)\n"
+            "N == input.dim(0) assert faild. error",
+            "inverse_convolution_of_other_indices",
+            "SubMConv3d",
+        ),
+        (
+            '  File "torch/optim/adamw.py", line 580, in _multi_tensor_adamw\n'
+            "    torch._foreach_lerp_(device_exp_avgs, device_grads, 1 - beta1)\n"
+            "RuntimeError: output with shape [] doesn't match the broadcast shape [1]",
+            "optimizer_state_without_dimension",
+            "reshape(1)",
+        ),
+        (
+            "    return InPlace.apply(x, theta)\n"
+            'RuntimeError: creation_meta == CreationMeta::DEFAULT INTERNAL ASSERT FAILED at "/torch/variable.cpp":224, '
+            "please report a bug to PyTorch.",
+            "inplace_function_on_view",
+            "clone()",
+        ),
+        (
+            '  File "torch/export/_trace.py", line 1048, in wrapper\n'
+            "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+            "exported_gradient",
+            "requires_grad_()",
+        ),
+        (
+            "MisconfigurationException: When `optimizer.step(closure)` is called, the closure should be callable",
+            "lightning_closure_not_callable",
+            "closure=closure",
+        ),
+        (
+            '  File "apex/amp/scaler.py", line 176, in unscale_with_stashed\n    out_scale/grads_have_scale,\n'
+            "ZeroDivisionError: float division by zero",
+            "apex_scale_zero",
+            "nan or inf",
+        ),
+        (
+            "NotImplementedError: Do not know how to handle these types to promote:{'HalfTensor','DoubleTensor'}",
+            "apex_types_promoted",
+            "float32",
+        ),
+        (
+            "RuntimeError: Could not run 'quantized::conv2d_prepack' with arguments from the 'CUDA' backend.",
+            "quantized_operator_on_gpu",
+            "model.cpu()",
+        ),
+        (
+            "AttributeError: 'CudnnRNN' object has no attribute '_nested_output'",
+            "old_cudnn_second_backward",
+            "retain_variables",
+        ),
+        (
+            "RuntimeError: CudnnRNN returned an invalid number of gradient tensors (expected 11, but got 4)",
+            "old_cudnn_frozen",
+            "requires_grad=True",
+        ),
+    ],
+)
+def test_observers_trainers_and_old_releases_are_known(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, found.entries[0].name) == ("yes", name)
+    assert advice in found.entries[0].advice[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (
+            "AssertionError: Node tangents_2 was invalid, but is output",
+            {"effect_in_backward", "tangent_of_subclass_lost"},
+        ),
+        (
+            "RuntimeError: vmap: aten::copy_(self, *extra_args) is not possible because there exists a Tensor 'other' "
+            "in extra_args that has more elements than 'self'. This happened due to 'other' being vmapped over but "
+            "'self' not being vmapped over. Please try to use out-of-place operators instead of aten::copy_.",
+            {"unbatched_in_builtin_backward", "set_item_of_unbatched"},
+        ),
+        (
+            '  File "torch/optim/adamw.py", line 502, in _multi_tensor_adamw\n'
+            "    torch._foreach_add_(device_exp_avgs, device_grads, alpha=1 - beta1)\n"
+            "RuntimeError: The size of tensor a (8192384) must match the size of tensor b (262156288) at non-singleton "
+            "dimension 0",
+            {"optimizer_state_of_other_shape", "fsdp_gradient_of_whole"},
+        ),
+        (
+            "MPSNDArray.mm:88: failed assertion `[MPSNDArrayDescriptor sliceDimension:withSubrange:] error: the range "
+            "subRange.start + subRange.length does not fit in dimension[2] (2)'",
+            {"mps_kernel_assertion"},
+        ),
+    ],
+)
+def test_a_message_of_two_causes_is_not_said_to_have_one(text: str, names: set[str]) -> None:
+    found = explain(text)
+    assert (found.known, {entry.name for entry in found.entries}) == ("maybe", names)
+
+
+def test_a_function_in_the_extension_of_a_library_is_not_said_to_be_the_readers() -> None:
+    found = explain(
+        '  File "torchsparse/nn/functional/conv/func/implicit_gemm.pyx", line 160, in '
+        "torchsparse.nn.functional.conv.func.implicit_gemm.ImplicitGEMMConvolutionFuntion.backward\n"
+        "RuntimeError: shape '[27, 32, 4]' is invalid for input of size 27648"
+    )
+    assert found.known == "maybe"
+    assert "library" in found.note
+
+
+def test_the_newest_release_exports_a_gradient_and_names_the_view_that_a_function_may_not_change() -> None:
+    class Slope(torch.nn.Module):
+        def forward(self, x):
+            return torch.autograd.grad(x.square().sum(), x)[0]
+
+    exported = torch.export.export(Slope(), (torch.ones(3, requires_grad=True),))
+    assert exported.module()(torch.full((3,), 2.0)).tolist() == [4.0, 4.0, 4.0]
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.mark_dirty(x)
+            return x.mul_(2)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    def parts() -> torch.Tensor:
+        return torch.rand(2, 3, requires_grad=True) * 1
+
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        Doubled.apply(parts().unbind(0)[0])
+    Doubled.apply(parts().unbind(0)[0].clone()).sum().backward()
+    Doubled.apply(parts()[0]).sum().backward()
+    told = index()["inplace_function_on_view"]
+    assert "q.clone()" in told.change
+    assert "indexing" in told.fix
+
+
+def test_a_backend_and_a_driver_are_named_where_an_error_may_be_theirs() -> None:
+    index_error = "IndexError: Dimension out of range (expected to be in range of [-1, 0], but got 1)"
+    assert "device whose backend" in explain(f'loss.backward()\n{index_error}\ndevice = torch.device("mps")').general
+    assert "device whose backend" not in explain(f'loss.backward()\n{index_error}\ndevice = "cpu"').general
+    assert "environment" in explain("    loss.backward()\nRuntimeError: miopenStatusUnknownError").general
+
+
+def test_the_search_for_nan_can_be_left_out_of_anomaly_detection() -> None:
+    with torch.autograd.set_detect_anomaly(True, check_nan=False), warnings.catch_warnings(action="ignore"):
+        x = torch.zeros(1, requires_grad=True)
+        (0 * x.sqrt()).sum().backward()
+    assert x.grad.isnan().all()

@@ -148,6 +148,42 @@ NUMBERS = {
         "float16",
         1.0,
     ),
+    "scaled_tanh, nearly straight": (
+        lambda x: call("scaled_tanh", x, 1e5, 1e-5),
+        lambda x: 1e5 * (1e-5 * x).tanh(),
+        "float16",
+        1.0,
+    ),
+    "huber, narrow": (
+        lambda x: call("huber", x, 1e-7),
+        lambda x: F.huber_loss(x, 0 * x, delta=1e-7, reduction="none"),
+        "float16",
+        3e4,
+    ),
+    "huber, wider than the dtype": (
+        lambda x: call("huber", x, 1e5),
+        lambda x: F.huber_loss(x, 0 * x, delta=1e5, reduction="none"),
+        "float16",
+        170.0,
+    ),
+    "smooth_l1, narrow": (
+        lambda x: call("smooth_l1", x, torch.zeros_like(x), 1e-7),
+        lambda x: F.smooth_l1_loss(x, torch.zeros_like(x), beta=1e-7),
+        "float16",
+        1.0,
+    ),
+    "smooth_l1, narrower than the dtype": (
+        lambda x: call("smooth_l1", x, torch.zeros_like(x), 1e-8),
+        lambda x: F.smooth_l1_loss(x, torch.zeros_like(x), beta=1e-8),
+        "float16",
+        1.0,
+    ),
+    "smooth_l1, wider than the dtype": (
+        lambda x: call("smooth_l1", x, torch.zeros_like(x), 1e5, "sum"),
+        lambda x: F.smooth_l1_loss(x, torch.zeros_like(x), beta=1e5, reduction="sum"),
+        "float16",
+        1e4,
+    ),
     "huber, wide": (
         lambda x: call("huber", x, 1000.0),
         lambda x: F.huber_loss(x, 0 * x, delta=1000.0, reduction="none"),

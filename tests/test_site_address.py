@@ -1,10 +1,10 @@
 """One setting says where the documentation is published, and what is printed follows it."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
-from email.message import Message
-from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 
 import pytest
 
@@ -60,22 +60,30 @@ def test_development_and_releases_are_next_to_each_other(address: str, monkeypat
     assert _site.site("1.3.0.dev0") == "https://example.org/a/latest/"
 
 
-def test_a_wheel_knows_the_address_that_it_was_built_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = Message()
-    kept["Project-URL"] = "Source, https://example.org/source"
+def test_a_wheel_knows_the_address_that_it_was_built_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    installed = tmp_path / "autograd_cookbook-1.2.0.dist-info" / "METADATA"
+    installed.parent.mkdir()
+    head = "Metadata-Version: 2.4\nName: autograd-cookbook\nProject-URL: Source, https://example.org/source\n"
+    body = "\nProject-URL: Documentation, https://example.org/of-the-readme\n"
     monkeypatch.delenv(_site.SETTING, raising=False)
-    monkeypatch.setattr(_site, "metadata", lambda name: kept)
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path / "nothing"), str(tmp_path)])
+    monkeypatch.chdir(tmp_path.parent)
+    installed.write_text(head + body)
     assert _site.site("1.2.0") == ""
-    kept["Project-URL"] = "Documentation, https://example.org/docs/"
+    installed.write_text(head + "Project-URL: Documentation, https://example.org/docs/\n" + body)
     assert _site.site("1.2.0") == "https://example.org/docs/stable/"
     monkeypatch.setenv(_site.SETTING, "")
     assert _site.site("1.2.0") == ""
 
 
-def test_sources_that_are_not_installed_have_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise PackageNotFoundError(name)
-
+def test_the_package_is_found_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = importlib.metadata.distribution("autograd-cookbook").read_text("METADATA") or ""
+    assert _site.metadata() == whole.partition("\n\n")[0]
+    monkeypatch.setattr(sys, "path", [])
     monkeypatch.delenv(_site.SETTING, raising=False)
-    monkeypatch.setattr(_site, "metadata", missing)
     assert _site.site("1.2.0") == ""
+
+
+def test_the_address_takes_no_slow_import() -> None:
+    code = "import sys, autograd_cookbook.errors.cli; sys.exit('importlib.metadata' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -158,6 +158,7 @@ def for_browser() -> dict[str, object]:
         "needs",
         "favors",
         "against",
+        "shown_by",
         "prior",
         "proven",
         "common",

@@ -661,10 +661,13 @@ const heading = (message) => [...shownMessage(message).split("\n")[0]].slice(0, 
 
 const undecided = (facts, best, matcher) => {
   const entry = matcher.entries[best.entry];
+  if (facts.case(entry, best.message, best.values) >= 0) return false;
+  const holds = (signs) => signs.some((sign) => facts.holds(sign, best.message, best.values));
+  const { shown_by: shown = [], favors = [], needs = [] } = entry;
+  if (entry.shown_by && !holds(shown)) return true;
   const open = ({ when }) => !facts.frames || !when.every((sign) => sign.startsWith("frames: "));
-  if (!entry.cases?.some((each) => each.asked && each.title && open(each)) || facts.case(entry, best.message, best.values) >= 0) return false;
-  const signs = [...(entry.favors ?? []), ...(entry.needs ?? [])].filter((sign) => !sign.startsWith("not "));
-  return !signs.some((sign) => facts.holds(sign, best.message, best.values));
+  const causes = entry.cases?.some((each) => each.asked && each.title && open(each));
+  return Boolean(causes) && !holds([...shown, ...favors, ...needs].filter((sign) => !sign.startsWith("not ")));
 };
 
 const owner = (facts, best, matcher) => {
@@ -847,6 +850,7 @@ const show = async (event) => {
   const alone = matches.length === 1;
   const list = matches.map((match) => explained(match, known !== "no", !alone, alone && known === "maybe" && !note));
   if (list.length) place.append(element("ol", list));
+  if (tell && !note && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
   if (known !== "yes") {
     const said = message ? shownMessage(message) : "";
     const title = encodeURIComponent(said.split("\n")[0].slice(0, 120));

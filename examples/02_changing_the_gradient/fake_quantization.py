@@ -46,11 +46,14 @@ were no rounding. You will also learn the distance between two levels together w
 # sphinx_gallery_thumbnail_number = 1
 
 import itertools
+import warnings
 
 import matplotlib.pyplot as plt
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver
+from torch.ao.quantization._learnable_fake_quantize import _LearnableFakeQuantize
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import audit, held_bytes
@@ -204,6 +207,79 @@ for value in (0.31, float("nan")):
     x = torch.tensor(value, dtype=torch.float64)
     pair = [f(x, 0.1, 0, -8, 7).item() for f in (fake_quantize, torch.fake_quantize_per_tensor_affine)]
     print(f"float64 {value:4}: ours {pair[0]}, torch {pair[1]}")
+
+# %%
+# Who sets the scale: an observer or the gradient
+# -----------------------------------------------
+#
+# In QAT (quantization-aware training), the scale and the zero point come from one of three places:
+#
+# * **An observer** computes them in forward from the smallest and the largest value that it has seen. They are buffers,
+#   so no optimizer changes them. This is the default of ``torch.ao.quantization``, and
+#   ``disable_observer()`` freezes them after some epochs.
+# * **A calibration** before training sets them once, as for quantization without training.
+# * **A gradient**: the scale is a parameter, as in LSQ.
+#
+# The next cell takes one step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. A new module is
+# in the first mode, so its scale has a gradient, but each forward replaces the scale. Call ``enable_param_learning()``
+# after some forwards with the observer:
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    observed = FakeQuantize(observer=MovingAverageMinMaxObserver, quant_min=0, quant_max=255)
+    learned = _LearnableFakeQuantize(MovingAverageMinMaxObserver, quant_min=0, quant_max=255)
+signal = torch.linspace(-2, 3, 500)
+observed(signal)
+assert not list(observed.parameters())
+assert not observed.scale.requires_grad
+optimizer = torch.optim.SGD(learned.parameters(), lr=0.1)
+for mode in ("new", "enable_param_learning", "enable_static_estimate"):
+    if mode != "new":
+        getattr(learned, mode)()
+    optimizer.zero_grad()
+    error = (learned(signal.clone().requires_grad_()) - signal).square().mean()
+    of_the_observer = torch.isclose(learned.scale, observed.scale).item()
+    error.backward()
+    has_gradient = learned.scale.grad is not None
+    optimizer.step()
+    print(f"{mode:23} gradient: {has_gradient!s:5}  scale of the observer: {of_the_observer}")
+    assert (of_the_observer, has_gradient) == {"new": (True, True), "enable_static_estimate": (True, False)}.get(
+        mode, (False, True)
+    )
+
+# %%
+# If a learned scale does not change, look for four causes: the module is still in the mode of the observer, the
+# optimizer was made before the scale became a parameter, the scale is a buffer or a ``.data`` that was overwritten, or
+# the quantization was switched off (``fake_quant_enabled``). If you write your own module, make the scale a parameter
+# in ``__init__`` and set its value from the first batch under ``no_grad``, with ``copy_``:
+
+
+class LearnedQuantizer(nn.Module):
+    def __init__(self, low, high):
+        super().__init__()
+        self.low, self.high = low, high
+        self.step = nn.Parameter(torch.ones(()))
+        self.register_buffer("started", torch.tensor(False))
+
+    def forward(self, input):
+        if not self.started:
+            with torch.no_grad():
+                self.step.copy_(initial_step(input, self.high))
+                self.started.fill_(True)
+        return learned_step_size(input, self.step, self.low, self.high)
+
+
+quantizer = LearnedQuantizer(-8, 7)
+optimizer = torch.optim.Adam(quantizer.parameters(), lr=0.01)
+errors = []
+for _ in range(100):
+    optimizer.zero_grad()
+    error = (quantizer(signal) - signal).square().mean()
+    error.backward()
+    optimizer.step()
+    errors.append(error.item())
+print(f"error with the first step {errors[0]:.4f}, with the learned step {errors[-1]:.4f}")
+assert errors[-1] < 0.9 * errors[0]
 
 # %%
 # The wrong version

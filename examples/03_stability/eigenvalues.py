@@ -280,9 +280,7 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 # -------------
 #
 # Most of the time goes into the decomposition. Backward needs about as many matrix products as torch's backward. All
-# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative. But if
-# other terms of the loss use the input, too, torch does not raise, and the second derivative lacks the part of
-# ``matrix_function``.
+# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative.
 
 matrix = torch.randn(100, 100, requires_grad=True)
 for name, function in {

@@ -223,7 +223,7 @@ for n_inputs in (10, 100, 1000):
     assert (fd, sp) == (1 + 2 * n_inputs, 3)
 
 # %%
-# Both recipes keep only the input. Neither gradient can be differentiated again: both are ``once_differentiable``.
+# Both recipes keep only the input. Neither gradient can be differentiated again: a second derivative raises.
 #
 # Neighbors
 # ---------

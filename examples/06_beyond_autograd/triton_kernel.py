@@ -177,6 +177,49 @@ for width in (4, 5):
 # because the gradient really is the derivative of this wrong function. Only a comparison with a softmax shows the
 # mistake.
 #
+# Autotune a backward kernel: reset what it adds to
+# -------------------------------------------------
+#
+# In the first call for each new key, ``triton.autotune`` runs *every* configuration to measure its time. A kernel that
+# adds to a buffer, with ``atomic_add`` or ``+=``, adds once in each of these runs. So the first gradient is too large,
+# and later calls are right. Name the buffers in ``reset_to_zero``, which sets them to zero before each run. If the
+# buffer must keep what it contains, name it in ``restore_value``. The interpreter can't measure times, so here
+# ``do_bench`` runs each configuration once:
+
+
+def summing_kernel(**options):
+    @triton.autotune([triton.Config({"BLOCK": size}) for size in (32, 64)], key=["count"], do_bench=run_once, **options)
+    @triton.jit
+    def kernel(input, total, count, BLOCK: tl.constexpr):
+        lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.atomic_add(total, tl.sum(tl.load(input + lanes, mask=lanes < count, other=0.0), 0))
+
+    return kernel
+
+
+def run_once(run, quantiles=None, **others):
+    run()
+    return [1.0, 1.0, 1.0]
+
+
+ones = torch.ones(100, device=device)
+sums = {}
+for options in ({}, {"reset_to_zero": ["total"]}, {"restore_value": ["total"]}):
+    kernel = summing_kernel(**options)
+    totals = [torch.zeros(1, device=device) for _ in range(2)]
+    for total in totals:
+        kernel[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](ones, total, 100)
+    sums[next(iter(options), "no option")] = [total.item() for total in totals]
+for option, found in sums.items():
+    print(f"{option:13} first call {found[0]:.0f}, second call {found[1]:.0f}")
+assert sums == {"no option": [300, 100], "reset_to_zero": [100, 100], "restore_value": [100, 100]}
+
+# %%
+# Two programs that *load*, add and *store* at the same address lose additions, because one overwrites the other's
+# result. For example, in the backward of a convolution, each output position adds to several input positions. Use
+# ``tl.atomic_add``, or better, give each program the input positions, and let it gather the terms that belong to them:
+# then each address is written once, and the result is the same in each run.
+#
 # What it costs
 # -------------
 #

@@ -155,6 +155,9 @@ QUIET = {
     "spread_by_bisection": "first_order",
     "spread_by_few_halvings": "first_order",
     "FlowByTheAdjointEquation": "first_order",
+    "RotatesPoints": "first_order",
+    "JittersInThePlane": "first_order",
+    "FixedPointToFifteenPlaces": "linear_in_grad_output",
     "snake_checkpointed_by_reentry": "grad_attribute",
     "RoundedStraightThrough": "compile",
 }

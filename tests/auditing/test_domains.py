@@ -14,10 +14,16 @@ def normal(*shape: int) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
 
 
+def turned(orthonormal: Tensor) -> Tensor:
+    first = orthonormal[..., :1] * torch.linalg.det(orthonormal).sign()[..., None, None]
+    return torch.cat([first, orthonormal[..., 1:]], -1)
+
+
 MEMBERS: dict[str, Callable[[Tensor], Tensor]] = {
     "positive definite": lambda x: x @ x.mT + torch.eye(4, dtype=x.dtype),
     "symmetric": lambda x: x + x.mT,
-    "orthonormal": lambda x: torch.linalg.qr(x)[0],
+    "a rotation": lambda x: turned(torch.linalg.qr(x)[0]),
+    "orthonormal": lambda x: torch.linalg.qr(x)[0][..., :3],
     "a probability distribution": lambda x: x.softmax(-1),
     "of unit length": lambda x: torch.nn.functional.normalize(x, dim=-1),
     "sorted": lambda x: x.sort(-1).values,
@@ -39,7 +45,7 @@ def test_the_way_in_leads_in_and_has_a_gradient(name: str) -> None:
     member = MEMBERS[name](normal(2, 4, 4))
     domain = recognized(member, leaf=True)
     assert domain is not None
-    outside = (member + 0.01 * normal(2, 4, 4)).requires_grad_()
+    outside = (member + 0.01 * normal(*member.shape)).requires_grad_()
     assert domain.holds(domain.project(outside).detach())
     assert torch.autograd.gradcheck(domain.project, (outside,))
 
@@ -85,3 +91,16 @@ def test_a_set_is_recognized_unless_the_domain_is_anywhere() -> None:
 def test_a_domain_that_is_a_word_is_any() -> None:
     with pytest.raises(ValueError, match="domain must be a callable or 'any', got 'all'"):
         audit(torch.sin, (normal(2).requires_grad_(),), domain="all")  # type: ignore[arg-type]
+
+
+def test_a_mirror_is_orthonormal_and_no_rotation() -> None:
+    rotation = turned(torch.linalg.qr(normal(3, 3))[0])
+    domain = recognized(rotation, leaf=True)
+    assert domain is not None
+    assert domain.name == "a rotation"
+    with pytest.raises(ValueError, match="mirrors"):
+        domain.project(-rotation)
+    mirror = recognized(-rotation, leaf=True)
+    assert mirror is not None
+    assert mirror.name == "orthonormal"
+    torch.testing.assert_close(mirror.project(-rotation), -rotation)

@@ -1160,7 +1160,7 @@ class AddsWithAWrongSlope(Function):
 def test_what_returns_its_input_is_there_for_its_backward():
     (found,) = audit(ClipsTheGradient.apply, (leaf(3, 4),), skip=["compile", "func_grad", "vmap"]).findings[:1]
     assert (found.check, found.severity) == ("first_order", "info")
-    assert found.summary.startswith("looks like a surrogate: declare it. Forward returns its input")
+    assert found.summary.startswith("looks like a surrogate: declare it. Forward returns input 0 as it is")
     assert not audit(ClampsWithAWrongSlope.apply, (leaf(3, 4),), only=["first_order"]).ok
     assert not audit(
         AddsWithAWrongSlope.apply, (leaf(3, 4), torch.zeros(4).double().requires_grad_()), only=["first_order"]
@@ -1345,3 +1345,439 @@ class SumsInFloat32(Function):
 def test_differences_of_narrow_outputs_have_the_digits_of_their_dtype():
     report = audit(SumsInFloat32.apply, (leaf(8, 4), leaf(8, 4)), only=["first_order"])
     assert report.ok, str(report)
+
+
+class QuantizesOneOfTwo(Function):
+    """Straight through for the second argument, which is rounded, and the true gradient for the first."""
+
+    @staticmethod
+    def forward(ctx, scale, x):
+        ctx.save_for_backward(scale, x)
+        return scale * x.round()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        scale, x = ctx.saved_tensors
+        return (grad_output * x.round()).sum(0), grad_output * scale
+
+
+class RoundsBoth(QuantizesOneOfTwo):
+    @staticmethod
+    def forward(ctx, scale, x):
+        ctx.save_for_backward(scale, x)
+        return scale.round() * x.round()
+
+
+def test_what_looks_like_a_surrogate_is_said_of_the_inputs_that_it_is_about():
+    scale = torch.tensor([1.7, 2.3, 0.8], dtype=torch.float64, requires_grad=True)
+    x = (2.5 * leaf(4, 3).detach()).requires_grad_()
+    (one,) = audit(QuantizesOneOfTwo.apply, (scale, x), only=["first_order"]).findings
+    assert "The value does not move when input 1 does, but backward returns a gradient for it" in one.summary
+    (two,) = audit(RoundsBoth.apply, (scale, x), only=["first_order"]).findings
+    assert "when input 0 or input 1 does" in two.summary
+
+
+class SymmetricExponential(Function):
+    """The matrix exponential from the lower triangle, with the gradient of the symmetric convention."""
+
+    refuses = False
+    halved = False
+
+    @staticmethod
+    def forward(ctx, matrix):
+        if SymmetricExponential.refuses and not torch.equal(matrix, matrix.mT):
+            raise ValueError("the matrix is not symmetric")
+        values, vectors = torch.linalg.eigh(matrix)
+        ctx.save_for_backward(values, vectors)
+        return (vectors * values.exp()) @ vectors.mT
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        values, vectors = ctx.saved_tensors
+        half = (values[:, None] - values) / 2
+        safe = torch.where(half == 0, 1.0, half)
+        factor = ((values[:, None] + values) / 2).exp() * torch.where(half == 0, 1.0, safe.sinh() / safe)
+        inner = vectors.mT @ (grad_output + grad_output.mT) @ vectors / 2
+        grad = vectors @ (factor * inner) @ vectors.mT
+        return grad / 2 if SymmetricExponential.halved else grad
+
+
+@pytest.mark.parametrize("sample", [torch.zeros(4, 4), torch.ones(3, 3), torch.eye(3), torch.diag(torch.rand(4))])
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_matrix_that_is_symmetric_by_chance_stays_so_where_one_triangle_is_read(sample, refuses, monkeypatch):
+    monkeypatch.setattr(SymmetricExponential, "refuses", refuses)
+    sample = sample.double().requires_grad_()
+    checks = ["first_order", "special_points", "sizes", "linear_in_grad_output"]
+    report = audit(SymmetricExponential.apply, (sample,), only=checks)
+    assert report.ok, str(report)
+    assert any("input 0 is symmetric" in note for note in report.notes)
+    monkeypatch.setattr(SymmetricExponential, "halved", True)
+    assert not audit(SymmetricExponential.apply, (sample,), only=["first_order"]).ok
+
+
+class LogDeterminant(Function):
+    """Of a positive definite matrix: its gradient at a diagonal matrix is diagonal."""
+
+    @staticmethod
+    def forward(ctx, matrix):
+        factor = torch.linalg.cholesky(matrix)
+        ctx.save_for_backward(factor)
+        return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        return grad_output * torch.cholesky_inverse(ctx.saved_tensors[0])
+
+
+def test_a_gradient_that_is_diagonal_on_the_sample_may_be_that_of_symmetric_matrices():
+    sample = torch.diag(torch.tensor([1.0, 2.0, 3.0, 0.5])).double().requires_grad_()
+    report = audit(LogDeterminant.apply, (sample,), only=["first_order", "special_points", "sizes"])
+    assert report.ok, str(report)
+
+
+class Product(Function):
+    """A product with any matrix."""
+
+    transposed = False
+
+    @staticmethod
+    def forward(ctx, matrix, x):
+        ctx.save_for_backward(matrix, x)
+        return x @ matrix
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        matrix, x = ctx.saved_tensors
+        grad = x.mT @ grad_output
+        return grad.mT if Product.transposed else grad, grad_output @ matrix.mT
+
+
+def test_a_transposed_gradient_is_wrong_for_a_sample_of_zeros_too(monkeypatch):
+    monkeypatch.setattr(Product, "transposed", True)
+    sample = torch.zeros(4, 4, dtype=torch.float64, requires_grad=True)
+    report = audit(Product.apply, (sample, leaf(3, 4)), only=["first_order"])
+    assert not report.ok
+    assert not report.notes
+
+
+def bisected(x, width):
+    """y with y + y³ = x."""
+    low, high = torch.zeros_like(x), 1 + x.abs()
+    while float((high - low).max()) > width:
+        middle = (low + high) / 2
+        below = middle + middle**3 < x.abs()
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2 * x.sign()
+
+
+class RootThatDetaches(Function):
+    """The values come in steps, and the gradient does, too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = bisected(x, 1e-6)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        _, y = ctx.saved_tensors
+        return grad_output / (1 + 3 * y.detach() ** 2)
+
+
+class RootThatRecords(RootThatDetaches):
+    @staticmethod
+    def backward(ctx, grad_output):
+        _, y = ctx.saved_tensors
+        return grad_output / (1 + 3 * y**2)
+
+
+class RootWithASmoothGradient(Function):
+    """The values come in steps, and the gradient is smooth, but does not record the inputs."""
+
+    records = False
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return bisected(x, 1e-5)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        with torch.set_grad_enabled(RootWithASmoothGradient.records):
+            root = (x * x / 4 + 1 / 27).sqrt()
+            y = (root + x / 2) ** (1 / 3) - (root - x / 2) ** (1 / 3)
+            slope = 1 / (1 + 3 * y * y)
+        return grad_output * slope
+
+
+def test_a_second_derivative_that_is_silently_zero_shows_though_the_values_come_in_steps(monkeypatch):
+    x = torch.tensor([1.3, 0.4, 2.0, 0.9], dtype=torch.float64, requires_grad=True)
+    checks = ["first_order", "second_order"]
+    for function in (RootThatDetaches, RootWithASmoothGradient):
+        report = audit(function.apply, (x,), only=checks)
+        (found,) = report.of("error")
+        assert found.check == "second_order"
+        assert "with respect to input 0" in found.summary
+        assert "silently zero" in found.cause
+        assert "come in steps" in next(report.of("info")).summary
+    assert audit(RootThatRecords.apply, (x,), only=checks).ok
+    monkeypatch.setattr(RootWithASmoothGradient, "records", True)
+    smooth = audit(RootWithASmoothGradient.apply, (x,), only=checks)
+    assert smooth.ok
+    assert smooth.capabilities["second_order"] == "yes"
+
+
+class PicksWithAView(Function):
+    """Its backward cannot reshape a gradient of nothing."""
+
+    @staticmethod
+    def forward(ctx, x, index):
+        ctx.save_for_backward(index)
+        ctx.shape = x.shape
+        return x.gather(1, index[:, None])[:, 0]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        grad = grad_output.new_zeros(ctx.shape).scatter(1, index[:, None], grad_output[:, None])
+        return grad.reshape(len(index), -1), None
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_batch_of_one_is_emptied_with_its_labels(batch):
+    (found,) = audit(PicksWithAView.apply, (leaf(batch, 4), torch.arange(batch)), only=["empty"]).findings
+    assert (found.check, found.severity) == ("empty", "error")
+    assert "dim 0 of input 0, dim 0 of input 1 empty" in found.summary
+
+
+class SolvesToAFixedTolerance(Function):
+    """y = tanh(y / 2 + x); backward repeats until a change is below a number that does not know grad_output."""
+
+    relative, clips = False, False
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.zeros_like(x)
+        for _ in range(200):
+            y = torch.tanh(y / 2 + x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        slope = 1 - y**2
+        scale = float(grad_output.abs().max()) if SolvesToAFixedTolerance.relative else 1.0
+        u = grad_output.clamp(-2e-9, 2e-9) * 1e9 if SolvesToAFixedTolerance.clips else grad_output
+        start = u
+        while True:
+            new = start + slope * u / 2
+            if float((new - u).abs().max()) <= 1e-13 * scale:
+                return slope * new
+            u = new
+
+
+def test_an_iteration_with_a_fixed_tolerance_does_not_clip(monkeypatch):
+    x = (0.5 * leaf(3, 4).detach()).requires_grad_()
+    (found,) = audit(SolvesToAFixedTolerance.apply, (x,), only=["linear_in_grad_output"]).findings
+    assert found.severity == "info"
+    assert "off by" in found.summary
+    assert "stop at a relative tolerance" in found.fix
+    monkeypatch.setattr(SolvesToAFixedTolerance, "relative", True)
+    assert not audit(SolvesToAFixedTolerance.apply, (x,), only=["linear_in_grad_output"]).findings
+    monkeypatch.setattr(SolvesToAFixedTolerance, "clips", True)
+    (found,) = audit(SolvesToAFixedTolerance.apply, (x,), only=["linear_in_grad_output"]).findings
+    assert found.severity == "error"
+    assert "clips" in found.cause
+
+
+class CentersByItsState(Function):
+    """Updates the running mean that it is given, as torch's own batch normalization does."""
+
+    @staticmethod
+    def forward(ctx, x, mean):
+        mean.lerp_(x.mean(0), 0.1)
+        return x - x.mean(0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output - grad_output.mean(0), None
+
+
+class Centered(nn.Module):
+    def __init__(self, kept=True):
+        super().__init__()
+        if kept:
+            self.register_buffer("mean", torch.zeros(4, dtype=torch.float64))
+        else:
+            self.mean = torch.zeros(4, dtype=torch.float64)
+
+    def forward(self, x):
+        return CentersByItsState.apply(x, self.mean)
+
+
+def test_a_buffer_that_a_module_passes_on_may_be_updated():
+    assert audit(Centered(), (leaf(6, 4),), only=["inputs_unchanged", "first_order"]).ok
+    (found,) = audit(Centered(kept=False), (leaf(6, 4),), only=["inputs_unchanged"]).findings
+    assert "CentersByItsState.forward changes argument 1" in found.summary
+
+
+class KeepsOneOfARow(Function):
+    """Writes the gradient of a row instead of adding it."""
+
+    @staticmethod
+    def forward(ctx, table, index):
+        ctx.save_for_backward(index)
+        ctx.shape = table.shape
+        return table[index]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (index,) = ctx.saved_tensors
+        grad = grad_output.new_zeros(ctx.shape)
+        grad[index] = grad_output
+        return grad, None
+
+
+def test_a_size_that_repeats_an_index_is_not_wrong_because_of_the_size():
+    sample = leaf(6, 3), torch.tensor([4, 0, 2])
+    (found,) = audit(KeepsOneOfARow.apply, sample, only=["sizes", "special_points"]).findings
+    assert (found.check, found.also) == ("special_points", ("sizes",))
+    (found,) = audit(KeepsOneOfARow.apply, sample, only=["sizes"]).findings
+    assert "more than once" in found.cause
+
+
+class TraceOfARotation(Function):
+    """The trace times the determinant, which is 1 for every rotation, and -1 for a matrix that mirrors."""
+
+    @staticmethod
+    def forward(ctx, matrix):
+        return torch.linalg.det(matrix) * matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output[..., None, None] * torch.eye(3, dtype=grad_output.dtype)
+
+
+def test_a_rotation_stays_one_and_is_not_mirrored():
+    matrix = torch.linalg.qr(leaf(2, 3, 3).detach())[0]
+    matrix = matrix * torch.linalg.det(matrix).sign()[:, None, None]
+    report = audit(TraceOfARotation.apply, (matrix.requires_grad_(),), only=["first_order", "special_points"])
+    assert report.ok, str(report)
+    assert any("input 0 is a rotation" in note for note in report.notes)
+
+
+class SolvesForTwo(Function):
+    """y = tanh(y / 2 + x) + b: the gradient of x is doubled, and that of b as accurate as the solver is."""
+
+    @staticmethod
+    def forward(ctx, x, b):
+        y = torch.zeros_like(x)
+        for _ in range(100):
+            y = torch.tanh(y / 2 + x)
+        ctx.save_for_backward(y)
+        return y + b
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        slope = 1 - y**2
+        return 2 * grad_output * slope / (1 - slope / 2), grad_output * (1 + 1e-4 * torch.sin(9 * y))
+
+
+def test_only_what_is_less_accurate_than_a_solver_is_wrong():
+    found = audit(SolvesForTwo.apply, (leaf(3, 4), leaf(3, 4)), only=["first_order"]).findings
+    assert [f.severity for f in found] == ["error"]
+    assert "the gradient of input 0" in found[0].summary
+
+
+class ComplexProduct(Function):
+    """The formula for real numbers."""
+
+    @staticmethod
+    def forward(ctx, z, w):
+        ctx.save_for_backward(z, w)
+        return z * w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        z, w = ctx.saved_tensors
+        return grad_output * w.conj(), (grad_output * z).sum(0)
+
+
+class HalfAProduct(ComplexProduct):
+    @staticmethod
+    def backward(ctx, grad_output):
+        z, w = ctx.saved_tensors
+        return grad_output * w.conj(), (grad_output * z.conj() * z.abs()).sum(0)
+
+
+def test_a_missing_conjugate_is_named_though_grad_output_is_complex():
+    torch.manual_seed(0)
+    sample = [torch.randn(shape, dtype=torch.complex128, requires_grad=True) for shape in ((3, 4), (4,))]
+    (found,) = audit(ComplexProduct.apply, sample, only=["first_order"]).findings
+    assert "complex conjugate" in found.cause
+    (found,) = audit(HalfAProduct.apply, sample, only=["first_order"]).findings
+    assert "complex conjugate" not in found.cause
+
+
+class KeepsOnTheClass(Function):
+    """What a call needs is on the class."""
+
+    kept = None
+
+    @staticmethod
+    def forward(ctx, x, w):
+        KeepsOnTheClass.kept = x, w
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = KeepsOnTheClass.kept
+        return grad_output @ w.mT, x.mT @ grad_output
+
+
+def test_what_is_kept_on_the_class_is_one_finding():
+    checks = ["independent_calls", "later_writes", "freed_at_once"]
+    (found,) = audit(KeepsOnTheClass.apply, (leaf(4, 3), leaf(3, 2)), only=checks).findings
+    assert (found.check, set(found.also)) == ("independent_calls", {"later_writes", "freed_at_once"})
+
+
+class Jitters(Function):
+    """x + noise * scale for a normal noise: the gradient of scale is an estimate that has the same mean."""
+
+    redraws, factor = False, 1.0
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        noise = torch.randn(x.shape[0], 2, dtype=torch.float64).to(x.dtype)
+        ctx.save_for_backward(noise)
+        return torch.stack([x[:, 0] + scale * noise[:, 0], x[:, 1] + scale * noise[:, 1]], 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (noise,) = ctx.saved_tensors
+        if Jitters.redraws:
+            noise = torch.randn_like(noise)
+            return grad_output, (grad_output * noise).sum()
+        # A rotation of the noise does not change its distribution: a velocity along it may be added.
+        turned = torch.stack([-noise[:, 1], noise[:, 0]], 1)
+        return grad_output, Jitters.factor * (grad_output * (noise + 0.4 * turned)).sum()
+
+
+def test_an_estimator_with_the_right_mean_is_one_and_a_mask_that_is_drawn_again_is_none(monkeypatch):
+    sample = leaf(6, 2), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    (found,) = audit(Jitters.apply, sample, only=["first_order"]).findings
+    assert found.severity == "info"
+    assert found.summary.startswith("looks like an estimator: declare it. For one draw, the gradient of input 1")
+    assert 'gradient="approximate"' in found.fix
+    monkeypatch.setattr(Jitters, "factor", 1.5)
+    assert not audit(Jitters.apply, sample, only=["first_order"]).ok
+    monkeypatch.setattr(Jitters, "redraws", True)
+    (found,) = audit(Jitters.apply, sample, only=["first_order"]).findings
+    assert (found.severity, "draws random numbers, too" in found.cause) == ("error", True)

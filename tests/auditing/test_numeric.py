@@ -1,6 +1,7 @@
 """Differences of values: which mistakes they see, and what they let pass because nobody can know better."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -362,3 +363,25 @@ def test_what_counts_as_rounding_has_the_scale_of_outputs_over_input() -> None:
     assert rounding(outputs, torch.tensor([0.5, -2.0])) == 64 * eps * 8 / 2
     assert rounding(outputs, torch.zeros(3)) == rounding(outputs[1:], torch.ones(3)) == rounding([], torch.ones(3)) == 0
     assert rounding([torch.tensor([torch.inf, torch.nan, 1.0])], torch.ones(1)) == 64 * torch.finfo(torch.float32).eps
+
+
+def test_where_all_is_wrong_only_a_few_entries_are_looked_at_closely() -> None:
+    """To look at one takes dozens of values, which a slow function has no time for."""
+    calls = 0
+
+    def slow(values: list[Tensor]) -> Tensor:
+        nonlocal calls
+        calls += 1
+        start = time.process_time()
+        while time.process_time() - start < 2e-3:
+            pass
+        return values[0].reshape(-1).sin()
+
+    point = torch.linspace(0.1, 1, 30, dtype=torch.float64)
+    numeric = Derivative(slow, [point], [0])
+    weights = torch.ones(30, dtype=torch.float64)
+    mismatch = numeric.compare(2 * point.cos(), weights)
+    assert mismatch is not None
+    assert mismatch.count == mismatch.size == 30
+    assert mismatch.ratio == pytest.approx(2)
+    assert calls < 900

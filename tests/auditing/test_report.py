@@ -586,3 +586,26 @@ def test_a_matter_of_taste_alone_is_info() -> None:
     report = audit(KeepsOnCtx.apply, (leaf(2, 3),), only=["later_writes", "tensors_on_ctx"])
     assert [(f.check, f.severity) for f in report.findings] == [("tensors_on_ctx", "info")]
     assert report.ok
+
+
+def test_the_report_says_what_ok_does_not_cover() -> None:
+    class Square(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output * ctx.saved_tensors[0]
+
+    report = audit(Square.apply, (leaf(2, 3),), only=["first_order", "complex128"])
+    assert report.ok
+    assert report.capabilities["complex128"] == "wrong"
+    head = " ".join(str(report).split("\n\n")[0].split())
+    assert "ok means that there is no error and no warning. It does not cover complex128:" in head
+    assert "It does not cover complex128" in report._repr_html_()
+    for other in (RIGHT, BROKEN):  # nothing is wrong in the one, and the other is not ok
+        assert "does not cover" not in str(other) + other._repr_html_()
+    two = made(capabilities={"vmap": "yes", "complex128": "wrong", "forward_mode": "wrong"})
+    assert "It does not cover complex128 and forward_mode:" in " ".join(str(two).split())

@@ -55,6 +55,20 @@ def test_html_needs_nothing_else_and_shows_text_as_text(harvest, tmp_path):
     assert "class F:\n    a = &#x27;&lt;b&gt;&#x27;</pre>" in text
 
 
+def test_the_reports_say_what_ok_does_not_cover_and_show_what_is_to_be_declared(harvest, tmp_path):
+    first = harvest.functions[0]
+    first.capabilities = {"vmap": "no", "complex128": "wrong"}
+    write_report(tmp_path / "r.html", harvest)
+    assert "does not cover" not in "\n".join(lines_of(harvest)) + (tmp_path / "r.html").read_text()  # it is not ok
+    tangent = Found("first_order", "info", "looks like a gradient in a tangent space: declare it. Seen", "c", "f", "")
+    first.findings[:] = [tangent, *first.findings[2:]]
+    write_report(tmp_path / "r.html", harvest)
+    text = " ".join("\n".join(lines_of(harvest)).split())
+    assert "It does not cover complex128: the function runs there" in text
+    assert "looks like a gradient in a tangent space: declare it" in text
+    assert "It does not cover complex128" in (tmp_path / "r.html").read_text()
+
+
 def test_sarif_fits_the_standard(harvest):
     log = sarif_of(harvest)
     jsonschema.Draft7Validator.check_schema(LOG)

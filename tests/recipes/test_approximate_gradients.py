@@ -177,3 +177,26 @@ def test_a_second_derivative_is_refused(method) -> None:
     (first,) = torch.autograd.grad(method(in_numpy, x), x, weight, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e8, 1e12, 1e100])
+def test_the_step_of_a_large_element_is_as_large(size) -> None:
+    """At 1e12, the next number is 1e-4 away, so a step of 6e-6 would not change it."""
+    x = torch.tensor([size, -2 * size, 0.5], dtype=torch.float64, requires_grad=True)
+    scale = torch.tensor([size, size, 1.0], dtype=torch.float64)
+    (found,) = torch.autograd.grad(finite_difference(lambda x: (x / scale).sin(), x), x, scale)
+    torch.testing.assert_close(found, (x.detach() / scale).cos(), rtol=1e-9, atol=0)
+
+
+def test_a_perturbation_is_divided_by_the_distance_of_rounded_points() -> None:
+    x = torch.tensor([1e6 + 0.1], dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(simultaneous_perturbation(lambda x: 3 * x, x), x)
+    torch.testing.assert_close(found, torch.full_like(found, 3), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_second_derivative_raises_next_to_other_terms(method) -> None:
+    x = point(3)
+    (first,) = torch.autograd.grad(method(in_numpy, x) + x.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(first.sum(), x)

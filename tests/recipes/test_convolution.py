@@ -87,3 +87,14 @@ def test_a_frozen_weight_costs_no_gradient() -> None:
     conv1d(x, w).sum().backward()
     assert w.grad is None
     assert x.grad.tolist() == [[[1, 2, 2, 2, 1]]]
+
+
+def test_gradients_of_an_empty_batch_can_be_differentiated() -> None:
+    x = torch.randn(0, 3, 8, 8, requires_grad=True)
+    w = torch.randn(4, 3, 3, 3, requires_grad=True)
+    grads = torch.autograd.grad(conv2d(x, w).sum(), (x, w), create_graph=True)
+    seconds = torch.autograd.grad([g.sum() for g in grads], (x, w))
+    for input, grad, second in zip((x, w), grads, seconds, strict=True):
+        assert grad.shape == second.shape == input.shape
+        assert not grad.any()
+        assert not second.any()

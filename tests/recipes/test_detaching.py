@@ -108,3 +108,22 @@ def test_classes_that_are_ruled_out(student, teacher, loss, gradient) -> None:
 def test_bad_input(args, error, message) -> None:
     with pytest.raises(error, match=message):
         distillation_loss(*args)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 10.0, 100.0])
+def test_the_loss_of_nearly_equal_distributions_is_inaccurate_but_its_gradient_is_not(temperature: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    teacher = torch.randn(20, 1000, generator=generator)
+    student = (teacher + 1e-3 * torch.randn(20, 1000, generator=generator)).requires_grad_()
+
+    def results(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        leaf = student.detach().to(dtype).requires_grad_()
+        loss = distillation_loss(leaf, teacher.to(dtype), temperature, "none")
+        return loss.detach().double(), torch.autograd.grad(loss.sum(), leaf)[0].double()
+
+    (loss, grad), (true_loss, true_grad) = results(torch.float32), results(torch.float64)
+    assert (loss - true_loss).abs().max() < 2e-6 * temperature**2
+    if temperature > 1:
+        assert (loss < 0).any()
+        assert (loss - true_loss).abs().max() > 10 * true_loss.max()
+    assert (grad - true_grad).norm() < 5e-4 * temperature * true_grad.norm()

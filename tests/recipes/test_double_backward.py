@@ -192,3 +192,18 @@ def test_logdet_of_an_empty_matrix_is_zero() -> None:
     assert y.tolist() == [0, 0]
     (grad,) = torch.autograd.grad(y.sum(), a)
     assert grad.shape == (2, 0, 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_second_derivative_of_lambert_w_near_the_branch_point(dtype) -> None:
+    """There, 1 + w of the rounded w has few digits, and the second derivative divides by it."""
+    distance = torch.logspace(-1.5, math.log10(8 * torch.finfo(dtype).eps), 40, dtype=torch.float64)
+    x = (distance - 1 / math.e).to(dtype).requires_grad_()
+    (first,) = torch.autograd.grad(lambert_w(x).sum(), x, create_graph=True)
+    (found,) = torch.autograd.grad(first.sum(), x)
+    with mpmath.workdps(50):
+        solutions = [mpmath.lambertw(mpmath.mpf(v)).real for v in x.tolist()]
+        exact = [float(-mpmath.exp(-2 * w) * (2 + w) / (1 + w) ** 3) for w in solutions]
+    torch.testing.assert_close(
+        found.double(), torch.tensor(exact, dtype=torch.float64), rtol=32 * torch.finfo(dtype).eps, atol=0
+    )

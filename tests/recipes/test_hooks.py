@@ -254,3 +254,10 @@ def test_saved_as_notices_a_later_write() -> None:
         y.mul_(2)
     with pytest.raises(RuntimeError, match=r"shape \(2,\) .* in-place"):
         output.sum().backward()
+
+
+def test_a_saved_number_beyond_the_range_of_the_dtype_is_infinite() -> None:
+    x = torch.tensor([70_000.0], requires_grad=True)
+    for dtype, finite in ((torch.float16, False), (torch.bfloat16, True)):
+        (grad,) = torch.autograd.grad(saved_as(dtype, lambda x: (x + 0).square(), x), x)
+        assert bool(grad.isfinite()) is finite

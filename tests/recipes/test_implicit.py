@@ -456,3 +456,35 @@ def test_bad_input_is_named() -> None:
     for solve in (lambda f: root(f, zeros(2)), lambda f: bisect(f, zeros(2), zeros(2))):
         with pytest.raises(RuntimeError, match="requires grad"):
             solve(lambda z: z - x)
+
+
+@pytest.mark.parametrize("wrong", [math.inf, math.nan])
+def test_an_infinite_gradient_of_a_fixed_point_goes_on_and_stays_in_its_problem(wrong) -> None:
+    """A GradScaler looks for such gradients after backward, and skips the step. Backward must not raise."""
+    x = torch.tensor([1.0, 0.5], requires_grad=True)
+
+    def solved(x: torch.Tensor, batch_dims: int) -> torch.Tensor:
+        return fixed_point(lambda z, x: z.cos() * x, torch.zeros_like(x), x, batch_dims=batch_dims)
+
+    right = torch.autograd.grad(solved(x, 1).sum(), x)[0]
+    first = torch.tensor([wrong, 1.0])
+    for found in (
+        torch.autograd.grad(solved(x, 1), x, first)[0],
+        torch.autograd.grad(torch.func.vmap(lambda x: solved(x, 0))(x), x, first)[0],
+    ):
+        assert found[0].isnan()
+        torch.testing.assert_close(found[1], right[1])
+    assert torch.autograd.grad(solved(x, 0), x, first)[0].isnan().all()
+
+
+def test_a_fixed_point_under_autocast() -> None:
+    """torch has no pinv in bfloat16, to which autocast converts the products of Anderson's method."""
+    x, w = leaf(4, 3, dtype=torch.float32), leaf(3, 3, dtype=torch.float32, scale=0.2)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = fixed_point(lambda z, x, w: (z @ w).float() + x, torch.zeros(4, 3), x, w, tolerance=1e-2)
+    expected = torch.linalg.solve(torch.eye(3) - w, x, left=False)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+    for ours, theirs in zip(
+        torch.autograd.grad(found.sum(), (x, w)), torch.autograd.grad(expected.sum(), (x, w)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)

@@ -86,6 +86,8 @@ def test_a_third_derivative_raises() -> None:
     (first,) = torch.autograd.grad(linear_cross_entropy(x, w, target), x, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
+        torch.autograd.grad(second.sum(), x, retain_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
         second.sum().backward()
 
 

@@ -362,3 +362,43 @@ def test_a_power_of_two_is_the_largest_that_is_not_larger() -> None:
     smallest = torch.finfo(torch.float32).smallest_normal
     found = reductions.power_of_two(sizes).tolist()
     assert found == [1, 1, 2, 2, 0.25, 2.0**99, smallest, 1, 1, 1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("ord", [3, 31, 33, 128, 1000, 1e4])
+def test_a_norm_of_any_order(ord, size, dtype) -> None:
+    """A power of two leaves numbers up to 2, and 1.99 to the power 128 overflows in float32."""
+    x = (size * torch.tensor([[1.99, 1.5, -0.3], [1.5, 1.5, 1.5], [0.0, -1.25, 0.0], [0.0] * 3])).to(dtype)
+    largest = x.double().abs().amax(1, keepdim=True)
+    ratio = x.double() / largest.clamp(min=1e-30)
+    total = (ratio.abs() ** ord).sum(1, keepdim=True).clamp(min=1e-30)
+    weight = ratio.sgn() * ratio.abs() ** (ord - 1) * total ** (1 / ord - 1)
+    leaf = x.requires_grad_()
+    found = reductions.norm(leaf, ord, 1)
+    eps = torch.finfo(dtype).eps
+    torch.testing.assert_close(found.double(), (largest * total ** (1 / ord)).squeeze(1), rtol=2 * eps, atol=0)
+    (grad,) = torch.autograd.grad(found.sum(), leaf)
+    # A power magnifies the rounding error of the ratio, which is in float32 or wider.
+    rounding = ord * min(eps, torch.finfo(torch.float32).eps)
+    atol = torch.finfo(dtype).smallest_normal
+    torch.testing.assert_close(grad.double(), weight, rtol=4 * eps + rounding, atol=atol)
+
+
+def test_the_other_entries_of_a_norm_with_an_infinity_have_gradient_zero() -> None:
+    for ord in (1.5, 2, 3, 40):
+        x = torch.tensor([INF, 1.0, 0.0], requires_grad=True)
+        (grad,) = torch.autograd.grad(reductions.norm(x, ord), x)
+        assert grad[0].isnan()
+        assert grad[1:].tolist() == [0, 0]
+
+
+def test_without_degrees_of_freedom_a_variance_and_its_gradient_are_infinite() -> None:
+    """Along a dimension, torch divides the gradient by the negative degrees of freedom."""
+    x = torch.tensor([[1.0, 2.0]], requires_grad=True)
+    found = reductions.var(x, 1, correction=3)
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        theirs = torch.var(x, 1, correction=3)
+    assert found == theirs == INF
+    assert torch.autograd.grad(found, x)[0].tolist() == [[-INF, INF]]
+    assert torch.autograd.grad(theirs, x)[0].isfinite().all()

@@ -152,3 +152,10 @@ def test_a_later_write_to_an_argument_is_noticed(tool) -> None:
         y.mul_(2)
     with pytest.raises(RuntimeError, match=r"shape \(16,\).*modified by an in-place operation"):
         output.sum().backward()
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-60, 1.0, 1e60, 1e300])
+def test_compressed_numbers_of_any_size_in_float64(size) -> None:
+    x = (size * torch.linspace(-1, 1, 16, dtype=torch.float64)).requires_grad_()
+    (grad,) = torch.autograd.grad(compressed(lambda x: ((x * 1) * (x * 1)).sum(), x), x, torch.tensor(0.5).double())
+    torch.testing.assert_close(grad / size, x.detach() / size, rtol=0, atol=1 / 254 + 1e-9)

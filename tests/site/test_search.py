@@ -21,7 +21,7 @@ pytestmark = pytest.mark.site
 PAGES = Path(__file__).parents[2] / "docs" / "pitfalls"
 PITFALLS = [(group, pitfall) for group in GROUPS for pitfall in pitfalls_of(PAGES / f"{group}.md")]
 QUERIES = tomllib.loads(Path(__file__).with_name("queries.toml").read_text())
-ALL = {**QUERIES["seen"], **QUERIES["unseen"]}
+ALL = {**QUERIES["first"], **QUERIES["seen"], **QUERIES["unseen"]}
 
 
 def hits(page: Page, base: str, query: str) -> list[tuple[str, str]]:
@@ -45,6 +45,7 @@ def test_words_that_people_type_lead_to_a_page_that_answers(page: Page, base: st
         if not any(f"/{name}".endswith(f"/{wanted}") for name in names for wanted in ALL[query])
     }
     assert not missed, f"{len(missed)} of {len(ALL)} queries have no page that answers among the first three: {missed}"
+    assert {query: found[query][:1] for query in QUERIES["first"]} == QUERIES["first"]
 
 
 @pytest.mark.parametrize("query", ["STE", "my loss is nan after some hours, only in backward"])

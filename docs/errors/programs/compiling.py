@@ -162,9 +162,10 @@ def compiled_distinct():
 
 
 @raises(
-    "A Function with an if on a tensor was compiled",
-    cause="""The graph is recorded once for all values. Which branch to take depends on the values, which the compiler
-    does not know. The text names the operation that made the condition.""",
+    "An if on the value of a tensor was compiled",
+    cause="""The compiler records the graph once for all values. Which branch runs depends on the values, and the
+    compiler does not know them. In ordinary compiled code it can split the graph at the ``if``, but not inside of a
+    custom Function, a checkpoint or with ``fullgraph=True``. The text names the operation that made the condition.""",
     fix="Compute both and choose with ``torch.where``; or make the code an operator with ``torch.library.custom_op``, "
     "and give the operator a backward with ``register_autograd``.",
     see=("cookbook/07_compile/graph_breaks", "check:compile"),

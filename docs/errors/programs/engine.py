@@ -269,12 +269,15 @@ def state_detached():
 
 @raises(
     "A result that backward needs was changed in place",
-    cause="The operation that the message names saved its own output (as ``exp``, ``tanh``, ``sigmoid`` and ``sqrt`` "
-    "do), and an in-place operation gave it a new version. For an operation or a Function that saved its input, the "
-    "message names the last recorded operation that wrote to that input: often the in-place operation itself. "
-    "``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
+    cause="The operation that the message names saved its own output (as ``relu``, ``exp``, ``tanh``, ``sigmoid``, "
+    "``softmax`` and ``sqrt`` do), and an in-place operation gave it a new version. For an operation or a Function "
+    "that saved its input, the message names the last recorded operation that wrote to that input: often the in-place "
+    "operation itself. ``AsStrided`` is a view: most often the weight of an ``nn.Linear`` after ``optimizer.step()``.",
     fix="""Write out of place: ``y = y + 1`` instead of ``y += 1``, and no ``inplace=True`` in the next layer. You can
-    also change an input before the operation uses it. Run backward before ``optimizer.step()``.""",
+    also change an input before the operation uses it. Run backward before ``optimizer.step()``. To find the line, run
+    the step under ``torch.autograd.set_detect_anomaly(True)``: PyTorch then also prints the line of the forward that
+    computed with the tensor. Below that line, print ``y._version`` of the tensor after each line. The line after which
+    the number has grown is the write.""",
     see=("guide/graph", "cookbook/04_memory/in_place", "check:later_writes"),
 )
 def result_changed():
@@ -2041,6 +2044,50 @@ def derivative_chosen():
     voltage = torch.randn(3, requires_grad=True)
     spikes = Spike.apply(voltage)
     spikes.sum().backward()
+
+
+@raises(
+    "A sparse tensor was marked as coalesced by hand",
+    cause="""``_coalesced_`` sets a mark in place and has no derivative. It is an internal function, which libraries
+    call because their indices are sorted already. The values of the sparse tensor require grad, so its backward would
+    have to go through the mark.""",
+    fix="""Give the mark when you make the tensor: ``torch.sparse_coo_tensor(indices, values, size,
+    is_coalesced=True)``. If a library calls it (``torch_geometric.utils.to_torch_coo_tensor``), update the library, or
+    pass weights that do not require grad.""",
+    see=("cookbook/01_first_steps/template",),
+)
+def coalesced_by_hand():
+    indices, values = torch.tensor([[0, 1], [1, 0]]), torch.rand(2, requires_grad=True)
+    adjacency = torch.sparse_coo_tensor(indices, values, (2, 2))
+    adjacency._coalesced_(True)
+    torch.sparse.mm(adjacency, torch.rand(2, 3)).sum().backward()
+
+
+@fixes(coalesced_by_hand)
+def made_coalesced():
+    indices, values = torch.tensor([[0, 1], [1, 0]]), torch.rand(2, requires_grad=True)
+    adjacency = torch.sparse_coo_tensor(indices, values, (2, 2), is_coalesced=True)
+    torch.sparse.mm(adjacency, torch.rand(2, 3)).sum().backward()
+
+
+@raises(
+    "True or False was raised to a power that requires grad",
+    cause="""The derivative of ``base ** x`` with respect to ``x`` uses the logarithm of the base. PyTorch saved the
+    base as a number, and cannot read a ``bool`` back as one. The file in the message is ``c10/core/Scalar.cpp``.""",
+    fix="Make the base a number: ``float(mask) ** x`` or ``1.0 ** x``.",
+    see=("guide/debugging",),
+)
+def power_of_bool():
+    exponent = torch.ones(3, requires_grad=True)
+    loss = (True**exponent).sum()
+    loss.backward()
+
+
+@fixes(power_of_bool)
+def power_of_number():
+    exponent = torch.ones(3, requires_grad=True)
+    loss = (float(True) ** exponent).sum()
+    loss.backward()
 
 
 @raises(

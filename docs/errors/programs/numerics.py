@@ -125,8 +125,8 @@ def softmax_of_finite():
 
 @raises(
     "Anomaly mode found nan in the gradient of a standard deviation or variance",
-    cause="``std`` and ``var`` divide by ``n - 1`` unless you say otherwise, so for a single element they are nan. A "
-    "standard deviation of 0 has an infinite derivative as well, as the square root has.",
+    cause="""By default, ``std`` and ``var`` divide by ``n - 1``, so the result for a single element is nan. The
+    derivative of a standard deviation of 0 is infinite, like that of the square root at 0.""",
     fix="Skip groups of one element, or pass ``correction=0``; for ``std`` add a small number under the root: "
     "``(x.var(correction=0) + eps).sqrt()``.",
     see=("guide/nonfinite", "cookbook/03_stability/safe_functions"),
@@ -146,8 +146,9 @@ def deviation_with_eps():
 
 @raises(
     "Anomaly mode found nan in an operation that only passes it on",
-    cause="Products, sums, indexing and most other operations make nan only of operands or gradients that are infinite "
-    "or nan already. The operation at fault is a neighbor, for example a logarithm, which is ``-inf`` at 0.",
+    cause="""Products, sums, indexing and most other operations make nan only if an operand or the incoming gradient
+    is infinite or nan already. The operation at fault is a neighbor, for example a logarithm, which is ``-inf`` at
+    0.""",
     fix="Look at the operands of the line that the traceback above the error shows: print "
     "``torch.isfinite(x).all()`` for each. Make the one that is infinite safe where it is computed; for "
     "``p * log(p)`` use ``torch.special.xlogy(p, p.clamp(min=eps))``.",
@@ -243,12 +244,12 @@ def own_backward_guarded():
 
 @raises(
     "Anomaly mode found nan in the gradient of eigenvectors or singular vectors",
-    cause="The gradient of eigenvectors contains ``1 / (difference of two eigenvalues)``, and that of singular vectors "
-    "``1 / (difference of their squares)``. Two that are equal make it infinite: a multiple of the identity, a "
-    "projection, a matrix of low rank (several zeros).",
-    fix="Use only what does not depend on the choice among equal values: the eigenvalues (``eigvalsh``, ``svdvals``), "
-    "or a function of the whole matrix. Otherwise take the recipe for eigenvalues that may be equal, or separate them "
-    "by a small random diagonal.",
+    cause="""The gradient of eigenvectors contains ``1 / (difference of two eigenvalues)``, and the gradient of
+    singular vectors contains ``1 / (difference of their squares)``. Both are infinite if two values are equal: in a
+    multiple of the identity, in a projection, or in a matrix of low rank, which has several zeros.""",
+    fix="""Use only what does not depend on the choice among equal values: the eigenvalues (``eigvalsh``,
+    ``svdvals``), or a function of the whole matrix. Otherwise use the recipe for eigenvalues that may be equal, or
+    separate them with a small random diagonal.""",
     see=("cookbook/03_stability/eigenvalues", "guide/nonfinite"),
 )
 def nan_in_decomposition():
@@ -267,10 +268,10 @@ def values_of_decomposition():
 
 @raises(
     "Anomaly mode found nan in the gradient of a solve, inverse or determinant",
-    cause="The matrix is singular or nearly so for this input, so its inverse, which the gradient contains, overflows. "
-    "Adding the same small number to all elements does not make a matrix regular.",
-    fix="Add a small multiple of the identity: ``A + eps * torch.eye(n)``, and check ``torch.linalg.cond(A)``. If the "
-    "matrix is finite and regular, its right-hand side is infinite or nan.",
+    cause="""The matrix is singular or nearly singular for this input. The gradient contains its inverse, which
+    overflows. Adding the same small number to all elements does not help: the matrix stays nearly singular.""",
+    fix="""Add a small multiple of the identity: ``A + eps * torch.eye(n)``, and check ``torch.linalg.cond(A)``. If
+    the matrix is finite and well conditioned, its right-hand side is infinite or nan.""",
     see=("guide/nonfinite", "cookbook/05_higher_order/implicit"),
 )
 def nan_in_solve():
@@ -288,8 +289,9 @@ def solve_regularized():
 
 @raises(
     "The loss depends on the phase of complex eigenvectors",
-    cause="A complex eigenvector is only defined up to a factor ``e^{i phi}``, and the decomposition picks one. This "
-    "loss changes with that factor, so it has no derivative. The check is on the gradient that arrives.",
+    cause="""A complex eigenvector is only defined up to a factor ``e^{i phi}``, and the decomposition picks one such
+    factor. This loss changes with the factor, so it has no derivative. PyTorch checks this on the gradient that
+    arrives.""",
     fix="Make the loss independent of the phase: use ``abs(v)``, the projection ``v v^H``, or the eigenvalues. Or fix "
     "the phase yourself, in differentiable code: ``v * v[:1].conj() / v[:1].abs()`` makes the first row real.",
     see=("cookbook/03_stability/eigenvalues", "cookbook/05_higher_order/complex_numbers"),
@@ -311,8 +313,8 @@ def eigenvectors_modulus():
 
 @raises(
     "The loss depends on the phase of complex singular vectors",
-    cause="A pair of complex singular vectors ``u``, ``v`` is only defined up to a common factor ``e^{i phi}``. This "
-    "loss changes with it, as a loss of ``U`` or of ``Vh`` alone does, so it has no derivative.",
+    cause="""A pair of complex singular vectors ``u``, ``v`` is only defined up to a common factor ``e^{i phi}``. This
+    loss changes with the factor, so it has no derivative. A loss of ``U`` alone or of ``Vh`` alone mostly does.""",
     fix="Make the loss independent of the phase: use both together, as in ``U @ torch.diag(s) @ Vh`` or ``U @ Vh``, "
     "``abs(U)``, or the singular values (``svdvals``).",
     see=("cookbook/03_stability/eigenvalues", "cookbook/05_higher_order/complex_numbers"),
@@ -332,8 +334,8 @@ def singular_vectors_together():
 
 @raises(
     "The loss depends on the phase of eigenvectors of torch.linalg.eig",
-    cause="``eig`` returns complex eigenvectors of length 1, defined up to a factor ``e^{i phi}``. This loss changes "
-    "with it, so it has no derivative.",
+    cause="""``eig`` returns complex eigenvectors of length 1, which are defined only up to a factor ``e^{i phi}``.
+    This loss changes with the factor, so it has no derivative.""",
     fix="Use ``abs(v)``, ``v v^H`` or the eigenvalues (``eigvals``). For a symmetric matrix use ``torch.linalg.eigh``, "
     "whose eigenvectors are real.",
     see=("cookbook/03_stability/eigenvalues", "cookbook/05_higher_order/complex_numbers"),
@@ -353,8 +355,8 @@ def general_eigenvectors_modulus():
 
 @raises(
     "A complete QR decomposition was differentiated",
-    cause='With ``mode="complete"`` and more rows than columns, the last columns of ``Q`` are any basis of the rest of '
-    "the space, so they have no derivative.",
+    cause="""With ``mode="complete"`` and more rows than columns, the last columns of ``Q`` are an arbitrary basis of
+    the remaining space, so they have no derivative.""",
     fix='Use ``mode="reduced"``, which is the default.',
     see=("guide/higher_order",),
 )
@@ -391,9 +393,9 @@ def qr_with_q():
 
 
 @raises(
-    "A singular value decomposition did not converge, because the matrix has nan or inf in it",
-    cause="The matrix is not finite. If it is a gradient or a covariance, the nan came from the step before: an "
-    "overflow in ``float16`` with a large loss scale, or weights that exploded.",
+    "A singular value decomposition did not converge, because the matrix contains nan or inf",
+    cause="""The matrix is not finite. If it is a gradient or a covariance, an earlier step made the nan: ``float16``
+    overflowed under a large loss scale, or the weights exploded.""",
     fix="Check ``torch.isfinite(matrix).all()`` before the decomposition, and skip the step if it is not. With a "
     "GradScaler, call ``scaler.unscale_`` first. Another driver or a small diagonal does not help against nan.",
     see=("guide/nonfinite",),
@@ -412,8 +414,8 @@ def svd_of_finite():
 
 @raises(
     "An eigenvalue decomposition did not converge",
-    cause="In most cases the matrix has nan or inf in it, although the message speaks of its condition. Repeated "
-    "eigenvalues alone do not stop the forward on the CPU.",
+    cause="""In most cases the matrix contains nan or inf, although the message speaks of its condition. Repeated
+    eigenvalues alone do not stop the forward on the CPU.""",
     fix="Check ``torch.isfinite(matrix).all()`` before the decomposition. If it is finite, decompose in ``float64``: "
     "``torch.linalg.eigh(matrix.double())``.",
     see=("guide/nonfinite", "cookbook/03_stability/eigenvalues"),
@@ -432,8 +434,8 @@ def eigh_of_finite():
 
 @raises(
     "A Cholesky decomposition met a matrix that is not positive definite",
-    cause="Rounding made the smallest eigenvalue zero or negative, or the matrix has a lower rank than its size (fewer "
-    "samples than dimensions), or nan in it.",
+    cause="""Rounding made the smallest eigenvalue zero or negative, or the matrix has a lower rank than its size
+    (fewer samples than dimensions), or it contains nan.""",
     fix="Add a small multiple of the identity: ``A + 1e-5 * torch.eye(n)``, symmetrize with ``(A + A.mT) / 2``, and "
     "compute in ``float64``.",
     see=("guide/nonfinite",),
@@ -471,10 +473,11 @@ def inverse_regularized():
 
 @raises(
     "The operation has no derivative for complex numbers",
-    cause="PyTorch computes the forward of this operation for complex tensors, but its derivative was only written for "
-    "real ones. It refuses in the forward if an input requires grad.",
-    fix="Write the operation with others that have one, such as ``exp``, ``*``, ``/`` and ``abs``; here "
-    "``z * torch.sigmoid(z)``. Newer releases have more of them: ``sigmoid``, ``prod`` and ``cross`` came after 1.8.",
+    cause="""PyTorch can compute this operation for complex tensors, but it has its derivative for real tensors only.
+    So the forward raises if an input requires grad.""",
+    fix="""Write the operation with others that have a complex derivative, such as ``exp``, ``*``, ``/`` and ``abs``;
+    here ``z * torch.sigmoid(z)``. Newer releases support more operations: ``sigmoid``, ``prod`` and ``cross`` came
+    after 1.8.""",
     see=("cookbook/05_higher_order/complex_numbers",),
 )
 def complex_without_derivative():
@@ -490,8 +493,9 @@ def complex_by_hand():
 
 @raises(
     "A complex tensor was made real, and its imaginary part dropped",
-    cause="``z.to(torch.float32)``, a copy into a real buffer, and some backward steps keep the real part only. In a "
-    "backward it is harmless if a real tensor was made complex on purpose: a real input has a real gradient.",
+    cause="""``z.to(torch.float32)``, a copy into a real buffer, and some backward steps keep only the real part. In a
+    backward this is harmless if you made a real tensor complex on purpose, because a real input has a real
+    gradient.""",
     fix="Say which part you mean: ``z.real`` or ``z.abs()``. If only backward warns, make the complex tensor by "
     "``torch.complex(x, zeros)`` or ``torch.view_as_complex``, and check that nothing else is converted.",
     see=("cookbook/05_higher_order/complex_numbers",),
@@ -560,9 +564,10 @@ def grouped_product_of_exponentials():
 
 @raises(
     "A complex tensor whose conjugation is pending was turned into an array",
-    cause="``x.conj()`` and the gradients of complex functions only note that the tensor is conjugated. NumPy would "
-    "read the memory without the note.",
-    fix="Carry the conjugation out first: ``x.resolve_conj().numpy()``, and ``x.resolve_neg()`` for a pending sign.",
+    cause="""``x.conj()`` and the gradients of complex functions only mark the tensor as conjugated. NumPy would read
+    the memory and ignore the mark.""",
+    fix="""Apply the conjugation first: ``x.resolve_conj().numpy()``. For a pending minus sign, call
+    ``x.resolve_neg()``.""",
     see=("cookbook/05_higher_order/complex_numbers",),
 )
 def conjugate_to_numpy():
@@ -580,8 +585,8 @@ def conjugate_resolved():
 
 @raises(
     "Probabilities to sample from contain nan, inf or negative numbers",
-    cause="The network returned logits that are nan or infinite, mostly since a gradient step before made the weights "
-    "nan, or since ``float16`` overflowed. A row of ``-inf`` only, fully masked, gives nan as well.",
+    cause="""The network returned logits that are nan or infinite. Usually an earlier gradient step made the weights
+    nan, or ``float16`` overflowed. A row that holds only ``-inf`` because everything is masked gives nan as well.""",
     fix="Find the first nan, not this line: assert ``torch.isfinite(loss)`` and the gradient norm in each step, and "
     "clip gradients or lower the learning rate where they explode. In generation, load the model in ``bfloat16`` or "
     "``float32`` instead of ``float16``. Leave one entry of each row unmasked.",
@@ -601,8 +606,8 @@ def sampled_from_finite():
 
 @raises(
     "A parameter of a probability distribution is nan or out of range",
-    cause="The network that computes the parameter returned nan, mostly since a gradient step before made the weights "
-    "nan, or a scale that is not positive. ``torch.distributions`` checks its arguments.",
+    cause="""``torch.distributions`` checks its arguments. The network that computes this parameter returned nan,
+    usually because an earlier gradient step made the weights nan, or it returned a scale that is not positive.""",
     fix="Print the parameter, the loss and the gradient norm of the step before; clip the gradients or lower the "
     "learning rate if they explode. Keep scales positive: ``F.softplus(raw) + 1e-6``, or ``raw.clamp(-5, 2).exp()``. "
     "``validate_args=False`` only hides it.",
@@ -640,8 +645,9 @@ def logits_in_loss():
 
 @raises(
     "log_prob got a value that the distribution cannot have",
-    cause="The value is out of the support of the distribution, and ``log_prob`` checks that: an action that was "
-    "clipped or scaled, a class that is too large, or nan from a network whose gradients became nan before.",
+    cause="""``log_prob`` checks that the value is in the support of the distribution. This value is not: for example,
+    an action was clipped or scaled, a class is too large, or the network returned nan because its gradients were nan
+    before.""",
     fix="Evaluate the value that was sampled, not the one that was clipped for the environment, and bring it into the "
     "support: ``x.clamp(eps, 1 - eps)`` for ``Beta``. If the message shows nan, look for the first nan in the loss "
     "of an earlier step. ``validate_args=False`` only moves the nan into the loss.",
@@ -664,8 +670,8 @@ def value_in_support():
 
 @raises(
     "No formula is registered for the divergence of these two distributions",
-    cause="``kl_divergence`` looks up a formula for the pair of classes. This pair has none, or one of the two is "
-    "wrapped, as by ``TransformedDistribution``.",
+    cause="""``kl_divergence`` looks up a formula for the pair of classes. No formula is registered for this pair, or
+    one of the two is wrapped, for example by ``TransformedDistribution``.""",
     fix="Estimate it from samples that carry the gradient: ``z = p.rsample(); (p.log_prob(z) - "
     "q.log_prob(z)).mean()``. Or register a formula with ``torch.distributions.kl.register_kl(P, Q)``.",
     see=("cookbook/02_changing_the_gradient/discrete_choices",),
@@ -685,8 +691,8 @@ def divergence_from_samples():
 
 @raises(
     "The gradient of lobpcg exists for one kind of problem only",
-    cause="``torch.lobpcg`` computes a few eigenpairs of a large symmetric matrix. Its backward knows real dense "
-    "matrices and no second matrix ``B``, although the forward knows more.",
+    cause="""``torch.lobpcg`` computes a few eigenpairs of a large symmetric matrix. Its backward supports real dense
+    matrices without a second matrix ``B``, but its forward supports more.""",
     fix="Use ``torch.linalg.eigh`` on the dense matrix if it fits. For ``B``, reduce the problem with a Cholesky "
     "factor: ``L = torch.linalg.cholesky(B)``, then the matrix ``inv(L) A inv(L).T``. For a sparse matrix, compute "
     "the eigenpair without gradients and write its derivative: that of an eigenvalue is ``v vᵀ``.",
@@ -729,9 +735,9 @@ def relu_of_parts():
 
 @raises(
     "The kernel of a backward was called with a gradient of another shape",
-    cause="A backward of yours calls an operator such as ``aten::avg_pool2d_backward`` or "
-    "``torch.nn.grad.conv2d_input`` itself. It expects the gradient of the output that the forward had: the input, "
-    "the stride, the padding or the output size that you pass belong to another forward.",
+    cause="""Your backward calls an operator such as ``aten::avg_pool2d_backward`` or ``torch.nn.grad.conv2d_input``
+    itself. The operator expects the gradient of the output that the forward had. The input, the stride, the padding
+    or the output size that you pass belong to a different forward.""",
     fix="Pass what the forward used: keep the sizes and options on ``ctx``, and the input with ``save_for_backward``. "
     "``torch.autograd.grad`` on the forward operation, under ``torch.enable_grad()``, finds the right call by itself.",
     see=("cookbook/01_first_steps/convolution",),

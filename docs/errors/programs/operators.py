@@ -1343,7 +1343,7 @@ def out_tag_right():
 
 
 @raises(
-    "No tensor subclass among the arguments supports a custom operator",
+    "No tensor subclass among the arguments supports an operator",
     cause="``__torch_dispatch__`` of a tensor subclass returned ``NotImplemented`` for this operator. Under "
     "``torch.compile`` and ``torch.export``, this subclass is ``FakeTensor``, and the operator has no fake kernel.",
     fix='Under ``torch.compile`` or ``export``, register a fake kernel: ``@torch.library.register_fake("lib::op")``. '

@@ -54,8 +54,8 @@ def bwd_with_fwd():
 
 @raises(
     "custom_fwd was used without a device type",
-    cause="""The decorators of ``torch.amp`` need to know whose autocast they follow. Those of ``torch.cuda.amp``,
-    which are deprecated, did not. ``custom_bwd`` says the same.""",
+    cause="""The decorators of ``torch.amp`` need the type of the device whose autocast they follow. The deprecated
+    ones of ``torch.cuda.amp`` did not. ``custom_bwd`` raises the same message.""",
     fix='Write ``@custom_fwd(device_type="cuda")``, and the same for ``custom_bwd``.',
     see=("cookbook/07_compile/mixed_precision",),
 )
@@ -122,7 +122,7 @@ def current_custom_fwd():
 
 @raises(
     "autocast was given a device number",
-    cause="It takes the type of the device, a string. All devices of the type follow.",
+    cause="``autocast`` takes the type of the device, a string, and applies to all devices of that type.",
     fix='Write ``torch.autocast("cuda")``, or ``x.device.type``.',
     see=("cookbook/07_compile/mixed_precision",),
 )
@@ -139,7 +139,7 @@ def autocast_device_type():
 
 @raises(
     "autocast was called with a tensor",
-    cause="It is a context manager, or a decorator for a function. It is no function that converts.",
+    cause="``autocast`` is a context manager, or a decorator for a function. It does not convert tensors.",
     fix="Compute inside of ``with torch.autocast(...):``, and convert with ``x.bfloat16()``.",
     see=("cookbook/07_compile/mixed_precision",),
 )
@@ -158,8 +158,8 @@ def autocast_as_context():
 @raises(
     "autocast was asked for a dtype that it does not support",
     warning=True,
-    cause="""On the CPU autocast knows ``bfloat16`` and ``float16``. With another dtype it switches itself off, and
-    only warns.""",
+    cause="""On the CPU, autocast supports ``bfloat16`` and ``float16``. With another dtype it switches itself off,
+    and only warns.""",
     fix="Pass a supported dtype.",
     see=("cookbook/07_compile/mixed_precision",),
 )
@@ -197,10 +197,10 @@ def autocast_of_device():
 
 @raises(
     "The backward of a Function met two dtypes under autocast",
-    cause="""Autocast was on in ``forward``: the product came out in ``bfloat16``, while the saved matrices are
-    ``float32``. ``backward`` was called outside of autocast, so the operation there gets both.""",
-    fix="""Decorate with ``custom_fwd`` and ``custom_bwd``, which bring the state of ``forward`` back in ``backward``;
-    or convert there.""",
+    cause="""Autocast was on in ``forward``, so the product is ``bfloat16``, but the saved matrices are ``float32``.
+    ``backward`` ran outside of autocast, so its operation gets both dtypes.""",
+    fix="""Decorate with ``custom_fwd`` and ``custom_bwd``, which restore the autocast state of ``forward`` in
+    ``backward``; or convert the tensors in ``backward``.""",
     see=("cookbook/07_compile/mixed_precision", "check:autocast"),
 )
 def autocast_saved_dtypes():
@@ -244,11 +244,11 @@ def autocast_state_restored():
 
 @raises(
     "Gradients were unscaled twice before a step",
-    cause="""``unscale_`` divides the gradients of an optimizer, once for each ``step``. ``scaler.step`` does it itself
-    if it was not done.""",
-    fix="""Call it once in each iteration that steps, before clipping, and ``scaler.update()`` after the step. With
-    gradient accumulation, unscale, clip, step and update in those iterations only. If a trainer calls it, update the
-    library, or set its accumulation to one step.""",
+    cause="""``unscale_`` divides the gradients of an optimizer by the scale, once for each ``step``. ``scaler.step``
+    calls it if you did not.""",
+    fix="""Call it once in each iteration that steps, before clipping, and call ``scaler.update()`` after the step.
+    With gradient accumulation, unscale, clip, step and update only in the iterations that step. If a trainer calls
+    it, update the library, or set its accumulation to one step.""",
     see=("cookbook/07_compile/mixed_precision",),
 )
 def unscaled_twice():
@@ -271,8 +271,8 @@ def unscaled_once():
 
 @raises(
     "A GradScaler met gradients in float16",
-    cause="""The scaler expects parameters in ``float32``, whose gradients have room. Here the parameters themselves
-    are ``float16``, so their gradients are.""",
+    cause="""The scaler expects ``float32`` parameters, because their gradients have enough range. Here the parameters
+    are ``float16``, so their gradients are ``float16``, too.""",
     fix="Keep the parameters in ``float32``, and let autocast convert.",
     see=("cookbook/07_compile/mixed_precision",),
 )
@@ -293,7 +293,8 @@ def full_parameters():
 
 @raises(
     "A GradScaler stepped before it had scaled",
-    cause="The scaler sets up its scale when it first scales a loss. This loss went backward without it.",
+    cause="""The scaler sets up its scale when it scales the first loss. Here ``backward`` ran on a loss that was not
+    scaled.""",
     fix="Call ``scaler.scale(loss).backward()``.",
     see=("cookbook/07_compile/mixed_precision",),
 )
@@ -342,9 +343,9 @@ def inf_checked():
 
 @raises(
     "A GradScaler found no gradient: the optimizer holds other parameters than the model",
-    cause="``scaler.step`` inspects the gradients of this optimizer's parameters, and all of them are ``None``. The "
-    "optimizer was made before the model was copied, converted, wrapped or loaded anew, so it holds the old "
-    "parameters; or its parameters took no part in this loss, as where one scaler steps several optimizers.",
+    cause="""``scaler.step`` inspects the gradients of this optimizer's parameters, and all of them are ``None``. The
+    optimizer was made before the model was copied, converted, wrapped or loaded again, so it holds the old
+    parameters. Or this loss does not use its parameters, for example because one scaler steps several optimizers.""",
     fix="Make the optimizer after the model is on its device, wrapped and loaded. With several optimizers, step only "
     "those whose parameters this loss trains.",
     see=("cookbook/07_compile/mixed_precision",),
@@ -417,7 +418,7 @@ def stepped_and_updated():
 
 @raises(
     "Gradients were unscaled after the step",
-    cause="``scaler.step`` unscales the gradients itself, and the step has happened. Clipping comes too late there.",
+    cause="``scaler.step`` has already unscaled the gradients and changed the weights, so it is too late to clip.",
     fix="Put ``scaler.unscale_(optimizer)`` and the clipping between ``backward()`` and ``scaler.step(optimizer)``.",
     see=("cookbook/07_compile/mixed_precision", "cookbook/02_changing_the_gradient/clipping"),
 )
@@ -476,8 +477,8 @@ def scheduler_after_real_step():
 
 @raises(
     "The scheduler stepped before the optimizer",
-    cause="Since torch 1.1 the scheduler sets the learning rate of the next step, so the first value of the schedule "
-    "was skipped.",
+    cause="""Since torch 1.1 the scheduler sets the learning rate of the next step. Your loop called it before the
+    first step, so the first value of the schedule was skipped.""",
     fix="Call ``optimizer.step()`` first and ``scheduler.step()`` after it. If the optimizer was replaced or wrapped "
     "after the scheduler was made, make the scheduler last.",
     see=("guide/training",),
@@ -524,9 +525,9 @@ def scaler_of_device():
 
 @raises(
     "A layer in one dtype got its input in another, outside of autocast",
-    cause="Outside of autocast, ``linear`` and ``matmul`` do not convert: the input and the weight must have the same "
-    "dtype. Here one part of the model was loaded or cast to half precision and another was not, or the forward ran "
-    "outside of ``torch.autocast``, as often in evaluation and generation.",
+    cause="""Outside of autocast, ``linear`` and ``matmul`` do not convert: the input and the weight must have the
+    same dtype. Here one part of the model was loaded or cast to half precision and another was not. Or the forward
+    ran outside of ``torch.autocast``, which is frequent in evaluation and generation.""",
     fix="Run the forward under ``torch.autocast``, or convert the input where the part begins: "
     "``x.to(self.layer.weight.dtype)``. For training with a GradScaler keep the parameters in ``float32``.",
     see=("cookbook/07_compile/mixed_precision",),
@@ -549,9 +550,9 @@ def layer_under_autocast():
 
 @raises(
     "An adapter in float32 (LoRA) on a half-precision model ran outside of autocast",
-    cause="The base model has half-precision or quantized weights, so its activations are in half precision, and the "
-    "adapter's weights are ``float32``. Only autocast converts between them. Libraries switch it on for training "
-    "(``fp16=True``, ``bf16=True``), and not in a loop, an evaluation or a generation of your own.",
+    cause="""The base model has half-precision or quantized weights, so its activations are in half precision, but the
+    adapter's weights are ``float32``. Only autocast converts between them. Libraries switch autocast on for training
+    (``fp16=True``, ``bf16=True``), but not in a loop, an evaluation or a generation of your own.""",
     fix='Put ``with torch.autocast("cuda"):`` around the forward and the loss, in training, evaluation and generation, '
     "or pass ``fp16=True`` or ``bf16=True`` to the trainer. Leave the adapter in ``float32`` if it trains.",
     see=("cookbook/07_compile/mixed_precision",),
@@ -573,7 +574,7 @@ def adapter_under_autocast():
 
 
 @raises(
-    "A checkpoint of one's own recomputed the forward without autocast",
+    "A checkpoint Function of your own or of a library recomputed the forward without autocast",
     cause="The first forward ran under autocast and left half-precision activations. The recomputation runs in "
     "backward, outside of the autocast block, so nothing converts the weights. ``torch.utils.checkpoint`` stores and "
     "restores the state of autocast; some checkpoint Functions of libraries do not.",
@@ -636,8 +637,9 @@ def products_of_one_dtype():
 
 @raises(
     "A convolution in one dtype got its input in another",
-    cause="The weight and the bias of the layer have another dtype than the input, and outside of autocast nothing "
-    "converts. Often the model was cast with ``.half()`` and the data not, or the data came as ``float64`` from NumPy.",
+    cause="""The weight and the bias of the layer have another dtype than the input, and PyTorch converts neither
+    outside of autocast. Often the model was cast with ``.half()`` but the data was not, or the data came as
+    ``float64`` from NumPy.""",
     fix="Convert the input: ``x.to(self.conv.weight.dtype)``, or run the forward under ``torch.autocast`` with the "
     "model in ``float32``.",
     see=("cookbook/07_compile/mixed_precision",),
@@ -656,7 +658,8 @@ def convolution_of_same_dtype():
 
 @raises(
     "A recurrent layer in one dtype got its input in another",
-    cause="Outside of autocast, ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` take input in the dtype of their weights.",
+    cause="""Outside of autocast, ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` accept only input in the dtype of their
+    weights.""",
     fix="Convert the input: ``x.to(rnn.weight_hh_l0.dtype)``, and the initial state as well.",
     see=("cookbook/07_compile/mixed_precision",),
 )
@@ -693,9 +696,10 @@ def attention_of_one_dtype():
 
 
 @raises(
-    "A result of autocast was written by index into a tensor of another dtype",
-    cause="``output[index] = value`` does not convert. Under autocast a layer returns half precision, and a buffer "
-    "made by ``torch.zeros`` is ``float32``; with a half-precision model it is the other way round.",
+    "A value of another dtype was written by index",
+    cause="``output[index] = value`` does not convert the value. Under autocast a layer returns half precision, but a "
+    "buffer made by ``torch.zeros`` is ``float32``. With a half-precision model it is the other way round. A value "
+    "that comes from NumPy is ``float64``, and a buffer that counts is ``int64``.",
     fix="Convert the value to the buffer's dtype: ``output[index] = value.to(output.dtype)``, or make the buffer in "
     "the value's dtype.",
     see=("cookbook/07_compile/mixed_precision",),
@@ -719,8 +723,8 @@ def index_put_converted():
     "A tensor of another dtype was scattered into a buffer",
     cause="``scatter``, ``scatter_add``, ``index_add`` and ``index_copy`` do not convert. Under autocast the source "
     "is in half precision and the buffer, made by ``torch.zeros``, in ``float32``.",
-    fix="Convert the source: ``buffer.scatter_add(dim, index, source.to(buffer.dtype))``. Sums stay more accurate if "
-    "the buffer is the one in ``float32``.",
+    fix="""Convert the source: ``buffer.scatter_add(dim, index, source.to(buffer.dtype))``. Keep the buffer in
+    ``float32``, because sums are more accurate there.""",
     see=("cookbook/07_compile/mixed_precision",),
 )
 def scatter_dtypes():
@@ -760,8 +764,8 @@ def mask_value_of_dtype():
 
 @raises(
     "The target of a loss has another dtype than the prediction",
-    cause="Some losses compute their gradient with a kernel that takes one dtype only. Targets that come from NumPy "
-    "are ``float64``, labels are integers. The message often comes in backward, because the forward converted.",
+    cause="""Some losses compute their gradient with a kernel that takes one dtype only. Targets that come from NumPy
+    are ``float64``, and labels are integers. The forward converts them, so the message often comes in backward.""",
     fix="Convert the target before the loss: ``loss(prediction, target.to(prediction.dtype))``. Do not convert the "
     "loss.",
     see=("guide/training",),
@@ -860,7 +864,7 @@ def inverse_in_single():
 
 
 @raises(
-    "GradScaler.scale was given something that is no tensor",
+    "GradScaler.scale was given something that is not a tensor",
     cause="``scaler.scale`` takes a tensor, or a list of tensors. Here the loss, or one in the list, is a Python "
     "number.",
     fix="Keep losses as tensors: drop ``.item()`` and ``float()`` before ``scaler.scale``. Leave numbers out of the "
@@ -884,8 +888,9 @@ def loss_scaled():
     "GradScaler was stepped with a closure",
     cause="A closure computes the loss and its gradients again within ``step``, maybe several times, and the scaler "
     "could not unscale and check them in between.",
-    fix="Compute loss and gradients in front: ``scaler.scale(loss).backward()``, then ``scaler.step(optimizer)`` and "
-    "``scaler.update()``. Optimizers that need a closure (LBFGS, SAM) run without a scaler: use bfloat16 or float32.",
+    fix="""Compute the loss and the gradients before the step: ``scaler.scale(loss).backward()``, then
+    ``scaler.step(optimizer)`` and ``scaler.update()``. Optimizers that need a closure (LBFGS, SAM) run without a
+    scaler: use bfloat16 or float32.""",
     see=("guide/training",),
 )
 def closure_scaled():
@@ -960,8 +965,8 @@ def scaler_copied_after_update():
     "The former autocast of CUDA was called",
     cause="``torch.cuda.amp.autocast`` became ``torch.amp.autocast``, which takes the device type as its first "
     "argument.",
-    fix="Write ``torch.amp.autocast('cuda', dtype=torch.float16)``. Both do the same, so the warning is harmless; one "
-    "that comes from a library goes away with an update of it.",
+    fix="""Write ``torch.amp.autocast('cuda', dtype=torch.float16)``. Both do the same, so the warning is harmless. If
+    a library causes it, update the library.""",
     see=("guide/training",),
     warning=True,
 )
@@ -980,8 +985,8 @@ def new_autocast():
     "The former GradScaler of CUDA was made",
     cause="``torch.cuda.amp.GradScaler`` became ``torch.amp.GradScaler``, which takes the device type as its first "
     "argument.",
-    fix="Write ``torch.amp.GradScaler('cuda')``. Both do the same, so the warning is harmless; one that comes from a "
-    "library goes away with an update of it.",
+    fix="""Write ``torch.amp.GradScaler('cuda')``. Both do the same, so the warning is harmless. If a library causes
+    it, update the library.""",
     see=("guide/training",),
     warning=True,
 )

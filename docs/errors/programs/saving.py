@@ -53,9 +53,9 @@ def pack_out_of_place():
 
 
 @raises(
-    "An unpack hook returned something that is no tensor",
-    cause="""What ``pack`` returns may be anything; what ``unpack`` returns goes to the backward formula and must be a
-    tensor. Here it is the tuple of the device and the tensor.""",
+    "An unpack hook returned something that is not a tensor",
+    cause="""``pack`` may return anything, but ``unpack`` must return a tensor, because the backward formula gets its
+    result. Here ``unpack`` returns the tuple of the device and the tensor.""",
     fix="Rebuild the tensor in ``unpack`` and return only that.",
     see=("cookbook/04_memory/saved_tensor_hooks",),
 )
@@ -89,9 +89,9 @@ def unpack_returns_tensor():
 
 @raises(
     "A saved tensor that has hooks got a second pair",
-    cause="""A saved tensor takes one pair of hooks. It has one already, from ``register_hooks`` or from a context
-    manager.""",
-    fix="Compose the two pairs into one, and register that.",
+    cause="""A saved tensor takes one pair of hooks. This one has a pair already, from ``register_hooks`` or from a
+    context manager.""",
+    fix="Combine the two pairs into one pair of functions, and register that pair.",
     see=("cookbook/04_memory/saved_tensor_hooks",),
 )
 def saved_tensor_hooked_twice():
@@ -135,9 +135,9 @@ def saved_tensor_hooked_before_backward():
 
 @raises(
     "Hooks were set on a saved tensor that is None",
-    cause="""The node has a place for this tensor, and it is empty: ``ctx.save_for_backward`` was given ``None``, or an
-    operation did not need that tensor.""",
-    fix="Skip the saved tensors whose ``data`` or unpacked value is ``None``; keep hooks for those that exist.",
+    cause="""The node has a place for this tensor, but the place is empty: ``ctx.save_for_backward`` was given
+    ``None``, or the operation did not need that tensor.""",
+    fix="Skip the saved tensors whose ``data`` or unpacked value is ``None``, and set hooks on the others.",
     see=("cookbook/04_memory/saved_tensor_hooks",),
 )
 def hooks_on_saved_none():
@@ -179,9 +179,9 @@ def hooks_on_saved_tensors():
 
 @raises(
     "Saved-tensor hooks were active around torch.func",
-    cause="""``torch.func.grad``, ``vjp``, ``jacrev`` and ``hessian`` switch saved-tensor hooks off while they run, and
-    raise if hooks are active already, or if the function enters some. ``save_on_cpu`` and ``checkpoint`` without
-    reentrance are such hooks.""",
+    cause="""``torch.func.grad``, ``vjp``, ``jacrev`` and ``hessian`` switch saved-tensor hooks off while they run.
+    They raise if hooks are already active, or if the function enters some. ``save_on_cpu`` and ``checkpoint`` with
+    ``use_reentrant=False`` use such hooks.""",
     fix="Use ``torch.autograd.grad`` inside the context of the hooks, or call ``torch.func`` outside of it.",
     see=("cookbook/04_memory/saved_tensor_hooks", "check:func_grad"),
 )
@@ -206,9 +206,9 @@ def hooks_around_autograd_grad():
 
 @raises(
     "A saved tensor was detached in place before backward",
-    cause="""``detach_`` cuts the tensor itself from its graph, and ``sin`` had saved that very tensor. What it saved
-    has lost its ``grad_fn``, so backward can no longer go on from it.""",
-    fix="Take a detached tensor out of place, ``y.detach()``, and leave the one in the graph alone.",
+    cause="""``detach_`` removes the tensor itself from its graph, and ``sin`` had saved that same tensor. The saved
+    tensor has lost its ``grad_fn``, so backward cannot continue from it.""",
+    fix="Detach out of place, ``y.detach()``, so that the tensor in the graph does not change.",
     see=("guide/graph",),
 )
 def saved_tensor_detached_in_place():
@@ -230,9 +230,9 @@ def saved_tensor_detached():
 
 @raises(
     "allow_mutation_on_saved_tensors was entered twice",
-    cause="""The context is one switch for the whole process, and it is on already: here in the function that calls
-    this one.""",
-    fix="Enter it once, at the outermost place.",
+    cause="""The context is one switch for the whole process, and it is already on: here the calling function entered
+    it.""",
+    fix="Enter the context once, at the outermost place.",
     see=("cookbook/04_memory/in_place",),
 )
 def mutation_context_nested():
@@ -261,8 +261,8 @@ def mutation_context_once():
 
 @raises(
     "backward ran after the context that allows mutation had ended",
-    cause="""``allow_mutation_on_saved_tensors`` keeps what was saved, and copies of what was changed since, until it
-    ends. A backward after that finds neither, even where nothing was changed.""",
+    cause="""``allow_mutation_on_saved_tensors`` keeps the saved tensors, and copies of those that were changed, until
+    the context ends. A later backward finds neither, even if nothing was changed.""",
     fix="Run ``backward`` inside the same context as the forward.",
     see=("cookbook/04_memory/in_place",),
 )
@@ -288,10 +288,10 @@ def mutation_context_kept():
 @raises(
     "A tensor with a hook was pickled",
     warning=True,
-    cause="""The hooks of a tensor are not pickled with it. What ``torch.load`` gives back, here or in another process,
-    has none.""",
-    fix="""Save ``tensor.detach()``; after loading, call ``requires_grad_()`` and register the hook again. Or mark the
-    function with ``torch.utils.hooks.unserializable_hook`` to say that the loss is meant.""",
+    cause="""Pickle does not store the hooks of a tensor. The tensor that ``torch.load`` returns, here or in another
+    process, has no hooks.""",
+    fix="""Save ``tensor.detach()``; after loading, call ``requires_grad_()`` and register the hook again. Or decorate
+    the hook with ``torch.utils.hooks.unserializable_hook``, which says that the hook may be lost.""",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
 def hooked_tensor_saved():
@@ -338,7 +338,7 @@ def hooked_module_then_out_of_place():
 @raises(
     "A forward pre-hook with keyword arguments returned only one value",
     cause="With ``with_kwargs=True`` a pre-hook returns ``None`` or the pair ``(args, kwargs)``, which replaces both.",
-    fix="Return the pair.",
+    fix="Return the pair ``(args, kwargs)``.",
     see=("cookbook/02_changing_the_gradient/hooks",),
 )
 def pre_hook_returns_args():
@@ -363,8 +363,8 @@ def pre_hook_returns_pair():
 @raises(
     "checkpoint was called without use_reentrant",
     warning=True,
-    cause="""The two implementations differ in what they support, and the default is still the older, reentrant one.
-    The text announces an exception for 2.9; 2.13 still only warns.""",
+    cause="""The reentrant and the non-reentrant implementation support different things, and the default is still the
+    older, reentrant one. The text announces an exception for 2.9, but 2.13 still only warns.""",
     fix="Pass ``use_reentrant=False``.",
     see=("cookbook/04_memory/checkpointing",),
 )
@@ -384,7 +384,8 @@ def checkpoint_specified():
 @raises(
     "checkpoint_sequential was called without use_reentrant",
     warning=True,
-    cause="It takes the same switch as ``checkpoint``, and its default is the older, reentrant implementation.",
+    cause="""``checkpoint_sequential`` takes the same switch as ``checkpoint``, and its default is the older,
+    reentrant implementation.""",
     fix="Pass ``use_reentrant=False``.",
     see=("cookbook/04_memory/checkpointing",),
 )
@@ -404,9 +405,9 @@ def checkpoint_sequential_specified():
 @raises(
     "No input of a reentrant checkpoint needs a gradient",
     warning=True,
-    cause="""The reentrant implementation is a Function of the inputs: if none of them requires a gradient, its output
-    does not either, and the parameters inside get no gradient. Typical for the first layers, which see the data.
-    A tensor inside a list or a dict does not count as an input.""",
+    cause="""The reentrant implementation is a Function of the inputs. If no input requires a gradient, its output
+    does not require one either, and the parameters inside get no gradient. This is typical for the first layers,
+    which see the data. A tensor inside a list or a dict does not count as an input.""",
     fix="Use ``use_reentrant=False``, which does not depend on the inputs.",
     see=("cookbook/04_memory/checkpointing", "check:checkpoint"),
 )
@@ -425,8 +426,8 @@ def nonreentrant_without_input_grad():
 
 @raises(
     "A reentrant checkpoint was given keyword arguments of the function",
-    cause="With ``use_reentrant=True``, ``checkpoint`` passes only positional arguments on to the function. It takes "
-    "``scale`` here for an option of its own, which it does not know.",
+    cause="""With ``use_reentrant=True``, ``checkpoint`` passes only positional arguments to the function. It takes
+    ``scale`` for an option of its own, and it has no such option.""",
     fix="Use ``use_reentrant=False``, which passes keyword arguments on. Otherwise pass them by position, or bind "
     "them: ``functools.partial(function, scale=2.0)``.",
     see=("cookbook/04_memory/checkpointing",),
@@ -450,9 +451,9 @@ def nonreentrant_keyword():
 
 @raises(
     "torch.autograd.grad ran through a reentrant checkpoint",
-    cause="""The reentrant implementation calls ``torch.autograd.backward`` inside of its own backward, which fills
-    ``.grad`` of every leaf. That is not what ``torch.autograd.grad`` and ``backward(inputs=...)`` promise, so it
-    refuses.""",
+    cause="""The reentrant implementation calls ``torch.autograd.backward`` inside its own backward, which fills
+    ``.grad`` of every leaf. ``torch.autograd.grad`` and ``backward(inputs=...)`` promise not to fill other ``.grad``,
+    so PyTorch refuses.""",
     fix="Use ``use_reentrant=False``.",
     see=("cookbook/04_memory/checkpointing",),
 )
@@ -473,8 +474,8 @@ def nonreentrant_autograd_grad():
 
 @raises(
     "A reentrant checkpoint holds a function whose result needs no gradient",
-    cause="""The reentrant implementation marks its output as needing a gradient because an input does. At the
-    recomputation nothing that comes out has a graph: the function detaches, or works under ``no_grad``.""",
+    cause="""The reentrant implementation marks its output as requiring a gradient because an input does. In the
+    recomputation, no output has a graph: the function detaches its result, or it runs under ``no_grad``.""",
     fix="Call such a function without a checkpoint, or use ``use_reentrant=False``.",
     see=("cookbook/04_memory/checkpointing",),
 )
@@ -499,8 +500,8 @@ def nonreentrant_detached_output():
 
 @raises(
     "A reentrant checkpoint was given keyword arguments",
-    cause="""Only the implementation without reentrance hands keyword arguments to the function. The other knows
-    ``preserve_rng_state`` alone.""",
+    cause="""Only the non-reentrant implementation passes keyword arguments to the function. The reentrant one knows
+    only ``preserve_rng_state``.""",
     fix="Pass them by position, or use ``use_reentrant=False``.",
     see=("cookbook/04_memory/checkpointing",),
 )
@@ -523,8 +524,8 @@ def nonreentrant_keywords():
 
 @raises(
     "A reentrant checkpoint was asked to debug",
-    cause="""``debug`` and ``context_fn``, and with it selective checkpointing, belong to the implementation without
-    reentrance.""",
+    cause="""Only the non-reentrant implementation takes ``debug`` and ``context_fn``, and so only it supports
+    selective checkpointing.""",
     fix="Use ``use_reentrant=False``.",
     see=("cookbook/04_memory/checkpointing",),
 )
@@ -542,9 +543,9 @@ def nonreentrant_debug():
 @raises(
     "The recomputation saved fewer tensors than the forward",
     cause="""A checkpoint runs the function again in backward and matches the tensors saved then with those of the
-    first run, one by one. The function took another path the second time: it depends on state outside, such as a
-    counter, a cache, or the clock.""",
-    fix="Decide outside of the checkpoint, and pass what was decided as an argument.",
+    first run, one by one. The function took another path the second time, because it depends on state outside of it,
+    such as a counter, a cache, or the clock.""",
+    fix="Decide outside of the checkpoint, and pass the decision as an argument.",
     see=("cookbook/04_memory/checkpointing", "check:checkpoint"),
 )
 def recomputation_saves_fewer():
@@ -578,9 +579,9 @@ def recomputation_saves_the_same():
 
 @raises(
     "The recomputation saved more tensors than the forward",
-    cause="""A checkpoint matches the tensors saved while recomputing with those of the first run. Here the second run
-    goes on after the last expected one. It is noticed only without early stop: with it, recomputing ends as soon as
-    the last tensor is there, and the surplus never shows.""",
+    cause="""A checkpoint matches the tensors that the recomputation saves with those of the first run. Here the
+    recomputation continues after the last expected tensor. PyTorch notices this only without early stop: with early
+    stop, the recomputation ends at the last expected tensor.""",
     fix="Let the function do the same in both runs: pass what decides as an argument.",
     see=("cookbook/04_memory/checkpointing", "check:checkpoint"),
 )
@@ -615,9 +616,10 @@ def recomputation_by_argument():
 
 @raises(
     "The recomputation saved tensors of another shape or dtype",
-    cause="""The tensors saved by the first run and by the recomputation are compared by shape, dtype and device, and
-    these differ. Something that the function reads changed in between: here the dtype that it computes in.""",
-    fix="Pass what the function depends on as an argument, and leave it alone until backward has run.",
+    cause="""PyTorch compares the shape, dtype and device of the tensors that the first run and the recomputation
+    saved, and they differ. Something that the function reads changed in between: here the dtype in which it
+    computes.""",
+    fix="Pass what the function depends on as an argument, and do not change it before backward has run.",
     see=("cookbook/04_memory/checkpointing", "check:checkpoint"),
 )
 def recomputation_in_other_dtype():
@@ -682,9 +684,9 @@ def recomputation_without_cache():
 
 @raises(
     "checkpoint was given debug=True and a context_fn",
-    cause="``debug=True`` records the operations with contexts of its own, and there is one place for contexts. "
-    "``set_checkpoint_debug_enabled(True)`` does the same for every checkpoint.",
-    fix="Debug without ``context_fn``, then put it back.",
+    cause="""``debug=True`` records the operations with its own contexts, so ``context_fn`` cannot set others.
+    ``set_checkpoint_debug_enabled(True)`` does the same for every checkpoint.""",
+    fix="Remove ``context_fn`` while you debug, then put it back.",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
 def debug_with_context_fn():
@@ -706,8 +708,9 @@ def context_fn_alone():
 
 @raises(
     "checkpoint was given an unknown determinism_check",
-    cause='It is ``"default"``, which compares shapes, dtypes and devices of the saved tensors, or ``"none"``.',
-    fix="Pass one of the two. There is no check of values: compare those in a test.",
+    cause="""``determinism_check`` is ``"default"``, which compares shapes, dtypes and devices of the saved tensors,
+    or ``"none"``.""",
+    fix="Pass one of the two. Neither compares values: compare values in a test.",
     see=("cookbook/04_memory/checkpointing",),
 )
 def unknown_determinism_check():
@@ -723,8 +726,8 @@ def known_determinism_check():
 
 @raises(
     "backward read ctx.saved_tensors twice inside a checkpoint",
-    cause="""Reading ``ctx.saved_tensors`` unpacks what was saved, and inside a checkpoint each recomputed tensor is
-    handed out once, then freed.""",
+    cause="""Each read of ``ctx.saved_tensors`` unpacks the saved tensors. Inside a checkpoint, each recomputed tensor
+    is handed out once and then freed.""",
     fix="Read ``ctx.saved_tensors`` once, into local names.",
     see=("guide/ctx", "cookbook/04_memory/checkpointing", "check:checkpoint"),
 )
@@ -767,7 +770,7 @@ def saved_tensors_read_once():
     cause="""Selective checkpointing keeps the outputs of the chosen operations and returns them while recomputing.
     Here ``relu_`` overwrote the product that was kept, so it would come back with the wrong values.""",
     fix="""Write the operation out of place. ``allow_cache_entry_mutation=True`` only silences the check, and is right
-    only where the change does no harm.""",
+    only if the change does no harm.""",
     see=("cookbook/07_compile/selective_checkpointing", "cookbook/04_memory/in_place"),
 )
 def kept_result_mutated():
@@ -795,8 +798,8 @@ def kept_result_unchanged():
 
 @raises(
     "The recomputation ran an operation that selective checkpointing had not seen",
-    cause="""The policy is asked for every operation of the forward, and recomputing must run the same ones. This
-    function runs another operation the second time.""",
+    cause="""PyTorch asks the policy about every operation of the forward, and the recomputation must run the same
+    operations. This function runs another operation the second time.""",
     fix="Let the function do the same in both runs: pass what decides as an argument.",
     see=("cookbook/07_compile/selective_checkpointing", "check:checkpoint"),
 )
@@ -829,8 +832,8 @@ def selective_same_operation():
 
 @raises(
     "The recomputation ran an operation more often than the forward",
-    cause="""Selective checkpointing counts the calls of each operation in the forward. While recomputing, one was
-    called once more than that: the function looped more often.""",
+    cause="""Selective checkpointing counts the calls of each operation in the forward. The recomputation called one
+    operation once more, because the function looped more often.""",
     fix="Let the function do the same in both runs: pass the number of steps as an argument.",
     see=("cookbook/07_compile/selective_checkpointing", "check:checkpoint"),
 )
@@ -872,8 +875,8 @@ def selective_equal_operations():
 @raises(
     "backward ran twice through a selective checkpoint",
     cause="""A kept result is handed to the recomputation once and then dropped, to free its memory.
-    ``retain_graph=True`` does not keep it. Two outputs of one checkpoint with a backward for each are such a case,
-    too.""",
+    ``retain_graph=True`` does not keep it. If a checkpoint has two outputs, calling ``backward`` for each of them has
+    the same effect.""",
     fix="Add the losses and call ``backward`` once, or use a checkpoint without a policy there.",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
@@ -900,7 +903,8 @@ def selective_backward_once():
 @raises(
     "The list for selective checkpointing names operators without their overloads",
     cause="""The policy sees operators as the dispatcher does: an overload such as ``torch.ops.aten.mm.default``.
-    ``torch.ops.aten.mm`` stands for all overloads at once, and ``torch.mm`` is a Python function: neither will do.""",
+    ``torch.ops.aten.mm`` stands for all overloads at once, and ``torch.mm`` is a Python function, so neither
+    works.""",
     fix="List overloads: ``torch.ops.aten.mm.default``, and ``addmm`` for ``nn.Linear``.",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
@@ -915,7 +919,8 @@ def selective_list_of_operators():
 
 @raises(
     "The policy for selective checkpointing is neither a function nor a list",
-    cause="It is called for each operation, or a list is searched. A set or a single policy is neither.",
+    cause="""PyTorch calls the policy for each operation, or looks the operation up in a list. A set or a single
+    ``CheckpointPolicy`` is neither.""",
     fix="Pass a list of operators, or a function that returns a ``CheckpointPolicy``.",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
@@ -995,9 +1000,9 @@ def hooked_module_returns_tuple():
 
 @raises(
     "An activation memory budget was set in eager mode",
-    cause="The budget steers what the compiler's partitioner recomputes. Eager execution has no such step.",
-    fix="Set it inside of a function that ``torch.compile`` compiles, around all that it computes; in eager mode use "
-    "``checkpoint``.",
+    cause="The budget tells the compiler's partitioner how much to recompute. Eager execution has no partitioner.",
+    fix="""Set the budget inside a function that ``torch.compile`` compiles, around everything that it computes. In
+    eager mode, use ``checkpoint``.""",
     see=("cookbook/07_compile/selective_checkpointing",),
 )
 def budget_in_eager_mode():
@@ -1064,9 +1069,9 @@ def returned_view_of_input():
 
 @raises(
     "The mode of a model was changed between a checkpoint and backward",
-    cause="The function runs again in backward, and finds ``model.eval()`` where it ran in training mode. Dropout then "
-    "does nothing and saves nothing. Evaluation between forward and backward, and a router or a fused layer that "
-    "decides otherwise the second time, do the same.",
+    cause="""The function ran in training mode, and runs again in backward after ``model.eval()``. Dropout then does
+    nothing and saves nothing. An evaluation between forward and backward has this effect, and so does a router or a
+    fused layer that decides differently the second time.""",
     fix="Run backward before ``model.eval()``. For a mixture of experts, keep the router out of the checkpoint, or "
     "store what it chose; for a fused layer (flash attention, SwiGLU), take the plain one or leave it out of the "
     "checkpoint.",

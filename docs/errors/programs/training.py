@@ -64,8 +64,8 @@ def grad_of_leaf():
 
 @raises(
     "A weight was replaced by its update, so its gradient is None in the next step",
-    cause="``w = w - lr * w.grad`` makes a new, computed tensor and calls it ``w``. It is no leaf, so the next "
-    "``backward`` leaves its ``.grad`` at ``None``.",
+    cause="""``w = w - lr * w.grad`` makes a new, computed tensor and calls it ``w``. The new tensor is not a leaf, so
+    the next ``backward`` leaves its ``.grad`` at ``None``.""",
     fix="Change the weight in place, without recording: ``with torch.no_grad(): w -= lr * w.grad``, then "
     "``w.grad = None``. If the gradient is ``None`` in the first step already, ``backward`` did not reach the weight.",
     see=("guide/training", "guide/grad_modes"),
@@ -134,9 +134,9 @@ def loss_module_called():
 
 @raises(
     "The tensors were given to a loss module when it was made",
-    cause="``nn.CrossEntropyLoss(prediction, target)`` takes the tensors for its options ``weight`` and "
-    "``size_average``, and asks whether the second one is true. An ``if`` on a tensor of several elements says the "
-    "same.",
+    cause="""``nn.CrossEntropyLoss(prediction, target)`` takes the tensors for its options ``weight`` and
+    ``size_average``, and asks whether the second one is true. An ``if`` on a tensor of several elements raises the
+    same message.""",
     fix="Make the module first and call it with the tensors: ``nn.CrossEntropyLoss()(prediction, target)``, or use "
     "``F.cross_entropy(prediction, target)``. In an ``if``, write ``.any()`` or ``.all()``.",
     see=("guide/training",),
@@ -154,10 +154,11 @@ def loss_function_given_tensors():
 
 @raises(
     "The loss is computed from indices or comparisons, which have no gradient",
-    cause="``argmax``, ``round``, ``>`` and the conversion to integers cut the graph: their results are constant "
-    "almost everywhere. A loss of the predicted class, as accuracy is, has nothing to differentiate.",
-    fix="Compute the loss from the logits: ``F.cross_entropy(logits, target)``, and the accuracy for the log only. To "
-    "train through a hard choice, use a straight-through estimator or ``F.gumbel_softmax(..., hard=True)``.",
+    cause="""``argmax``, ``round``, ``>`` and the conversion to integers cut the graph, because their results are
+    constant almost everywhere. A loss that is computed from the predicted class, such as the accuracy, has nothing to
+    differentiate.""",
+    fix="""Compute the loss from the logits: ``F.cross_entropy(logits, target)``, and use the accuracy for the log
+    only. To train through a hard choice, use a straight-through estimator or ``F.gumbel_softmax(..., hard=True)``.""",
     see=("cookbook/02_changing_the_gradient/straight_through", "guide/graph"),
 )
 def loss_of_argmax():
@@ -177,8 +178,8 @@ def loss_of_logits():
 
 @raises(
     "A list of tensors was given to torch.tensor",
-    cause="``torch.tensor`` copies numbers into a new leaf. It cannot take tensors of several elements, and of those "
-    "with one element it would keep the value without the graph.",
+    cause="""``torch.tensor`` copies numbers into a new leaf. It cannot take tensors of several elements. From tensors
+    of one element it would keep the value, but not the graph.""",
     fix="Use ``torch.stack(tensors)`` or ``torch.cat(tensors)``, which keep the graph.",
     see=("guide/graph",),
 )
@@ -197,10 +198,10 @@ def tensors_stacked():
 
 @raises(
     "NumPy was used in a forward or a loss that is differentiated",
-    cause="``np.sum``, ``np.log``, ``np.mean`` and the like convert tensors to arrays, and autograd cannot record what "
-    "NumPy does. ``detach()`` would silence this, and cut the gradient of everything before.",
-    fix="Use the function of torch: ``torch.log(x)``, ``torch.stack(list).sum(0)``, Python's ``sum(list)``. Detach "
-    "only for plots and logs.",
+    cause="""``np.sum``, ``np.log``, ``np.mean`` and similar functions convert tensors to arrays, and autograd cannot
+    record what NumPy does. ``detach()`` would silence the message, but cut the gradient of everything before.""",
+    fix="""Use the function of torch: ``torch.log(x)``, ``torch.stack(list).sum(0)``, or Python's ``sum(list)``.
+    Detach only for plots and logs.""",
     see=("guide/graph", "cookbook/06_beyond_autograd/scipy_functions"),
 )
 def numpy_in_loss():
@@ -218,8 +219,8 @@ def torch_in_loss():
 
 @raises(
     "An embedding with max_norm changed its weight before backward",
-    cause="With ``max_norm``, each call of the embedding first shortens the rows that it looks up, in place. A graph "
-    "that used ``embedding.weight`` before has saved the old values.",
+    cause="""With ``max_norm``, each call of the embedding first shortens the rows that it looks up, in place. A graph
+    that used ``embedding.weight`` before this call has saved the old values.""",
     fix="Use a copy for the other computation: ``embedding.weight.clone() @ x``, or look up before you use the weight. "
     "Without ``max_norm``, divide by the norm of the result yourself.",
     see=("cookbook/04_memory/in_place",),
@@ -243,10 +244,11 @@ def embedding_cloned():
 
 @raises(
     "An optimizer was given no parameters",
-    cause="The model has no parameters, or not where it looks for them: layers in a plain list or dict are not "
-    "registered. Or the iterator was used up before, or a filter by ``requires_grad`` left nothing.",
-    fix="Put layers into ``nn.ModuleList`` or ``nn.ModuleDict``, single tensors into ``nn.Parameter``, and pass "
-    "``model.parameters()`` anew to each optimizer.",
+    cause="""The model has no parameters, or they are in a place where it does not look: layers in a plain list or
+    dict are not registered. Or an iterator of parameters was already used up, or a filter by ``requires_grad`` left
+    nothing.""",
+    fix="""Put layers into ``nn.ModuleList`` or ``nn.ModuleDict`` and single tensors into ``nn.Parameter``, and call
+    ``model.parameters()`` again for each optimizer.""",
     see=("guide/training",),
 )
 def optimizer_of_nothing():
@@ -287,9 +289,9 @@ def optimizer_of_list():
 
 @raises(
     "A parameter is in two groups of an optimizer",
-    cause="It would be updated twice in each step. Tied weights, such as an embedding that is also the output layer, "
-    "are one parameter with two names.",
-    fix="Leave the parameters of the special group out of the other one: compare them by ``id``.",
+    cause="""The optimizer would update this parameter twice in each step. Tied weights, such as an embedding that is
+    also the output layer, are one parameter with two names.""",
+    fix="Leave the parameters of the special group out of the other group: compare them by ``id``.",
     see=("guide/training",),
 )
 def parameter_in_two_groups():
@@ -305,7 +307,8 @@ def parameter_in_one_group():
 
 @raises(
     "LBFGS was stepped without a closure",
-    cause="``LBFGS`` evaluates the loss several times in one step, so it needs a function that does it.",
+    cause="""``LBFGS`` evaluates the loss several times in one step, so it needs a function that computes the loss and
+    its gradients.""",
     fix="Put ``zero_grad``, the loss and ``backward`` into a function that returns the loss, and pass it: "
     "``optimizer.step(closure)``.",
     see=("guide/training",),
@@ -333,8 +336,8 @@ def closure_given():
 
 @raises(
     "A computed tensor was assigned to a parameter of a module",
-    cause="A module refuses to replace a registered parameter by a tensor with a graph: its optimizer would go on with "
-    "the old one.",
+    cause="""A module refuses to replace a registered parameter by a tensor with a graph, because the optimizer would
+    continue to update the old parameter.""",
     fix="To set values, copy them: ``with torch.no_grad(): layer.weight.copy_(new)``. To differentiate through the new "
     'weights (MAML, hypernetworks), call ``torch.func.functional_call(layer, {"weight": new}, x)``.',
     see=("cookbook/05_higher_order/maml", "guide/training"),
@@ -356,8 +359,8 @@ def parameter_given_to_call():
     "An optimizer got sparse gradients that it does not support",
     cause="``nn.Embedding(..., sparse=True)`` gives gradients that hold the looked-up rows only. ``SparseAdam``, "
     "``Adagrad`` and ``SGD`` take them; ``Adam``, ``AdamW`` and ``RMSprop`` do not.",
-    fix="Give the embeddings an optimizer of their own: ``torch.optim.SparseAdam(embedding.parameters())``, or drop "
-    "``sparse=True``.",
+    fix="""Give the embeddings a separate optimizer: ``torch.optim.SparseAdam(embedding.parameters())``, or drop
+    ``sparse=True``.""",
     see=("guide/training",),
 )
 def sparse_for_adam():
@@ -377,9 +380,10 @@ def sparse_for_sparse_adam():
 
 @raises(
     "SparseAdam got a dense gradient",
-    cause="``SparseAdam`` takes the gradients of ``nn.Embedding(..., sparse=True)`` only. Here a layer has another, or "
-    "the embedding's weight is also used elsewhere (tied weights), which makes its gradient dense.",
-    fix="Give the other layers an optimizer of their own, such as ``torch.optim.Adam``.",
+    cause="""``SparseAdam`` accepts only sparse gradients, such as those of ``nn.Embedding(..., sparse=True)``. Here
+    another layer has a dense gradient, or the embedding's weight is also used elsewhere (tied weights), which makes
+    its gradient dense.""",
+    fix="Give the other layers a separate optimizer, such as ``torch.optim.Adam``.",
     see=("guide/training",),
 )
 def dense_for_sparse_adam():
@@ -400,8 +404,8 @@ def dense_for_adam():
 
 @raises(
     "SparseAdam was given a parameter that is sparse itself",
-    cause="``SparseAdam`` takes dense parameters whose gradients are sparse, as those of ``nn.Embedding(..., "
-    "sparse=True)``. Here the parameter itself is a sparse tensor.",
+    cause="""``SparseAdam`` takes dense parameters whose gradients are sparse, such as the weight of
+    ``nn.Embedding(..., sparse=True)``. Here the parameter itself is a sparse tensor.""",
     fix="Keep the values as a dense parameter, and build the sparse tensor from them in ``forward``: "
     "``torch.sparse_coo_tensor(indices, self.values, size)``. Adam and AdamW then train the values.",
     see=("guide/training",),
@@ -424,9 +428,9 @@ def sparse_from_values():
 
 @raises(
     "A sparse gradient met weight decay",
-    cause="Weight decay adds the whole dense weight to the gradient, so the gradient of ``nn.Embedding(..., "
-    "sparse=True)`` could not stay sparse.",
-    fix="Set ``weight_decay=0`` for the embeddings, in a parameter group of their own, or drop ``sparse=True``.",
+    cause="""Weight decay adds the whole dense weight to the gradient, so the gradient of ``nn.Embedding(...,
+    sparse=True)`` cannot stay sparse.""",
+    fix="Set ``weight_decay=0`` for the embeddings, in a separate parameter group, or drop ``sparse=True``.",
     see=("guide/training",),
 )
 def sparse_with_decay():
@@ -446,8 +450,8 @@ def sparse_without_decay():
 
 @raises(
     "A sparse gradient was clipped",
-    cause="``nn.Embedding(..., sparse=True)`` gives sparse gradients, and the functions that clip have no kernel for "
-    "them.",
+    cause="""``nn.Embedding(..., sparse=True)`` gives sparse gradients, and the clipping functions have no kernel for
+    sparse tensors.""",
     fix="Clip the dense parameters only, and the values of the sparse ones by hand: "
     "``p.grad = p.grad.coalesce()``, then ``p.grad.values().clamp_(-1, 1)``. Otherwise drop ``sparse=True``.",
     see=("cookbook/02_changing_the_gradient/clipping",),
@@ -468,8 +472,8 @@ def sparse_values_clipped():
 
 @raises(
     "The norm of the gradients is nan or infinite",
-    cause="At least one gradient is not finite, and ``error_if_nonfinite=True`` asks to be told. Scaling by the norm "
-    "would make all gradients nan or zero.",
+    cause="""At least one gradient is not finite, and ``error_if_nonfinite=True`` raises in this case. Scaling by the
+    norm would make all gradients nan or zero.""",
     fix="Skip the step in this case, and look for the operation under ``torch.autograd.set_detect_anomaly(True)``. "
     "With a GradScaler, unscale first and leave the skipping to ``scaler.step``, without ``error_if_nonfinite``.",
     see=("guide/nonfinite", "cookbook/02_changing_the_gradient/clipping"),
@@ -527,7 +531,7 @@ def forward_not_recorded():
 
 @raises(
     "A Variable was made of an array or a number",
-    cause="``Variable`` takes a tensor only. Since torch 0.4 it does nothing but return it.",
+    cause="``Variable`` accepts only a tensor. Since torch 0.4 it does nothing but return this tensor.",
     fix="Make a tensor: ``torch.from_numpy(array).float()`` or ``torch.tensor(value, requires_grad=True)``.",
     see=("guide/graph",),
 )
@@ -546,8 +550,9 @@ def tensor_of_array():
 
 @raises(
     "A module that keeps a computed tensor on itself was deep-copied",
-    cause="``forward`` stored a result (``self.features = ...``), or weight normalization did, and ``deepcopy`` meets "
-    "a tensor with a graph. Averaging of weights (EMA), schedulers and exporters copy the model that way.",
+    cause="""``forward`` stored a result on the module (``self.features = ...``), or weight normalization did, so
+    ``deepcopy`` meets a tensor with a graph. Averaging of weights (EMA), schedulers and exporters call ``deepcopy``
+    on the model.""",
     fix="Store ``self.features = features.detach()`` or return it, or delete it before the copy. Instead of "
     "``torch.nn.utils.weight_norm`` use ``torch.nn.utils.parametrizations.weight_norm``, which can be copied.",
     see=("guide/graph",),
@@ -586,11 +591,11 @@ def module_without_graph_copied():
 
 @raises(
     "Integers were made a parameter",
-    cause="``nn.Parameter`` requires grad unless you say otherwise, and integers cannot. Quantized weights (int8, "
-    "int4) are integers.",
-    fix="Write ``nn.Parameter(weight, requires_grad=False)``, or register a buffer: "
-    '``self.register_buffer("weight", weight)``. In a library of quantized models, versions of accelerate and '
-    "transformers that fit each other pass this on.",
+    cause="""``nn.Parameter`` requires grad by default, and integers cannot require grad. Quantized weights (int8,
+    int4) are integers.""",
+    fix="""Write ``nn.Parameter(weight, requires_grad=False)``, or register a buffer: ``self.register_buffer("weight",
+    weight)``. If a library of quantized models does this, update accelerate and transformers together: matching
+    versions pass ``requires_grad=False`` on.""",
     see=("guide/graph",),
 )
 def integer_parameter():
@@ -605,11 +610,11 @@ def integer_parameter_frozen():
 
 
 @raises(
-    "A worker process was to send a tensor with a graph",
-    cause="A graph cannot leave its process. A Dataset, a queue or a pool returned a computed tensor that requires "
-    "grad: it is used in a DataLoader's worker or in ``multiprocessing``.",
-    fix="Return ``x.detach()`` from the worker, and compute what is differentiated in the process that trains. Model "
-    "outputs in a Dataset belong under ``torch.no_grad()``.",
+    "A worker process tried to send a tensor with a graph",
+    cause="""A graph cannot leave its process. A Dataset, a queue or a pool returned a computed tensor that requires
+    grad from a worker of a DataLoader or of ``multiprocessing``.""",
+    fix="""Return ``x.detach()`` from the worker, and compute what is differentiated in the process that trains. If a
+    Dataset runs a model, run the model under ``torch.no_grad()``.""",
     see=("guide/graph",),
 )
 def graph_to_other_process():
@@ -627,9 +632,8 @@ def values_to_other_process():
 
 @raises(
     "A module on the meta device was moved to a real one",
-    cause="Parameters on ``meta`` have a shape and no values, so there is nothing to copy. The weights were not loaded "
-    "into all of them: a key is missing in the checkpoint, or a library set up the model on ``meta`` and a part was "
-    "left there.",
+    cause="""Parameters on ``meta`` have a shape but no values, so there is nothing to copy. Some weights were never
+    loaded: a key is missing in the checkpoint, or a library created the model on ``meta`` and left a part there.""",
     fix="Load the weights with ``model.load_state_dict(weights, assign=True)`` and look at the missing keys. "
     "``model.to_empty(device=...)`` gives memory without values: use it only before loading or initializing.",
     see=("guide/graph",),
@@ -650,12 +654,33 @@ def meta_module_loaded():
 
 
 @raises(
-    "An operation has no kernel for sparse, nested or quantized tensors",
-    cause="Few operations exist for these kinds of tensors, and fewer of their backwards: the derivative of one that "
-    "exists may need one that does not. The message names the operation and lists the kinds that it supports.",
-    fix="Convert before the operation: ``x.to_dense()``. A nested tensor has ``.to_padded_tensor(0.0)``, a quantized "
-    "one ``.dequantize()``; each passes the gradient on, except for quantized tensors, which "
-    "have none. Or use an operation made for them: ``torch.sparse.mm``, ``torch.sparse.softmax``.",
+    "An operation has no kernel for quantized tensors",
+    cause="""After ``convert``, the activations are quantized tensors: integers with a scale. Few operations accept
+    them, and no gradient goes through them. The message names the operation: ``aten::add`` for a residual connection,
+    ``aten::mul``, ``aten::cat`` and so on.""",
+    fix="""Use the operation for quantized tensors: ``torch.ao.nn.quantized.FloatFunctional().add(x, y)`` as a module
+    of the model, before ``prepare``. Or convert around the operation, ``x.dequantize()``. If you want to train, train
+    with fake quantization, and call ``convert`` after the training.""",
+    see=("cookbook/02_changing_the_gradient/fake_quantization",),
+)
+def no_kernel_for_quantized():
+    x = torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.quint8)
+    print(x + x)
+
+
+@fixes(no_kernel_for_quantized)
+def added_as_quantized():
+    x = torch.quantize_per_tensor(torch.rand(3), 0.1, 0, torch.quint8)
+    print(torch.ops.quantized.add(x, x, 0.2, 0))
+
+
+@raises(
+    "An operation has no kernel for sparse or nested tensors",
+    cause="""Few operations support these kinds of tensors, and fewer backwards do: the derivative of a supported
+    operation may need one that is not supported. The message names the operation and lists the kinds that it
+    supports.""",
+    fix="Convert before the operation: ``x.to_dense()``. A nested tensor has ``.to_padded_tensor(0.0)``. Both pass the "
+    "gradient on. Or use an operation made for them: ``torch.sparse.mm``, ``torch.sparse.softmax``.",
     see=("guide/decision",),
 )
 def no_kernel_for_sparse():
@@ -671,8 +696,8 @@ def kernel_for_dense():
 
 @raises(
     "LBFGS was given several parameter groups",
-    cause="LBFGS treats all parameters as one vector with one step size, so it takes no groups with options of their "
-    "own.",
+    cause="""LBFGS treats all parameters as one vector with one step size, so it does not accept groups with different
+    options.""",
     fix="Pass one list of parameters: ``LBFGS(model.parameters(), lr=0.1)``. For several step sizes, use another "
     "optimizer, or scale the parameters in the model.",
     see=("guide/training",),
@@ -743,8 +768,8 @@ def parameter_once_in_group():
 
 @raises(
     "The state of an optimizer was loaded into one with other parameters",
-    cause="The state lists parameters by position, in groups. This optimizer has groups of other sizes: layers were "
-    "added, frozen or left out since the state was saved, or the parameters are grouped in another way.",
+    cause="""The state lists parameters by position, in groups. This optimizer has groups of other sizes: layers were
+    added, frozen or left out since the state was saved, or the parameters are grouped differently.""",
     fix="Build the optimizer from the same parameters in the same order as when it was saved, load the state, and then "
     "add what is new with ``optimizer.add_param_group``. If the model has changed, start with a fresh optimizer and "
     "load only the weights.",
@@ -804,10 +829,10 @@ def optimizer_state_of_same_shape():
 
 @raises(
     "The state of an optimizer was loaded into one with another number of groups",
-    cause="The optimizer that was saved had one group of parameters, and this one has two, or the other way round: for "
-    "example with and without separate weight decay.",
-    fix="Make the groups as they were when the state was saved. If that is not wanted, start with a fresh optimizer "
-    "and load only the weights of the model.",
+    cause="""The saved optimizer had one group of parameters and this one has two, or the other way round: for example
+    with and without separate weight decay.""",
+    fix="""Create the groups as they were when the state was saved. If you do not want that, start with a fresh
+    optimizer and load only the weights of the model.""",
     see=("guide/training",),
 )
 def optimizer_state_of_other_groups():
@@ -827,8 +852,8 @@ def optimizer_state_of_same_groups():
 
 @raises(
     "A generator of parameters was used up before gradients were clipped",
-    cause="``model.parameters()`` is a generator: it can be run through once. The optimizer has used it up, so "
-    "clipping gets nothing and clips nothing, in each step.",
+    cause="""``model.parameters()`` is a generator, so your code can run through it only once. The optimizer has used
+    it up. Clipping therefore gets nothing and clips nothing, in every step.""",
     fix="Keep a list, ``parameters = list(model.parameters())``, or call ``model.parameters()`` again where you clip.",
     see=("cookbook/02_changing_the_gradient/clipping",),
     warning=True,
@@ -854,9 +879,9 @@ def parameters_in_list():
 
 @raises(
     "The dtype of a parameter was changed after the optimizer had stepped",
-    cause="Adam and others keep averages of the gradients, in the dtype that the parameter had at the first step. "
-    "``model.half()``, ``model.to(torch.bfloat16)`` or ``model.float()`` changed the parameters afterwards, and not "
-    "the averages.",
+    cause="""Adam and other optimizers keep averages of the gradients, in the dtype that the parameter had at the
+    first step. ``model.half()``, ``model.to(torch.bfloat16)`` or ``model.float()`` changed the parameters afterwards,
+    but not the averages.""",
     fix="Convert the model before you make the optimizer. To train in half precision, keep the parameters in "
     "``float32`` and use ``torch.autocast``. After a conversion, load the state again: "
     "``optimizer.load_state_dict(optimizer.state_dict())`` casts it to the dtype of the parameters.",
@@ -885,8 +910,8 @@ def dtype_changed_before_step():
 
 @raises(
     "A computed tensor was registered as a parameter",
-    cause="A parameter is a leaf, which the optimizer changes. This one is the result of an operation: it was computed "
-    "from another parameter, so that its value would have two owners.",
+    cause="""A parameter is a leaf that the optimizer changes. This tensor is the result of an operation on another
+    parameter, so two places would decide its value.""",
     fix="Register what is learned, and compute the rest in ``forward``: ``weight = self.v * self.scale``. For a value "
     "that only starts from another one, take a copy without a graph: ``nn.Parameter(w.detach().clone())``. "
     "``torch.nn.utils.parametrize`` keeps a computed weight under its usual name.",
@@ -936,9 +961,9 @@ def module_initialized():
 
 @raises(
     "The classes of a cross entropy are not integers",
-    cause="``cross_entropy`` and ``nll_loss`` take the class of each sample as an integer (``int64``), or, with the "
-    "shape of the prediction, a probability for each class. This target is one value for each sample in another dtype: "
-    "floats from a data frame or NumPy, or ``int32``.",
+    cause="""``cross_entropy`` and ``nll_loss`` take the class of each sample as an integer (``int64``). With a target
+    in the shape of the prediction, ``cross_entropy`` takes a probability for each class. This target has one value
+    for each sample in another dtype: floats from a data frame or NumPy, or ``int32``.""",
     fix="Convert the classes: ``target.long()``. If the target is a probability for each class, its shape must be that "
     "of the prediction. If it is a number to predict, the loss is ``F.mse_loss``.",
     see=("cookbook/03_stability/cross_entropy",),
@@ -958,8 +983,8 @@ def classes_integers():
 
 @raises(
     "An embedding was given indices that are not integers",
-    cause="An embedding looks rows up, so its input are positions, as ``int64`` or ``int32``. Here it got floats: the "
-    "indices passed through a tensor of floats or NumPy, or a continuous value was meant to be looked up.",
+    cause="""An embedding looks rows up, so its inputs are positions, as ``int64`` or ``int32``. Here it got floats:
+    the indices passed through a tensor of floats or NumPy, or the code tried to look up a continuous value.""",
     fix="Convert the indices: ``embedding(tokens.long())``. A continuous input has no gradient through a look-up; use "
     "``nn.Linear``, or multiply the weight by soft assignments: ``weights @ embedding.weight``.",
     see=("guide/graph",),
@@ -977,8 +1002,8 @@ def indices_integers():
 
 @raises(
     "A number in a tensor was read with an index",
-    cause="``loss.data[0]`` and ``loss[0]`` are from torch 0.3 and before, when a loss was a vector with one element. "
-    "A loss is a tensor without dimensions now, which has nothing to index.",
+    cause="""``loss.data[0]`` and ``loss[0]`` are from torch 0.3 and before, when a loss was a vector with one
+    element. Now a loss is a tensor without dimensions, so there is nothing to index.""",
     fix="Read the number with ``loss.item()``, and call ``loss.backward()`` on the loss itself.",
     see=("guide/training",),
 )
@@ -1015,7 +1040,8 @@ def parameter_of_tensor():
 
 @raises(
     "An optimizer was given a method instead of what it returns",
-    cause="``model.parameters`` without parentheses is the method itself, and an optimizer wants the parameters.",
+    cause="""``model.parameters`` without parentheses is the method itself, but the optimizer needs the parameters
+    that the method returns.""",
     fix="Call it: ``torch.optim.Adam(model.parameters())``.",
     see=("guide/training",),
 )
@@ -1032,9 +1058,9 @@ def optimizer_of_parameters():
 
 @raises(
     "Prediction and target of a loss have shapes that broadcast",
-    cause="The prediction has the shape ``(n, 1)`` and the target ``(n,)``. The loss subtracts each target from each "
-    "prediction, so that the gradient pulls all predictions to the mean of the targets. Nothing fails, and the model "
-    "does not learn.",
+    cause="""The prediction has the shape ``(n, 1)`` and the target ``(n,)``. The loss subtracts each target from each
+    prediction, so the gradient pulls all predictions to the mean of the targets. Nothing fails, but the model does
+    not learn.""",
     fix="Give both one shape: ``prediction.squeeze(-1)``, or ``target[:, None]``. Assert it: "
     "``prediction.shape == target.shape``.",
     see=("cookbook/01_first_steps/broadcasting",),
@@ -1055,8 +1081,9 @@ def target_of_same_shape():
 
 @raises(
     "Batch norm in training mode got one value for each channel",
-    cause="In training, batch norm normalizes with the mean and variance of the batch, and one value has no variance. "
-    "The last batch of an epoch has one sample, or a pooled map of one pixel meets a batch of one.",
+    cause="""In training, batch norm normalizes with the mean and variance of the batch, and one value has no
+    variance. Usually the last batch of an epoch has one sample, or a map was pooled to one pixel in a batch of
+    one.""",
     fix="Drop the incomplete batch, ``DataLoader(..., drop_last=True)``, or use a batch of at least two. For "
     "inference, call ``model.eval()``. To train with one sample, use ``nn.GroupNorm`` or ``nn.LayerNorm``.",
     see=("guide/training",),
@@ -1074,8 +1101,8 @@ def batch_norm_of_two():
 
 @raises(
     "A tensor with several elements was turned into a number",
-    cause="``.item()``, ``float(x)`` and ``int(x)`` read one number. The loss still has one value for each sample, "
-    'because of ``reduction="none"``, or the tensor is a batch of metrics.',
+    cause="""``.item()``, ``float(x)`` and ``int(x)`` read one number. Here the loss still has one value for each
+    sample, because of ``reduction="none"``, or the tensor is a batch of metrics.""",
     fix="Reduce it first: ``loss.mean().item()``. For all values, use ``x.tolist()``.",
     see=("guide/training",),
 )
@@ -1094,7 +1121,7 @@ def mean_to_number():
 
 @raises(
     "Gradient clipping was given a module instead of its parameters",
-    cause="``clip_grad_norm_`` and ``clip_grad_value_`` take tensors, and a module is no list of them.",
+    cause="``clip_grad_norm_`` and ``clip_grad_value_`` take tensors. A module is not a list of tensors.",
     fix="Pass the parameters: ``clip_grad_norm_(model.parameters(), 1.0)``.",
     see=("cookbook/02_changing_the_gradient/clipping",),
 )
@@ -1151,8 +1178,8 @@ def parametrized_weight_inverted():
 
 @raises(
     "A scheduler was resumed for an optimizer that has no initial learning rate",
-    cause="``last_epoch`` says that the training is resumed, so the scheduler looks for ``initial_lr``, which the "
-    "first run stored in the optimizer. The optimizer is new, or its state was not loaded.",
+    cause="""``last_epoch`` tells the scheduler that the training is resumed, so it looks for ``initial_lr``, which
+    the first run stored in the optimizer. This optimizer is new, or its state was not loaded.""",
     fix='Load the optimizer\'s state first, ``optimizer.load_state_dict(checkpoint["optimizer"])``. Or make the '
     'scheduler without ``last_epoch``, and load its own state: ``scheduler.load_state_dict(checkpoint["scheduler"])``.',
     see=("guide/training",),
@@ -1224,9 +1251,9 @@ def norm_after_backward():
 
 @raises(
     "OneCycleLR was stepped more often than it was told",
-    cause="``OneCycleLR`` computes its whole curve from ``total_steps`` (or ``epochs * steps_per_epoch``) and has no "
-    "rate for a step behind its end. Usual reasons: ``steps_per_epoch`` rounds the last batch away, the training was "
-    "resumed for more epochs, or the scheduler is stepped in each batch although it was built for epochs.",
+    cause="""``OneCycleLR`` computes its whole curve from ``total_steps`` (or ``epochs * steps_per_epoch``) and has no
+    learning rate after its end. Usual reasons: ``steps_per_epoch`` rounds the last batch away, the training was
+    resumed for more epochs, or the scheduler is stepped in each batch although it was built for epochs.""",
     fix="Give the number of calls of ``scheduler.step()``: ``total_steps=epochs * len(loader)``, divided by the "
     "number of accumulated batches if you step once for several. Build a new scheduler when you train longer.",
     see=("guide/training",),
@@ -1254,8 +1281,8 @@ def scheduler_long_enough():
 
 @raises(
     "ReduceLROnPlateau was stepped without the value that it watches",
-    cause="``ReduceLROnPlateau`` lowers the rate when a loss stops falling, so ``step`` takes that loss. The other "
-    "schedulers take nothing.",
+    cause="""``ReduceLROnPlateau`` lowers the rate when a loss stops falling, so its ``step`` takes that loss. The
+    ``step`` of other schedulers takes no argument.""",
     fix="Call ``scheduler.step(validation_loss)`` once for each epoch. In Lightning, return ``{'scheduler': scheduler, "
     "'monitor': 'val_loss'}`` from ``configure_optimizers``.",
     see=("guide/training",),
@@ -1281,11 +1308,11 @@ def plateau_with_loss():
 
 
 @raises(
-    "A scheduler was given something that is no optimizer",
+    "A scheduler was given something that is not an optimizer",
     cause="Schedulers change the rates in ``optimizer.param_groups`` and take a ``torch.optim.Optimizer`` as their "
     "first argument. This one got a model, the parameters, or a wrapper that does not inherit from ``Optimizer``.",
-    fix="Build the scheduler of the optimizer: ``StepLR(optimizer, step_size=10)``. If a library wraps your "
-    "optimizer, pass the inner one (``wrapped.optimizer``), or the library's own scheduler.",
+    fix="""Build the scheduler with the optimizer: ``StepLR(optimizer, step_size=10)``. If a library wraps your
+    optimizer, pass the inner one (``wrapped.optimizer``), or use the library's own scheduler.""",
     see=("guide/training",),
 )
 def scheduler_of_model():
@@ -1321,11 +1348,11 @@ def rate_is_number():
 
 @raises(
     "A fused optimizer was given parameters that its kernel does not support",
-    cause="``fused=True`` updates all parameters in one kernel, which needs floating point parameters on a device "
-    "that has it. A parameter here is on another device (``meta``, or still on the CPU in older releases), complex, "
-    "or of integers.",
-    fix="Move the model to its device before you build the optimizer, or leave ``fused`` out. The end of the message "
-    "names the dtype and the device that it met.",
+    cause="""``fused=True`` updates all parameters in one kernel. This kernel needs floating-point parameters on a
+    device that supports it. One parameter here is on another device (``meta``, or still on the CPU in older
+    releases), is complex, or holds integers.""",
+    fix="""Move the model to its device before you build the optimizer, or leave ``fused`` out. The end of the message
+    names the dtype and the device of this parameter.""",
     see=("guide/training",),
 )
 def fused_on_meta():
@@ -1349,10 +1376,10 @@ def fused_after_moving():
 
 @raises(
     "The optimizer was given a set of parameters",
-    cause="The state of an optimizer is saved by the position of each parameter, and the order of a set changes from "
-    "run to run, so a saved state would be loaded into other parameters.",
-    fix="Pass a list: ``list(model.parameters())``. To leave out what occurs twice and keep the order, use "
-    "``dict.fromkeys(parameters)``.",
+    cause="""An optimizer saves its state by the position of each parameter. The order of a set changes from run to
+    run, so a saved state would be loaded into the wrong parameters.""",
+    fix="""Pass a list: ``list(model.parameters())``. To remove duplicates and keep the order, use
+    ``dict.fromkeys(parameters)``.""",
     see=("guide/training",),
 )
 def parameters_in_set():
@@ -1368,9 +1395,9 @@ def parameters_listed():
 
 @raises(
     "A module with a parametrized weight was pickled as a whole",
-    cause="``register_parametrization`` (``weight_norm``, ``spectral_norm``, ``orthogonal`` of "
-    "``torch.nn.utils.parametrizations``) gives the module a class of its own, made at run time, that pickle cannot "
-    "find again.",
+    cause="""``register_parametrization`` (used by ``weight_norm``, ``spectral_norm`` and ``orthogonal`` of
+    ``torch.nn.utils.parametrizations``) gives the module a new class at run time, and pickle cannot find this class
+    again.""",
     fix="Save the parameters: ``torch.save(model.state_dict(), path)``, and apply the same parametrization before "
     "``load_state_dict``. Or make it permanent first: "
     "``nn.utils.parametrize.remove_parametrizations(layer, 'weight')``.",
@@ -1389,8 +1416,8 @@ def parametrized_state_pickled():
 
 @raises(
     "A parametrization returns another shape or dtype than the weight has",
-    cause="A parametrization replaces the weight by a function of it, and the module goes on to use the result as its "
-    "weight, so PyTorch demands the same shape and dtype.",
+    cause="""A parametrization replaces the weight by a function of it. The module continues to use the result as its
+    weight, so PyTorch requires the same shape and dtype.""",
     fix="Return a tensor of the weight's shape. If the change is intended (a low-rank or packed weight), pass "
     "``unsafe=True`` to ``register_parametrization``.",
     see=("guide/training",),
@@ -1464,9 +1491,9 @@ def mask_without_channel():
 
 @raises(
     "The target has the shape of the scores, but holds integers",
-    cause="``cross_entropy`` takes a target of the scores' shape for probabilities of the classes, and these are "
-    "floating point. Here it is of integers: one-hot rows, or class numbers whose shape happens to be that of the "
-    "scores.",
+    cause="""If the target has the shape of the scores, ``cross_entropy`` takes it for probabilities of the classes,
+    which are floating point. This target holds integers: one-hot rows, or class numbers whose shape happens to be
+    that of the scores.""",
     fix="For one-hot rows, pass ``target.float()`` or ``target.argmax(1)``. For class numbers, give the scores a "
     "dimension of classes at position 1: ``scores.transpose(1, 2)`` for scores of shape (batch, length, classes).",
     see=("guide/training",),
@@ -1572,10 +1599,10 @@ def step_hooked():
 
 @raises(
     "Dropout between layers was asked of a recurrent network with one layer",
-    cause="The ``dropout`` of ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` acts on the output of each layer but the last. "
-    "With ``num_layers=1`` there is no such place, so nothing is dropped.",
-    fix="Use ``num_layers=2``, or apply ``nn.Dropout`` to the output yourself. With ``dropout=0`` the warning goes "
-    "away; the training is the same.",
+    cause="""The ``dropout`` of ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` acts on the output of each layer but the last.
+    With ``num_layers=1`` there is only a last layer, so nothing is dropped.""",
+    fix="""Use ``num_layers=2``, or apply ``nn.Dropout`` to the output yourself. ``dropout=0`` silences the warning
+    and does not change the training.""",
     see=("guide/training",),
     warning=True,
 )
@@ -1590,10 +1617,10 @@ def dropout_of_two_layers():
 
 @raises(
     "A loss was given size_average or reduce",
-    cause="Both arguments were replaced by ``reduction``: ``'mean'``, ``'sum'`` or ``'none'``. They still work, so "
-    "the loss is what it was.",
-    fix="Write what the warning proposes, ``reduction='sum'`` for ``size_average=False`` and ``reduction='none'`` for "
-    "``reduce=False``. If it comes out of a library, it is harmless.",
+    cause="""Both arguments were replaced by ``reduction``: ``'mean'``, ``'sum'`` or ``'none'``. They still work, so
+    the loss does not change.""",
+    fix="""Write what the warning proposes, ``reduction='sum'`` for ``size_average=False`` and ``reduction='none'``
+    for ``reduce=False``. If a library causes the warning, it is harmless.""",
     see=("guide/training",),
     warning=True,
 )
@@ -1632,10 +1659,10 @@ def divergence_over_batch():
 
 @raises(
     "softmax was not told over which dimension it goes",
-    cause="Without ``dim``, PyTorch guesses: dimension 0 for tensors with one or three dimensions, otherwise 1. For "
-    "scores of shape (batch, length, classes) that normalizes over the batch, and the model trains on something else.",
-    fix="Pass the dimension of the classes: ``F.softmax(scores, dim=-1)``, ``nn.Softmax(dim=-1)``. In front of "
-    "``cross_entropy``, leave softmax out.",
+    cause="""Without ``dim``, PyTorch guesses: dimension 0 for tensors with one or three dimensions, otherwise 1. For
+    scores of shape (batch, length, classes) it normalizes over the batch, and the model trains on something else.""",
+    fix="""Pass the dimension of the classes: ``F.softmax(scores, dim=-1)``, ``nn.Softmax(dim=-1)``. Before
+    ``cross_entropy``, leave softmax out.""",
     see=("guide/training",),
     warning=True,
 )
@@ -1672,9 +1699,9 @@ def clipped_by_new_name():
 
 @raises(
     "weight_norm was applied to a layer that has it already",
-    cause="``weight_norm`` splits a weight into its direction and its length, and the second call finds that already "
-    "done.",
-    fix="Apply it once for each layer. To apply it anew, call ``torch.nn.utils.remove_weight_norm(layer)`` first.",
+    cause="""``weight_norm`` splits a weight into its direction and its length. The second call finds a weight that is
+    already split.""",
+    fix="Apply it once for each layer. To apply it again, call ``torch.nn.utils.remove_weight_norm(layer)`` first.",
     see=("guide/training",),
 )
 def weight_norm_twice():
@@ -1691,8 +1718,8 @@ def weight_norm_once():
 
 @raises(
     "A module has no forward",
-    cause="``nn.Module`` calls the method ``forward``, and the class has none: it is spelled otherwise, indented into "
-    "another method (mostly into ``__init__``), or missing in a subclass.",
+    cause="""``nn.Module`` calls the method ``forward``, but the class has none: its name is misspelled, it is
+    indented into another method (usually ``__init__``), or a subclass does not define it.""",
     fix="Define ``def forward(self, x):`` with the indentation of ``__init__``. A ``ModuleList`` or ``ModuleDict`` "
     "has no ``forward`` either: call its elements.",
     see=("cookbook/01_first_steps/module",),
@@ -1724,10 +1751,10 @@ def forward_defined():
 
 @raises(
     "A single number was unpacked or looped over",
-    cause="A tensor without dimensions, such as a loss, has no elements to go through. The line expects several "
-    "values: a function returns one loss and is unpacked into two names, or a list of losses became one tensor.",
-    fix="Take it as it is: ``loss = criterion(...)``. To log it, use ``loss.item()``; to collect losses, "
-    "``losses.append(loss)``.",
+    cause="""A tensor without dimensions, such as a loss, has no elements. The line expects several values: a function
+    returns one loss and the line unpacks two names, or a list of losses became one tensor.""",
+    fix="""Use the tensor directly: ``loss = criterion(...)``. To log it, use ``loss.item()``; to collect losses,
+    ``losses.append(loss)``.""",
     see=("guide/training",),
 )
 def loss_unpacked():
@@ -1745,7 +1772,7 @@ def loss_taken():
 
 
 @raises(
-    "The length of a single number was asked for",
+    "len() was called on a single number",
     cause="A tensor without dimensions, such as a loss or a class label, has no length.",
     fix="For the number of elements, use ``x.numel()``. If several values were expected here, look for a reduction "
     "too many (``.mean()``, ``.sum()``, ``reduction='mean'``) or a ``squeeze()`` that removed the batch dimension.",
@@ -1787,8 +1814,8 @@ def lazy_after_forward():
 
 
 @raises(
-    "SGD was asked for Nesterov's momentum without a momentum",
-    cause="Nesterov's method corrects the step of a momentum, so it needs one that is larger than 0, and no dampening.",
+    "SGD was asked for Nesterov momentum without a momentum",
+    cause="Nesterov's method corrects the momentum step, so it needs a momentum larger than 0 and no dampening.",
     fix="Pass a momentum: ``SGD(parameters, lr=0.1, momentum=0.9, nesterov=True)``.",
     see=("guide/training",),
 )
@@ -1803,8 +1830,8 @@ def nesterov_with_momentum():
 
 @raises(
     "An optimizer got a learning rate that is negative or no number",
-    cause="The rate has to be a number that is not negative. It came from a search over exponents, from a schedule "
-    "that passed zero, or as a text from a configuration file.",
+    cause="""The rate must be a number that is not negative. Usually it came from a search over exponents, from a
+    schedule that went below zero, or as a string from a configuration file.""",
     fix="Print the rate where it is made: ``lr=float(config['lr'])``. To go uphill, pass ``maximize=True`` to the "
     "optimizer.",
     see=("guide/training",),
@@ -1820,7 +1847,7 @@ def rate_for_ascent():
 
 @raises(
     "The rate of a scheduler was read with get_lr",
-    cause="``get_lr`` computes the next rates from the present ones, so it is right within ``step`` only.",
+    cause="``get_lr`` computes the next rates from the current ones, so its result is right only inside ``step``.",
     fix="Call ``scheduler.get_last_lr()``, or read ``optimizer.param_groups[0]['lr']``.",
     see=("guide/training",),
     warning=True,
@@ -1840,11 +1867,11 @@ def rate_read_by_last_lr():
 
 @raises(
     "The state of the random numbers was loaded to another device than the CPU",
-    cause="``torch.set_rng_state`` takes the state as a tensor of bytes on the CPU, and so does the one of "
-    "``torch.cuda``. ``torch.load`` with ``map_location`` moved it with the weights. The program uses ``meta`` for a "
-    "device that is not the CPU, because it has to run without a GPU.",
-    fix="Bring the state back before you set it: ``torch.set_rng_state(saved['rng'].cpu())``. Or load with "
-    "``map_location='cpu'``; ``load_state_dict`` moves weights to the device of the model by itself.",
+    cause="""``torch.set_rng_state`` takes the state as a tensor of bytes on the CPU, and so does the one of
+    ``torch.cuda``. ``torch.load`` with ``map_location`` moved the state together with the weights. The program uses
+    ``meta`` as the device that is not the CPU, because it has to run without a GPU.""",
+    fix="""Move the state back before you set it: ``torch.set_rng_state(saved['rng'].cpu())``. Or load with
+    ``map_location='cpu'``: ``load_state_dict`` moves weights to the device of the model by itself.""",
     see=("guide/training",),
 )
 def random_state_elsewhere():
@@ -1868,8 +1895,8 @@ def random_state_on_the_cpu():
 
 @raises(
     "An optimizer with capturable=True has parameters or step counts on the CPU",
-    cause="``capturable=True`` makes the step part of a CUDA graph, so parameters and step counts must be on the GPU. "
-    "The option is in the parameter groups, and so ``load_state_dict`` takes it over from a checkpoint.",
+    cause="""``capturable=True`` makes the step part of a CUDA graph, so parameters and step counts must be on the
+    GPU. The option is stored in the parameter groups, so ``load_state_dict`` copies it from a checkpoint.""",
     fix="Set ``capturable=False`` in each group: ``for g in optimizer.param_groups: g['capturable'] = False``. If the "
     "step is captured, move the model to the GPU before you make the optimizer, and the step counts as well: "
     "``for s in optimizer.state.values(): s['step'] = s['step'].cuda()``.",
@@ -1942,8 +1969,8 @@ def swapped_after_backward():
 
 @raises(
     "A tensor was copied with torch.tensor",
-    cause="``torch.tensor(x)`` copies data, so it detaches: the copy is a new leaf without the history of ``x``, and "
-    "no gradient flows from it to ``x``. PyTorch warns because that is easy to miss.",
+    cause="""``torch.tensor(x)`` copies data, so it detaches: the copy is a new leaf without the history of ``x``, and
+    no gradient flows from it to ``x``. PyTorch warns because this is easy to overlook.""",
     fix="For a copy without history, write ``x.detach().clone()``. To keep the gradient, leave ``torch.tensor`` out "
     "and use ``x``, or ``torch.stack(list_of_tensors)`` instead of ``torch.tensor(list_of_tensors)``. If nothing is "
     "to be differentiated here, the warning is harmless.",
@@ -1966,10 +1993,10 @@ def copied_by_clone():
 
 @raises(
     "The mean of integers was taken",
-    cause="A mean is a fraction, so ``mean`` has no integer result, and integers have no gradient. A comparison, "
-    "``argmax``, labels and counts are integers or bools.",
-    fix="Convert first: ``x.float().mean()``. For an accuracy, ``(prediction == target).float().mean()`` is right. A "
-    "loss from such numbers does not train: its inputs have no gradient.",
+    cause="""A mean is usually not an integer, so ``mean`` refuses integers and bools: comparisons, ``argmax``, labels
+    and counts. Integers have no gradient either.""",
+    fix="""Convert first: ``x.float().mean()``. For an accuracy, ``(prediction == target).float().mean()`` is right.
+    As a loss, such a number does not train anything, because its inputs have no gradient.""",
     see=("guide/graph",),
 )
 def mean_of_integers():
@@ -1985,8 +2012,8 @@ def mean_of_floats():
 
 @raises(
     "Numbers were stacked, not tensors",
-    cause="``torch.stack`` and ``torch.cat`` join tensors. The list has Python numbers, mostly because ``.item()`` or "
-    "``float()`` took them out of their tensors; these numbers have no graph.",
+    cause="""``torch.stack`` and ``torch.cat`` join tensors, but this list holds Python numbers. Usually ``.item()``
+    or ``float()`` made them from tensors; such numbers have no graph.""",
     fix="Collect the tensors: ``losses.append(loss)`` instead of ``losses.append(loss.item())``. Then ``torch.stack`` "
     "keeps the gradient. For statistics alone, ``torch.tensor(losses)`` makes a tensor of numbers.",
     see=("guide/graph",),
@@ -2006,8 +2033,8 @@ def losses_stacked():
 
 @raises(
     "A module was converted to integers",
-    cause="``module.to(dtype)`` converts parameters, and parameters of integers cannot have gradients, so that it "
-    "takes floating-point and complex dtypes only.",
+    cause="""``module.to(dtype)`` converts parameters. Integer parameters cannot have gradients, so it accepts only
+    floating-point and complex dtypes.""",
     fix="Choose a floating-point dtype, such as ``torch.bfloat16``. To store weights as integers, quantize them, for "
     "example with torchao. To train for that, use fake quantization.",
     see=("cookbook/02_changing_the_gradient/fake_quantization",),
@@ -2025,8 +2052,7 @@ def module_to_bfloat16():
 
 @raises(
     "A module became complex",
-    cause="Many modules and losses do not support complex numbers. PyTorch warns for that reason alone; it has "
-    "converted the parameters.",
+    cause="Many modules and losses do not support complex numbers, so PyTorch warns. It has converted the parameters.",
     fix="If your layers support complex numbers, the warning is harmless. Otherwise convert the input to two real "
     "channels, ``torch.view_as_real(x)``. The loss must be real: ``.abs().square().mean()``.",
     see=("cookbook/05_higher_order/complex_numbers",),
@@ -2069,9 +2095,9 @@ def loaded_by_assignment():
 
 @raises(
     "A layer on the meta device was called with a real input",
-    cause="A parameter on the meta device has a shape and no numbers. The layer was made under "
-    '``torch.device("meta")``, or by a library with ``low_cpu_mem_usage`` or ``device_map``, and its weights were '
-    "never loaded or were offloaded.",
+    cause="""A parameter on the meta device has a shape but no numbers. The layer was made under
+    ``torch.device("meta")``, or by a library with ``low_cpu_mem_usage`` or ``device_map``, and its weights were never
+    loaded or were offloaded.""",
     fix="Load the weights with ``load_state_dict(state, assign=True)``, or allocate them with "
     '``module.to_empty(device="cpu")`` and initialize them. '
     "``[n for n, p in model.named_parameters() if p.is_meta]`` lists the parameters that are left.",
@@ -2090,7 +2116,7 @@ def materialized_module_called():
 
 
 @raises(
-    "Muon was given a parameter that is no matrix",
+    "Muon was given a parameter that is not a matrix",
     cause="Muon orthogonalizes the update of a matrix. A bias, the weight of a norm or of a convolution has another "
     "number of dimensions.",
     fix="Give Muon the matrices of the hidden layers only, and all other parameters to a second optimizer, such as "
@@ -2155,8 +2181,8 @@ def betas_of_one_kind():
     "An option of an optimizer is outside of its range",
     cause="The optimizer checks its options when it is made. A negative momentum, a decay of 1 or more, or a tuple in "
     "the wrong order would make the training diverge.",
-    fix="Compare the option that the message names with the documentation. Mostly two options changed places, a "
-    "configuration gave a string or a percentage, or a schedule returned a negative number.",
+    fix="""Compare the option that the message names with the documentation. Usually two options were swapped, a
+    configuration gave a string or a percentage, or a schedule returned a negative number.""",
     see=("guide/training",),
 )
 def momentum_negative():
@@ -2189,7 +2215,7 @@ def only_foreach():
 
 
 @raises(
-    "add_param_group was given parameters and no group",
+    "add_param_group was given parameters instead of a group",
     cause="A group is a dictionary with the parameters under ``params``, and options that differ from the defaults.",
     fix='Write ``optimizer.add_param_group({"params": module.parameters(), "lr": 1e-4})``.',
     see=("guide/training",),
@@ -2226,7 +2252,7 @@ def names_in_all_groups():
 
 
 @raises(
-    "LBFGS knows one line search",
+    "LBFGS was given an unknown line search",
     cause='``torch.optim.LBFGS`` has ``line_search_fn="strong_wolfe"``, or a fixed step without a line search.',
     fix='Pass ``line_search_fn="strong_wolfe"``, or ``None`` with a small ``lr``.',
     see=("guide/training",),
@@ -2278,8 +2304,8 @@ def one_cycle_with_length():
 
 @raises(
     "A scheduler has another number of values than the optimizer has groups",
-    cause="A list gives one function or one number for each parameter group. The optimizer has another number of "
-    "groups, for example one, or one more after ``add_param_group``.",
+    cause="""A list needs one function or one number for each parameter group. The optimizer has another number of
+    groups, for example one, or one more after ``add_param_group``.""",
     fix="Give one value for each of ``optimizer.param_groups``, or a single one for all of them.",
     see=("guide/training",),
 )
@@ -2295,9 +2321,9 @@ def lambda_for_all():
 
 
 @raises(
-    "A parametrization returned something else than a tensor",
-    cause="``parametrize`` puts the result of the parametrization's ``forward`` in the place where the weight was, so "
-    "that must be a tensor. Usually a ``return`` is missing, or ``.item()`` made a number.",
+    "A parametrization returned something that is not a tensor",
+    cause="""``parametrize`` uses the result of the parametrization's ``forward`` as the weight, so the result must be
+    a tensor. Usually a ``return`` is missing, or ``.item()`` made a number.""",
     fix="Return the new weight as a tensor from ``forward``, of the shape and dtype of the old one.",
     see=("guide/training",),
 )
@@ -2322,8 +2348,9 @@ def parametrization_returns_weight():
 
 @raises(
     "A parametrization was registered for a name that the module does not have",
-    cause="The name is that of a parameter or a buffer of this very module, such as ``weight``. A name with a dot, or "
-    "of a parameter in a child, is none. After a ``weight_norm`` or pruning, the parameter has another name.",
+    cause="""The name must be that of a parameter or a buffer of this same module, such as ``weight``. A name with a
+    dot, or of a parameter in a child module, does not count. After ``weight_norm`` or pruning, the parameter has
+    another name.""",
     fix="Print ``[n for n, _ in module.named_parameters(recurse=False)]`` and take one of these. For a child, register "
     'it there: ``register_parametrization(model.encoder, "weight", …)``.',
     see=("guide/training",),
@@ -2341,8 +2368,8 @@ def parametrization_of_own_name():
 
 @raises(
     "A parametrized weight was assigned, and its parametrization has no inverse",
-    cause="``layer.weight`` is computed from a parameter. To assign to it, PyTorch must find the value of that "
-    "parameter, and asks ``right_inverse`` of the parametrization for it. Yours has none.",
+    cause="""``layer.weight`` is computed from another parameter. To assign to ``layer.weight``, PyTorch must compute
+    that parameter, and calls ``right_inverse`` of the parametrization for it. Yours has no ``right_inverse``.""",
     fix="Add ``def right_inverse(self, weight)`` that returns what ``forward`` turns into ``weight``. Or write into "
     "the original: ``layer.parametrizations.weight.original``, under ``torch.no_grad()``.",
     see=("guide/training",),
@@ -2372,9 +2399,9 @@ def parametrization_with_inverse():
 
 
 @raises(
-    "right_inverse of a parametrization returned no tensor, or one of another dtype",
-    cause="``right_inverse`` gives the parameter from which ``forward`` computes the weight. "
-    "``register_parametrization`` calls it once with the present weight; the result becomes the parameter.",
+    "right_inverse of a parametrization did not return a tensor of the same dtype",
+    cause="""``right_inverse`` computes the parameter from which ``forward`` computes the weight.
+    ``register_parametrization`` calls it once with the current weight, and the result becomes the parameter.""",
     fix="Return a tensor (or a tuple of tensors, if ``forward`` takes several) of the dtype and on the device of the "
     "weight that it got.",
     see=("guide/training",),
@@ -2405,13 +2432,13 @@ def inverse_of_same_dtype():
 
 
 @raises(
-    "A norm, a parametrization or a pruning was removed that is not there",
-    cause="There are two families: ``torch.nn.utils.weight_norm`` and ``spectral_norm`` with hooks, and those of "
-    "``torch.nn.utils.parametrizations``. Each is removed by its own function only. Or it was removed before, or is on "
-    "another layer or under another name.",
-    fix='Remove ``parametrizations.weight_norm`` with ``parametrize.remove_parametrizations(layer, "weight")``, and '
-    "the older ``weight_norm`` with ``remove_weight_norm(layer)``. Ask first: "
-    '``parametrize.is_parametrized(layer, "weight")``.',
+    "The norm, parametrization or pruning to remove is not there",
+    cause="""There are two families: ``torch.nn.utils.weight_norm`` and ``spectral_norm``, which use hooks, and those
+    of ``torch.nn.utils.parametrizations``. Each can be removed only by its own function. Or your code already removed
+    it, or it is on another layer or under another name.""",
+    fix="""Remove ``parametrizations.weight_norm`` with ``parametrize.remove_parametrizations(layer, "weight")``, and
+    the older ``weight_norm`` with ``remove_weight_norm(layer)``. Check first: ``parametrize.is_parametrized(layer,
+    "weight")``.""",
     see=("guide/training",),
 )
 def norm_of_other_family_removed():
@@ -2445,8 +2472,8 @@ def newer_weight_norm():
 
 @raises(
     "A lazy layer was normalized before its first forward",
-    cause="A lazy layer has no weight until its first forward shows the size of the input, so there is nothing to "
-    "compute a norm of.",
+    cause="""A lazy layer has no weight until its first forward shows the size of the input, so there is no weight to
+    normalize.""",
     fix="Run one forward first, with an input of the right size: ``with torch.no_grad(): layer(x)``. Or use the layer "
     "that is not lazy, such as ``nn.Linear(3, 1)``.",
     see=("guide/training",),
@@ -2481,8 +2508,8 @@ def orthogonal_of_matrix():
 
 @raises(
     "An orthogonal weight was assigned without trivialization",
-    cause="With ``use_trivialization=False`` the weight is the matrix exponential or the Cayley map of a skew matrix. "
-    "PyTorch does not invert these maps, so no value can be assigned.",
+    cause="""With ``use_trivialization=False`` the weight is the matrix exponential or the Cayley map of a
+    skew-symmetric matrix. PyTorch cannot invert these maps, so you cannot assign the weight.""",
     fix="Leave ``use_trivialization=True``, the default: it keeps the assigned matrix as a base. Or use "
     '``orthogonal_map="householder"``.',
     see=("cookbook/05_higher_order/rotations",),
@@ -2516,9 +2543,9 @@ def fraction_pruned():
 
 @raises(
     "A module's weight could not be swapped",
-    cause="With ``torch.__future__.set_swap_module_params_on_conversion``, and for some subclasses of Tensor, "
-    "``module.to()`` exchanges the contents of two tensors. That is refused while something keeps a weak reference to "
-    "the parameter, as caches and trackers do.",
+    cause="""With ``torch.__future__.set_swap_module_params_on_conversion``, and for some subclasses of Tensor,
+    ``module.to()`` swaps the contents of two tensors. PyTorch refuses this while something keeps a weak reference to
+    the parameter, as caches and trackers do.""",
     fix="Convert the module first, before the code that keeps references to its parameters sees them. Or clear that "
     "cache.",
     see=("guide/training",),
@@ -2542,8 +2569,8 @@ def weight_swapped_first():
 
 @raises(
     "vector_to_parameters was not given a tensor",
-    cause="It cuts one vector into the shapes of the parameters. ``parameters_to_vector`` makes such a vector; a list, "
-    "a generator or an array is none.",
+    cause="""``vector_to_parameters`` cuts one vector into the shapes of the parameters. ``parameters_to_vector``
+    makes such a vector; a list, a generator or an array is not one.""",
     fix="Pass one tensor: ``torch.cat([p.reshape(-1) for p in parameters])``, or ``torch.as_tensor(array)``.",
     see=("cookbook/05_higher_order/hessian",),
 )
@@ -2562,8 +2589,9 @@ def step_is_tensor():
 
 @raises(
     "An embedding bag has no gradient with this option",
-    cause="The backward of an embedding bag exists for some combinations only: weights for each sample and the sum, "
-    "but not the mean or the maximum; no maximum with sparse gradients or with gradients scaled by frequency.",
+    cause="""The backward of an embedding bag exists for some combinations only. Weights for each sample work with the
+    sum, but not with the mean or the maximum. The maximum does not work with sparse gradients or with gradients
+    scaled by frequency.""",
     fix='Use ``mode="sum"`` and divide by the sum of the weights for a mean. Without ``sparse=True`` and '
     "``scale_grad_by_freq=True``, all three modes have gradients.",
     see=("cookbook/04_memory/sparse",),
@@ -2602,8 +2630,8 @@ def dense_scaled_by_frequency():
 
 @raises(
     "requires_grad was called like a function",
-    cause="``requires_grad`` is an attribute with the value ``True`` or ``False``. The function that sets it has an "
-    "underscore.",
+    cause="""``requires_grad`` is an attribute with the value ``True`` or ``False``. The method that sets it has an
+    underscore: ``requires_grad_``.""",
     fix="Write ``x.requires_grad_(True)``, or ``x.requires_grad = True``.",
     see=("guide/graph",),
 )
@@ -2620,8 +2648,8 @@ def requires_grad_set():
 
 @raises(
     "A Python number was used as a tensor",
-    cause="``.item()``, ``float()`` or a library has already made a number of this loss or metric. A number has no "
-    "``detach``, ``item``, ``cpu`` or ``requires_grad``, and no graph.",
+    cause="""This loss or metric is a Python number already, because of ``.item()``, ``float()`` or a library. A
+    number has no ``detach``, ``item``, ``cpu`` or ``requires_grad``, and no graph.""",
     fix="Drop the second call: ``loss.item()`` is detached. If the value may be either, write ``float(value)``, which "
     "takes both. If you want a gradient, keep the tensor and call ``.item()`` for the log only.",
     see=("guide/graph",),

@@ -76,8 +76,8 @@ def with_setup_context():
 
 @raises(
     "vmap met a Function that has no rule for it",
-    cause="""``vmap`` cannot look into a Function. It needs to be told what the Function does to a batch, or that its
-    methods are made of operations that ``vmap`` can batch. ``jacfwd`` and ``hessian`` use ``vmap``, too.""",
+    cause="""``vmap`` cannot look into a Function. You must tell it what the Function does to a batch, or that its
+    methods consist of operations that ``vmap`` can batch. ``jacfwd`` and ``hessian`` use ``vmap``, too.""",
     fix="""Set ``generate_vmap_rule = True`` if ``forward``, ``setup_context``, ``backward`` and ``jvp`` use only
     PyTorch operations that ``vmap`` supports; otherwise write a ``vmap`` staticmethod.""",
     see=("cookbook/05_higher_order/per_sample_gradients", "check:vmap"),
@@ -124,7 +124,7 @@ def generated_vmap_rule():
 @raises(
     "A Function has both a vmap method and generate_vmap_rule",
     cause="""``generate_vmap_rule = True`` derives the rule from the other methods, and ``vmap`` is a rule written by
-    hand. PyTorch does not choose.""",
+    hand. PyTorch does not choose between the two.""",
     fix="Keep one of the two.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -167,8 +167,8 @@ def one_vmap_rule():
 
 @raises(
     "The vmap method of a Function returned only the result",
-    cause="""A ``vmap`` staticmethod returns two things: the output, and for each tensor in it the dimension that is
-    the batch. Here the second is missing.""",
+    cause="""A ``vmap`` staticmethod returns two things: the output, and the batch dimension of each tensor in the
+    output. Here the second is missing.""",
     fix="Return ``output, out_dims``; ``out_dims`` is an integer, or ``None`` for a tensor without a batch.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -209,7 +209,7 @@ def vmap_rule_with_dims():
 
 @raises(
     "The vmap method of a Function returned dimensions of another structure than its outputs",
-    cause="""``out_dims`` has one entry for each output, in the same nesting. ``forward`` returns two tensors,
+    cause="""``out_dims`` has one entry for each output, in the same nesting. ``forward`` returns two tensors, but
     ``out_dims`` names three.""",
     fix="Return one dimension for each tensor that the Function returns: ``(0, 0)``.",
     see=("cookbook/05_higher_order/per_sample_gradients", "cookbook/01_first_steps/several_outputs"),
@@ -251,11 +251,11 @@ def vmap_rule_dims_match():
 
 @raises(
     "A random operation ran under vmap without a decision about randomness",
-    cause="""``vmap`` does not know whether the samples of the batch are to share one random draw or have one each, and
-    its default ``randomness="error"`` refuses both. Dropout is such an operation. ``jacfwd`` and ``hessian`` use
+    cause="""``vmap`` does not know whether all samples of the batch should share one random draw or get one each. Its
+    default ``randomness="error"`` refuses both. Dropout is such an operation. ``jacfwd`` and ``hessian`` use
     ``vmap``, too.""",
-    fix="""Pass ``randomness="different"``, or ``"same"`` for one draw for all. In ``jacfwd`` only ``"same"`` is right:
-    with ``"different"`` each direction has a draw of its own. ``hessian`` does not take the argument: write
+    fix="""Pass ``randomness="different"``, or ``"same"`` for one draw for all. In ``jacfwd`` only ``"same"`` is
+    right, because ``"different"`` gives each direction its own draw. ``hessian`` does not take the argument: write
     ``jacfwd(jacrev(f), randomness="same")``.""",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -291,10 +291,10 @@ def known_randomness():
 
 @raises(
     "An if on a tensor ran under vmap",
-    cause="""``if`` asks one tensor for one truth value, and under ``vmap`` the tensor stands for a whole batch, whose
-    samples may differ. ``while``, ``bool(...)``, ``and`` and ``assert`` on tensors ask the same.""",
-    fix="""Compute both branches and choose with ``torch.where``. Both need a finite derivative for every sample: where
-    the one that was not chosen has an infinite one, the gradient is NaN.""",
+    cause="""``if`` needs one truth value, but under ``vmap`` the tensor stands for a whole batch, whose samples may
+    differ. ``while``, ``bool(...)``, ``and`` and ``assert`` on tensors raise the same message.""",
+    fix="""Compute both branches and choose with ``torch.where``. Both branches need a finite derivative for every
+    sample: if the branch that was not chosen has an infinite derivative, the gradient is NaN.""",
     see=("cookbook/05_higher_order/per_sample_gradients", "guide/nonfinite", "check:vmap"),
 )
 def branch_under_vmap():
@@ -316,11 +316,11 @@ def where_under_vmap():
 
 @raises(
     "A tensor was made a Python number under vmap",
-    cause="""``item()`` gives one number, and under ``vmap`` the tensor holds one for each sample. ``float(x)``,
-    ``int(x)`` and ``range(x)`` come to the same.""",
-    fix="""Keep the value as a tensor without dimensions. If it is to be a constant for gradients, as a number is, use
-    ``x.norm().detach()``. Arguments that have to be numbers end here, too: write ``x + scale * y`` for
-    ``torch.add(x, y, alpha=scale)``.""",
+    cause="""``item()`` gives one number, but under ``vmap`` the tensor holds one for each sample. ``float(x)``,
+    ``int(x)`` and ``range(x)`` do the same.""",
+    fix="""Keep the value as a tensor without dimensions. If the gradient should treat the value as a constant, as it
+    treats a number, use ``x.norm().detach()``. Arguments that must be numbers raise this message, too: write ``x +
+    scale * y`` instead of ``torch.add(x, y, alpha=scale)``.""",
     see=("cookbook/05_higher_order/per_sample_gradients", "check:vmap"),
 )
 def item_under_vmap():
@@ -340,10 +340,10 @@ def tensor_under_vmap():
 
 @raises(
     "A tensor was indexed with a mask under vmap",
-    cause="""The samples of a batch have one shape. Indexing with a mask would give each sample a shape of its own.
-    Assignment, ``x[mask] = 0``, gets the same text.""",
-    fix="""Keep the shape and mask the values: ``torch.where(mask, x, 0)``. The mean of what was selected is then the
-    sum divided by ``mask.sum()``.""",
+    cause="""All samples of a batch have the same shape, but indexing with a mask would give each sample a different
+    shape. Assignment, ``x[mask] = 0``, raises the same message.""",
+    fix="""Keep the shape and mask the values: ``torch.where(mask, x, 0)``. The mean of the selected values is then
+    the sum divided by ``mask.sum()``.""",
     see=("cookbook/04_memory/masks", "check:vmap"),
 )
 def mask_indexing_under_vmap():
@@ -390,8 +390,8 @@ def grad_under_vmap():
 
 @raises(
     "allclose was called under vmap",
-    cause="``torch.allclose`` answers with one Python bool, and a batch needs one answer for each sample.",
-    fix="Use ``torch.isclose(...).all()``, a tensor.",
+    cause="``torch.allclose`` returns one Python bool, but a batch needs one answer for each sample.",
+    fix="Use ``torch.isclose(...).all()``, which returns a tensor.",
     see=("check:vmap",),
 )
 def allclose_under_vmap():
@@ -411,8 +411,8 @@ def isclose_under_vmap():
 
 @raises(
     "one_hot under vmap does not know the number of classes",
-    cause="""Without ``num_classes``, ``one_hot`` reads the largest index to size its output: a shape that depends on
-    the data.""",
+    cause="""Without ``num_classes``, ``one_hot`` reads the largest index to choose the size of its output, so the
+    shape depends on the data.""",
     fix="Pass ``num_classes``.",
     see=("check:vmap",),
 )
@@ -447,7 +447,8 @@ def batch_norm_without_statistics():
 
 @raises(
     "vmap was given tensors of different batch sizes",
-    cause="The mapped dimension is the same for all inputs, so its size must be. Here one has 5 samples, the other 4.",
+    cause="""All inputs are mapped together, so the mapped dimension must have the same size in each. Here one has 5
+    samples and the other 4.""",
     fix="Pass batches of one size, or ``None`` in ``in_dims`` for an input that all samples share.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -462,9 +463,9 @@ def batch_sizes_agree():
 
 @raises(
     "in_dims of vmap has another structure than the arguments",
-    cause="""``in_dims`` has one entry for each positional argument. The function gets three arguments, ``in_dims``
-    names two.""",
-    fix="Add the missing entry; ``None`` is that of an argument without a batch.",
+    cause="""``in_dims`` has one entry for each positional argument. The function gets three arguments, but
+    ``in_dims`` names two.""",
+    fix="Add the missing entry. Use ``None`` for an argument without a batch.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
 def in_dims_structure():
@@ -501,8 +502,8 @@ def vmap_beside_number():
 
 @raises(
     "vmap was to map over a dimension that does not exist",
-    cause="""The entry of ``in_dims`` must be a dimension of its tensor. Here a bias of one dimension is to be mapped
-    over 1.""",
+    cause="""Each entry of ``in_dims`` must be a dimension of its tensor. Here ``in_dims`` asks for dimension 1 of a
+    bias that has only one dimension.""",
     fix="Name an existing dimension, or ``None`` for a tensor that all samples share.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -518,8 +519,8 @@ def in_dim_none():
 
 
 @raises(
-    "A function with keyword arguments only was mapped",
-    cause="""``vmap`` maps positional arguments only, and wants at least one. Keyword arguments are not mapped: each
+    "vmap got keyword arguments only",
+    cause="""``vmap`` maps only positional arguments, and needs at least one. It does not map keyword arguments: each
     sample gets the whole tensor.""",
     fix="Pass every batched tensor by position.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
@@ -534,10 +535,10 @@ def vmap_with_positional():
 
 
 @raises(
-    "A mapped function returned something that is no tensor",
-    cause="""``vmap`` adds the batch dimension to what the function returns, which a number, a string or a list of
-    Python floats cannot have. ``None``, of a forgotten ``return``, cannot either.""",
-    fix="""Return tensors only. What is the same for all samples is computed outside, or gets ``None`` in ``out_dims``:
+    "A mapped function returned something that is not a tensor",
+    cause="""``vmap`` adds the batch dimension to what the function returns. A number, a string or a list of Python
+    floats cannot have one, and neither can ``None``, which a function without ``return`` gives.""",
+    fix="""Return only tensors. Compute what is the same for all samples outside, or give it ``None`` in ``out_dims``:
     ``out_dims=(0, None)``.""",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -574,8 +575,8 @@ def out_dim_zero():
 
 @raises(
     "out_dims of vmap has another structure than the outputs",
-    cause="""A tuple of ``out_dims`` has one entry for each output. The function returns one tensor, ``out_dims`` names
-    two dimensions.""",
+    cause="""A tuple of ``out_dims`` has one entry for each output. The function returns one tensor, but ``out_dims``
+    names two dimensions.""",
     fix="Give one entry for each output.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -605,9 +606,9 @@ def vmap_chunk_size_two():
 
 @raises(
     "A tensor escaped from a vmap that had ended",
-    cause="""The function stored a batched tensor outside: in a list, an attribute, a cache. Its batch belongs to a
-    ``vmap`` that is over, and nothing knows any more what its dimensions mean.""",
-    fix="Return what is needed afterwards; ``vmap`` then gives it its batch dimension.",
+    cause="""The function stored a batched tensor outside: in a list, an attribute or a cache. The ``vmap`` to which
+    its batch belongs has ended, so PyTorch no longer knows what its dimensions mean.""",
+    fix="Return what you need afterwards: ``vmap`` then gives it its batch dimension.",
     see=("check:vmap", "check:tensors_on_ctx"),
 )
 def tensor_escaped():
@@ -633,10 +634,10 @@ def tensor_returned():
 
 @raises(
     "torch.func.grad was taken of a function that returns a tensor with dimensions",
-    cause="""A gradient is that of one number, so the function must return a tensor without dimensions. This returns a
-    vector. One element in a tensor of shape ``(1,)`` is refused as well.""",
-    fix="""Reduce to a scalar (``squeeze()`` for one element), or use ``jacrev`` for all derivatives, ``vjp`` for a
-    combination of them.""",
+    cause="""A gradient is the derivative of one number, so the function must return a tensor without dimensions. This
+    function returns a vector. A tensor of shape ``(1,)`` is refused as well.""",
+    fix="""Reduce to a scalar (``squeeze()`` for one element). For all derivatives use ``jacrev``, for a combination
+    of them ``vjp``.""",
     see=("guide/backward",),
 )
 def grad_of_vector():
@@ -650,8 +651,9 @@ def jacobian_of_vector():
 
 @raises(
     "torch.func.grad was taken of a function that returns a tuple",
-    cause="""The function must return the tensor to differentiate. Other outputs are allowed only when announced. The
-    text is the same for a number, as from ``loss.item()``, and for ``None``, of a forgotten ``return``.""",
+    cause="""The function must return the tensor to differentiate, and may return other outputs only with
+    ``has_aux=True``. A function that returns a number, as from ``loss.item()``, or ``None`` because a ``return`` is
+    missing, raises the same message.""",
     fix="Return only the loss, as a tensor, or ``(loss, rest)`` together with ``has_aux=True``.",
     see=("guide/backward",),
 )
@@ -672,8 +674,8 @@ def grad_with_aux():
 
 @raises(
     "has_aux=True was passed for a function that returns one thing",
-    cause="""With ``has_aux=True`` the function returns the pair ``(output, aux)``. Here it returns the loss alone.
-    Three outputs, or a list, are no pair either.""",
+    cause="""With ``has_aux=True`` the function must return the pair ``(output, aux)``. Here it returns only the loss.
+    Three outputs, or a list, are not a pair either.""",
     fix="Leave ``has_aux`` out, or return the pair: ``loss, (a, b)``.",
     see=("guide/backward",),
 )
@@ -694,8 +696,9 @@ def aux_left_out():
 
 @raises(
     "argnums names an argument that does not exist",
-    cause="``argnums`` counts positional arguments from 0. The function is called with two, and 2 would be the third.",
-    fix="Count from 0, and pass by position what is to be differentiated.",
+    cause="""``argnums`` counts positional arguments from 0. The function is called with two arguments, and 2 would be
+    the third.""",
+    fix="Count from 0, and pass the arguments to differentiate by position.",
     see=("guide/backward",),
 )
 def argnums_out_of_range():
@@ -751,9 +754,39 @@ def grad_of_scalar_tensor():
 
 
 @raises(
+    "A transform of torch.func got a tensor of integers as an argument to differentiate",
+    cause="""``vjp`` differentiates with respect to all of its arguments, and ``grad`` and ``jacrev`` with respect to
+    those that ``argnums`` names. Batch norm counts its batches in a buffer of integers, ``num_batches_tracked``, which
+    has no gradient.""",
+    fix="""Pass only the floating-point tensors as arguments, and let the function close over the others. For integer
+    inputs, such as token ids, name the other arguments: ``torch.func.grad(f, argnums=0)``.""",
+    see=("guide/func",),
+)
+def integer_argument_of_transform():
+    def loss(params, buffers, x):
+        return torch.func.functional_call(norm, (params, buffers), (x,)).sum()
+
+    norm = nn.BatchNorm1d(3).eval()
+    params, buffers = dict(norm.named_parameters()), dict(norm.named_buffers())
+    torch.func.vjp(loss, params, buffers, torch.randn(4, 3))
+
+
+@fixes(integer_argument_of_transform)
+def integers_closed_over():
+    def loss(params, buffers, x):
+        return torch.func.functional_call(norm, (params, buffers), (x,)).sum()
+
+    norm = nn.BatchNorm1d(3).eval()
+    params, buffers = dict(norm.named_parameters()), dict(norm.named_buffers())
+    x = torch.randn(4, 3)
+    torch.func.vjp(lambda params: loss(params, buffers, x), params)
+
+
+@raises(
     "A function under torch.func changed a tensor from outside",
-    cause="""A tensor that lives outside of the function may not be changed in place under ``grad``, ``vjp`` or ``jvp``,
-    not even by a number. Here it is a running total; batch norm in training mode counts its batches so.""",
+    cause="""Under ``grad``, ``vjp`` or ``jvp``, the function must not change a tensor from outside in place, not even
+    by adding a number. Here it changes a running total. Batch norm in training mode counts its batches in the same
+    way.""",
     fix="""Return the new value, with ``has_aux=True``, and update outside. For batch norm, call
     ``torch.func.replace_all_batch_norm_modules_`` or ``model.eval()``.""",
     see=("check:func_grad",),
@@ -781,8 +814,8 @@ def captured_tensor_returned():
 
 @raises(
     "requires_grad_ was called inside of a function under torch.func",
-    cause="""``torch.func`` decides itself what is differentiated. ``requires_grad_()`` belongs to the other interface,
-    and so does ``torch.autograd.functional``, which calls it.""",
+    cause="""``torch.func`` itself decides what is differentiated. ``requires_grad_()`` belongs to the other
+    interface, and so does ``torch.autograd.functional``, which calls it.""",
     fix="Nest the transforms: ``grad`` inside of ``grad``, ``vmap`` or ``jacrev``.",
     see=("guide/higher_order",),
 )
@@ -804,11 +837,11 @@ def grad_inside():
 
 @raises(
     "The memory of a tensor was read under torch.func",
-    cause="""Inside of a transform a tensor is a wrapper that has no memory of its own. ``numpy()``, ``data_ptr()`` and
-    kernels that read from the pointer need one.""",
+    cause="""Inside a transform a tensor is a wrapper without its own memory. ``numpy()``, ``data_ptr()`` and kernels
+    that read from the pointer need this memory.""",
     fix="""Put the foreign code into the ``forward`` of a Function with ``setup_context``: ``grad``, ``vjp`` and
-    ``jacrev`` call it with plain tensors. For ``vmap`` write a ``vmap`` staticmethod, too. With ``generate_vmap_rule``,
-    ``forward`` would get a wrapper again.""",
+    ``jacrev`` call it with plain tensors. For ``vmap``, also write a ``vmap`` staticmethod. With
+    ``generate_vmap_rule``, ``forward`` would get a wrapper again.""",
     see=("cookbook/06_beyond_autograd/scipy_functions", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def numpy_inside():
@@ -843,9 +876,9 @@ def numpy_in_function():
 
 @raises(
     "Forward mode over a gradient wrote into a tangent that is zero",
-    cause="Forward mode stands for a tangent of zeros by a tensor without memory, which no operation may change in "
-    "place. The backward of some losses, ``mse_loss`` here, accumulates in place, so ``jvp(grad(f))``, "
-    "``jacfwd(grad(f))`` and ``hessian`` raise.",
+    cause="""Forward mode represents a tangent of zeros by a tensor without memory, which no operation may change in
+    place. The backward of some losses, here ``mse_loss``, accumulates in place, so ``jvp(grad(f))``,
+    ``jacfwd(grad(f))`` and ``hessian`` raise.""",
     fix="Write the loss with basic operations, ``(y - x @ weight).square().mean()``, or use reverse mode twice: "
     "``vjp(grad(f), weight)``, ``jacrev(grad(f))``.",
     see=("cookbook/05_higher_order/forward_mode",),
@@ -896,10 +929,11 @@ def tangent_without_tangent():
 
 @raises(
     "x.data was assigned inside of a function under torch.func",
-    cause="""``x.data = ...`` swaps what the tensor holds, behind the back of the wrapper that ``torch.func`` made
-    around it.""",
-    fix="""Compute a new tensor instead. ``.data`` hides the change from the gradient; to keep it so, add the
-    change detached. ``x.clamp(-1, 1)`` alone has the gradient of ``clamp``, which is zero outside of the bounds.""",
+    cause="""``x.data = ...`` replaces the data of the tensor, and the wrapper that ``torch.func`` made around the
+    tensor does not notice it.""",
+    fix="""Compute a new tensor instead. ``.data`` hides the change from the gradient; to hide it without ``.data``,
+    add the change detached: ``x + (x.clamp(-1, 1) - x).detach()``. ``x.clamp(-1, 1)`` alone has the gradient of
+    ``clamp``, which is zero outside of the bounds.""",
     see=("cookbook/02_changing_the_gradient/straight_through", "check:func_grad"),
 )
 def data_assigned_inside():
@@ -921,7 +955,7 @@ def clamped_inside():
 
 @raises(
     "vjp was given cotangents of another structure than the outputs",
-    cause="""A cotangent is one factor for each output, in the same nesting. The function returns a tuple of two
+    cause="""``vjp`` needs one cotangent for each output, in the same nesting. The function returns a tuple of two
     tensors.""",
     fix="Pass ``(cotangent, cotangent)``, a tuple like the outputs.",
     see=("guide/backward",),
@@ -945,7 +979,7 @@ def vjp_same_structure():
 
 @raises(
     "vjp was taken of a function that returns integers",
-    cause="Only floating-point and complex tensors have derivatives. ``topk`` returns indices, too.",
+    cause="Only floating-point and complex tensors have derivatives, but ``topk`` also returns indices.",
     fix="Return the indices as an auxiliary output: ``has_aux=True``.",
     see=("guide/backward",),
 )
@@ -966,7 +1000,8 @@ def vjp_with_aux():
 
 @raises(
     "jvp was given its input as a tensor instead of a tuple",
-    cause="``jvp(function, primals, tangents)`` calls ``function(*primals)``: both are tuples, also for one argument.",
+    cause="""``jvp(function, primals, tangents)`` calls ``function(*primals)``, so both must be tuples, also for a
+    single argument.""",
     fix="Write ``jvp(f, (x,), (tangent,))``.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
@@ -983,8 +1018,8 @@ def jvp_primals_tuple():
 
 @raises(
     "jvp was given fewer tangents than inputs",
-    cause="Each input has its tangent, in the same nesting. Here there are two inputs and one tangent.",
-    fix="Pass zeros for an input that stands still, or bind it: ``lambda x: f(x, y)``.",
+    cause="Each input needs its tangent, in the same nesting. Here there are two inputs but one tangent.",
+    fix="Pass zeros for an input that does not change, or bind it: ``lambda x: f(x, y)``.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
 def jvp_structure():
@@ -1000,8 +1035,8 @@ def jvp_same_structure():
 
 @raises(
     "A tangent has another shape than its tensor",
-    cause="""A tangent is a direction in the space of the tensor, and has its shape. It is not broadcast. The ``jvp``
-    of a Function that returns a tangent of another shape than the output gets the same text.""",
+    cause="""A tangent is a direction in the space of the tensor, so it has the tensor's shape and is not broadcast.
+    The ``jvp`` of a Function that returns a tangent of another shape than the output raises the same message.""",
     fix="Pass ``tangent.expand_as(x)`` if that is meant.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
@@ -1015,9 +1050,9 @@ def tangent_same_shape():
 
 
 @raises(
-    "Under jvp a function returned something that is no tensor",
-    cause="``jvp`` and ``jacfwd`` pair each output with its tangent, which a number does not have.",
-    fix="Return tensors only. What does not depend on the input is computed outside.",
+    "Under jvp a function returned something that is not a tensor",
+    cause="``jvp`` and ``jacfwd`` pair each output with its tangent, and a number has no tangent.",
+    fix="Return only tensors. Compute what does not depend on the input outside.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
 def jvp_returns_number():
@@ -1058,8 +1093,8 @@ def jacrev_of_tensor():
 
 @raises(
     "jacrev was given a chunk size of zero",
-    cause="""``chunk_size`` is the number of rows of the Jacobian that are computed at once: positive, or ``None`` for
-    all.""",
+    cause="""``chunk_size`` is the number of rows of the Jacobian that are computed at once. It must be positive, or
+    ``None`` for all rows.""",
     fix="Pass a positive integer or ``None``.",
     see=("cookbook/05_higher_order/hessian",),
 )
@@ -1132,11 +1167,11 @@ def saved_for_forward():
 
 @raises(
     "A Function without a jvp met forward mode",
-    cause="""``backward`` computes vector-Jacobian products; forward mode needs the other product. ``jvp``,
-    ``jacfwd``, ``linearize`` and ``torch.autograd.forward_ad`` use it, and so does ``hessian``, which is
+    cause="""``backward`` computes vector-Jacobian products, but forward mode needs Jacobian-vector products. ``jvp``,
+    ``jacfwd``, ``linearize`` and ``torch.autograd.forward_ad`` use forward mode, and so does ``hessian``, which is
     ``jacfwd(jacrev(f))``.""",
-    fix="""Write a ``jvp`` staticmethod, or stay in reverse mode: ``jacrev`` for ``jacfwd``, ``jacrev(jacrev(f))`` for
-    ``hessian``.""",
+    fix="""Write a ``jvp`` staticmethod, or stay in reverse mode: ``jacrev`` instead of ``jacfwd``,
+    ``jacrev(jacrev(f))`` instead of ``hessian``.""",
     see=("cookbook/05_higher_order/forward_mode", "guide/directions", "check:forward_mode"),
 )
 def no_jvp():
@@ -1184,9 +1219,9 @@ def with_jvp():
 
 @raises(
     "The jvp of a Function returned too many tangents",
-    cause="""``jvp`` returns one tangent for each *output* of ``forward``, where ``backward`` returns one gradient for
-    each input. Here it returns one for each input. The text is the same for too few.""",
-    fix="Add up what comes from the inputs: one tangent for the one output.",
+    cause="""``jvp`` returns one tangent for each *output* of ``forward``, while ``backward`` returns one gradient for
+    each input. Here it returns one for each input. Too few tangents raise the same message.""",
+    fix="Add up the contributions of the inputs: return one tangent for the one output.",
     see=("cookbook/05_higher_order/forward_mode", "guide/directions"),
 )
 def jvp_too_many():
@@ -1232,8 +1267,8 @@ def jvp_one():
 
 @raises(
     "The jvp of a Function that returns a view returned a new tensor",
-    cause="""The output of ``forward`` is a view of its input, or the input itself. Then the tangent of the output must
-    be a view of the tangent of the input: a later change in place has to reach both.""",
+    cause="""The output of ``forward`` is a view of its input, or the input itself. Then the tangent of the output
+    must be a view of the tangent of the input, because a later in-place change must reach both.""",
     fix="""Make the same view of the tangent, ``tangent.view(-1)``, or let ``forward`` return a copy. Where ``forward``
     returns the input, return ``tangent.view_as(tangent)``.""",
     see=("cookbook/05_higher_order/forward_mode",),
@@ -1277,8 +1312,8 @@ def jvp_a_view():
 
 @raises(
     "The jvp of an in-place Function returned a new tensor",
-    cause="""``forward`` changes its input and marks it dirty. Its ``jvp`` must change the tangent in place as well,
-    and return that very tensor.""",
+    cause="""``forward`` changes its input and marks it dirty. Its ``jvp`` must also change the tangent in place, and
+    return that same tensor.""",
     fix="Use in-place operations on the tangent: ``tangent.mul_(2)``.",
     see=("cookbook/05_higher_order/forward_mode", "cookbook/04_memory/in_place"),
 )
@@ -1321,7 +1356,7 @@ def jvp_in_place():
 
 @raises(
     "A dual tensor was made outside of a level",
-    cause="A tangent lives as long as the level of ``forward_ad`` in which it was set. None is open here.",
+    cause="A tangent exists only inside the level of ``forward_ad`` in which it was set. No level is open here.",
     fix="Work inside of ``with torch.autograd.forward_ad.dual_level():``.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
@@ -1339,7 +1374,7 @@ def dual_with_level():
 
 @raises(
     "A dual tensor was made of integers",
-    cause="Only floating-point and complex tensors have derivatives. ``torch.arange(3)`` is ``int64``.",
+    cause="Only floating-point and complex tensors have derivatives, but ``torch.arange(3)`` is ``int64``.",
     fix="Convert first: ``torch.arange(3.0)``.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
@@ -1356,8 +1391,7 @@ def dual_of_floats():
 
 @raises(
     "A dual tensor was given a tangent of integers",
-    cause="""A tangent is floating-point or complex, as its tensor is. Here it is a row of integers, a one-hot
-    direction.""",
+    cause="A tangent is floating-point or complex, like its tensor. Here it holds integers, a one-hot direction.",
     fix="Convert it: ``direction.to(x.dtype)``.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
@@ -1375,8 +1409,9 @@ def tangent_of_floats():
 
 
 @raises(
-    "A second level of forward mode was opened inside of the first",
-    cause="``torch.autograd.forward_ad`` has one level. Forward mode inside of forward mode is left to ``torch.func``.",
+    "A second level of forward mode was opened inside the first",
+    cause="""``torch.autograd.forward_ad`` has only one level. ``torch.func`` supports forward mode inside of forward
+    mode.""",
     fix="Nest ``torch.func.jvp`` or ``jacfwd``.",
     see=("cookbook/05_higher_order/forward_mode", "guide/higher_order"),
 )
@@ -1396,9 +1431,9 @@ def nested_jvp():
 
 
 @raises(
-    "A tensor that has a tangent was given another",
-    cause="""A tensor has one tangent in a level. This one has its own already, as the result of an operation on a dual
-    tensor.""",
+    "A tensor that already has a tangent was given another",
+    cause="""A tensor has one tangent in a level. This one already has a tangent, because it is the result of an
+    operation on a dual tensor.""",
     fix="Start again from the value: ``fwAD.unpack_dual(y).primal``.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
@@ -1437,10 +1472,10 @@ def forward_mode_result():
 
 @raises(
     "Forward mode met an operation of PyTorch that has no formula for it",
-    cause="""Not every operation that has a backward has a forward derivative, too. The text names the one that has
-    none: here the loss of connectionist temporal classification.""",
-    fix="""Use reverse mode: ``jacrev`` for ``jacfwd``, and ``jacrev(jacrev(f))`` for ``hessian``, if the backward of
-    the operation has a derivative. Or wrap the operation in a Function with a ``jvp``.""",
+    cause="""Some operations have a backward but no forward derivative. The text names this one: here the loss of
+    connectionist temporal classification.""",
+    fix="""Use reverse mode: ``jacrev`` instead of ``jacfwd``, and ``jacrev(jacrev(f))`` instead of ``hessian`` if the
+    backward of the operation has a derivative. Or wrap the operation in a Function with a ``jvp``.""",
     see=("cookbook/05_higher_order/forward_mode", "guide/directions"),
 )
 def no_forward_formula():
@@ -1483,8 +1518,8 @@ def parameter_once():
 
 @raises(
     "functional_call got the parameters as a list of tensors",
-    cause="""Parameters are given by name: a dictionary, or a tuple of dictionaries. ``model.parameters()`` has no
-    names.""",
+    cause="""``functional_call`` takes parameters by name: a dictionary, or a tuple of dictionaries.
+    ``model.parameters()`` has no names.""",
     fix="Pass ``dict(model.named_parameters())``.",
     see=("cookbook/05_higher_order/maml",),
 )
@@ -1518,7 +1553,7 @@ def parameter_filled_in():
 
 @raises(
     "stack_module_state got models in different modes",
-    cause="The stacked models run as one, which is either in training or in evaluation mode.",
+    cause="The stacked models run as one model, which is either in training or in evaluation mode.",
     fix="Call ``train()`` or ``eval()`` on all of them first.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -1535,7 +1570,7 @@ def ensemble_one_mode():
 
 @raises(
     "stack_module_state got models of different classes",
-    cause="One model runs with the stacked parameters of all, so they must be of one class.",
+    cause="One model runs with the stacked parameters of all models, so all must be of the same class.",
     fix="Stack only models of one architecture.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -1551,8 +1586,9 @@ def ensemble_one_class():
 
 
 @raises(
-    "stack_module_state got models of which one is frozen",
-    cause="The stacked parameter is one tensor, which requires a gradient or does not. In one model it was frozen.",
+    "stack_module_state got models of which some are frozen",
+    cause="""The stacked parameter is one tensor, which either requires a gradient or does not. In one model this
+    parameter was frozen.""",
     fix="Freeze the same parameters in all models.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
 )
@@ -1584,8 +1620,8 @@ def functionalize_mutations_and_views():
 
 @raises(
     "The function of linearize was given a tangent of another shape",
-    cause="""``linearize`` records the derivative for inputs of one shape and dtype. The tangents must have these, and
-    are not broadcast.""",
+    cause="""``linearize`` records the derivative for inputs of one shape and dtype. The tangents must have the same
+    shape and dtype, and are not broadcast.""",
     fix="Pass tangents like the inputs; for many directions, map with ``vmap`` over the recorded function.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
@@ -1603,7 +1639,8 @@ def linearize_mapped():
 @raises(
     "One random draw for all samples was asked of an operation with batched parameters",
     cause="""``randomness="same"`` draws once for the whole batch. ``bernoulli``, ``normal``, ``poisson`` and
-    ``multinomial`` of a batched tensor have other parameters for each sample, so there is no one draw.""",
+    ``multinomial`` of a batched tensor have different parameters for each sample, so one draw cannot serve all
+    samples.""",
     fix='Use ``randomness="different"``, or draw from parameters without a batch and transform: for example '
     "``torch.rand(3)     < p``.",
     see=("cookbook/05_higher_order/per_sample_gradients",),
@@ -1621,11 +1658,11 @@ def same_randomness_compared():
 
 @raises(
     "A tensor without a batch was changed in place by a batched one",
-    cause="""``out`` was made inside the function from nothing, so it has no batch dimension, and cannot take the
-    values of all samples. It is the same with a tensor from outside. Assignment to a part, ``copy_``, ``mul_`` and
-    others end here; some name themselves in the text, such as ``index_put_``.""",
-    fix="""Make it from a batched tensor, ``x.new_zeros(3)`` or ``torch.zeros_like(x)``, or work out of place, with
-    ``torch.stack`` or ``torch.where``.""",
+    cause="""The function created ``out`` itself, from no batched tensor, so ``out`` has no batch dimension and cannot
+    take the values of all samples. A tensor from outside has none either. Assignment to a part, ``copy_``, ``mul_``
+    and other in-place operations raise this; some name themselves in the text, such as ``index_put_``.""",
+    fix="""Make the tensor from a batched one, ``x.new_zeros(3)`` or ``torch.zeros_like(x)``, or work out of place,
+    with ``torch.stack`` or ``torch.where``.""",
     see=("check:vmap",),
 )
 def set_item_of_unbatched():
@@ -1649,9 +1686,9 @@ def set_item_of_batched():
 
 @raises(
     "A batched tensor was added in place to one without a batch",
-    cause="""Outside of ``vmap`` both have three elements. Under ``vmap`` ``x`` stands for a batch of five, ``total``
-    for one tensor, and ``add_`` cannot make it larger. The text is that of any in-place operation which would
-    broadcast its target.""",
+    cause="""Outside of ``vmap`` both tensors have three elements. Under ``vmap``, ``x`` stands for a batch of five
+    and ``total`` for one tensor, and ``add_`` cannot make ``total`` larger. Any in-place operation that would
+    broadcast its target raises the same message.""",
     fix="Make the target from a batched tensor, ``torch.zeros_like(x)``, or add out of place.",
     see=("check:vmap",),
 )
@@ -1678,10 +1715,10 @@ def added_to_batched():
 
 @raises(
     "nonzero or unique was called under vmap",
-    cause="""The samples of a batch have one shape, and these operations would give each sample an output of its own
-    length. The text names the operation.""",
-    fix="""Keep the shape: ``torch.where`` with three arguments for masks, ``argmax``, ``argsort`` or ``topk`` for
-    positions. ``argmax`` of a mask is 0 also where nothing is true.""",
+    cause="""All samples of a batch have the same shape, but these operations would give each sample an output of a
+    different length. The text names the operation.""",
+    fix="""Keep the shape: use ``torch.where`` with three arguments for masks, and ``argmax``, ``argsort`` or ``topk``
+    for positions. ``argmax`` of a mask is 0 also if nothing is true.""",
     see=("check:vmap",),
 )
 def nonzero_under_vmap():
@@ -1701,7 +1738,7 @@ def argmax_under_vmap():
 
 @raises(
     "masked_select was called with a batched mask",
-    cause="Each sample would select another number of elements, and the samples of a batch have one shape.",
+    cause="Each sample would select a different number of elements, but all samples of a batch have the same shape.",
     fix="Keep the shape and mask the values: ``torch.where(mask, x, 0)``.",
     see=("check:vmap",),
 )
@@ -1722,7 +1759,7 @@ def where_for_masked_select():
 
 @raises(
     "x.data was read under vmap",
-    cause="``.data`` would hand out the tensor without what ``vmap`` knows of it.",
+    cause="``.data`` would return the tensor without the batch dimension that ``vmap`` keeps for it.",
     fix="Use ``x.detach()``.",
     see=("check:vmap",),
 )
@@ -1762,8 +1799,8 @@ def plain_clone_under_vmap():
 
 @raises(
     "The channels_last format was asked for under vmap",
-    cause="""``is_contiguous(memory_format=torch.channels_last)`` has no answer for a sample of a batch;
-    ``contiguous(memory_format=...)`` asks the same question first.""",
+    cause="""``is_contiguous(memory_format=torch.channels_last)`` has no answer for a sample of a batch.
+    ``contiguous(memory_format=...)`` calls it first.""",
     fix="Change the memory format outside of ``vmap``.",
     see=("check:vmap",),
 )
@@ -1780,10 +1817,11 @@ def contiguous_under_vmap():
 
 
 @raises(
-    "A tensor was copied with deepcopy or saved under vmap",
-    cause="""``copy.deepcopy`` and ``torch.save`` read the storage of a tensor. Under ``vmap`` a tensor is a wrapper
-    that has none.""",
-    fix="Copy with ``x.clone()``; save outside of ``vmap``.",
+    "The storage of a tensor was asked for under vmap",
+    cause="""``copy.deepcopy``, ``torch.save`` and ``x.untyped_storage()`` read the storage of a tensor. Under ``vmap``
+    the tensor is a wrapper around the batch, and the wrapper has no storage.""",
+    fix="Copy with ``x.clone()`` instead of ``copy.deepcopy(x)``. Save the tensor, or read its storage, outside of "
+    "``vmap``.",
     see=("check:vmap",),
 )
 def deepcopy_under_vmap():
@@ -1836,8 +1874,8 @@ def something_mapped():
 
 @raises(
     "The auxiliary output of a function under torch.func is a number",
-    cause="""With ``has_aux=True`` the second output is not differentiated, but it is unwrapped, and only tensors, or
-    containers of them, can be.""",
+    cause="""With ``has_aux=True`` PyTorch does not differentiate the second output, but it unwraps it, and it can
+    unwrap only tensors or containers of tensors.""",
     fix="Return tensors: ``torch.tensor(x.numel())``, or ``loss.detach()`` instead of ``loss.item()``.",
     see=("guide/backward",),
 )
@@ -1879,7 +1917,7 @@ def argnums_once():
 
 @raises(
     "A function under vjp, jacrev or jvp returned nothing",
-    cause="""There is no output to differentiate: often a ``return`` was forgotten. The text begins with ``vjp`` or
+    cause="""There is no output to differentiate: usually a ``return`` is missing. The text begins with ``vjp`` or
     ``jvp``, whichever was running.""",
     fix="Return the output.",
     see=("guide/backward",),
@@ -1943,8 +1981,8 @@ def jvp_of_tangent():
 
 @raises(
     "The jvp of a Function returned a tangent for an output that has none",
-    cause="""The second output was marked with ``mark_non_differentiable``, or is of integers, and has no tangent, not
-    even zeros.""",
+    cause="""The second output was marked with ``mark_non_differentiable``, or holds integers, so it has no tangent,
+    not even zeros.""",
     fix="Return ``None`` in its place.",
     see=("cookbook/05_higher_order/forward_mode", "cookbook/01_first_steps/several_outputs"),
 )
@@ -2010,7 +2048,7 @@ def linearize_same_dtype():
 @raises(
     "The function of linearize was given fewer tangents than inputs",
     cause="The recorded derivative takes one tangent for each input of the function, in the same nesting.",
-    fix="Pass zeros for an input that stands still.",
+    fix="Pass zeros for an input that does not change.",
     see=("cookbook/05_higher_order/forward_mode",),
 )
 def linearize_structure():
@@ -2028,9 +2066,11 @@ def linearize_same_structure():
 
 @raises(
     "functional_call got different values for tied parameters",
-    cause="""Two names of the module stand for one parameter. Two different tensors were given for them, so it is not
-    clear which one to use. Copies count as different, even of equal values; ``model.state_dict()`` has both names.""",
-    fix="Give one of the names only; the other follows. With ``tie_weights=False`` they are treated as two.",
+    cause="""Two names of the module stand for one parameter, but you passed two different tensors for them, so
+    PyTorch cannot tell which one to use. Copies count as different, even with equal values; ``model.state_dict()``
+    has both names.""",
+    fix="""Pass only one of the names; the other follows. With ``tie_weights=False``, PyTorch treats them as two
+    parameters.""",
     see=("cookbook/05_higher_order/maml",),
 )
 def tied_parameters():
@@ -2107,7 +2147,7 @@ def ensemble_of_five():
 @raises(
     "retain_grad was called inside of a function under torch.func",
     cause="""``retain_grad`` keeps ``.grad`` of an intermediate tensor during ``backward``. ``torch.func`` returns
-    gradients, and keeps none.""",
+    gradients and does not store them.""",
     fix="""Differentiate with respect to the intermediate tensor: split the function there, and use ``vjp`` or ``grad``
     on the second part.""",
     see=("guide/backward",),
@@ -2132,10 +2172,10 @@ def second_part_differentiated():
 @raises(
     "vmap warned that it runs an operation sample by sample",
     warning=True,
-    cause="""The operation, which the text names, has no rule for batches. ``vmap`` calls it once for each sample: the
-    result is right, and slower.""",
-    fix="Use an operation that has a rule, often the one that works out of place: ``scatter`` instead of "
-    "``scatter_``. For an operator of your own, register one     with ``torch.library.register_vmap``.",
+    cause="""The operation that the text names has no rule for batches, so ``vmap`` calls it once for each sample: the
+    result is right, but slower.""",
+    fix="""Use an operation that has a rule, often the out-of-place one: ``scatter`` instead of ``scatter_``. For your
+    own operator, register a rule with ``torch.library.register_vmap``.""",
     see=("cookbook/05_higher_order/per_sample_gradients", "cookbook/06_beyond_autograd/custom_operator"),
 )
 def vmap_falls_back():
@@ -2179,9 +2219,9 @@ def mask_mod_compares():
 
 @raises(
     "torch.while_loop ran under vmap",
-    cause="``while_loop`` is an operation with functions in it, and it has no rule for ``vmap``.",
-    fix="Use a loop with a fixed number of iterations, and keep samples that are done by ``torch.where(running, new, "
-    "old)``. A Python ``for`` under ``vmap`` works.",
+    cause="``while_loop`` is an operation that takes functions, and ``vmap`` has no rule for it.",
+    fix="""Use a loop with a fixed number of iterations, and leave finished samples unchanged with
+    ``torch.where(running, new, old)``. A Python ``for`` under ``vmap`` works.""",
     see=("guide/directions",),
 )
 def while_loop_under_vmap():
@@ -2203,8 +2243,8 @@ def for_loop_under_vmap():
 
 @raises(
     "A custom operator with register_autograd was used under torch.func",
-    cause="``register_autograd`` makes a Function inside of PyTorch, and that Function has no ``setup_context`` that "
-    "``torch.func`` could use. Your own ``setup_context`` is not what is missing.",
+    cause="""``register_autograd`` makes a Function inside PyTorch, and that Function has no ``setup_context`` that
+    ``torch.func`` could use. Your own ``setup_context`` does not help here.""",
     fix="Use ``torch.autograd.grad`` instead of ``torch.func.grad``, or call the operator from a "
     "``torch.autograd.Function`` of your own, with ``setup_context`` and a differentiable backward.",
     see=("cookbook/06_beyond_autograd/custom_operator", "check:func_grad"),
@@ -2393,8 +2433,8 @@ def hessian_of_first():
 
 @raises(
     "vjp of torch.autograd.functional was given no vector for an output with several elements",
-    cause="The product is the vector times the Jacobian, so the vector has the shape of the output. It may be left out "
-    "only if the output is one number. ``hvp`` and ``jvp`` say the same of the input.",
+    cause="""The product is the vector times the Jacobian, so the vector has the shape of the output. You may leave it
+    out only if the output is one number. ``hvp`` and ``jvp`` raise the same message about the input.""",
     fix="Pass it: ``vjp(f, x, torch.ones_like(f(x)))`` for the sum of the rows. For ``jvp`` and ``hvp``, ``v`` has the "
     "shape of the input.",
     see=("guide/directions",),
@@ -2443,8 +2483,9 @@ def functional_inputs_in_tuple():
 
 @raises(
     "The function does not depend on an input, and strict=True asks that it does",
-    cause="With ``strict=True``, ``jacobian`` and the others raise where the output has no path to the input, instead "
-    "of returning zeros: the input is not used, or ``detach()``, ``.item()`` or NumPy cut the graph.",
+    cause="""With ``strict=True``, ``jacobian`` and the others raise if the output has no path to the input, instead
+    of returning zeros. Here the function does not use the input, or ``detach()``, ``.item()`` or NumPy cut the
+    graph.""",
     fix="Find where the graph is cut. If the input really has no influence, drop it from the inputs, or leave "
     "``strict`` at its default and take zeros.",
     see=("guide/graph",),
@@ -2505,7 +2546,7 @@ def vmap_random_out_of_place():
 
 
 @raises(
-    "jacobian should be differentiable and was asked for forward mode",
+    "jacobian was asked for forward mode and for a differentiable result",
     cause="``torch.autograd.functional.jacobian`` in forward mode records no graph of its result.",
     fix="Use ``torch.func.jacfwd``, whose result is differentiable: ``torch.func.jacfwd(f)(x)``. Or leave out "
     "``strategy='forward-mode'``.",
@@ -2527,8 +2568,8 @@ def jacobian_by_func():
 
 @raises(
     "strict and vectorize were both given to jacobian or hessian",
-    cause="``strict=True`` checks row by row whether each output depends on each input, and ``vectorize=True`` "
-    "computes all rows in one backward, where this cannot be told.",
+    cause="""``strict=True`` checks row by row whether each output depends on each input. ``vectorize=True`` computes
+    all rows in one backward, which cannot check that.""",
     fix="Leave one of them out. ``strict=True`` is for finding a cut graph, ``vectorize=True`` for speed.",
     see=("cookbook/05_higher_order/hessian",),
 )
@@ -2545,8 +2586,8 @@ def jacobian_vectorized():
 
 @raises(
     "A compressed sparse tensor met an operation that reads strides, mostly under torch.func",
-    cause="The transforms wrap each tensor and ask it for its strides, which the layouts CSR, CSC and BSR do not have. "
-    "Old releases asked for them in the backward of complex sparse tensors as well.",
+    cause="""The transforms wrap each tensor and ask it for its strides, but the layouts CSR, CSC and BSR have none.
+    Old releases also asked for strides in the backward of complex sparse tensors.""",
     fix="Use the COO layout, ``matrix.to_sparse_coo()``, or a dense matrix inside of the transform. Or take the "
     "gradient with ``torch.autograd.grad``, which handles CSR.",
     see=("guide/func",),
@@ -2599,7 +2640,7 @@ def argnums_given():
 
 
 @raises(
-    "out_dims of vmap is no integer",
+    "out_dims of vmap is not an integer",
     cause="``out_dims`` says where the batch dimension goes in each output: an integer or ``None``, or a tuple of "
     "these in the structure of the outputs.",
     fix="Give integers: ``out_dims=0``, or ``out_dims=(0, None)`` for two outputs of which the second has no batch "
@@ -2637,8 +2678,8 @@ def rrelu_written_under_vmap():
 
 @raises(
     "A scripted module or a DataParallel was called functionally",
-    cause="``functional_call`` puts your tensors in the place of the module's parameters while it runs. TorchScript "
-    "has its own copy of them, and DataParallel makes replicas, so neither would see yours.",
+    cause="""``functional_call`` replaces the parameters of the module by your tensors while it runs. TorchScript has
+    its own copy of the parameters, and DataParallel makes replicas, so neither would use your tensors.""",
     fix="Call the plain module: do not script it, and take ``model.module`` out of DataParallel.",
     see=("guide/func",),
 )

@@ -73,6 +73,16 @@ def _orthonormalized(tensor: Tensor) -> Tensor:
     return result
 
 
+def _proper(tensor: Tensor) -> bool:
+    return _square(tensor) and _orthonormal(tensor) and bool((torch.linalg.det(tensor.double()) > 0).all())
+
+
+def _kept_proper(tensor: Tensor) -> Tensor:
+    if bool((torch.linalg.det(tensor.detach().double()) <= 0).any()):
+        raise ValueError("the matrix mirrors: it is not a rotation any more")
+    return _orthonormalized(tensor)
+
+
 def _normed(tensor: Tensor) -> bool:
     if not tensor.is_floating_point() or not tensor.dim() or tensor.shape[-1] < 2 or tensor.numel() < 3:
         return False
@@ -119,15 +129,25 @@ def _in_order(tensor: Tensor) -> Tensor:
     return tensor.sort(-1).values
 
 
+SYMMETRIC = Domain("symmetric", _symmetric, _symmetrized)
 DOMAINS = (
     Domain("positive definite", _positive_definite, _kept_definite),
-    Domain("symmetric", _symmetric, _symmetrized),
+    SYMMETRIC,
+    Domain("a rotation", _proper, _kept_proper),
     Domain("orthonormal", _orthonormal, _orthonormalized),
     Domain("a probability distribution", _probability, _distributed),
     Domain("of unit length", _normed, _normalized),
     Domain("sorted", _sorted, _in_order),
 )
 FROZEN = (Domain("one-hot", _one_hot, _chosen), *DOMAINS)  # no way into it can be differentiated
+
+
+@torch.no_grad()
+def may_be_symmetric(tensor: Tensor) -> bool:
+    """Whether a matrix is symmetric, but may be so by chance, as one of zeros or a diagonal one is."""
+    if not tensor.is_floating_point() or not _square(tensor) or not tensor.isfinite().all():
+        return False
+    return torch.equal(tensor, tensor.mT) and not _symmetric(tensor)
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 import html
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -61,6 +61,22 @@ class Finding:
                 )
         lines += textwrap.indent(textwrap.dedent(self.source), " " * 8).splitlines()
         return "\n".join(lines)
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Some names in words: "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def not_covered(capabilities: dict[str, str]) -> str:
+    """What ``ok`` does not cover, in words: where the function runs on other inputs than the sample, and is wrong."""
+    wrong = [name for name, verdict in capabilities.items() if verdict == "wrong"]
+    if not wrong:
+        return ""
+    return (
+        f"ok means that there is no error and no warning. It does not cover {enumerated(wrong)}: the function runs "
+        "there, but returns wrong numbers."
+    )
 
 
 def _linked(finding: Finding) -> str:
@@ -147,6 +163,8 @@ class Report:
 
     def __str__(self) -> str:
         blocks = [self.headline, *map(str, self.findings)]
+        if self.ok and (limits := not_covered(self.capabilities)):
+            blocks[0] += "\n" + textwrap.fill(limits, width=110)
         if self.capabilities:
             width = max(map(len, self.capabilities)) + 3
             cells = [f"{VERDICTS[v]} {name}".ljust(width) for name, v in self.capabilities.items()]
@@ -173,5 +191,6 @@ class Report:
         can = ", ".join(f"{VERDICTS[v]}&nbsp;{html.escape(name)}" for name, v in self.capabilities.items())
         saved = "" if self.saved_bytes is None else f"<p>Saved beyond the inputs: {self.saved_bytes} bytes.</p>"
         notes = "".join(f"<p>Note: {html.escape(note)}</p>" for note in self.notes)
-        headline = f"<p><b>{html.escape(self.headline)}</b></p>"
+        limits = not_covered(self.capabilities) if self.ok else ""
+        headline = f"<p><b>{html.escape(self.headline)}</b></p>" + (f"<p>{html.escape(limits)}</p>" if limits else "")
         return f'<div class="audit-report">{headline}{table}<p>{can}</p>{saved}{notes}</div>'

@@ -16,6 +16,13 @@ IGNORED = (
     "backward ignores grad_output: for three times the grad_output, it returns the very same gradient.",
     "Multiply by grad_output, as the chain rule says: a caller may scale, weight or sum the output.",
 )
+# What is kept outside of ctx is overwritten by a later call, has no version, and lives until the next call.
+KEPT_OUTSIDE = ("later_writes", "freed_at_once")
+# Where the sample has each index once, other sizes repeat some, and so do special points.
+REPEATED = (
+    "Where an index occurs more than once, backward keeps one of the gradients, and not their sum.",
+    "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
+)
 SHARED = "refers to a single memory location"
 BY_GRAD_OUTPUT = ("undefined_gradient", "in_place_consumer")
 # Where a second backward finds other arguments than the first.
@@ -38,6 +45,10 @@ def _follows(finding: Finding, lead: Finding) -> bool:
         return True
     if lead.check == "inputs_unchanged" and lead.summary.startswith("backward changes"):
         return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
+    if lead.check == "independent_calls" and lead.severity == "error" and finding.severity != "info":
+        return finding.check in KEPT_OUTSIDE
+    if lead.cause == REPEATED[0] == finding.cause:
+        return lead.check == "special_points" and finding.check == "sizes"
     if lead.check == "without_grad" and finding.check in ("without_grad", "subsets") and finding is not lead:
         first = finding.check == "subsets" or finding.summary.startswith("where no input")
         return first and " output " in finding.summary and " output " in lead.summary

@@ -243,12 +243,12 @@ def _alarms(findings: Sequence[Finding]) -> bool:
 
 def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
     subject = Subject(task.function, task.inputs, **task.options)
+    problem = prepare(subject)
     within = [
         f"{subject.slots[s].name} is {domain.name} in the sample: so it is in every input that the audit makes"
         for s, domain in subject.recognized.items()
     ]
     low = sorted(str(d).removeprefix("torch.") for d in subject.given - {torch.float64})
-    problem = prepare(subject)
     if not low:
         return subject, problem, within
     notes = [*within, f"the sample was in {', '.join(low)}: it was promoted to float64, in a copy"]

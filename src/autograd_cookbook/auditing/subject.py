@@ -194,6 +194,7 @@ class Subject:
         self.in_place = False  # whether it writes to an argument
         self.base = [self.promoted(slot) for slot in self.slots]
         self.domain = domain
+        self.recognizes = recognize and domain is None
         self.recognized = self._recognized() if recognize else {}
         self.along_domain = False  # whether what is made from the arguments goes through the domain, with its gradient
         with torch.no_grad():
@@ -590,6 +591,11 @@ def functions_of(outputs: Sequence[Tensor]) -> list[type[Function]]:
         if (cls := getattr(node, "_forward_cls", None)) is not None:
             found[cls] = None
     return list(found)
+
+
+def own_nodes_of(outputs: Sequence[Tensor], classes: Sequence[type[Function]]) -> list[Any]:
+    """The nodes of some custom functions in the graph behind some outputs."""
+    return [node for node in nodes_of(outputs) if getattr(node, "_forward_cls", None) in classes]
 
 
 def nodes_of(outputs: Sequence[Tensor]) -> list[Any]:

@@ -14,11 +14,12 @@ from autograd_cookbook.auditing.subject import Subject, real
 STEPS = 1e-6, -1e-6
 AT_A_KINK = 1e-3  # slopes of two sides differ by more, relative to the gradient
 SUMMARY = (
-    "looks like a surrogate: declare it. The value does not move when the input does, but backward returns a gradient"
+    "looks like a surrogate: declare it. The value does not move when {} does, but backward returns a gradient for it"
 )
 
 CHANGED = (
-    "looks like a surrogate: declare it. Forward returns its input as it is, and backward another gradient than that"
+    "looks like a surrogate: declare it. Forward returns {} as it is, and backward returns a gradient for it "
+    "that is not grad_output"
 )
 
 
@@ -37,29 +38,31 @@ def is_still(subject: Subject, slot: int, values: Sequence[Tensor]) -> bool:
     return moved[0].shape == moved[1].shape and not bool((moved[0] & moved[1]).any())
 
 
-def looks_like_surrogate(subject: Subject) -> bool:
-    """Whether some input has a gradient on the sample though nothing moves with it."""
+def looks_like_surrogate(subject: Subject) -> list[int]:
+    """The inputs that have a gradient on the sample though nothing moves with them."""
     outputs, grads = subject.expected
-    return any(
-        (grad := grads[s]) is not None
+    return [
+        s
+        for s in subject.leaves
+        if (grad := grads[s]) is not None
         and bool((grad.abs() > rounding(outputs, subject.base[s])).any())
         and is_still(subject, s, subject.copies())
-        for s in subject.leaves
-    )
+    ]
 
 
-def passes_on(subject: Subject) -> bool:
-    """Whether forward returns an input as it is, also far from the sample: then it is there for its backward."""
+def passes_on(subject: Subject) -> list[int]:
+    """The inputs that forward returns as they are, also far from the sample: then it is there for its backward."""
 
-    def same(factor: float, shift: float) -> bool:
+    def same(factor: float, shift: float) -> set[int]:
         values = subject.copies(lambda v: factor * v + shift)
-        given = [real([values[s]]) for s in subject.leaves]
-        return any(torch.equal(subject.value([v.clone() for v in values]), g) for g in given)
+        given = {s: real([values[s]]) for s in subject.leaves}
+        value = subject.value([v.clone() for v in values])
+        return {s for s in subject.leaves if torch.equal(value, given[s])}
 
     try:
-        return same(1.0, 0.0) and same(-30.0, 1.0)  # a bias that is 0 on the sample does something there
+        return sorted(same(1.0, 0.0) & same(-30.0, 1.0))  # a bias that is 0 on the sample does something there
     except (Exception, SystemExit):
-        return False
+        return []
 
 
 def unlike_declared(
@@ -81,13 +84,13 @@ def unlike_declared(
     return what if surrogate.compare(real([ours]), weights, AT_A_KINK) else None
 
 
-def take_as_custom(subject: Subject, summary: str = SUMMARY) -> Finding:
-    """Judge the gradient no more from here on, and say so instead of that it is wrong."""
+def take_as_custom(subject: Subject, slots: Sequence[int], summary: str = SUMMARY) -> Finding:
+    """Judge the gradient no more from here on, and say of which inputs and why, instead of that it is wrong."""
     subject.gradient, subject.undeclared = "custom", True
     return Finding(
         "",
         "info",
-        summary,
+        summary.format(" or ".join(subject.describe(s) for s in slots)),
         "The backward is the gradient of another function on purpose, as that of a straight-through estimator or of a "
         "gradient reversal is. Until you declare which, the audit cannot judge the numbers.",
         "Declare the function whose gradient it is with surrogate=, or in pyproject.toml with surrogate = "

@@ -145,15 +145,19 @@ def undecided(facts: Facts, best: Match, matcher: Matcher) -> bool:
     """Whether the message can have other causes that the entry asks about, and the text does not show which one.
 
     A case with its own title is another cause. Other cases change only the advice. A traceback rules out a cause that
-    is recognized by its frames.
+    is recognized by its frames. An entry whose message has causes outside of the index is the answer only if the text
+    has one of the signs in ``shown_by``.
     """
     entry = matcher.entries[best.entry]
+    if facts.case(entry, best.message, best.values) >= 0:
+        return False
+    holds = lambda signs: any(facts.holds(sign, best.message, best.values) for sign in signs)  # noqa: E731
+    if "shown_by" in entry and not holds(entry["shown_by"]):
+        return True
     open_ = lambda case: not facts.frames or not all(sign.startswith("frames: ") for sign in case["when"])  # noqa: E731
     causes = any(case.get("asked") and "title" in case and open_(case) for case in entry.get("cases", ()))
-    if not causes or facts.case(entry, best.message, best.values) >= 0:
-        return False
-    signs = [sign for sign in (*entry.get("favors", ()), *entry.get("needs", ())) if not sign.startswith("not ")]
-    return not any(facts.holds(sign, best.message, best.values) for sign in signs)
+    signs = (*entry.get("shown_by", ()), *entry.get("favors", ()), *entry.get("needs", ()))
+    return causes and not holds(sign for sign in signs if not sign.startswith("not "))
 
 
 def owner(facts: Facts, best: Match, matcher: Matcher) -> tuple[str, bool]:

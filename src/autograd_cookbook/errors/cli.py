@@ -115,6 +115,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
             "",
             *explained(found.entries[0]),
             *others(found.entries[0]),
+            *(["", *wrapped(found.general, "Otherwise: ")] if asked and not found.note and found.general else []),
         ]
         yield from programs(found.entries[0])
     else:

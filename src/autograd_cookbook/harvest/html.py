@@ -4,7 +4,7 @@ import html
 from collections.abc import Iterator
 from pathlib import Path
 
-from autograd_cookbook.auditing.report import MARKS, VERDICTS
+from autograd_cookbook.auditing.report import MARKS, VERDICTS, not_covered
 from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
 from autograd_cookbook.harvest.terminal import headline
 
@@ -43,7 +43,7 @@ def _parts(harvest: Harvest) -> Iterator[str]:
     yield "</tbody></table>"
     for number, each in enumerate(harvest.functions):
         if each.audited:
-            yield from _section(number, each)
+            yield from _section(number, each, is_ok=not harvest.counting(each))
     yield "</body>\n</html>"
 
 
@@ -55,7 +55,7 @@ def _verdict(harvest: Harvest, each: FunctionResult) -> str:
     return "NOT ok" if harvest.counting(each) else "ok"
 
 
-def _section(number: int, each: FunctionResult) -> Iterator[str]:
+def _section(number: int, each: FunctionResult, *, is_ok: bool) -> Iterator[str]:
     yield f'<section id="f{number}">\n<h2><code>{html.escape(each.name)}</code></h2>'
     yield f"<p><code>{html.escape(each.file)}:{each.line}</code>, {each.audited} of {each.calls} calls audited in "
     yield f"{each.seconds:.1f} s</p>"
@@ -63,6 +63,8 @@ def _section(number: int, each: FunctionResult) -> Iterator[str]:
         yield from _finding(found)
     if not each.findings:
         yield "<p>Nothing was found.</p>"
+    if is_ok and (limits := not_covered(each.capabilities)):
+        yield f"<p>{html.escape(limits)}</p>"
     can = ", ".join(f"{VERDICTS[v]}&nbsp;{html.escape(name)}" for name, v in each.capabilities.items())
     yield f"<p>Capabilities (✓ yes, – no, ✗ wrong): {can}</p>"
     yield from (f"<p>Note: {html.escape(note)}</p>" for note in each.notes)

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator
 
-from autograd_cookbook.auditing.report import MARKS
+from autograd_cookbook.auditing.report import MARKS, not_covered
 from autograd_cookbook.harvest.results import Found, FunctionResult, Harvest
 
 WIDTH = 110
@@ -52,12 +52,14 @@ def _function(each: FunctionResult, *, is_ok: bool) -> Iterator[str]:
     yield f"{each.file}:{each.line} {each.name}: {verdict} ({each.audited} of {calls} audited in {each.seconds:.1f} s)"
     quiet = []
     for found in each.findings:
-        if found.severity == "info" and not found.summary.startswith("looks like a surrogate"):
+        if found.severity == "info" and not found.summary.startswith("looks like "):
             quiet.append(found.check)
         else:
             yield from _finding(found)
     if quiet:
         yield from _wrapped(f"  {MARKS['info']} info: ", ", ".join(dict.fromkeys(quiet)), 0)
+    if is_ok and (limits := not_covered(each.capabilities)):
+        yield from _wrapped("  ", limits, 0)
     for note in each.notes:
         if not note.startswith("the sample was in"):
             yield from _wrapped("  note: ", note, 0)

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._once import last_derivative
 
 BlackBox = Callable[[Tensor], Tensor]
 
@@ -50,16 +50,17 @@ class FiniteDifferenceFunction(Function):
         ctx.save_for_backward(input)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, grad_output: Tensor) -> tuple[None, Tensor, None]:
         (input,) = ctx.saved_tensors
         # Make a contiguous copy, so that flat is a view of this copy for any layout of the input.
         point = input.to(torch.float64, memory_format=torch.contiguous_format, copy=True)
         flat, grad_input = point.view(-1), torch.zeros_like(point)
         for i, center in enumerate(flat.tolist()):
-            flat[i] = center + ctx.step
+            step = ctx.step * max(abs(center), 1)  # a large number has no neighbors at the distance of a small step
+            flat[i] = center + step
             above, high = evaluate(ctx.black_box, point, grad_output.shape), flat[i].clone()
-            flat[i] = center - ctx.step
+            flat[i] = center - step
             below, low = evaluate(ctx.black_box, point, grad_output.shape), flat[i].clone()
             flat[i] = center
             # Divide by the distance of the two rounded points, not by the step itself.
@@ -76,8 +77,10 @@ def finite_difference(black_box: BlackBox, input: Tensor, step: float | None = N
         black_box: maps a tensor to a floating tensor, smooth near ``input``. It gets a float64 copy and runs
             without autograd, so it can use NumPy, SciPy or a simulator.
         input: any shape, real floating dtype.
-        step: the step :math:`h`, for inputs of size about 1. None means 6e-6, which fits a black box that computes in
-            float64. For a black box that computes in float32, use 5e-3.
+        step: the step :math:`h` of elements between -1 and 1. A larger element has the step :math:`h\,|x_i|`. None
+            means 6e-6, which fits a black box that computes in float64. For a black box that computes in float32, use
+            5e-3. If the black box changes within a distance of 6e-6, pass a smaller step, because the recipe cannot
+            know this distance.
 
     Returns:
         The value of the black box, with the dtype and device of ``input``. You can differentiate it once.
@@ -109,7 +112,7 @@ class SimultaneousPerturbationFunction(Function):
         ctx.save_for_backward(input)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, grad_output: Tensor) -> tuple[None, Tensor, None, None, None]:
         (input,) = ctx.saved_tensors
         # Draw on the CPU, so that the directions are the same on every device.
@@ -121,7 +124,8 @@ class SimultaneousPerturbationFunction(Function):
             shift = ctx.step * signs
             above = evaluate(ctx.black_box, point + shift, grad_output.shape)
             below = evaluate(ctx.black_box, point - shift, grad_output.shape)
-            grad_input += ((above - below) * grad_output).sum() / (2 * shift)
+            # Divide by the distance of the two rounded points, as in FiniteDifferenceFunction.
+            grad_input += ((above - below) * grad_output).sum() / ((point + shift) - (point - shift))
         return None, (grad_input / ctx.samples).to(input.dtype), None, None, None
 
 
@@ -147,7 +151,8 @@ def simultaneous_perturbation(
         black_box: as for :func:`finite_difference`.
         input: any shape, :math:`n` elements.
         samples: the number :math:`K` of random directions.
-        step: the step :math:`h`, as for :func:`finite_difference`.
+        step: the step :math:`h`, the same for all elements; the default is that of :func:`finite_difference`. If an
+            element is above about 1e9, pass a larger step: 6e-6 is less than the rounding error of such an element.
         generator: a CPU generator. None means torch's global generator. Each call draws one number from the generator
             and uses it as a seed, so two backward passes through the same call use the same directions.
 

@@ -33,10 +33,11 @@ class ScaledTanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (output,) = ctx.saved_tensors
-        # Divide first, because a square of the scale can overflow or become 0. Do not use (a - y)(a + y): near y = 0,
-        # its derivative is a difference of two numbers close to a, so the digits cancel.
-        derivative = ctx.scale - output * (output / ctx.scale)
-        return grad_output * (derivative * ctx.slope).conj(), None, None
+        # Divide first, because the scale, or its square, can overflow or become 0 where the slope a * b at 0 does not.
+        # Do not use (1 - t)(1 + t): near t = 0, its derivative is a difference of two numbers close to 1, so the digits
+        # cancel.
+        tanh = output / ctx.scale
+        return grad_output * ((1 - tanh * tanh) * (ctx.scale * ctx.slope)).conj(), None, None
 
 
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
@@ -203,7 +204,7 @@ def pinball_loss(
     Args:
         input: predicted quantiles, any shape, real floating dtype.
         target: observations, of the same shape.
-        quantile: :math:`q`, a number between 0 and 1. For 1/2, the loss is half the absolute error.
+        quantile: :math:`q`, a number above 0 and below 1. For 1/2, the loss is half the absolute error.
         reduction: ``"none"``, ``"mean"`` or ``"sum"``. The mean divides by the number of elements, also with weights.
         weight: the weight of each element, with the shape of ``input``; None for weights of 1.
 
@@ -212,8 +213,8 @@ def pinball_loss(
 
     Raises:
         TypeError: if ``quantile`` is a tensor.
-        ValueError: if ``quantile`` is not between 0 and 1, ``reduction`` is unknown, or the shapes differ. Different
-            shapes are refused because a column and a row would broadcast to a matrix of errors.
+        ValueError: if ``quantile`` is not above 0 and below 1, ``reduction`` is unknown, or the shapes differ.
+            Different shapes are refused because a column and a row would broadcast to a matrix of errors.
 
     Source: R. Koenker, G. Bassett, Regression Quantiles, Econometrica 46, 1978.
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.nn import functional as F
@@ -44,8 +43,10 @@ class ConvolutionFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         if grad_output.numel() == 0:  # the batch or the channels have size 0
-            grad_bias = weight.new_zeros(len(weight)) if ctx.needs_input_grad[2] else None
-            return torch.zeros_like(input), torch.zeros_like(weight), grad_bias, None, None, None, None
+            # Sums of no elements are zeros that can be differentiated.
+            zero = grad_output.sum() + input.flatten()[:0].sum() + weight.flatten()[:0].sum()
+            grad_bias = zero.expand(len(weight)) if ctx.needs_input_grad[2] else None
+            return zero.expand_as(input), zero.expand_as(weight), grad_bias, None, None, None, None
         grad_output = grad_output.to(weight.dtype)  # autocast lowers the dtype in forward and is off in backward
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:

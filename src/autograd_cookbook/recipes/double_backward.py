@@ -95,7 +95,10 @@ class LambertWBackward(Function):
         if ctx.needs_input_grad[0]:
             grad_grad_output = LambertWBackward.apply(grad, input, w)  # element-wise and linear in grad_output
         if ctx.needs_input_grad[2]:
-            grad_w = -LambertWBackward.apply(grad * grad_output, input, w) * (2 + w) / (1 + w)
+            # 1 + w has lost digits near the branch point. They are a constant here: its slope by w is 1.
+            x, y = (t.detach() if t.dtype == torch.float64 else t.detach().float() for t in (input, w))
+            u = 1 + w + torch.where(y < -0.5, refined(x, y) - (1 + y), 0)
+            grad_w = (-LambertWBackward.apply(grad * grad_output, input, w) * (1 + u) / u).to(w.dtype)
         return grad_grad_output, None, grad_w
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._once import last_derivative
 
 
 class NaNGradientFunction(Function):
@@ -239,7 +239,10 @@ def svd(input: Tensor, gap: float | None = None) -> tuple[Tensor, Tensor, Tensor
 
 
 class MatrixFunction(Function):
-    """Keeps eigenvalues and eigenvectors. Backward treats them as constants, so there is no second derivative."""
+    """Keeps eigenvalues and eigenvectors. Backward treats them as constants, so there is no second derivative.
+
+    The input is saved only to connect the gradient with it. Otherwise, not every second derivative would raise.
+    """
 
     generate_vmap_rule = True
 
@@ -253,15 +256,15 @@ class MatrixFunction(Function):
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Any, Any], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _, ctx.function, ctx.derivative = inputs
+        input, ctx.function, ctx.derivative = inputs
         _, values, vectors = output
         ctx.mark_non_differentiable(values, vectors)
-        ctx.save_for_backward(values, vectors)
+        ctx.save_for_backward(values, vectors, input)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, grad_output: Tensor, _values: Tensor, _vectors: Tensor) -> tuple[Tensor, None, None]:
-        values, vectors = ctx.saved_tensors
+        values, vectors, _ = ctx.saved_tensors
         inner = vectors.mH @ hermitian(grad_output) @ vectors
         inner = inner * divided_differences(values, ctx.function, ctx.derivative)
         return vectors @ inner @ vectors.mH, None, None
@@ -298,9 +301,7 @@ def matrix_function(
         F_{ij} = \begin{cases} \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i} & \lambda_i \ne \lambda_j \\
         f'(\lambda_i) & \text{else} \end{cases}
 
-    You can differentiate the result once. A second derivative raises if the loss uses the input only through this
-    function. If other terms of the loss use the input, too, the second derivative of these terms is returned, and the
-    part of this function is silently missing.
+    You can differentiate the result once. A second derivative raises.
 
     Args:
         input: ``(..., n, n)``, float32, float64 or complex. Only its Hermitian part is used.

@@ -5,7 +5,6 @@ from typing import Any
 
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from autograd_cookbook.recipes._attention import (
     BLOCK,
@@ -18,6 +17,7 @@ from autograd_cookbook.recipes._attention import (
     unfolded,
 )
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._once import last_derivative
 from autograd_cookbook.recipes._triton import backend as backend  # so that a copied recipe has it
 from autograd_cookbook.recipes._triton_attention import has_kernel, triton_attention_backward, triton_attention_forward
 
@@ -72,7 +72,7 @@ class AttentionGradient(Function):
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         grads = attend_curvature(tangents, *ctx.saved_tensors, causal=ctx.causal, scale=ctx.scale, size=ctx.size)
         return *grads, None, None, None, None, None, None
@@ -105,6 +105,11 @@ def attention(
     again. For backward, the function saves only its arguments, its output and two numbers per query. The second
     derivative is computed in tiles, too. A third derivative raises. There is no dropout, and no mask except the causal
     one.
+
+    In half precision, :math:`\delta` comes from the rounded output. If all values are far from 0 compared with their
+    differences, the gradients of query and key lose digits, as for
+    :func:`torch.nn.functional.scaled_dot_product_attention` on a CPU (torch 2.13). In bfloat16, they are about 3 % off
+    if the mean of the values is 10 times their standard deviation.
 
     Args:
         query: ``(..., queries, width)``, real floating dtype.
@@ -197,7 +202,7 @@ class TritonAttentionGradient(Function):
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         grads = attend_curvature(tangents, *ctx.saved_tensors, causal=ctx.causal, scale=ctx.scale, size=BLOCK)
         return *grads, None, None, None, None, None

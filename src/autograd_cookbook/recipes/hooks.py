@@ -205,7 +205,8 @@ def saved_as(dtype: torch.dtype, function: Callable[..., Any], *args: Any) -> An
 
     .. math:: y = f(x), \qquad \bar{x} = \bar{y}^\top\, \partial f \text{ from } \mathrm{round}(s)
 
-    for each saved tensor :math:`s`.
+    for each saved tensor :math:`s`. A saved number beyond the range of the dtype becomes infinite, for example 70000 in
+    float16, and so does the gradient. bfloat16 has the range of float32.
 
     Args:
         dtype: a floating dtype, for example ``torch.bfloat16``. Only tensors of a wider floating dtype are converted.

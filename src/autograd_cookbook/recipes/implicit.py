@@ -107,7 +107,8 @@ def fixed_point(
         \qquad \text{at } z^*
 
     The adjoint :math:`u` is a fixed point, too, and backward finds it in the same way. So gradients of any order are
-    right, and each order takes the memory of one evaluation of the function.
+    right, and each order takes the memory of one evaluation of the function. If :math:`\bar{z}` has an infinity or a
+    NaN, the gradient of this problem is NaN.
 
     Args:
         function: called as ``function(state, *parameters)``; returns a new state. It must not depend on other tensors
@@ -158,8 +159,13 @@ def fixed_point(
             _, pull_back = vjp(bind(*parameters), solution)
             return lambda u: grad_output + pull_back(u)[0]
 
+        # A loss that overflowed, as under a GradScaler, has an infinite gradient. It has no adjoint, but must not stop
+        # backward. So solve the other problems of the batch, and return NaN for this problem.
+        finite = _sizes(grad_output, batch_dims).isfinite()
+        finite = finite.reshape(finite.shape + (1,) * (grad_output.dim() - batch_dims))
+        grad_output = grad_output.where(finite, 0)
         tensors = grad_output, grad_output, solution, *parameters
-        return ImplicitFunction.apply(bind_adjoint, solve, adjoint, batch_dims, *tensors)
+        return ImplicitFunction.apply(bind_adjoint, solve, adjoint, batch_dims, *tensors).where(finite, math.nan)
 
     return ImplicitFunction.apply(_bound(function), solve, adjoint, batch_dims, initial.detach(), *parameters)
 
@@ -252,9 +258,10 @@ def _accelerated(image: Tensor, change: Tensor, steps: list[tuple[Tensor, Tensor
     unit = torch.stack([_sizes(c, batch_dims) for c in changes]).amax(0).unsqueeze(-1)
     *basis, target = (c / unit.masked_fill(unit == 0, 1) for c in changes)
     dot = torch.linalg.vecdot
-    gram = torch.stack([torch.stack([dot(a, b) for b in basis], -1) for a in basis], -2)
-    right = torch.stack([dot(a, target) for a in basis], -1)
-    weights = (torch.linalg.pinv(gram, hermitian=True) @ right.unsqueeze(-1)).squeeze(-1).to(image.dtype)
+    with torch.autocast(image.device.type, enabled=False):
+        gram = torch.stack([torch.stack([dot(a, b) for b in basis], -1) for a in basis], -2)
+        right = torch.stack([dot(a, target) for a in basis], -1)
+        weights = (torch.linalg.pinv(gram, hermitian=True) @ right.unsqueeze(-1)).squeeze(-1).to(image.dtype)
     for (moved, _), weight in zip(steps, weights.unbind(-1), strict=True):
         image = image - weight.reshape(weight.shape + (1,) * (image.dim() - batch_dims)) * moved
     return image

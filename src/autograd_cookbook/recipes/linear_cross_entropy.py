@@ -6,9 +6,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._once import last_derivative
 from autograd_cookbook.recipes._opaque import opaque
 from autograd_cookbook.recipes.template import rows
 
@@ -202,7 +202,7 @@ class LinearCrossEntropyGradient(Function):
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
         input, weight, bias, target, largest, excess, grad_loss = ctx.saved_tensors
         of_input, of_weight, of_bias = tangents

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.utils.hooks import RemovableHandle
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes._once import last_derivative
 
 
 class LinearMainGradFunction(Function):
@@ -25,7 +25,7 @@ class LinearMainGradFunction(Function):
         ctx.main_grad = main_grad  # not a saved tensor, because other backward passes write to the buffer
 
     @staticmethod
-    @once_differentiable
+    @last_derivative
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, None, None]:
         input, weight = ctx.saved_tensors
         if ctx.needs_input_grad[1]:

@@ -110,12 +110,13 @@ class SmoothL1Function(Function):
 
     @staticmethod
     def forward(input: Tensor, target: Tensor, beta: float) -> Tensor:
-        size = (input - target).abs_()
-        if not beta:
-            return size
+        # In float32 or wider, because float16 has no number near to a beta of 1e-8, and none near to 1e5.
+        size = (wide(input) - wide(target)).abs_()
+        if not is_normal(beta, size):
+            return size.to(input.dtype)
         # One formula covers both cases. Divide first, because the square can overflow. The quotient is at most 1.
         near = size.clamp(max=beta)
-        return size.sub_(near, alpha=0.5).mul_(near.div_(beta))
+        return size.sub_(near, alpha=0.5).mul_(near.div_(beta)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
@@ -124,12 +125,17 @@ class SmoothL1Function(Function):
 
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        input, target = ctx.saved_tensors
+        input, target = map(wide, ctx.saved_tensors)
         residual = input - target
         # The sign of 0 is 0, as in torch's L1 loss.
-        slope = (residual / ctx.beta).clamp(-1, 1) if ctx.beta else residual.sign()
-        grad = grad_output * slope
+        slope = (residual / ctx.beta).clamp(-1, 1) if is_normal(ctx.beta, residual) else residual.sign()
+        grad = (grad_output * slope).to(grad_output.dtype)
         return grad if ctx.needs_input_grad[0] else None, -grad if ctx.needs_input_grad[1] else None, None
+
+
+def is_normal(beta: float, tensor: Tensor) -> bool:
+    """Return whether the dtype has numbers between 0 and ``beta``. Otherwise the loss is the absolute value."""
+    return beta >= torch.finfo(tensor.dtype).smallest_normal
 
 
 def smooth_l1(input: Tensor, target: Tensor, beta: float = 1.0, reduction: Reduction = "mean") -> Tensor:

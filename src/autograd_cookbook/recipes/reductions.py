@@ -330,8 +330,8 @@ def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float
         dim: one int, which may be negative, several ints, or None for all dimensions.
         keepdim: whether the reduced dimensions stay, with size 1.
         correction: the number :math:`c` that is subtracted from the number of elements: 1 for a sample, 0 for a
-            population. If :math:`n - c` is 0 or less, value and gradient are NaN or infinite, as in :func:`torch.var`,
-            but without its warning.
+            population. If :math:`n - c` is 0 or less, value and gradient are NaN or infinite. The value is that of
+            :func:`torch.var`, but without its warning.
 
     Returns:
         A real tensor, also for a complex input.
@@ -358,6 +358,9 @@ def power_of_two(size: Tensor) -> Tensor:
     return torch.where((size > 0) & size.isfinite(), unit, 1)
 
 
+HIGH = 32  # powers with at least this exponent
+
+
 class NormFunction(Function):
     """Keeps input and output. Backward takes powers of their ratio. The ratio is at most 1, so no power overflows."""
 
@@ -368,9 +371,11 @@ class NormFunction(Function):
         if ord in (1, math.inf) or not input.numel():
             return torch.linalg.vector_norm(input, ord, dims, keepdim)
         # Powers of large numbers overflow, and powers of small numbers become 0. So divide all elements by one number
-        # of similar size. It is a power of two, so the division causes no rounding error.
+        # of similar size. A power of two causes no rounding error, but leaves numbers up to 2, and high powers of
+        # these overflow, too.
         x = wide(input)
-        unit = power_of_two(x.abs().amax(dims, keepdim=True))
+        largest = x.abs().amax(dims, keepdim=True)
+        unit = power_of_two(largest) if ord < HIGH else largest.where((largest > 0) & largest.isfinite(), 1)
         output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim)
         output = output * unit.reshape(output.shape)
         return output if x.dtype == input.dtype else output.to(input.dtype)
@@ -400,7 +405,11 @@ class NormFunction(Function):
                 size = weight.abs()
                 # At 0, the derivative of a power with an exponent below 1 is infinite, and infinity times sgn(0) is
                 # NaN.
-                weight = weight.sgn() * size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
+                power = size.masked_fill(size == 0, 1) ** (ctx.ord - 1)
+                # A power magnifies the rounding error of the output. But the powers of the exact ratios add up to 1.
+                total = (power * size).sum(ctx.dims, keepdim=True).detach()
+                exact = (total > 0) & total.isfinite()
+                weight = weight.sgn() * power * total.where(exact, 1) ** (1 / ctx.ord - 1)
         return (grad_output.reshape(shape) * weight).to(input.dtype), None, None, None
 
 

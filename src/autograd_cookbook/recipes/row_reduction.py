@@ -1,5 +1,6 @@
 """A normalization of rows, with kernels in C++ and CUDA that sum along each row and over all rows."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,11 @@ RMS_NORM = Library("rms_norm", SOURCES, {"rms_norm_forward": fake_forward, "rms_
 def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Return the rows divided by their root mean squares, and the factors. This uses PyTorch's operations."""
     wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-    # Squares of large numbers overflow. So divide each row by its largest absolute value first. This factor cancels.
+    # Squares of large numbers overflow, and those of small numbers become 0. So divide each row by its largest absolute
+    # value first. This factor cancels.
     largest = wide.detach().abs().amax(-1, keepdim=True) if wide.numel() else wide.new_ones(())
-    unit = largest.clamp(1, torch.finfo(wide.dtype).max)
+    info = torch.finfo(wide.dtype)
+    unit = largest.clamp(max(math.sqrt(eps), info.smallest_normal), info.max)
     scaled = wide / unit
     scale = torch.rsqrt(scaled.square().mean(-1, keepdim=True) + eps / unit / unit)
     return scaled * scale, scale / unit

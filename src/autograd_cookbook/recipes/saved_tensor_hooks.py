@@ -114,7 +114,8 @@ def compressed(function: Callable[..., Any], *args: Any) -> Any:
     def pack(tensor: Tensor) -> Any:
         if not tensor.is_floating_point() or tensor.shape[-1:].numel() < 8 or not tensor.isfinite().all():
             return tensor
-        step = (tensor.float().abs().amax(-1, keepdim=True) / 127).clamp(min=torch.finfo(torch.float32).tiny)
+        largest = tensor.abs().amax(-1, keepdim=True).to(torch.promote_types(tensor.dtype, torch.float32))
+        step = (largest / 127).clamp(min=torch.finfo(largest.dtype).tiny)
         return tensor.dtype, (tensor / step).round().to(torch.int8), step
 
     def unpack(packed: tuple[torch.dtype, Tensor, Tensor]) -> Tensor:

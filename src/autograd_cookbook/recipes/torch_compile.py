@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.elementwise import wide
 
 
 class HuberFunction(Function):
@@ -13,11 +14,12 @@ class HuberFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, delta: float) -> Tensor:
-        size = input.abs()
-        # Halve before multiplying: in float16, x * x overflows from 256 on, but x * (x / 2) only from 362 on.
+        # In float32 or wider, because float16 has no number near to a delta of 1e-8, and none near to 1e5.
+        size = wide(input).abs()
+        # Halve before multiplying: in float32, x * x overflows from 1.8e19 on, but x * (x / 2) only from 2.6e19 on.
         # One formula covers both branches, because a Python "if" that depends on data would cause a graph break.
         near = size.clamp(max=delta)
-        return near * size.sub_(near, alpha=0.5)
+        return (near * size.sub_(near, alpha=0.5)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:
@@ -27,7 +29,7 @@ class HuberFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (input,) = ctx.saved_tensors
-        return grad_output * input.clamp(-ctx.delta, ctx.delta), None
+        return (grad_output * wide(input).clamp(-ctx.delta, ctx.delta)).to(input.dtype), None
 
 
 def huber(input: Tensor, delta: float = 1.0) -> Tensor:

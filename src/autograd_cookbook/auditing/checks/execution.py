@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
@@ -71,7 +72,47 @@ def prepare(subject: Subject) -> Finding | None:
     _find_state(subject)
     subject.asks = _asks(subject)
     subject.random = not torch.equal(*(results(subject, offset) for offset in (0, 1)))
+    if subject.recognizes:
+        subject.recognized |= {s: SYMMETRIC for s in subject.leaves if _reads_as_symmetric(subject, s)}
     return None
+
+
+def _reads_as_symmetric(subject: Subject, slot: int) -> bool:
+    """Whether the function takes a matrix for a symmetric one, and its gradient is that of one.
+
+    A sample of zeros, or a diagonal one, does not show it. But forward reads one triangle alone, or refuses matrices
+    that are not symmetric, and the gradient is symmetric.
+    """
+    if subject.slots[slot].hidden or not may_be_symmetric(subject.base[slot]):
+        return False
+    base = subject.base[slot]
+    generator = torch.Generator().manual_seed(8)
+    noise = torch.rand(base.shape, generator=generator, dtype=torch.float64).triu(1).to(base)
+
+    def point(step: Tensor) -> list[Tensor]:
+        return [base + 1e-2 * step if s == slot else v for s, v in enumerate(subject.copies())]
+
+    def moved(step: Tensor) -> Tensor | None:
+        try:
+            return subject.value(point(step))
+        except (Exception, SystemExit):
+            return None
+
+    here, both = subject.value(subject.copies()), moved(noise + noise.mT)
+    if both is None or torch.equal(both, here):
+        return False
+    # Next to the sample: the gradient at a diagonal matrix is often diagonal, too, which says nothing.
+    try:
+        gradient = subject.vjp(point(noise + noise.mT))[1][slot]
+    except (Exception, SystemExit):
+        return False
+    if gradient is None or not gradient.isfinite().all() or not torch.allclose(gradient, gradient.mT):
+        return False
+    if not (gradient - torch.diag_embed(gradient.diagonal(dim1=-2, dim2=-1))).any():
+        return False
+    one_side = [moved(noise), moved(noise.mT)]
+    unread = [side is not None and torch.equal(side, here) for side in one_side]
+    return all(side is None for side in one_side) or unread in ([True, False], [False, True])
 
 
 def _asks(subject: Subject) -> bool:

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
 from autograd_cookbook.auditing.diagnose import NEARLY, difference, explain, first_line, pattern
-from autograd_cookbook.auditing.numeric import BUDGET, Derivative, along, rounding
+from autograd_cookbook.auditing.numeric import BUDGET, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing
-from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.steps import LOOKS, size_of_steps
@@ -31,6 +31,7 @@ from autograd_cookbook.auditing.subject import (
     is_differentiable,
     is_plain,
     nodes_of,
+    own_nodes_of,
     real,
     tensors_in,
     weights_of,
@@ -42,6 +43,7 @@ from autograd_cookbook.auditing.surrogates import (
     take_as_custom,
     unlike_declared,
 )
+from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -71,7 +73,9 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     a kink, it accepts any number between the slopes of the two sides. It compares a surrogate gradient with the
     gradient of the declared function, and an approximate gradient with differences over many seeds. It does not judge a
     custom gradient. If the value does not move with the input, but backward returns a gradient, the audit asks you to
-    declare a surrogate. It also does so if forward returns its input as it is, and backward changes the gradient.
+    declare a surrogate. It also does so if forward returns its input as it is, and backward changes the gradient. If an
+    input or output holds unit quaternions, and the gradient is that of a small rotation or motion, as in libraries for
+    Lie groups, the audit asks you to declare a custom gradient.
 
     If forward iterates, as a solver does, the gradient may differ by a thousandth of its norm. If the iteration stops
     so early that the values change in steps, the audit takes differences over distances that are long compared with the
@@ -95,7 +99,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     # Differences of values that come in steps say nothing, also where they happen to agree.
     if found := _over_steps(subject, grads, judged, weights):
         subject.rough, subject.right = True, found.severity == "info"
-        yield take_as_custom(subject) if not subject.right and looks_like_surrogate(subject) else found
+        still = [] if subject.right else looks_like_surrogate(subject)
+        yield take_as_custom(subject, still) if still else found
         return
     singles = {s: Derivative(subject.value, subject.base, [s], subject.coarsest) for s in judged}
     floors = {s: rounding(outputs, subject.base[s]) for s in judged}
@@ -104,11 +109,27 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         for s, single in singles.items()
     }
     wrong = {s: (mismatch, singles[s]) for s, mismatch in compared.items() if mismatch is not None}
-    if wrong and looks_like_surrogate(subject):
-        yield take_as_custom(subject)
+    if wrong and (still := looks_like_surrogate(subject)):
+        yield take_as_custom(subject, still)
         return
-    if wrong and passes_on(subject):
-        yield take_as_custom(subject, CHANGED)
+    if wrong and (passed := passes_on(subject)):
+        yield take_as_custom(subject, passed, CHANGED)
+        return
+    if wrong and subject.custom and (tangent := in_tangent_space(subject)):
+        subject.gradient = "custom"
+        yield finding("info", *summary_and_advice(tangent))
+        return
+    if wrong and (draws := _draws_that_agree(subject)):
+        subject.gradient = "approximate"
+        yield finding(
+            "info",
+            "looks like an estimator: declare it. For one draw, the gradient of "
+            f"{enumerated([subject.describe(s) for s in wrong])} is not the derivative of the values, but the means "
+            f"over {draws} draws agree",
+            "Forward is random, and backward returns another gradient with the same mean, as an estimator with less "
+            "variance does. The means agree for a loss that is linear in the outputs and for one that is quadratic.",
+            'Declare gradient="approximate". The audit then compares the mean with the values to within a tolerance.',
+        )
         return
     if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
         subject.accuracy = max(1e-3, 10 * accuracy)
@@ -121,6 +142,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             "Nothing, if the accuracy suffices; otherwise tighten the tolerance or the step of the solver in backward.",
         )
         return
+    if len(wrong) > 1 and repetitions(subject) >= ITERATIONS:
+        wrong = _beyond_a_solver(subject, grads, singles, weights, wrong) or wrong
     for slot, (mismatch, single) in wrong.items():
         subject.right = False
         given = grads[slot]
@@ -129,6 +152,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         if single.complete and given is not None:
             expected = _unflatten(single.gradient(weights), subject.base[slot])
             recognized = pattern(subject, slot, given, expected, outputs)
+            recognized = recognized or _conjugated(subject, slot, single)
         place = subject.describe(slot, mismatch.index)
         actual = "missing (None)" if missing else f"{mismatch.actual:.6g}"
         summary = (
@@ -136,6 +160,27 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+CONJUGATED = (
+    "it is the complex conjugate of the right one if grad_output is real: PyTorch multiplies grad_output by the "
+    "conjugate of the derivative"
+)
+
+
+def _conjugated(subject: Subject, slot: int, numeric: Derivative) -> str:
+    """Whether the derivative lacks its conjugate, which shows for a grad_output without an imaginary part."""
+    outputs = [subject.expected[0][i] for i in subject.active]
+    if not subject.base[slot].is_complex() or not any(o.is_complex() for o in outputs):
+        return ""
+    given = subject.vjp(change=_without_imaginary_part)[1][slot]
+    weights = real([_without_imaginary_part(w) for w in weights_of(outputs)])
+    expected = _unflatten(numeric.gradient(weights), subject.base[slot]).conj()
+    return CONJUGATED if given is not None and torch.allclose(given, expected, rtol=1e-4) else ""
+
+
+def _without_imaginary_part(weights: Tensor) -> Tensor:
+    return weights.real.to(weights.dtype)
 
 
 ITERATIONS = 20  # so many times does a solver do the same, at least
@@ -154,11 +199,33 @@ class _Repetitions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def repetitions(subject: Subject) -> int:
-    """How often forward repeats the operation that it repeats most."""
-    with torch.no_grad(), _Repetitions() as seen:
-        subject.run(requires=[False] * len(subject.slots))
+def repetitions(subject: Subject, backward: bool = False) -> int:
+    """How often forward, or backward, repeats the operation that it repeats most."""
+    if backward:
+        run = subject.run()
+        with _Repetitions() as seen:
+            run.gradients()
+    else:
+        with torch.no_grad(), _Repetitions() as seen:
+            subject.run(requires=[False] * len(subject.slots))
     return max(seen.counts.values(), default=0)
+
+
+def _stops_early(subject: Subject, slot: int, scale: float, base: Sequence[Tensor | None]) -> float:
+    """How far off the gradient is for a small grad_output, relative to its norm; 0 if no iteration in backward does it.
+
+    An iteration with a fixed tolerance is the less accurate, the smaller grad_output is, and does the more, the larger.
+    """
+    if repetitions(subject, backward=True) < ITERATIONS:
+        return 0.0
+    usual = real(zeros_for_none(subject, base, [slot]))
+
+    def off(scale: float) -> float:
+        grads = subject.vjp(change=functools.partial(torch.mul, other=scale))[1]
+        return float((real(zeros_for_none(subject, grads, [slot])) / scale - usual).norm() / usual.norm())
+
+    here, smaller = off(scale), off(1e-2 * scale)
+    return here if 0 < here < 0.5 and smaller > 3 * here else 0.0
 
 
 def _accuracy_of_a_solver(
@@ -185,6 +252,24 @@ def _accuracy_of_a_solver(
     return off / norm if rest > 0.1 * off else 0.0
 
 
+def _beyond_a_solver(
+    subject: Subject,
+    grads: Sequence[Tensor | None],
+    singles: dict[int, Derivative],
+    weights: Tensor,
+    wrong: dict[int, tuple[Mismatch, Derivative]],
+) -> dict[int, tuple[Mismatch, Derivative]]:
+    """Of the inputs with a wrong gradient those that are not as accurate as a solver is, compared with the largest."""
+    if not all(d.complete for d in singles.values()):
+        return wrong
+    expected = {s: d.gradient(weights) for s, d in singles.items()}
+    most = max(float(e.norm()) for e in expected.values())
+    off = {s: float((real(zeros_for_none(subject, grads, [s])) - expected[s]).norm()) for s in wrong}
+    return {
+        s: found for s, found in wrong.items() if not off[s] <= ACCURATE * max(float(expected[s].norm()), 1e-2 * most)
+    }
+
+
 def _over_steps(
     subject: Subject, grads: Sequence[Tensor | None], slots: Sequence[int], weights: Tensor
 ) -> Finding | None:
@@ -196,7 +281,8 @@ def _over_steps(
         return None
     total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.coarsest)
     generator = torch.Generator().manual_seed(6)
-    directions = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
+    anywhere = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
+    directions = list(anywhere)
     lines = [functools.partial(_moved, total, direction) for direction in directions]
     scale = float(weights.abs() @ subject.value(subject.copies()).abs())
     least = max(1e-9, 100 * total.eps) * scale
@@ -214,7 +300,7 @@ def _over_steps(
         claimed = along(gradient, direction)
         if not abs(claimed - slope) <= error + 0.02 * abs(slope):
             off = claimed, slope
-    told = [m for m in measured[:6] if math.isfinite(m[1])]
+    told = [m for m in measured[: len(anywhere)] if math.isfinite(m[1])]
     usual = math.hypot(*(slope for slope, _ in told)) / math.sqrt(len(told) or 1)
     accuracy = 0.02 + max(error for _, error in told) / usual if usual else math.inf
     steps = f"the values come in steps of {size:.1g}"
@@ -235,7 +321,7 @@ def _over_steps(
         return finding(
             "info",
             f"{steps}, and over longer ways the gradient agrees with them",
-            f"{early} The gradient was checked to within {100 * accuracy:.0f} %.",
+            f"{early} The gradient was checked to a relative error of {accuracy:.1g}.",
             f"Nothing, if that accuracy suffices; otherwise {tighten}.",
         )
     return finding("info", f"{steps}, too large to check the gradient", early, f"{tighten[0].upper()}{tighten[1:]}.")
@@ -304,6 +390,53 @@ def _draws_in_backward(subject: Subject) -> bool:
     before = random_states()
     run.gradients()
     return random_states() != before
+
+
+DRAWS = 400
+
+
+def _draws_that_agree(subject: Subject) -> int:
+    """Over how many draws a gradient that is wrong for each of them is right in the mean; 0 if it is not.
+
+    A backward that draws on its own, as a dropout that is drawn again, is right in the mean for a linear loss alone.
+    """
+    slots = [s for s in subject.leaves if not subject.base[s].is_complex()]
+    if not subject.random or subject.dtype is not torch.float64 or len(slots) < len(subject.leaves):
+        return 0
+    if torch.equal(*(results(subject, offset, gradients=False) for offset in (0, 1))) or _draws_in_backward(subject):
+        return 0  # the values are not random, or the gradient is of other numbers than they are
+    generator = torch.Generator().manual_seed(11)
+    way = {s: torch.randn(subject.base[s].shape, generator=generator, dtype=torch.float64) for s in slots}
+
+    def losses(k: int, step: float) -> Tensor:
+        values = [v + step * way[s] if s in way else v for s, v in enumerate(subject.copies())]
+        subject.rewind(k)
+        with torch.no_grad():
+            run = subject.run(values, [False] * len(subject.slots), rewind=False)
+        outputs = [run.outputs[i] for i in subject.active]
+        value, weights = real(outputs), real(weights_of(outputs))
+        return torch.stack([weights @ value, weights @ value**2 / 2])
+
+    slopes, gaps, start = [], [], time.process_time()
+    for k in range(DRAWS):
+        if time.process_time() - start > SECONDS:
+            break
+        subject.rewind(k)
+        run = subject.run(rewind=False)
+        outputs = [run.outputs[i] for i in subject.active]
+        claimed = []
+        for quadratic in (False, True):
+            weights = [w * o.detach() if quadratic else w for w, o in zip(weights_of(outputs), outputs, strict=True)]
+            grads = run.gradients(weights, retain_graph=True)
+            claimed.append(sum(float((g * way[s]).sum()) for s in slots if (g := grads[s]) is not None))
+        slopes.append((losses(k, 1e-5) - losses(k, -1e-5)) / 2e-5)
+        gaps.append(torch.tensor(claimed, dtype=torch.float64) - slopes[-1])
+    if len(gaps) < 64:
+        return 0
+    gap, slope = torch.stack(gaps), torch.stack(slopes)
+    error = gap.std(0) / len(gaps) ** 0.5
+    small = error < 0.1 * slope.square().mean(0).sqrt()
+    return len(gaps) if bool((small & (gap.mean(0).abs() <= 3 * error)).all()) else 0
 
 
 def _as_declared(subject: Subject, outputs: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Iterator[Finding]:
@@ -399,6 +532,15 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
             )
             if what := difference(ours, expected * scale, rtol, largest):
                 name = f"{scale:g} times the grad_output" if scale else "a grad_output of zeros"
+                if 0 < scale < 1 and (off := _stops_early(subject, slot, scale, base)):
+                    yield finding(
+                        "info" if off < ACCURATE else "warning",
+                        f"for {name}, the gradient of {subject.describe(slot)} is off by {off:.1g} of its norm",
+                        f"Backward repeats the same operation {repetitions(subject, backward=True)} times, until a "
+                        "change is smaller than a fixed number. For a small grad_output, that is too early.",
+                        "Compare the change with the size of grad_output: stop at a relative tolerance.",
+                    )
+                    return
                 yield finding(
                     "error",
                     f"for {name}, the gradient of {subject.describe(slot)} is {what}",
@@ -486,8 +628,7 @@ def _saved_intermediate(subject: Subject) -> str:
     """What a custom function saved that is neither an input nor an output of it, in words."""
     with observing(subject.classes, saved=False) as record:
         run = subject.run()
-        nodes = [n for n in nodes_of(run.outputs) if getattr(n, "_forward_cls", None) in subject.classes]
-        kept = [t for n in nodes for t in (*n.saved_tensors, *vars(n).values())]
+        kept = [t for n in own_nodes_of(run.outputs, subject.classes) for t in (*n.saved_tensors, *vars(n).values())]
         saved = [t for t in kept if isinstance(t, Tensor) and is_differentiable(t)]
     known = {
         t.untyped_storage().data_ptr()
@@ -581,7 +722,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
 
     The second derivative is silently wrong if the backward detaches, leaves PyTorch, or uses a saved intermediate. With
     ``once_differentiable``, the function raises instead, which counts as a missing capability. Along one direction, the
-    audit also checks the third derivative. The gradient of a surrogate has a derivative, too.
+    audit also checks the third derivative. The gradient of a surrogate has a derivative, too. If the gradient changes
+    in steps, as that of a solver does, the audit only checks that its derivative is not silently zero.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
     slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]
@@ -602,7 +744,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         raise Refused(
             "backward is no derivative of forward, on purpose, so the audit has no second derivative to compare with"
         )
-    if subject.rough:
+    if subject.rough and not subject.right:
         raise Unmeasured("the values come in steps")
 
     n = len(subject.slots)
@@ -622,7 +764,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     grads, leaves, weights = gradient([*subject.copies(), *grad_outputs], graph=True)
     second = weights_of(grads)
     used = [(g, u) for g, u in zip(grads, second, strict=True) if g.requires_grad]
-    itself = any(getattr(n, "_forward_cls", None) in subject.classes for n in nodes_of([g for g, _ in used]))
+    itself = bool(own_nodes_of([g for g, _ in used], subject.classes))
     if not subject.right and itself:
         raise Unmeasured("the gradient is wrong, and its own gradient uses it: the backward uses the output")
     again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
@@ -635,16 +777,23 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             raise Refused(first_line(error)) from error
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
+    stepped = False
     for k, (position, result) in enumerate(zip(where, again, strict=True)):
         if position >= n and not subject.right:
             raise Unmeasured("the gradient is wrong")
         numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.coarsest)
         actual = torch.zeros_like(point[position]) if result is None else result
         floor = (subject.accuracy or 0.0) * float(actual.abs().max()) if actual.numel() else 0.0
-        mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
+        way = _in_steps(numeric, real(second)) if subject.rough else None
+        if way is not None:
+            stepped = True
+            mismatch = None if torch.count_nonzero(actual) else _moves_over_steps(numeric, real(second), *way)
+        else:
+            mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
         if mismatch is None:
             continue
-        name = subject.describe(position, mismatch.index) if position < n else f"grad_output {k - len(slots)}"
+        one = mismatch.index if way is None else None
+        name = subject.describe(position, one) if position < n else f"grad_output {k - len(slots)}"
         if math.isnan(mismatch.actual):
             cause, fix = NOT_A_NUMBER
         else:
@@ -659,14 +808,42 @@ def second_order(subject: Subject) -> Iterator[Finding]:
                 cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
         yield finding(
             "warning" if subject.undeclared else "error",
-            f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes by "
-            f"{mismatch.expected:.6g}",
+            f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but "
+            f"{'along a random direction ' if one is None else ''}the gradient changes by {mismatch.expected:.6g}",
             cause,
             fix,
         )
         raise Wrong
-    if not subject.accuracy and subject.right:
+    if stepped:
+        raise Unmeasured("the values come in steps, and the gradient does, too")
+    if not subject.accuracy and subject.right and not subject.rough:
         yield from _third_order(subject)
+
+
+def _some_way(numeric: Derivative) -> Tensor:
+    generator = torch.Generator().manual_seed(9)
+    return torch.randn(numeric.n, generator=generator, dtype=torch.float64) * numeric.unit
+
+
+def _in_steps(numeric: Derivative, weights: Tensor) -> tuple[float, list[float]] | None:
+    """How far a weighted gradient jumps, and over which distances; None if it is smooth."""
+    if not numeric.n or not numeric.center.isfinite().all():
+        return None
+    if numeric.cost * LOOKS > BUDGET:
+        raise Unmeasured("the values come in steps, and the gradient takes long")
+    total = Derivative(lambda v: (weights @ numeric.function(v)).reshape(1), numeric.point, numeric.slots)
+    least = max(1e-9, 100 * numeric.eps) * float(weights.abs() @ numeric.center.abs())
+    size, spacings = size_of_steps(functools.partial(_moved, total, _some_way(numeric)), least)
+    return (size, spacings) if size else None
+
+
+def _moves_over_steps(numeric: Derivative, weights: Tensor, size: float, spacings: Sequence[float]) -> Mismatch | None:
+    """How a weighted gradient that comes in steps changes over longer ways; None if it does not."""
+    total = Derivative(lambda v: (weights @ numeric.function(v)).reshape(1), numeric.point, numeric.slots)
+    slope, error = slope_over_steps(functools.partial(_moved, total, _some_way(numeric)), size, spacings)
+    if not abs(slope) > 3 * error:
+        return None
+    return Mismatch(numeric.slots[0], 0, 0.0, slope, numeric.n, numeric.n)
 
 
 def _along(

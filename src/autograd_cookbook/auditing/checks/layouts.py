@@ -16,6 +16,7 @@ from autograd_cookbook.auditing.checks.gradients import output_weights, zeros_fo
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, explain, first_line
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.roots import REPEATED
 from autograd_cookbook.auditing.subject import Refused, Subject, is_differentiable, real
 from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, Outcome, deviation
 
@@ -274,7 +275,12 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
     groups: list[list[tuple[int, int]]] = []
     for n in dict.fromkeys(n for _, _, n in places):
         same = [(i, d) for i, d, m in places if m == n]
+        batch: list[tuple[int, int]] = []
         if n == 1:  # a size of one ties nothing: constants such as the taps of a filter have it by chance
+            # But a batch of one has labels, indices or lengths for one.
+            batch = [
+                (i, 0) for i, d in same if d == 0 and (subject.slots[i].leaf or not is_differentiable(subject.base[i]))
+            ]
             same = [(i, d) for i, d in same if subject.slots[i].leaf]
         if not any(subject.slots[i].leaf or not is_differentiable(subject.base[i]) for i, _ in same):
             continue  # of constants alone, which the caller makes as they must be
@@ -282,7 +288,7 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
         # Labels, indices, masks and one side of a square matrix are tied to others and are not broadcast.
         tied = len({i for i, _ in same}) < len(same) or not all(subject.slots[i].leaf for i, _ in same)
         alone = [] if tied else same
-        for group in (same, first, *([p] for p in alone)):
+        for group in (same, first, batch, *([p] for p in alone)):
             if group and group not in groups:
                 groups.append(group)
 
@@ -468,9 +474,28 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
             if problems and not _used(subject, values, outputs):
                 continue  # forward takes as many entries as it needs, such as three coordinates
+            if problems and _cannot_repeat(subject, values):
+                problems = [replace(p, cause=REPEATED[0], fix=REPEATED[1]) for p in problems]
             yield from problems
             if problems:
                 return
+
+
+def _cannot_repeat(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether another size repeats an index that the sample has once, and that alone makes the gradient wrong."""
+
+    def repeats(tensor: Tensor) -> bool:
+        return len(tensor.unique()) < tensor.numel()
+
+    for s, (base, value) in enumerate(zip(subject.base, values, strict=True)):
+        if is_differentiable(base) or base.dtype is torch.bool or base.numel() < 2 or repeats(base):
+            continue
+        one = subject.copies()
+        one[s] = base.clone()
+        one[s].view(-1)[1] = base.view(-1)[0]
+        if repeats(value) and list(_right_at(subject, one, "")):
+            return True
+    return False
 
 
 def _out_of_place(subject: Subject, values: list[Tensor]) -> bool:

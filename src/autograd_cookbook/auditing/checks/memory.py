@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, nodes_of, weights_of
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, nodes_of, own_nodes_of, weights_of
 
 
 def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -48,9 +48,7 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
     run = subject.run()
     state_size = torch.get_rng_state().numel()
     parameters = {id(s.tensor) for s in subject.slots if s.hidden}
-    for node in nodes_of(run.outputs):
-        if getattr(node, "_forward_cls", None) not in subject.classes:
-            continue
+    for node in own_nodes_of(run.outputs, subject.classes):
         for name, tensor in _tensors_in(dict(vars(node)), "ctx"):
             is_state = tensor.dtype is torch.uint8 and tensor.numel() == state_size
             if is_state or id(tensor) in parameters:

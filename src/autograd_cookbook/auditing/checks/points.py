@@ -20,6 +20,7 @@ from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain,
 from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import observing
 from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.roots import REPEATED
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
 from autograd_cookbook.auditing.surrogates import is_still, take_as_custom, unlike_declared
 
@@ -103,10 +104,6 @@ MISSED = (
     "Treat this case in backward as forward does.",
 )
 ONE_INDEX = "one index repeated"
-REPEATED = (
-    "Where an index occurs more than once, backward keeps one of the gradients, and not their sum.",
-    "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
-)
 REDUCTIONS = ("none", "mean", "sum")
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
@@ -290,6 +287,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
     )
     weights = real(weights_of(chosen))
     for slot in subject.leaves:
+        if subject.slots[slot].hidden and not subject.custom:
+            continue  # torch's own; and a module may keep the part of a buffer out of it, as in first_order
         grad = zeros_for_none(subject, grads, [slot])[0]
         if grad.shape != values[slot].shape:
             continue
@@ -308,14 +307,14 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 if bool(
                     (grad.abs() > rounding(chosen, values[slot])).any()
                 ):  # it is zero on the sample, where first_order has looked
-                    yield take_as_custom(subject)
+                    yield take_as_custom(subject, [slot])
                     return
                 continue
             numeric = Derivative(subject.value, values, [slot], subject.coarsest, budget=BUDGET, lenient=True)
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
-            usual = zeros_for_none(subject, subject.expected[1], [slot])[0]
-            floor = 1e-11 * float(usual.abs().max()) if usual.numel() else 0.0  # below that, it is rounding
+            usual = zeros_for_none(subject, subject.expected[1], subject.leaves)
+            floor = 1e-11 * max((float(g.abs().max()) for g in usual if g.numel()), default=0.0)  # rounding, below that
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
                 floor = (
                     1e-4

@@ -568,6 +568,84 @@ class CosineWithTwoBackwards(Function):
         return _CosineBackward.apply(*ctx.saved_tensors, grad_output)
 
 
+# --- gradients that are no derivative, on purpose ---
+
+
+def _product(a, b):
+    """Quaternions with the real part last."""
+    u, v = a[..., :3], b[..., :3]
+    vector = a[..., 3:] * v + b[..., 3:] * u + torch.linalg.cross(u, v)
+    return torch.cat([vector, a[..., 3:] * b[..., 3:] - (u * v).sum(-1, keepdim=True)], -1)
+
+
+def _rotated(quaternion, points):
+    inverse = torch.cat([-quaternion[..., :3], quaternion[..., 3:]], -1)
+    return _product(_product(quaternion, F.pad(points, (0, 1))), inverse)[..., :3]
+
+
+@right(inputs=lambda: (F.normalize(leaf(3, 4).detach(), dim=-1).requires_grad_(), leaf(3, 3)))
+class RotatesPoints(Function):
+    """The gradient of the quaternion is that of a small rotation, as in libraries for Lie groups."""
+
+    @staticmethod
+    def forward(ctx, quaternion, points):
+        ctx.save_for_backward(quaternion, points)
+        return _rotated(quaternion, points)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        quaternion, points = ctx.saved_tensors
+        inverse = torch.cat([-quaternion[..., :3], quaternion[..., 3:]], -1)
+        needed, others = ctx.needs_input_grad
+        turned = F.pad(torch.linalg.cross(_rotated(quaternion, points), grad_output), (0, 1)) if needed else None
+        return turned, _rotated(inverse, grad_output) if others else None
+
+
+@right(inputs=lambda: (leaf(6, 2), torch.tensor(0.7, dtype=torch.float64, requires_grad=True)))
+class JittersInThePlane(Function):
+    """The noise is the same from all sides, so the gradient of its size may have a part around the center."""
+
+    @staticmethod
+    def forward(ctx, x, size):
+        noise = torch.randn_like(x)
+        ctx.save_for_backward(noise)
+        return x + size * noise
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (noise,) = ctx.saved_tensors
+        around = torch.stack([-noise[:, 1], noise[:, 0]], 1)
+        return grad_output, (grad_output * (noise + 0.4 * around)).sum()
+
+
+@right(inputs=lambda: (leaf(3, 4),))
+class FixedPointToFifteenPlaces(Function):
+    """Backward stops at a fixed number of places, of which a tiny grad_output has fewer left."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.zeros_like(x)
+        for _ in range(80):
+            y = torch.tanh(y / 3 + x)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        slope, u = 1 - y**2, grad_output
+        for _ in range(80):
+            new = grad_output + slope * u / 3
+            done = bool(((new - u).abs() <= 1e-13).all())
+            u = new
+            if done:
+                break
+        return slope * u
+
+
 # --- values that come in steps ---
 
 
