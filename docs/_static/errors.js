@@ -848,9 +848,10 @@ const show = async (event) => {
   }
   if (note) place.append(element("p", marked(note, matches[0].values)));
   const alone = matches.length === 1;
-  const list = matches.map((match) => explained(match, known !== "no", !alone, alone && known === "maybe" && !note));
+  const doubted = alone && known === "maybe" && !note;
+  const list = matches.map((match) => explained(match, known !== "no", !alone, doubted));
   if (list.length) place.append(element("ol", list));
-  if (tell && !note && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
+  if (doubted && index.entries[matches[0].entry].tell && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
   if (known !== "yes") {
     const said = message ? shownMessage(message) : "";
     const title = encodeURIComponent(said.split("\n")[0].slice(0, 120));
