@@ -142,7 +142,10 @@ myst_substitutions = {
 }
 
 # What is printed is to be read; a button on it looks like that of the code above.
-copybutton_selector = "div.highlight pre:not(.cell_output pre, .sphx-glr-script-out pre, .error-message pre, .pytb pre)"
+# A recipe has buttons with words.
+copybutton_selector = (
+    "div.highlight pre:not(.recipe pre, .cell_output pre, .sphx-glr-script-out pre, .error-message pre, .pytb pre)"
+)
 
 katex_prerender = True  # see formulas.py
 katex_css_path = "katex/katex.min.css"  # vendored: the package would take it from a CDN

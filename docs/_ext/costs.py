@@ -14,7 +14,8 @@ from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook.catalog import RECIPES, Recipe
 
-COLUMNS = {"saved": "bytes saved", "peak": "bytes at the peak", "time": "time"}
+COLUMNS = {"saved": "bytes saved per {}", "peak": "peak bytes per {}", "time": "time (ours = 1)"}
+USUAL = "element"  # the unit of a number of bytes, where no other is named
 AHEAD = {
     "bytes": "saves the fewest bytes",
     "peak": "has the lowest peak",
@@ -25,7 +26,7 @@ AHEAD = {
     "gradient": "has another gradient, on purpose",
 }
 BETTER = {"saved": "saves fewer bytes", "peak": "has a lower peak", "time": "takes less time"}
-BARS = {"saved": "bytes saved for backward", "time": "time"}
+BARS = {"saved": "bytes saved per {}", "time": "time (ours = 1)"}
 
 
 def in_prose(name: str) -> str:
@@ -40,10 +41,11 @@ class Bars(nodes.General, nodes.Element):
 
 def visit_bars(translator: HTML5Translator, node: Bars) -> None:
     contenders = node["contenders"]
+    labels = {column: label.format(node["unit"]) for column, label in BARS.items()}
     rows = []
     for name, measured in contenders.items():
         bars = []
-        for column, label in BARS.items():
+        for column, label in labels.items():
             longest = max(ways[column] for ways in contenders.values())
             share = measured[column] / longest if longest else 0
             bars.append(
@@ -54,7 +56,7 @@ def visit_bars(translator: HTML5Translator, node: Bars) -> None:
             f'<div class="cost-row cost-{name.replace(",", "").replace(" ", "-")}">'
             f'<span class="cost-name">{html.escape(name)}</span>{"".join(bars)}</div>'
         )
-    head = "".join(f"<span>{label}</span>" for label in BARS.values())
+    head = "".join(f"<span>{label}</span>" for label in labels.values())
     translator.body.append(
         f'<div class="cost-bars" aria-hidden="true"><div class="cost-row cost-head"><span></span>{head}</div>'
         f"{''.join(rows)}</div>"
@@ -95,8 +97,10 @@ class CostsDirective(SphinxDirective):
             raise self.error(str(error)) from None
         group = nodes.tgroup(cols=5)
         group += [nodes.colspec(colwidth=1) for _ in range(5)]
-        group += nodes.thead("", row_of(["", "", *COLUMNS.values()]))
-        group += nodes.tbody("", *(row for r in recipes for row in self.rows(r, record[r.name]["contenders"])))
+        found = {r.cost.unit for r in recipes}
+        unit = found.pop() if len(found) == 1 else USUAL
+        group += nodes.thead("", row_of(["recipe", "way", *(label.format(unit) for label in COLUMNS.values())]))
+        group += nodes.tbody("", *(row for r in recipes for row in self.rows(r, record[r.name]["contenders"], unit)))
         place = "{device}, {threads} thread(s), torch {torch}, {date}"
         places = " and ".join(dict.fromkeys(place.format(**row["on"]) for row in record.values()))
         units = " or ".join(sorted({r.cost.unit for r in recipes}))
@@ -120,11 +124,16 @@ class CostsDirective(SphinxDirective):
         """The verdict on a recipe in a sentence, and the bars that show it."""
         label = nodes.literal(recipe.name, recipe.name)
         text = nodes.Text(f": {verdict(recipe, contenders)}")
-        return [nodes.paragraph("", "", label, text, classes=["cost-verdict"]), Bars(contenders=contenders)]
+        return [
+            nodes.paragraph("", "", label, text, classes=["cost-verdict"]),
+            Bars(contenders=contenders, unit=recipe.cost.unit),
+        ]
 
-    def rows(self, recipe: Recipe, contenders: dict[str, dict[str, float]]) -> list[nodes.row]:
+    def rows(self, recipe: Recipe, contenders: dict[str, dict[str, float]], unit: str) -> list[nodes.row]:
         label = nodes.literal(recipe.name, recipe.name)
         first = nodes.entry("", nodes.paragraph("", "", label), morerows=len(contenders))
+        if recipe.cost.unit != unit:
+            first += nodes.paragraph("", f"bytes per {recipe.cost.unit}")
         rows = []
         for name, measured in contenders.items():
             cells = [nodes.entry("", nodes.paragraph("", text)) for text in (name, *map(number, measured.values()))]

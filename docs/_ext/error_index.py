@@ -61,7 +61,7 @@ class ErrorsDirective(SphinxDirective):
         section += nodes.title(entry.title, entry.title)
         section += self.message(f"{entry.kind}: {entry.message}".rstrip())
         for label, text in (
-            ("This is your case if:", entry.tell),
+            ("How to tell:", entry.tell),
             ("Ignore it:", entry.harmless),
             ("As the user of it:", entry.borrowed),
             ("Change:", entry.change),

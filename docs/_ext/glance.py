@@ -12,7 +12,7 @@ from pathlib import Path
 from docs._ext import results, trades
 from docs._ext.freshness import code_is_as_before
 from docs._ext.pages import PLACES
-from docs._ext.recipe import DDP, MARKS, MEMORY, PAGE, badge, beyond, limit, note_catalog, shown, visited
+from docs._ext.recipe import DDP, FOLDER, MARKS, MEMORY, PAGE, badge, beyond, limit, note_catalog, shown, take, visited
 from docs._ext.results import LABELS
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -23,7 +23,6 @@ from sphinx.writers.html5 import HTML5Translator
 
 from autograd_cookbook.catalog import BY_NAME, RECIPES, Recipe
 
-FOLDER = "recipes"  # of the site, where the files are that a reader downloads
 # Readers ask for these first; the others follow in the order of the matrix.
 FIRST = ("compile", MEMORY, "vmap", "autocast", "second_order", "bfloat16", "float16", "float32", DDP)
 NAMES = shown(LABELS)
@@ -33,7 +32,8 @@ UNAUDITED = (
     "The audit does not cover this recipe, because the audit checks the derivatives of a function's arguments in one "
     "process. The recipe has tests."
 )
-MANY = 3  # recipes on a page, from which on each has one line until a reader opens it
+MANY = 3  # recipes on a page, from which on each has one line on a wide screen too, until a reader opens it
+ANCHOR = "at-a-glance"
 FOLDED = ("The gradient", "The recipe", "See it work", "The wrong version")
 LESSON = "template"  # a page to read from the first line to the last: nothing is folded, or better done by torch
 DEMONSTRATION = {
@@ -130,36 +130,37 @@ def in_letters(formula: re.Match[str]) -> str:
 
 
 def summary(recipe: Recipe) -> str:
-    """One line of a recipe among others: its exceptions."""
+    """One line of a recipe until it is opened: its exceptions, and how much it is safe with."""
     if not recipe.calls:
         return "Not audited"
     found = by_verdict(recipe)
     lacks = [f"{LEADS[v].lower()} {', '.join(NAMES[n] for n in found[v])}" for v in ("wrong", "no") if v in found]
-    text = "; ".join(lacks) or "no exception found"
+    safe = len(found.get("yes", ()))
+    text = "; ".join([*lacks, f"safe with {safe} {'others' if lacks else 'capabilities'}"])
     return text[0].upper() + text[1:]
 
 
 def visit_glance(translator: HTML5Translator, node: Glance) -> None:
     builder = translator.builder
-    up = "../" * builder.current_docname.count("/")
     parts = []
+    few = len(node["recipes"]) < MANY
     for name in node["recipes"]:
         recipe = BY_NAME[name]
         warning = None if recipe.page == LESSON else instead(recipe)
-        body = facts(recipe, builder)
-        if len(node["recipes"]) >= MANY:
-            body = f"<details><summary>{summary(recipe)}</summary>{body}</details>"
+        body = f"<details><summary>{summary(recipe)}</summary>{facts(recipe, builder)}</details>"
         if len(node["recipes"]) > 1 and (said := what(recipe)):
             body = f'<p class="glance-what">{said}</p>{body}'
         if warning:
             body += f'<p class="glance-instead">{warning}</p>'
         parts.append(
             f'<div class="glance-recipe"><div class="glance-head"><a href="#recipe-{name}"><code>{name}</code></a>'
-            f'<span class="glance-take"><button type="button" data-copy="{name}" aria-label="Copy {name}" hidden>Copy'
-            f'</button><a class="glance-download" href="{up}{FOLDER}/{name}.py" download '
-            f'aria-label="Download {name}.py">Download</a></span></div>{body}</div>'
+            f"{take(name, builder)}</div>{body}</div>"
         )
-    translator.body.append(f'<div class="glance" role="group" aria-label="At a glance">{"".join(parts)}</div>')
+    name = f"<code>{node['recipes'][0]}</code>" if len(node["recipes"]) == 1 else "a recipe"
+    translator.body.append(
+        f'<div class="glance{" glance-few" * few}" id="{ANCHOR}" role="group" aria-label="At a glance">'
+        f'{"".join(parts)}</div><a class="to-glance" href="#{ANCHOR}" hidden>Copy {name} ↑</a>'
+    )
 
 
 def visit_fold(translator: HTML5Translator, node: Fold) -> None:

@@ -153,6 +153,27 @@ def to_recipe(recipe: Recipe, docname: str) -> nodes.Node:
     return link(f"/cookbook/{PLACES[recipe.page]}", label, "std", "doc", docname)
 
 
+class Take(nodes.General, nodes.Element):
+    """The buttons that copy and download a recipe."""
+
+
+FOLDER = "recipes"  # of the site, where the files are that a reader downloads
+
+
+def take(name: str, builder: Builder) -> str:
+    """The buttons, that a script shows where it can copy; the download works without one."""
+    up = "../" * builder.current_docname.count("/")
+    return (
+        f'<span class="glance-take"><button type="button" data-copy="{name}" aria-label="Copy {name}" hidden>Copy'
+        f'</button><a class="glance-download" href="{up}{FOLDER}/{name}.py" download '
+        f'aria-label="Download {name}.py">Download</a></span>'
+    )
+
+
+def visit_take(translator: HTML5Translator, node: Take) -> None:
+    translator.body.append(take(node["recipe"], translator.builder))
+
+
 class Verdict(nodes.General, nodes.Element):
     """What a recipe can do in one regard, once for each group of releases that agree; the pinned one's is shown."""
 
@@ -237,7 +258,7 @@ class RecipeDirective(SphinxDirective):
             self.env.note_dependency(str(path))
 
         box = nodes.container(classes=["recipe"], ids=[f"recipe-{name}"], names=[])
-        box += nodes.paragraph("", "", nodes.strong(name, name), classes=["recipe-name"])
+        box += nodes.paragraph("", "", nodes.strong(name, name), Take(recipe=name), classes=["recipe-name"])
         if recipe.calls:
             try:
                 audit = results.measured(recipe, "verified")
@@ -396,6 +417,7 @@ class LacksDirective(SphinxDirective):
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_node(Badges, html=(visit_badges, visited))
+    app.add_node(Take, html=(visit_take, visited))
     app.add_node(Verdict, html=(visit_verdict, visited))
     app.add_node(Needs, html=(visit_needs, visited))
     app.add_node(Releases, html=(visit_releases, visited))

@@ -22,6 +22,12 @@ ELEMENTS = re.compile(r"<([a-zA-Z][\w-]*)")
 WORDS = re.compile(r"[\w-]+")
 # At the top of a stylesheet, where comments may stand too.
 IMPORT = re.compile(r"""(?:\s|/\*.*?\*/|@charset[^;]*;)*@import\s+(?:url\()?(["'])([^"']+)\1\)?\s*;""", re.DOTALL)
+VARIABLES = re.compile(r"--[\w-]+")
+USES = re.compile(r"var\(\s*(--[\w-]+)")
+# A value: quotes and brackets may hold anything.
+TEXT = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\([^()"']*\)|[^;{}"'])*"""
+DECLARED = re.compile(rf"(?<=[{{;])(--[\w-]+):{TEXT}(?:;|(?=\}}))")
+EMPTY = re.compile(r"(?<=[}\n])[^{}@;]*\{\}")
 # A script puts names together, as in `bs-${name}-auto`: what begins so may be one of them.
 BEGINNING = re.compile(r"[a-z][\w-]*[a-z\d]-")
 
@@ -140,6 +146,20 @@ def purged(css: str | list[Node], used: Used, name: str) -> str:
             else:  # fonts, animations, properties
                 kept.append(head + "{" + re.sub(r"\s+", " ", tight(without_comments(rule.content))) + "}")
     return "\n".join(kept)
+
+
+def without_unused_variables(css: str, others: Iterable[str]) -> str:
+    """What `purged` has left, without the variables that no rule uses, and no page or script names.
+
+    A variable may be used by another alone, so this is done again until all that are left are used.
+    """
+    named = {name for text in others for name in VARIABLES.findall(text)}
+    while True:
+        used = named | set(USES.findall(css))
+        kept = DECLARED.sub(lambda match: match[0] if match[1] in used else "", css)  # noqa: B023
+        if kept == css:
+            return EMPTY.sub("", css)
+        css = kept
 
 
 def without_comments(nodes: list[Node]) -> list[Node]:

@@ -36,6 +36,7 @@ AT_ONCE = "data-cfasync"  # by this the theme marks the script that sets the col
 # The first replaces icons by pictures, for those who add icons of their own. We do not, and it weighs 90 kB. The second
 # filters the gallery by tags, in place of which gallery.js filters it by words.
 UNUSED_SCRIPTS = ("scripts/fontawesome.js", "sg-tags.js")
+TABS, TAB = "design-tabs.js", "sd-tab-"  # a script, and the classes without which it has nothing to do
 
 
 @dataclass
@@ -123,7 +124,8 @@ def joined(pages: list[Page], site: Path) -> tuple[str, tokens.Looks]:
         css = "\n".join(filter(None, (stylesheet.purged(text, used, name) for name, text in sheets.items())))
     except ValueError as error:
         raise ExtensionError(str(error)) from None
-    return icon_fonts.lighten(css, static, [*scripts, *(page.html for page in pages)]), known
+    texts = [*scripts, *(page.html for page in pages)]
+    return icon_fonts.lighten(stylesheet.without_unused_variables(css, texts), static, texts), known
 
 
 def used_script(file: Path) -> bool:
@@ -155,12 +157,13 @@ def deferred(html: str) -> str:
     An inline script waits as a module: a browser runs modules and deferred scripts in one order.
     """
     late: list[str] = []
+    unused = UNUSED_SCRIPTS if TAB in html else (*UNUSED_SCRIPTS, TABS)
 
     def replace(match: re.Match[str]) -> str:
         said = attributes(match[1])
         if AT_ONCE in said or said.get("type", "module") != "module":
             return match[0]  # data, or what sets the colors
-        if any(script in said.get("src", "") for script in UNUSED_SCRIPTS):
+        if any(script in said.get("src", "") for script in unused):
             return ""
         if "src" not in said:
             return match[0] if "type" in said else f'<script type="module"{match[1]}>{match[2]}</script>'

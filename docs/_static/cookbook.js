@@ -35,26 +35,33 @@ document.querySelectorAll(".paste-door").forEach((form) => {
   });
 });
 
+// A drawer of a phone closes by a button too.
+document.querySelectorAll(".bd-sidebar").forEach((drawer) => {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "drawer-close", textContent: "×" });
+  button.setAttribute("aria-label", "Close the menu");
+  button.addEventListener("click", () => button.closest("dialog")?.close());
+  drawer.prepend(button);
+});
+
 // The menu behind "More" closes as menus do.
 const more = document.querySelectorAll(".bd-header .more details");
 document.addEventListener("click", ({ target }) => more.forEach((menu) => (menu.open = menu.open && menu.contains(target))));
 document.addEventListener("keydown", ({ key }) => key === "Escape" && more.forEach((menu) => (menu.open = false)));
 
-// A page has many copy buttons, made by another script: each says what it copies. What it copies is named by its recipe, by
+// A page has many copy buttons, made by another script: each says what it copies. What it copies is named by
 // the words that introduce it, or by its section.
 document.addEventListener("DOMContentLoaded", () => {
   const headings = new Map();
   document.querySelectorAll("button.copybtn").forEach((button) => {
-    const recipe = button.closest(".recipe")?.id.replace("recipe-", "");
     const command = button.closest(".install-line") && "the command that installs the package";
     const heading = button.closest("section")?.querySelector("h1, h2, h3, h4, h5, h6");
     const section = heading?.textContent.replace(/#$/, "").trim() ?? "this page";
     const specimen = button.closest(".specimen")?.querySelector("p > strong")?.textContent;
     const place = [section, specimen].filter(Boolean).join(", ");
     const number = (headings.get(place) ?? 0) + 1;
-    if (!recipe && !command) headings.set(place, number);
+    if (!command) headings.set(place, number);
     const code = `the code of “${place}”${number > 1 ? `, part ${number}` : ""}`;
-    button.setAttribute("aria-label", `Copy ${recipe ?? command ?? code}`);
+    button.setAttribute("aria-label", `Copy ${command ?? code}`);
   });
 });
 

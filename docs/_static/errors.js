@@ -798,16 +798,17 @@ const marked = (text, values) =>
     .split(/``?/)
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
-const explained = ({ entry, values, case: shown }, full, several) => {
+const explained = ({ entry, values, case: shown }, full, several, doubted) => {
   const { cases = [] } = index.entries[entry];
   const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...cases[shown] };
   const item = element("li", element("a", title, { href: url }));
   if (!full) return item;
   const paragraph = (label, text) =>
     text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
-  if (several) paragraph("This is your case if:", tell);
-  paragraph("Ignore it:", harmless);
+  if (several) paragraph("How to tell:", tell);
   paragraph("Change:", change);
+  paragraph("Ignore it:", harmless);
+  if (doubted) paragraph("How to tell:", tell);
   paragraph("Why:", cause);
   paragraph("More:", more);
   const others = cases[shown] ? [] : cases.filter((each) => each.asked).slice(0, OTHERS);
@@ -821,7 +822,7 @@ const clear = () => {
   delete place.dataset.known;
 };
 
-const show = async () => {
+const show = async (event) => {
   clear();
   const text = field.value;
   if (!/[A-Za-z]{2}/.test(text)) return;
@@ -845,32 +846,35 @@ const show = async () => {
     place.append(element("p", marked(general, {})));
     if (matches.length) place.append(element("p", "The closest entries, which may be about something else:"));
   }
-  const tell = known === "maybe" && matches.length === 1 ? index.entries[matches[0].entry].tell : "";
-  if (note || tell) place.append(element("p", marked(note || `It is if: ${tell}`, matches[0].values)));
-  const list = matches.map((match) => explained(match, known !== "no", matches.length > 1));
+  if (note) place.append(element("p", marked(note, matches[0].values)));
+  const alone = matches.length === 1;
+  const doubted = alone && known === "maybe" && !note;
+  const list = matches.map((match) => explained(match, known !== "no", !alone, doubted));
   if (list.length) place.append(element("ol", list));
-  if (tell && !note && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
+  if (doubted && index.entries[matches[0].entry].tell && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
   if (known !== "yes") {
     const said = message ? shownMessage(message) : "";
     const title = encodeURIComponent(said.split("\n")[0].slice(0, 120));
     const href = `${index.issues}?template=unknown-message.yml&title=${title}&message=${encodeURIComponent(said)}`;
     place.append(element("p", element("a", "Not what you are looking for? Report this message.", { href })));
   }
+  // Who has pasted something waits for the answer; who types goes on typing.
+  if (event.pasted || event.inputType === "insertFromPaste") place.scrollIntoView();
 };
 
 // The landing page hands over what was pasted there, in the part of the address that is sent to no server.
 const handed = () => {
-  if (!location.hash.startsWith("#paste=")) return;
+  if (!location.hash.startsWith("#paste=")) return false;
   try {
     field.value = decodeURIComponent(location.hash.slice("#paste=".length));
   } catch {
-    return; // not an address that the landing page wrote
+    return false; // not an address that the landing page wrote
   }
   history.replaceState(null, "", location.pathname + location.search);
+  return true;
 };
 
 field.form.addEventListener("submit", (event) => event.preventDefault());
 field.addEventListener("focus", () => load().catch(console.error));
 field.addEventListener("input", show);
-handed();
-show(); // a browser may have kept the text
+show({ pasted: handed() }); // or a browser has kept the text

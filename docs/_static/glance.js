@@ -18,6 +18,18 @@ document.querySelectorAll("[data-copy]").forEach((button) => {
   });
 });
 
+// Who has landed further down finds the way back to the buttons, while none of them is in sight.
+document.querySelectorAll(".to-glance").forEach((link) => {
+  const places = document.querySelectorAll(".glance, .recipe-name");
+  const seen = new Set();
+  const update = (changes) => {
+    changes.forEach(({ target, isIntersecting }) => seen[isIntersecting ? "add" : "delete"](target));
+    link.hidden = seen.size > 0 || places[0].getBoundingClientRect().top > 0;
+  };
+  const sight = new IntersectionObserver(update, { rootMargin: "-100px 0px 0px" }); // without the bar at the top
+  places.forEach((place) => sight.observe(place));
+});
+
 // A link to what is folded opens it: the section itself, or whatever the target stands in.
 const reveal = () => {
   const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));

@@ -41,14 +41,25 @@
     }
     const found = Search._performSearch(field.value).reverse().slice(0, MOST);
     hits.replaceChildren(
-      ...found.map(([name, title, anchor]) => {
+      ...found.map((hit) => {
+        const [name, , anchor] = hit;
         const item = document.createElement("li");
-        const address = root + name + DOCUMENTATION_OPTIONS.LINK_SUFFIX + anchor;
-        item.append(Object.assign(document.createElement("a"), { href: address, textContent: title }));
+        const link = Object.assign(document.createElement("a"), { href: root + name + DOCUMENTATION_OPTIONS.LINK_SUFFIX + anchor });
+        Search.show(link, hit);
+        item.append(link);
         return item;
       }),
     );
+    fit();
   };
+
+  // The keyboard of a phone lies over the page: the list ends where it begins.
+  const view = window.visualViewport;
+  const fit = () => (hits.style.maxHeight = `${Math.max(120, view.height + view.offsetTop - hits.getBoundingClientRect().top - 12)}px`);
+
+  const close = Object.assign(document.createElement("button"), { type: "button", className: "quick-close", textContent: "×" });
+  close.setAttribute("aria-label", "Close the search");
+  close.addEventListener("click", () => dialog.close());
 
   // Arrow keys go from the field to the hits and back.
   const move = (event) => {
@@ -62,6 +73,8 @@
 
   if (field && !document.getElementById("search-results")) {
     field.form.after(hits);
+    field.form.append(close);
+    view.addEventListener("resize", fit);
     field.addEventListener("input", show);
     dialog.addEventListener("keydown", move);
     dialog.addEventListener("click", ({ target }) => target.closest?.("a") && dialog.close());

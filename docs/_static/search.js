@@ -1,7 +1,9 @@
 // The order of the search's hits, in place of that of Sphinx, with its index. Sphinx asks for all words, scores a page by
 // one of them, and sorts equals by name. Here a page counts the words that it has, rare ones more: those of its titles,
 // its error messages and those that words.toml gives it more than those of its text. A long text has almost every word, so
-// its words say less, and so do words that any question has. There is one hit a page, at its best section.
+// its words say less, and so do words that any question has. There is one hit a page, at its best section. A few words
+// name a thing: a recipe that has them comes before answers and reports about it, and its page opens at the top, where its
+// card is, unless a section has words that its title lacks. A hit says what it is, and what a recipe is for.
 "use strict";
 
 {
@@ -13,8 +15,15 @@
   const PART = 0.5; // the beginning or the end of a word
   const FILLER = 0.3; // a word that any question has, compared with others
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
+  const WORST = 0.1; // of the best hit's score
+  const FEWEST = 3; // hits that are shown, however bad
   const COMMON = 4; // pages that may share a section's title
+  const NAMES = { cookbook: "Recipe", guide: "Guide", errors: "Error", pitfalls: "Pitfall", reference: "Reference", glossary: "Glossary" };
   // Tables and what is generated come after pages that explain.
+  const ASIDE = 0.5; // of the score of an answer or a report: so much has a recipe that comes before it
+  const FEW = 4; // words
+  const PURPOSE = 0.7; // a word of what a recipe is for, compared with one of its name
+  const BESIDE = 0.6; // a section on a recipe's page that is not a recipe
   const KINDS = { cookbook: 1, guide: 1, errors: 0.9, pitfalls: 0.9, glossary: 0.7, reference: 0.4 };
   const OTHER = 0.5;
 
@@ -29,6 +38,9 @@
   const fillers = new Set(WORDS.fillers.map((word) => stemmer.stemWord(word)));
   const add = (map, key, value) => map.get(key)?.add(value) ?? map.set(key, new Set([value]));
 
+  const behind = new Set(WORDS.behind);
+  const asks = (query) => /[?]|^(why|how|what|when|where|which|who|is|are|does|do|can|should|must)\b/i.test(query);
+  const isRecipe = (name) => name in WORDS.purposes;
   const kindOf = (name) => {
     const kind = name.split("/")[0];
     return name.endsWith("index") ? OTHER : (KINDS[kind] ?? OTHER);
@@ -47,8 +59,8 @@
       sections: [],
     }));
     // `said` is what the section is found by.
-    const section = (page, title, anchor, description = null, said = title) =>
-      pages[page].sections.push({ title, said, anchor, description, words: new Set(stems(said)) });
+    const section = (page, title, anchor, purpose = null, said = title) =>
+      pages[page].sections.push({ title, said, anchor, words: new Set(stems(said)), more: new Set(stems(purpose ?? "")), recipe: purpose !== null });
     for (const [title, places] of Object.entries(alltitles))
       for (const [page, anchor] of places)
         // A title of many pages, such as "The gradient", says nothing about one.
@@ -56,16 +68,16 @@
           section(page, title, `#${anchor}`);
           if (anchor in WORDS.messages) section(page, title, `#${anchor}`, null, WORDS.messages[anchor]);
         }
-    for (const [name, place] of Object.entries(WORDS.recipes))
-      if (docnames.includes(place)) section(docnames.indexOf(place), name, `#recipe-${name}`, "recipe");
+    for (const [name, [place, purpose]] of Object.entries(WORDS.recipes))
+      if (docnames.includes(place)) section(docnames.indexOf(place), name, `#recipe-${name}`, purpose);
     for (const [entry, places] of Object.entries(indexentries))
       for (const [page, anchor, main] of places) if (docnames[page] === "glossary") section(page, entry, `#${anchor}`);
     for (const [prefix, entries] of Object.entries(objects))
       for (const [page, type, , anchor, name] of entries) {
         const full = prefix ? `${prefix}.${name}` : name;
-        const [domain, role, label] = objnames[type];
+        const [domain, role] = objnames[type];
         const target = anchor === "" ? full : anchor === "-" ? `${role}-${full}` : anchor;
-        if (domain === "py") section(page, name, `#${target}`, label);
+        if (domain === "py") section(page, name, `#${target}`);
         // A name of a recipe leads to its page too.
         const recipe = prefix.split(".").pop();
         const home = pages.find((one) => one.name.startsWith("cookbook/") && one.name.endsWith(`/${recipe}`));
@@ -117,7 +129,10 @@
     // What the whole query may be called.
     const names = alternatives[0].filter((name) => alternatives.every((others) => name === others[0] || others.includes(name)));
     names[0] = [all, 1];
+    const rare = (word) => (text.get(word)?.size ?? 0) < pages.length / 2;
+    const namedBy = (points) => sumOf((word) => rare(word) && points(word)) / sumOf(rare);
     const results = [];
+    const few = split(query).length <= FEW && !asks(query);
     pages.forEach((page, number) => {
       const called = new Set(page.called.flat());
       const inPage = (word) =>
@@ -128,13 +143,19 @@
         );
       let [section, gain, covered] = [null, 0, 0];
       for (const one of page.sections) {
-        const found = sumOf((word) => overlap(word, one.words));
+        const found = sumOf((word) => Math.max(overlap(word, one.words), PURPOSE * overlap(word, one.more)));
         if (!found) continue;
+        // What the top of a recipe's page says, a section need not say again.
+        const beside = isRecipe(page.name) && !one.recipe;
+        if (beside && few && !sumOf((word) => Math.max(0, overlap(word, one.words) - overlap(word, page.words)))) continue;
         // A title that says little else is closer.
         const closeness = Math.sqrt((1 + all.length) / (1 + Math.max(one.words.size, all.length)));
-        const own = SECTION * found * closeness + TITLE * total * same(one.said);
+        // All of a recipe's name.
+        const named = one.recipe && [...one.words].every((word) => all.includes(word));
+        const own = (beside && few ? BESIDE : 1) * (SECTION * found * closeness + TITLE * total * same(one.said)) + (named ? TITLE * found : 0);
         if (own > gain) [section, gain, covered] = [one, own, found];
       }
+      const said = (word) => (section?.recipe ? Math.max(overlap(word, section.words), PURPOSE * overlap(word, section.more)) : 0);
       const inText = sumOf((word) => Math.min(1, inPage(word)));
       const share = Math.min(1, Math.max(inText, covered) / total);
       const name = Math.max(0, ...page.called.flatMap((words) => names.map(([other, weight]) => weight * likeness(words, other))));
@@ -144,19 +165,36 @@
           page,
           number,
           section: covered > total / 2 ? section : null,
+          // A recipe's page whose title, other names or recipe have most of it, words that most pages have aside.
+          names: isRecipe(page.name) && namedBy((word) => Math.max(overlap(word, page.words), called.has(word), said(word))) > 0.5,
           score: score * share ** 2 * kindOf(page.name),
         });
     });
+    const recipes = results.filter(({ names }) => names);
+    if (few)
+      for (const one of results)
+        if (behind.has(one.page.name) && recipes.some(({ score }) => score >= ASIDE * one.score))
+          one.score *= ASIDE;
     results.sort((a, b) => b.score - a.score || a.page.name.localeCompare(b.page.name));
-    return results.map(({ page, number, section, score }) => [
-      page.name,
-      section && section.title !== page.title ? `${page.title} > ${section.title}` : page.title,
-      section?.anchor ?? "",
-      section?.description ?? null,
-      score,
-      Search._index.filenames[number],
-      section ? SearchResultKind.title : SearchResultKind.text,
-    ]);
+    // The reference of a recipe says what its page says.
+    const homes = new Set(results.map(({ page }) => isRecipe(page.name) && page.name.split("/").pop()));
+    const again = ({ page }) => page.name.startsWith("reference/") && homes.has(page.name.split(".").pop());
+    const useful = results.filter((one, at) => !again(one) && (at < FEWEST || one.score >= WORST * results[0].score));
+    return useful.map(({ page, number, section, score }) => {
+      const part = section && section.title !== page.title ? section.title : null;
+      const purpose = section?.recipe ? WORDS.recipes[part]?.[1] : WORDS.purposes[page.name];
+      const hit = [
+        page.name,
+        part ? `${page.title} > ${part}` : page.title,
+        section?.anchor ?? "",
+        purpose ?? null, // with which Sphinx fetches no page for an excerpt
+        score,
+        Search._index.filenames[number],
+        section ? SearchResultKind.title : SearchResultKind.text,
+      ];
+      const kind = page.name.startsWith("guide/questions") ? "Question" : (NAMES[page.name.split("/")[0]] ?? "Page");
+      return Object.assign(hit, { shown: { kind, title: part ?? page.title, line: purpose ?? (part ? page.title : "") } });
+    });
   };
 
   // How much of a name and of the query are the same.
@@ -165,5 +203,29 @@
     return common === name.length || common === words.length ? common / Math.max(name.length, words.length) : 0;
   };
 
-  Search._performSearch = (query) => search(query).slice(0, SHOWN).reverse(); // shown from the last
+  // What a hit is, what it is called, and what it is for or where it stands.
+  Search.show = (link, { shown }) =>
+    link.replaceChildren(
+      ...Object.entries(shown)
+        .filter(([, text]) => text)
+        .map(([part, textContent]) => Object.assign(document.createElement("span"), { className: `hit-${part}`, textContent })),
+    );
+
+  // The page of hits is made by Sphinx, hit by hit, in their order.
+  let hits = [];
+  const place = document.getElementById("search-results");
+  if (place)
+    new MutationObserver(() =>
+      place.querySelectorAll("li").forEach((item, at) => {
+        const link = item.querySelector("a");
+        if (!hits[at] || link.querySelector(".hit-kind")) return;
+        Search.show(link, hits[at]);
+        if (hits[at][3]) link.nextElementSibling?.remove(); // it is in the link
+      }),
+    ).observe(place, { childList: true, subtree: true });
+
+  Search._performSearch = (query) => {
+    hits = search(query).slice(0, SHOWN);
+    return [...hits].reverse(); // shown from the last
+  };
 }

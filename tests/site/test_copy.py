@@ -32,7 +32,7 @@ def test_copy_buttons(page_name: str, browser: Browser, base: str) -> None:
         for recipe in recipes:
             # The source is folded, and the link to it opens it.
             page.goto(f"{base}cookbook/{PLACES[page_name]}.html#recipe-{recipe.name}")
-            for button in (f"#recipe-{recipe.name} button.copybtn", f".glance [data-copy={recipe.name}]"):
+            for button in (f"#recipe-{recipe.name} [data-copy]", f".glance [data-copy={recipe.name}]"):
                 page.evaluate("navigator.clipboard.writeText('')")
                 page.locator(button).click()
                 page.wait_for_function("navigator.clipboard.readText().then((text) => text.length > 100)")
@@ -49,7 +49,9 @@ def test_each_button_says_what_it_copies(path: str, page: Page, base: str) -> No
     page.goto(base + path)
     expect(page.locator(BUTTONS).first).to_be_attached()
     page.wait_for_function("document.readyState == 'complete'")
-    names = page.locator(BUTTONS).evaluate_all("all => all.map(b => [b.getAttribute('aria-label'), !!b.dataset.copy])")
+    names = page.locator(BUTTONS).evaluate_all(
+        "all => all.map(b => [b.getAttribute('aria-label'), !!b.closest('.glance')])"
+    )
     assert all(name and name.startswith("Copy ") and len(name) > len("Copy x") for name, _ in names), names
     for kind in (True, False):  # the card has the same recipes as the sections below it
         same = [name for name, of_card in names if of_card is kind]
@@ -76,3 +78,25 @@ def test_a_button_is_seen_by_a_keyboard_and_on_a_touch_screen(browser: Browser, 
                 while not button.evaluate("button => button === document.activeElement"):
                     page.keyboard.press("Tab")
             expect(button).to_have_css("opacity", "1")
+
+
+def test_on_a_touch_screen_no_button_covers_code_and_each_has_the_size_of_a_finger(browser: Browser, base: str) -> None:
+    with opened(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as page:
+        page.goto(f"{base}guide/backward.html", wait_until="load")
+        gaps = page.locator("article .highlight:has(> button.copybtn)").evaluate_all(
+            "all => all.map(one => { const range = new Range(); range.selectNodeContents(one.querySelector('pre'));"
+            " const box = one.querySelector('button').getBoundingClientRect();"
+            " return [range.getBoundingClientRect().top - box.bottom, box.width, box.height]; })"
+        )
+        assert gaps
+        assert all(gap > -4 and width >= 44 and height >= 44 for gap, width, height in gaps), gaps
+        recipe = next(recipe for recipe in RECIPES if recipe.page == "straight_through")
+        page.goto(f"{base}cookbook/{PLACES[recipe.page]}.html#recipe-{recipe.name}")
+        box = page.locator(f"#recipe-{recipe.name}")
+        for control in box.locator(".glance-take > *").all():
+            place = control.bounding_box()
+            assert place["height"] >= 44, place
+            assert place["y"] < box.locator(".badges").bounding_box()["y"]
+        chips = page.locator(f"#recipe-{recipe.name} .badges a, .bd-breadcrumbs a")
+        small = chips.evaluate_all("all => all.map(a => a.getBoundingClientRect().height).filter(size => size < 43.5)")
+        assert not small

@@ -5,11 +5,13 @@ import random
 import pytest
 from docs.errors import programs as errors
 from docs.errors.build import names_in
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from autograd_cookbook.errors import entries, matcher
 from autograd_cookbook.errors.answering import answer
 from tests.test_errors import PASTES, another, pasted
+
+from .conftest import opened
 
 pytestmark = pytest.mark.site
 
@@ -88,3 +90,31 @@ def test_an_entry_is_reached_by_its_link(page: Page, base: str) -> None:
     page.locator(".error-found a").first.click()
     expect(page.locator("section:target h2")).to_contain_text(entry.title)
     expect(page.locator("section:target .error-message")).to_contain_text(entry.message)
+
+
+IN_PLACE = (
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation: "
+    "[torch.FloatTensor [3]], which is output 0 of SigmoidBackward0, is at version 1; expected version 0 instead."
+)
+
+
+def test_what_was_pasted_is_answered_in_sight_with_the_change_first(browser: Browser, base: str) -> None:
+    """On a phone: from the landing page, and in the field of the page itself; but not while someone types."""
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+    with opened(browser, permissions=["clipboard-read", "clipboard-write"], **phone) as page:
+        page.goto(base)
+        page.locator(".paste-door textarea").fill(IN_PLACE)
+        page.locator(".paste-door button").tap()
+        change = page.locator(".error-found li p").first
+        expect(change).to_contain_text("Change:")
+        expect(change).to_be_in_viewport()
+        expect(page.locator(".error-found li p").nth(1)).to_contain_text("How to tell: The operation")
+        page.evaluate("text => navigator.clipboard.writeText(text)", IN_PLACE)
+        page.goto(f"{base}errors/index.html")
+        page.locator("#error-text").focus()
+        page.keyboard.press("ControlOrMeta+V")
+        expect(change).to_be_in_viewport()
+        page.goto(f"{base}errors/index.html")
+        page.locator("#error-text").press_sequentially("grad can be implicitly created")
+        expect(page.locator(".error-found")).to_have_attribute("data-known", "yes")
+        assert page.evaluate("scrollY") < 100

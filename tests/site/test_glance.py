@@ -111,6 +111,7 @@ def test_a_badge_says_what_it_means_to_a_finger(browser: Browser, base: str) -> 
     with opened(browser, viewport={"width": 390, "height": 844}, has_touch=True) as page:
         address = f"{base}cookbook/{PLACES['linear_cross_entropy']}.html"
         page.goto(address)
+        page.locator(".glance summary").tap()
         tip = page.get_by_role("tooltip")
         for badge in (page.locator(".glance .badge-yes").last, page.locator(".glance .badge-no").first):
             badge.scroll_into_view_if_needed()
@@ -158,3 +159,44 @@ def test_on_a_phone_the_download_stands_next_to_the_copy_button(browser: Browser
                 "all => all.map(one => [...one.children].map(child => child.getBoundingClientRect().top))"
             )
             assert all(max(pair) - min(pair) < 4 for pair in tops), place
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+FEW = {"one recipe": "linear_cross_entropy", "several recipes": "masks"}
+
+
+@pytest.mark.parametrize("page_name", FEW.values(), ids=list(FEW))
+def test_on_a_phone_each_card_is_folded_behind_its_exceptions(page_name: str, browser: Browser, base: str) -> None:
+    with opened(browser, **PHONE) as page:
+        page.goto(f"{base}cookbook/{PLACES[page_name]}.html")
+        for recipe in page.locator(".glance-recipe").all():
+            expect(recipe.locator("summary")).to_contain_text(re.compile("[Ss]afe with|Not audited"))
+            expect(recipe.locator(".glance-yes, .glance-cost").first).to_be_hidden()
+        first = page.locator(".glance-recipe").first
+        expect(first.locator("summary")).to_contain_text(re.compile("^Does not offer .*; safe with"))
+        first.locator("summary").tap()
+        expect(first.locator(".glance-cost")).to_be_visible()
+
+
+def test_on_a_wide_screen_the_card_of_one_recipe_shows_everything(page: Page, base: str) -> None:
+    page.goto(f"{base}cookbook/{PLACES['linear_cross_entropy']}.html")
+    expect(page.locator(".glance summary")).to_be_hidden()
+    expect(page.locator(".glance-yes")).to_be_visible()
+    gap = page.locator(".glance-cost").evaluate(
+        "cost => cost.firstChild.getBoundingClientRect().height ? getComputedStyle(cost).display : ''"
+    )
+    assert gap == "flex", "the words of the costs stand in no column"
+
+
+def test_who_lands_below_the_card_of_a_phone_is_led_to_it(browser: Browser, base: str) -> None:
+    with opened(browser, **PHONE) as page:
+        page.goto(f"{base}cookbook/{PLACES['linear_cross_entropy']}.html")
+        link = page.locator(".to-glance")
+        expect(link).to_be_hidden()
+        page.goto(f"{base}cookbook/{PLACES['linear_cross_entropy']}.html#see-it-work")
+        expect(link).to_be_visible()
+        expect(link).to_contain_text("Copy linear_cross_entropy")
+        assert link.bounding_box()["height"] >= 44
+        link.tap()
+        expect(page.locator(".glance [data-copy]").first).to_be_in_viewport()
+        expect(link).to_be_hidden()

@@ -3,9 +3,11 @@
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 import autograd_cookbook
+
+from .conftest import opened
 
 pytestmark = pytest.mark.site
 
@@ -110,3 +112,28 @@ def test_what_is_cited_has_its_version(page: Page, base: str) -> None:
     assert {"title", "author", "url", "date"} <= set(fields)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", fields["date"])
     assert re.fullmatch(r"commit [0-9a-f]{12}", fields["note"])
+
+
+def test_a_phone_asks_what_a_reader_needs_before_it_shows_figures(browser: Browser, base: str) -> None:
+    with opened(browser, viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        page.goto(base)
+        links = page.locator("#what-do-you-need > ul:not(.proof) a")
+        assert links.first.bounding_box()["y"] < page.locator(".proof").bounding_box()["y"]
+        heights = links.evaluate_all("all => all.map(link => link.getBoundingClientRect().height)")
+        assert min(heights) >= 44
+
+
+def test_the_drawer_of_a_phone_has_a_button_that_closes_it(browser: Browser, base: str) -> None:
+    with opened(browser, viewport=PHONE, has_touch=True, is_mobile=True) as page:
+        page.goto(base)
+        page.locator("button.primary-toggle").tap()
+        drawer = page.locator("#pst-primary-sidebar-modal")
+        expect(drawer.get_by_text("Recipes", exact=True)).to_be_visible()
+        ends = drawer.locator(".sidebar-header-items__end .navbar-item button, .sidebar-header-items__end img")
+        middles = ends.evaluate_all(
+            "all => all.map(one => one.getBoundingClientRect()).filter(box => box.height)"
+            ".map(box => box.top + box.height / 2)"
+        )
+        assert max(middles) - min(middles) < 4, middles
+        drawer.get_by_role("button", name="Close the menu").tap()
+        expect(drawer).to_be_hidden()

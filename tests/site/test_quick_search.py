@@ -1,7 +1,10 @@
 """Hits while typing: those of the search page, reachable by keyboard, and nothing loaded before the first letter."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from .conftest import opened as opened_page
 
 pytestmark = pytest.mark.site
 
@@ -70,3 +73,32 @@ def test_enter_leads_to_the_search_page_and_no_query_has_no_hits(page: Page, bas
     expect(page.locator(".quick-hits a")).to_have_count(0)
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{base}search.html?q=zzzqqq")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_hits_say_what_they_are_and_can_be_read(theme: str, browser: Browser, base: str) -> None:
+    with opened_page(browser, color_scheme=theme) as page:
+        opened(page, base)
+        page.keyboard.type("logsumexp")
+        hit = page.locator(".quick-hits a").first
+        expect(hit.locator(".hit-kind")).to_have_text("Recipe")
+        expect(hit.locator(".hit-title")).to_have_text("logsumexp")
+        expect(hit.locator(".hit-line")).to_contain_text("without overflow")
+        assert not Axe().run(page, context="#pst-search-dialog").response["violations"]
+
+
+def test_on_a_phone_the_search_fits_and_closes(browser: Browser, base: str) -> None:
+    """A keyboard takes half of the screen; nothing of the search lies under it, and no tooltip stays after it."""
+    with opened_page(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as page:
+        page.goto(f"{base}guide/backward.html")
+        page.locator(".search-button__button:visible").first.tap()
+        page.keyboard.type("gradient of a loss")
+        expect(page.locator(".quick-hits a").nth(4)).to_be_visible()
+        page.set_viewport_size({"width": 390, "height": 430})
+        page.wait_for_function("document.querySelector('.quick-hits').getBoundingClientRect().bottom <= 430")
+        field = page.locator("#pst-search-dialog input")
+        assert float(field.evaluate("field => parseFloat(getComputedStyle(field).fontSize)")) <= 18
+        expect(page.locator(".tooltip")).to_have_count(0)
+        page.get_by_role("button", name="Close the search").tap()
+        expect(field).to_be_hidden()
+        expect(page.locator(".tooltip")).to_have_count(0)

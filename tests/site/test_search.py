@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 import pytest
 from docs._ext.one_page import documents
 from docs._ext.pages import PLACES
-from docs._ext.search import words
+from docs._ext.search import purpose, words
 from docs._ext.verdicts import GROUPS, Pitfall, pitfalls_of
 from playwright.sync_api import Page, expect
 
@@ -90,6 +90,59 @@ def test_a_title_leads_to_its_section(page: Page, base: str) -> None:
     assert not missed
 
 
+FEW_WORDS = {
+    "round straight through": "02_changing_the_gradient/straight_through",
+    "checkpoint dropout": "04_memory/checkpointing",
+    "argmax": "02_changing_the_gradient/discrete_choices",
+    "norm nan at zero": "01_first_steps/reductions#recipe-norm",
+}
+
+
+def test_a_few_words_lead_to_a_recipe_before_answers_and_tests_of_it(page: Page, base: str) -> None:
+    page.goto(f"{base}search.html?q=STE")
+    page.wait_for_function("Search._index")
+    order = "query => Search._performSearch(query).reverse().map(hit => hit[0] + hit[2])"
+    found = {query: page.evaluate(order, query) for query in FEW_WORDS}
+    assert {query: hits[0].removeprefix("cookbook/") for query, hits in found.items()} == FEW_WORDS
+    # A question in words keeps its answer.
+    assert page.evaluate(order, "Is argmax differentiable?")[0].startswith("guide/questions_choices#")
+
+
+def test_a_recipe_is_not_shown_again_by_its_reference(page: Page, base: str) -> None:
+    page.goto(f"{base}search.html?q=STE")
+    page.wait_for_function("Search._index")
+    order = "query => Search._performSearch(query).map(hit => hit[0])"
+    twice = {}
+    for recipe in RECIPES:
+        found = page.evaluate(order, recipe.name)
+        again = f"reference/generated/autograd_cookbook.recipes.{recipe.page}"
+        if f"cookbook/{PLACES[recipe.page]}" in found and again in found:
+            twice[recipe.name] = found
+    assert not twice
+
+
+KINDS = {"logsumexp": "Recipe", "ctx": "Guide", "Is argmax differentiable?": "Question", "leaf variable": "Error"}
+
+
+@pytest.mark.parametrize(("query", "kind"), KINDS.items(), ids=KINDS.values())
+def test_a_hit_says_what_it_is(query: str, kind: str, page: Page, base: str) -> None:
+    page.goto(f"{base}search.html?q={quote_plus(query)}")
+    expect(page.locator("#search-results .search-summary")).to_have_text(re.compile("found"))
+    assert page.locator("#search-results li a > .hit-kind").count() == page.locator("#search-results li").count()
+    expect(page.locator("#search-results .hit-kind").first).to_have_text(kind)
+    if kind == "Recipe":
+        expect(page.locator("#search-results .hit-title").first).to_have_text(query)
+        expect(page.locator("#search-results .hit-line").first).to_contain_text("without overflow")
+
+
+@pytest.mark.parametrize("page_name", PLACES)
+def test_each_page_of_recipes_has_a_purpose_that_is_plain_text(page_name: str) -> None:
+    said = purpose(page_name)
+    assert said.endswith((".", ":")) or len(said) > 30, said
+    assert not set("`*") & set(said), said
+    assert "You will" not in said, said
+
+
 def test_the_name_of_a_recipe_leads_to_its_source(page: Page, base: str) -> None:
     page.goto(f"{base}search.html?q=STE")
     page.wait_for_function("Search._index")
@@ -110,7 +163,7 @@ def test_the_page_of_hits_shows_a_title_that_leads_to_its_section(
     found = [
         href
         for text, href in hits(page, base, pitfall.title)
-        if text.endswith(f"> {pitfall.title}") and href.startswith(f"pitfalls/{group}.html")
+        if pitfall.title in text and href.startswith(f"pitfalls/{group}.html")
     ]
     assert len(found) == 1, f"not among the first three of the search for {pitfall.title!r}"
     anchor = found[0].partition("#")[2]

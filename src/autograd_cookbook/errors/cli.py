@@ -96,7 +96,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
     own = [f"  your line: {line}" for line in quoting.lines(found, code)]
     first = next(iter(found.message.splitlines()), "")
     said = [f"  {textwrap.shorten(first, WIDTH - 2, placeholder=' …')}"] if first else []
-    asked = found.note or (found.known == "maybe" and found.entries[0].tell and f"It is if: {found.entries[0].tell}")
+    asked = found.note or (found.known == "maybe" and found.entries[0].tell and f"How to tell: {found.entries[0].tell}")
     noted = ["", *wrapped(asked)] if asked and (found.note or len(found.entries) == 1) else []
     if found.known == "no":
         yield from [VERDICTS["no"], *said, *own, "", *wrapped(found.general)]
@@ -123,7 +123,7 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
         for number, entry in enumerate(found.entries, 1):
             yield from ["", f"{number}. {entry.title}"]
             if entry.tell:
-                yield from wrapped(entry.tell, "   This is your case if: ")
+                yield from wrapped(entry.tell, "   How to tell: ")
             yield from (f"   {line}".rstrip() for line in [*explained(entry), *others(entry)])
         yield from programs(found.entries[0])
 
