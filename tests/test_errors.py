@@ -1930,7 +1930,7 @@ def test_what_shows_the_cause_decides_about_such_a_message(text: str, name: str,
 
 def test_where_the_cause_of_the_index_is_not_the_readers_general_advice_follows(capsys) -> None:
     said = squeezed(told_of(FOREIGN["stack"], capsys))
-    assert "It is if: The list is made of gradients" in said
+    assert "How to tell: The list is made of gradients" in said
     assert "Otherwise: A list of tensors is empty." in said
     assert "Otherwise:" not in told_of(f"clip_grad_norm_\n{FOREIGN['stack']}", capsys)
 
