@@ -45,7 +45,7 @@ def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0
         \bar{s} = \bar{\ell}\;T\,(q - p)
 
     The terms of the sum cancel if the distributions are nearly equal. In float32, the error of a loss is then about
-    :math:`10^{-6}\,T^2`, as for :func:`torch.nn.functional.kl_div`, and the loss can be negative. The gradient is not
+    :math:`10^{-6}\,T^2`, as for :func:`!torch.nn.functional.kl_div`, and the loss can be negative. The gradient is not
     computed from the loss, so it keeps its digits longer.
 
     Args:
