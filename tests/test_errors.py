@@ -2543,6 +2543,13 @@ def test_an_extension_of_the_readers_is_not_said_to_be_a_failed_installation(tex
     assert not name or names(found)[0] == name
 
 
+def test_a_warning_about_the_driver_does_not_hide_what_the_reader_tells() -> None:
+    warned = "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040)."
+    told = "My gradient is None after loss.backward(), for all parameters of the model."
+    assert "driver is missing" in explain(warned).general
+    assert "driver is missing" not in explain(f"{warned}\n\n{told}").general
+
+
 def test_an_extension_for_cuda_next_to_a_torch_without_it_is_named() -> None:
     found = explain(f"{IMPORTED}ImportError: libtorch_cuda.so: cannot open shared object file: No such file")
     assert "no CUDA" in found.entries[0].title
