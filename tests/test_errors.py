@@ -506,7 +506,7 @@ def test_an_assertion_within_a_chain_is_that_of_its_own_traceback() -> None:
 def test_the_libraries_in_a_traceback_of_c_are_no_message() -> None:
     frame = "frame #1: c10d::Reducer::mark_variable_ready(c10d::Reducer) + 0x4cd (0x7f79 in /env/libc10.so)"
     assert "extension does not fit" not in explain(frame).general
-    assert "extension does not fit" in explain("OSError: libc10.so: undefined symbol").general
+    assert "extension does not fit" in explain("OSError: libc10.so: cannot open shared object file").general
 
 
 def test_lines_that_a_terminal_has_broken_are_read_as_one() -> None:
@@ -2464,3 +2464,256 @@ def test_the_search_for_nan_can_be_left_out_of_anomaly_detection() -> None:
         x = torch.zeros(1, requires_grad=True)
         (0 * x.sqrt()).sum().backward()
     assert x.grad.isnan().all()
+
+
+FAILED_IMPORT = (
+    'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n    import torch\n'
+    '  File "/opt/conda/lib/python3.10/site-packages/torch/__init__.py", line 367, in <module>\n'
+    "    from torch._C import *  # noqa: F403\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (f"{FAILED_IMPORT}ImportError: libcudnn.so.9: cannot open shared object file: No such file", "import torch"),
+        (f"{FAILED_IMPORT}ImportError: /opt/x/libtorch.so.1: undefined symbol: _ZTIN2at10TensorImplE", "import torch"),
+        (f'{FAILED_IMPORT}OSError: [WinError 126] Error loading "C:\\torch\\lib\\fbgemm.dll"', "import torch"),
+        ("ImportError: libcupti.so.12: cannot open shared object file: No such file or directory", "library of torch"),
+        ("ImportError: /v/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent", "library of torch"),
+        ("AssertionError: \nThe NVIDIA driver on your system is too old (found version 9000).", "driver is missing"),
+        ("RuntimeError: CUDA error: CUDA driver version is insufficient for CUDA runtime version", "driver is missing"),
+        (
+            "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found 11)",
+            "driver is missing",
+        ),
+        (
+            "UserWarning: \nNVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current "
+            "PyTorch installation.\nThe current PyTorch install supports CUDA capabilities sm_50 sm_60.",
+            "not compiled for this GPU",
+        ),
+        ("RuntimeError: operator torchvision::nms does not exist", "torchvision"),
+        (
+            "NotImplementedError: Could not run 'torchvision::roi_align' with arguments from the 'CUDA' backend. "
+            "'torchvision::roi_align' is only available for these backends: [CPU, AutogradCPU, AutogradCUDA].",
+            "torchvision",
+        ),
+        (
+            "RuntimeError: Detected that PyTorch and torchvision were compiled with different CUDA versions. PyTorch "
+            "has CUDA Version=12.6 and torchvision has CUDA Version=12.1.",
+            "torchvision",
+        ),
+        (
+            "RuntimeError: CUDA error: no kernel image is available for execution on the device (nms_cuda at "
+            "/tmp/build/torchvision/csrc/cuda/nms_cuda.cu:127)",
+            "torchvision",
+        ),
+    ],
+)
+def test_an_installation_that_fails_is_not_about_gradients(text: str, advice: str) -> None:
+    found = explain(text)
+    assert found.known == "no"
+    assert advice in found.general
+    assert "no gradient is involved" in found.general
+
+
+IMPORTED = 'Traceback (most recent call last):\n  File "train.py", line 4, in <module>\n    import scale_cuda\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"{IMPORTED}ImportError: libc10.so: cannot open shared object file: No such file", "extension_before_torch"),
+        (
+            f"{IMPORTED}ImportError: /u/scale_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi",
+            "extension_of_other_torch",
+        ),
+        ("RuntimeError: CUDA error: no kernel image is available (scale.cu:12)", "architecture_not_compiled"),
+        (
+            "NotImplementedError: Could not run 'mylib::scale' with arguments from the 'CUDA' backend. This could be "
+            "because the operator doesn't exist for this backend",
+            "no_kernel_for_backend",
+        ),
+        ("NotImplementedError: Could not run 'torchvision::nms' with arguments from the 'MPS' backend.", ""),
+    ],
+)
+def test_an_extension_of_the_readers_is_not_said_to_be_a_failed_installation(text: str, name: str) -> None:
+    found = explain(text)
+    assert found.known != "no"
+    assert not name or names(found)[0] == name
+
+
+def test_a_warning_about_the_driver_does_not_hide_what_the_reader_tells() -> None:
+    warned = "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040)."
+    told = "My gradient is None after loss.backward(), for all parameters of the model."
+    assert "driver is missing" in explain(warned).general
+    assert "driver is missing" not in explain(f"{warned}\n\n{told}").general
+
+
+def test_an_extension_for_cuda_next_to_a_torch_without_it_is_named() -> None:
+    found = explain(f"{IMPORTED}ImportError: libtorch_cuda.so: cannot open shared object file: No such file")
+    assert "no CUDA" in found.entries[0].title
+    libraries = {path.name for path in (Path(torch.__file__).parent / "lib").glob("libtorch_cuda*")}
+    assert torch.version.cuda or not libraries
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch._dynamo.exc.Unsupported: call_method GetAttrVariable(AutogradFunctionContextVariable(Swish), "
+        "saved_variables) __iter__ () {}",
+        "WARNING: speculate_subgraph: while introspecting the user-defined autograd.Function, we were unable to trace "
+        "function `trampoline_autograd_bwd` into a single graph.\ntorch._dynamo.exc.Unsupported: call_method "
+        "GetAttrVariable(AutogradFunctionContextVariable(Function), saved_variables) __getitem__ () {}",
+        "AttributeError: 'SwishBackward' object has no attribute 'saved_variables'",
+        "torch._dynamo.exc.InternalTorchDynamoError: AttributeError: 'AutogradFunctionContextVariable' object has no "
+        "attribute 'saved_variables'",
+        "torch._dynamo.exc.Unsupported: Observed exception\n  Explanation: Dynamo found no exception handler at the "
+        "top-level compiled function when encountering an exception.\n\nfrom user code:\n"
+        '  File "swish.py", line 12, in backward\n    (x,) = ctx.saved_variables',
+    ],
+)
+def test_saved_variables_are_named_whatever_is_around_the_message(text: str) -> None:
+    assert names(explain(text))[0] == "saved_variables_read"
+
+
+def test_an_error_next_to_saved_variables_is_not_said_to_be_theirs() -> None:
+    frame = '  File "m.py", line 9, in backward\n    (x,) = ctx.saved_variables\n'
+    later = '  File "m.py", line 10, in backward\n    return grad @ x\nRuntimeError: Function SquareBackward returned '
+    found = explain(f"{frame}{later}an invalid gradient at index 0 - got [3, 2] but expected shape [2, 3]")
+    assert "saved_variables_read" not in names(found)
+
+
+def message_of(program) -> str:
+    with pytest.raises(Exception) as caught:  # noqa: PT011
+        program(torch.ones(3))
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x * x.dim,
+        lambda x: x / x.numel,
+        lambda x: x.sum(x.dim),
+        lambda x: torch.compile(lambda y: y * y.dim, backend="eager", fullgraph=True)(x),
+    ],
+    ids=["dim", "numel", "argument", "compiled"],
+)
+def test_a_method_without_parentheses_is_named(program) -> None:
+    assert names(explain(message_of(program)))[0] == "method_not_called"
+
+
+def test_a_method_without_parentheses_is_named_by_older_compilers() -> None:
+    said = "torch._dynamo.exc.Unsupported: call_function BuiltinVariable({}) [TensorVariable(), {}] {{}}"
+    known = lambda name: names(explain(said.format("mul", f"GetAttrVariable(TensorVariable(), {name})")))  # noqa: E731
+    assert known("dim")[0] == known("numel")[0] == "method_not_called"
+    assert "method_not_called" not in known("grad")
+
+
+def test_an_empty_sparse_gradient_is_told_from_other_sparse_tensors() -> None:
+    said = "RuntimeError: values has incorrect size, expected"
+    stepped = explain(f'  File "train.py", line 30, in train\n    sparse_adam.step()\n{said} [0, 64], got [0, 0]')
+    assert (stepped.known, names(stepped)) == ("yes", ["sparse_gradient_empty"])
+    made = '  File "a.py", line 3, in <module>\n    s = torch.sparse_coo_tensor(i, v, (3, 4))\n'
+    assert explain(f"{made}{said} [2, 4], got [2, 3]").known == "no"
+    embedding = torch.nn.Embedding(4, 1, sparse=True, padding_idx=0)
+    embedding(torch.tensor([0])).sum().backward()
+    assert embedding.weight.grad._nnz() == 0
+    torch.optim.SparseAdam(list(embedding.parameters())).step()  # newer releases skip it
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "void backw(torch::Tensor t) {\n    t.backward({}, true, true);\n}\n"
+            'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n    m.def("backw", &backw);\n}\n\ndiff.backw(y)  # hangs',
+            "engine_called_with_gil",
+        ),
+        (
+            "My C++ extension calls torch::autograd::grad in a function bound with pybind11. It never returns, and the "
+            "process is stuck without an error.",
+            "engine_called_with_gil",
+        ),
+        ("DDP training hangs at loss.backward() on 4 GPUs, with a custom C++ extension.", "told_backward_hangs"),
+        (
+            "I registered an op with TORCH_LIBRARY and m.impl in C++. The output has no grad_fn and requires_grad is "
+            "False.",
+            "autograd_fallback",
+        ),
+    ],
+)
+def test_a_backward_in_cpp_that_hangs_is_about_the_lock_of_python(text: str, name: str) -> None:
+    assert names(explain(text)) == [name]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "grad = torch.autograd.grad(out, x, create_graph=True)[0]\ngrad2 = torch.autograd.grad(grad.sum(), x)[0]",
+        "g = autograd.grad(y.sum(), x, create_graph=True)[0]\nh = autograd.grad(g.sum(), x, create_graph=True)[0]",
+        "u_xx = torch.autograd.grad(u_x, x, torch.ones_like(u_x), create_graph=True)[0]",
+    ],
+)
+def test_the_second_derivative_of_a_linear_function_is_said_to_be_zero(code: str) -> None:
+    net, x = torch.nn.Linear(2, 1), torch.randn(4, 2, requires_grad=True)
+    (first,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="to not have been used") as caught:
+        torch.autograd.grad(first.sum(), x)
+    (second,) = torch.autograd.grad(first.sum(), x, allow_unused=True, materialize_grads=True)
+    assert not second.any()
+    found = explain(f"{code}\nRuntimeError: {caught.value}")
+    assert "second derivative is zero" in found.entries[0].title
+    once = explain(f"g = torch.autograd.grad(loss, z, create_graph=True)[0]\nRuntimeError: {caught.value}")
+    assert "second derivative" not in once.entries[0].title
+
+
+def test_an_optimizer_that_runs_the_closure_without_gradients_is_named() -> None:
+    class Stepped(torch.optim.Optimizer):
+        @torch.no_grad()
+        def step(self, closure):
+            return closure()
+
+    weight = torch.ones(2, requires_grad=True)
+
+    def closure():
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    with pytest.raises(RuntimeError, match="does not require grad") as caught:
+        Stepped([weight], {}).step(closure)
+    torch.optim.AdamW([weight]).step(closure)
+    said = f"RuntimeError: {caught.value}"
+    for text in (f'"{said}" when using AdamW from Hugging Face', f"{said}\nOnly with transformers Adafactor."):
+        assert "optimizer of transformers" in explain(text).entries[0].title, text
+    frozen = "from transformers import AdamW\nfor p in model.parameters(): p.requires_grad = False\nloss.backward()\n"
+    assert "optimizer of transformers" not in explain(frozen + said).entries[0].title
+
+
+def test_a_fake_sample_that_several_steps_reuse_is_made_again() -> None:
+    told = "one of the variables needed for gradient computation has been modified by an inplace operation"
+    for text in (f"second time through the G loop: '{told}...'", f"    optimizerG.step()\nRuntimeError: {told}"):
+        assert "fake = G(z)" in explain(text).entries[0].change, text
+
+
+def test_losses_of_data_parallel_come_first_where_the_text_speaks_of_it() -> None:
+    said = "RuntimeError: grad can be implicitly created only for scalar outputs"
+    assert names(explain(f"INFO - Using Data parallel ...\n{said}"))[0] == "data_parallel_losses"
+
+
+def test_a_backward_without_a_return_is_named() -> None:
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            pass
+
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="expected 2, got 1") as caught:
+        Product.apply(x, x).sum().backward()
+    assert "``return`` statement" in explain(f"RuntimeError: {caught.value}").entries[0].fix

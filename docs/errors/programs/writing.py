@@ -1518,7 +1518,8 @@ def base_of_view_not_changed():
     allowed if they are ``None``, except in the formula of a custom operator that has a list of tensors among its
     arguments. For a custom operator, torch makes a Function whose name begins with ``GeneratedBackwardFor``. Then both
     counts in the message are one too high.""",
-    fix="Return a tuple with one element for each argument.",
+    fix="""Return a tuple with one element for each argument. If the message says "got 1", check that ``backward`` ends
+    with a ``return`` statement: without it, Python returns ``None``, which counts as one value.""",
     see=("guide/ctx", "cookbook/01_first_steps/arguments", "check:returned"),
 )
 def gradient_missing():
