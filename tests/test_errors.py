@@ -2006,6 +2006,17 @@ def test_pythons_own_folder_on_windows_is_not_the_readers_code() -> None:
         assert found.place.file == "train.py"
 
 
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.name)
+def test_no_name_in_prose_is_a_link_of_rst(entry: Entry) -> None:
+    """Such as ``norm_`` without its marks of code: the page would link it to a target that is not there."""
+    target = re.compile(r"""(?<![\w`])[^\W_]+(?:[-._+:][^\W_]+)*__?(?=[\s'")\]}>\-/\\:.,;!?]|$)""")
+    fields = "tell", "harmless", "borrowed", "change", "cause", "fix"
+    for part in (entry, *entry.cases):
+        for field in fields:
+            found = target.search(re.sub("``.*?``", "", getattr(part, field, "")))
+            assert found is None, f"{field}: {found[0]}"
+
+
 def test_a_view_that_a_library_changes_below_a_hook_is_not_its_function() -> None:
     text = "Output 0 of BackwardHookFunctionBackward is a view and is being modified inplace. This view was created"
     place = (
