@@ -12,7 +12,22 @@ from pathlib import Path
 from docs._ext import results, trades
 from docs._ext.freshness import code_is_as_before
 from docs._ext.pages import PLACES
-from docs._ext.recipe import DDP, FOLDER, MARKS, MEMORY, PAGE, badge, beyond, limit, note_catalog, shown, take, visited
+from docs._ext.recipe import (
+    DDP,
+    FOLDER,
+    LESSON,
+    MARKS,
+    MEMORY,
+    PAGE,
+    badge,
+    beyond,
+    instead,
+    limit,
+    note_catalog,
+    shown,
+    take,
+    visited,
+)
 from docs._ext.results import LABELS
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -35,7 +50,6 @@ UNAUDITED = (
 MANY = 3  # recipes on a page, from which on each has one line on a wide screen too, until a reader opens it
 ANCHOR = "at-a-glance"
 FOLDED = ("The gradient", "The recipe", "See it work", "The wrong version")
-LESSON = "template"  # a page to read from the first line to the last: nothing is folded, or better done by torch
 DEMONSTRATION = {
     "Download Jupyter notebook": "Download this demonstration as a notebook",
     "Download Python source code": "Download this demonstration as a script",
@@ -74,15 +88,6 @@ def by_verdict(recipe: Recipe) -> dict[str, list[str]]:
     if can["compile"] != "yes":
         del can[MEMORY]  # that it does not compile says it
     return {verdict: [n for n in ORDER if can.get(n) == verdict] for verdict in LEADS if verdict in can.values()}
-
-
-def instead(recipe: Recipe) -> str | None:
-    """What to use instead, where the reference is torch's own function and the measurement is for that."""
-    name = trades.public_name(recipe.reference)
-    if name is None or recipe.gradient != "exact" or not recipe.cost or recipe.cost.built_in is not recipe.reference:
-        return None
-    said = trades.instead(recipe, results.measured(recipe, "cost")["contenders"])
-    return None if said is None else f"Use <code>{name}</code> instead{html.escape(said)}"
 
 
 def chips(recipe: Recipe, names: list[str], verdict: str, builder: Builder) -> str:

@@ -24,6 +24,9 @@ REPOSITORY = "https://github.com/autograd-cookbook/autograd-cookbook/blob/main/s
 # A mark and a word for each verdict: nobody has to tell colors apart.
 MARKS = {"yes": "✓", "no": "–", "wrong": "✗", "unknown": "?"}
 PAGE, COSTS = "capabilities", "costs"
+LESSON = "template"  # a page to read from the first line to the last: nothing is folded, or better done by torch
+# What makes the text of a copied file.
+SOURCE = [Path(catalog.__file__).with_name(name) for name in ("_recipe.py", "_source.py")]
 LIMITED_MARK = "*"  # behind that of a capability with a limit, where there is no place to say which
 # What no audit tells, each behind the capability that it is next to. The measurements of the costs tell the memory, and
 # tests/test_ddp.py tells DDP.
@@ -69,8 +72,11 @@ def shown(members: dict[str, str]) -> dict[str, str]:
 
 
 def beyond(recipe: Recipe, can: dict[str, str]) -> dict[str, str]:
-    """The verdicts that no audit tells, of a recipe of which the others are known."""
-    return {MEMORY: memory(recipe, can), DDP: "yes"}
+    """The verdicts that no audit tells, of a recipe of which the others are known.
+
+    The limits of DDP are those of an ordinary call, and nothing raises there, so the verdict is "wrong".
+    """
+    return {MEMORY: memory(recipe, can), DDP: "wrong" if recipe.limit(DDP) else "yes"}
 
 
 def memory(recipe: Recipe, can: dict[str, str]) -> str:
@@ -90,6 +96,8 @@ for _check in all_checks().values():
 
 def limit(recipe: Recipe, capability: str, verdict: str) -> str:
     """What a capability that the recipe has does not hold for, as a badge says it; mostly nothing."""
+    if capability == DDP and verdict == "wrong":
+        return f"with {recipe.limit(DDP)}"
     if verdict != "yes":
         return ""
     where = [recipe.limit(capability)] if recipe.limit(capability) else []
@@ -151,6 +159,15 @@ def to_recipe(recipe: Recipe, docname: str) -> nodes.Node:
     """A link to the page of a recipe, by the recipe's name."""
     label = nodes.inline(recipe.name, recipe.name)
     return link(f"/cookbook/{PLACES[recipe.page]}", label, "std", "doc", docname)
+
+
+def instead(recipe: Recipe) -> str | None:
+    """What to use instead, where the reference is torch's own function and the measurement is for that."""
+    name = trades.public_name(recipe.reference)
+    if name is None or recipe.gradient != "exact" or not recipe.cost or recipe.cost.built_in is not recipe.reference:
+        return None
+    said = trades.instead(recipe, results.measured(recipe, "cost")["contenders"])
+    return None if said is None else f"Use <code>{name}</code> instead{html.escape(said)}"
 
 
 class Take(nodes.General, nodes.Element):
@@ -254,11 +271,13 @@ class RecipeDirective(SphinxDirective):
             raise self.error(f"recipe {name!r} belongs to page {recipe.page!r} by the catalog, not to {page!r}")
         module = Path(sys.modules[recipe.module].__file__)
         note_catalog(self.env, page)
-        for path in (module, *imports_of(module)):
+        for path in (module, *imports_of(module), *SOURCE):
             self.env.note_dependency(str(path))
 
         box = nodes.container(classes=["recipe"], ids=[f"recipe-{name}"], names=[])
         box += nodes.paragraph("", "", nodes.strong(name, name), Take(recipe=name), classes=["recipe-name"])
+        if recipe.page != LESSON and (warning := instead(recipe)):
+            box += nodes.raw("", f'<p class="glance-instead">{warning}</p>', format="html")
         if recipe.calls:
             try:
                 audit = results.measured(recipe, "verified")
@@ -381,7 +400,8 @@ class PurposesDirective(SphinxDirective):
             if verdict in by_verdict:
                 text += nodes.Text(f" {MARKS[verdict]} {verdict}: {len(by_verdict[verdict])} recipes.")
         named = {f"{MARKS['no']} no": by_verdict["no"]} if "no" in by_verdict else {}
-        for said, recipes in (named | {f"{end[0].upper()}{end[1:]}": found for end, found in limited.items()}).items():
+        named |= {f"{MARKS['wrong']} wrong {end}": found for end, found in limited.items()}
+        for said, recipes in named.items():
             links = [to_recipe(recipe, self.env.docname) for recipe in recipes]
             text += [nodes.Text(f" {said}: "), *listed(links), nodes.Text(".")]
         term = nodes.term("", "", nodes.Text(BEYOND[capability]), ids=[anchor(capability)])

@@ -23,6 +23,9 @@ another training result than clipping afterwards.
 # advantage over a hook. ``clipped_linear`` has an advantage: it clips the gradient of each example, but a hook on the
 # weight gets only the sum over the batch.
 #
+# With DDP and a mean loss, a fixed bound clips more if there are more ranks, and nothing raises. :doc:`/guide/ranks`
+# shows how to choose the bound.
+#
 # The gradient
 # ------------
 #
