@@ -260,8 +260,6 @@ def test_limits_are_those_of_badges_that_say_yes(recipe: Recipe) -> None:
     can = results.measured(recipe, "verified")["capabilities"]
     names = {sample.name for sample in recipe.calls[1:]}
     for limit in recipe.limits:
-        if limit.capabilities == ("ddp",):
-            continue  # tests/test_ddp.py
         assert {can[name] for name in limit.capabilities} == {"yes"}
         assert set(limit.samples) <= names
         assert limit.samples or recipe.name in Path(__file__).with_name("test_scales.py").read_text()

@@ -1,6 +1,6 @@
 """Every recipe under DistributedDataParallel: two ranks with a mean loss get the gradients of one process.
 
-The badge "DDP" says this, and its limits are the recipes for which it does not hold. One process calls a recipe once
+The badge "DDP" says this, and which recipes are the exceptions. One process calls a recipe once
 for each rank, so that a norm over the samples of a call is over the same samples: docs/guide/ranks.md has the other
 case.
 """
@@ -53,7 +53,7 @@ class Loss(nn.Module):
 
 
 def bound(recipe: Recipe) -> bool:
-    return "bound" in recipe.limit("ddp")
+    return "bound" in recipe.unlike_one_process
 
 
 def difference(recipe: Recipe, bounds: float = 1) -> float:
@@ -72,14 +72,10 @@ def difference(recipe: Recipe, bounds: float = 1) -> float:
     return max(float((ours.grad - other.grad).abs().max() / other.grad.abs().max()) for other, ours in pairs)
 
 
-def differences() -> dict[str, float | str]:
-    """For all recipes, and with bounds for one rank each for those that have such a limit. Runs in every rank."""
-    found: dict[str, float | str] = {}
-    for recipe in AUDITED:
-        for name, bounds in ((recipe.name, 1), (f"{recipe.name}, bounds", RANKS if bound(recipe) else 0)):
-            if bounds:
-                found[name] = difference(recipe, bounds)
-    return found
+def differences() -> dict[str, float]:
+    """Of all recipes, and with bounds for one rank each of those that have a bound. Runs in every rank."""
+    found = {recipe.name: difference(recipe) for recipe in AUDITED}
+    return found | {f"{recipe.name}, bounds": difference(recipe, RANKS) for recipe in filter(bound, AUDITED)}
 
 
 @cache
@@ -90,10 +86,10 @@ def measured() -> list[dict[str, float]]:
 @pytest.mark.parametrize("recipe", AUDITED, ids=lambda recipe: recipe.name)
 def test_ranks_get_the_gradients_of_one_process_if_the_badge_says_so(recipe: Recipe) -> None:
     for rank, found in enumerate(measured()):
-        if recipe.limit("ddp"):
-            assert found[recipe.name] > 0.1, f"rank {rank} has no other gradient, so the limit is not true"
+        if recipe.unlike_one_process:
+            assert found[recipe.name] > 0.1, f"rank {rank} has no other gradient, so the badge is not true"
         else:
-            assert found[recipe.name] < EXACT, f"rank {rank} has another gradient, and the badge has no limit"
+            assert found[recipe.name] < EXACT, f"rank {rank} has another gradient, and the badge says yes"
 
 
 @pytest.mark.parametrize("recipe", [*filter(bound, AUDITED)], ids=lambda recipe: recipe.name)
@@ -102,8 +98,8 @@ def test_a_bound_times_the_number_of_ranks_makes_them_equal(recipe: Recipe) -> N
         assert found[f"{recipe.name}, bounds"] < EXACT
 
 
-def test_the_limits_are_those_of_clipping_and_of_noise() -> None:
-    assert {name for name in BY_NAME if BY_NAME[name].limit("ddp")} == {
+def test_the_exceptions_are_those_of_clipping_and_of_noise() -> None:
+    assert {name for name in BY_NAME if BY_NAME[name].unlike_one_process} == {
         "clip_gradient",
         "clip_gradient_norm",
         "clip_gradient_value",

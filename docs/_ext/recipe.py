@@ -64,19 +64,17 @@ LEARN = {
 
 def shown(members: dict[str, str]) -> dict[str, str]:
     """The labels of capabilities, with those that no audit tells in their places."""
-    return {
-        name: label
-        for member, own in members.items()
-        for name, label in ((member, own), *((n, BEYOND[n]) for n in [BEHIND.get(member)] if n))
-    }
+    labels = {}
+    for member, label in members.items():
+        labels[member] = label
+        if member in BEHIND:
+            labels[BEHIND[member]] = BEYOND[BEHIND[member]]
+    return labels
 
 
 def beyond(recipe: Recipe, can: dict[str, str]) -> dict[str, str]:
-    """The verdicts that no audit tells, of a recipe of which the others are known.
-
-    The limits of DDP are those of an ordinary call, and nothing raises there, so the verdict is "wrong".
-    """
-    return {MEMORY: memory(recipe, can), DDP: "wrong" if recipe.limit(DDP) else "yes"}
+    """The verdicts that no audit tells, of a recipe of which the others are known."""
+    return {MEMORY: memory(recipe, can), DDP: "wrong" if recipe.unlike_one_process else "yes"}
 
 
 def memory(recipe: Recipe, can: dict[str, str]) -> str:
@@ -96,8 +94,8 @@ for _check in all_checks().values():
 
 def limit(recipe: Recipe, capability: str, verdict: str) -> str:
     """What a capability that the recipe has does not hold for, as a badge says it; mostly nothing."""
-    if capability == DDP and verdict == "wrong":
-        return f"with {recipe.limit(DDP)}"
+    if capability == DDP and recipe.unlike_one_process:
+        return f"with {recipe.unlike_one_process}"
     if verdict != "yes":
         return ""
     where = [recipe.limit(capability)] if recipe.limit(capability) else []
@@ -285,7 +283,7 @@ class RecipeDirective(SphinxDirective):
                 raise self.error(str(error)) from None
             verdicts = audit["capabilities"] | beyond(recipe, audit["capabilities"])
             box += Badges(recipe=name, verdicts=verdicts)
-        box += nodes.literal_block(recipe.source, recipe.source, language="python", classes=["recipe-source"])
+        box += nodes.literal_block(recipe.source, recipe.source, language="python")
         links = nodes.paragraph("", "", nodes.Text("Reference: "), classes=["recipe-links"])
         labels = [nodes.literal(export, export) for export in recipe.exports]
         links += listed(

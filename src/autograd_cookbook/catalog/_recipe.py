@@ -11,9 +11,11 @@ from torch import Tensor
 
 from autograd_cookbook.catalog._source import standalone
 
-# A copied file keeps it: the license asks for no more.
-NOTICE = """a recipe of the Autograd Cookbook.
-# Copyright (c) 2026, The Autograd Cookbook authors. SPDX-License-Identifier: BSD-3-Clause"""
+# At the top of a copied file.
+NOTICE = """\
+# {name}: a recipe of the Autograd Cookbook.
+# Copyright (c) 2026, The Autograd Cookbook authors. SPDX-License-Identifier: BSD-3-Clause
+"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Limit:
     """Calls for which a recipe lacks capabilities that its typical sample has. The badge on its page says so.
 
     Args:
-        capabilities: the names of the capabilities, as in the report of an audit, or "ddp".
+        capabilities: the names of the capabilities, as in the report of an audit.
         where: the calls without these capabilities, in words that follow "not for".
         samples: the names of the samples for which an audit answers "no" to all of these capabilities. A test asserts
             this, and asserts that there are no other such samples. Empty if the capability depends on a size, not on a
@@ -90,10 +92,10 @@ class Limit:
 
 COMPLEX_HALF = Limit(("float16", "bfloat16"), "complex numbers")  # torch has few operations for them
 COMPLEX_BFLOAT16 = Limit(("bfloat16",), "complex numbers")  # torch has no such dtype
-# Under DDP with a mean loss, each of n ranks meets a gradient that is n times as large as in one process.
-FIXED_BOUND = Limit(("ddp",), "a bound that ignores the number of ranks", ())
-# The samples of a rank share a norm, and no bound makes up for it.
-FIXED_NORM = Limit(("ddp",), "a norm over several samples, or a bound that ignores the number of ranks", ())
+# What makes the gradients depend on the number of ranks. With a mean loss, each of n ranks under DDP meets a gradient
+# that is n times as large as in one process. The samples of a rank share a norm, and no bound makes up for it.
+FIXED_BOUND = "a bound that ignores the number of ranks"
+FIXED_NORM = f"a norm over several samples, or {FIXED_BOUND}"
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class Recipe:
         promises: the capabilities that must stay "yes". A test fails if one of them is lost.
         cost: the alternatives whose bytes and times are compared with the recipe, or None.
         limits: calls for which the recipe lacks capabilities that its typical sample has.
+        unlike_one_process: what makes the gradients under DDP differ from those of one process, in words that follow
+            "with". Empty if nothing does. A test runs every recipe in two ranks.
     """
 
     name: str
@@ -127,6 +131,7 @@ class Recipe:
     promises: tuple[str, ...] = ("first_order", "second_order", "vmap", "compile")
     cost: Cost | None = None
     limits: tuple[Limit, ...] = ()
+    unlike_one_process: str = ""
 
     @cached_property
     def calls(self) -> tuple[Sample, ...]:
@@ -168,4 +173,4 @@ class Recipe:
     @property
     def source(self) -> str:
         """A file that runs without this package. The copy button copies it."""
-        return f"# {self.name}: {NOTICE}\n\n{standalone(self.module, self.exports)}"
+        return f"{NOTICE.format(name=self.name)}\n{standalone(self.module, self.exports)}"

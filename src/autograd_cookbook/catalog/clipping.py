@@ -37,7 +37,7 @@ CLIP_GRADIENT_VALUE = Recipe(
         minimum=0,
         built_in=lambda x, clip_value: hooked(x, lambda grad: grad.clamp(-clip_value, clip_value)),
     ),
-    limits=(FIXED_BOUND,),
+    unlike_one_process=FIXED_BOUND,
 )
 
 
@@ -64,7 +64,8 @@ CLIP_GRADIENT_NORM = Recipe(
         built_in=lambda x, max_norm, dim: hooked(x, lambda grad: _limited(grad, max_norm, dim)),
         wins=("range",),
     ),
-    limits=(COMPLEX_BFLOAT16, FIXED_NORM),
+    limits=(COMPLEX_BFLOAT16,),
+    unlike_one_process=FIXED_NORM,
 )
 
 
@@ -103,5 +104,6 @@ CLIPPED_LINEAR = Recipe(
         composition=_one_weight_each,
         wins=("time",),
     ),
-    limits=(COMPLEX_HALF, FIXED_BOUND),
+    limits=(COMPLEX_HALF,),
+    unlike_one_process=FIXED_BOUND,
 )

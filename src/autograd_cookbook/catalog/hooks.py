@@ -14,7 +14,8 @@ CLIP_GRADIENT = Recipe(
     exports=("clip_gradient",),
     samples=clip_gradient_and_complex,
     reference=lambda input, max_norm: input.view_as(input),
-    limits=(COMPLEX_BFLOAT16, FIXED_NORM),
+    limits=(COMPLEX_BFLOAT16,),
+    unlike_one_process=FIXED_NORM,
 )
 
 
@@ -29,10 +30,8 @@ ADD_GRADIENT_NOISE = Recipe(
     exports=("add_gradient_noise",),
     samples=_add_gradient_noise,
     reference=lambda input, std: input.view_as(input),
-    limits=(
-        Limit(("vmap", "batched_grad"), "empty tensors", ("empty",)),
-        Limit(("ddp",), "one noise for all ranks: each draws its own, and DDP averages it", ()),
-    ),
+    limits=(Limit(("vmap", "batched_grad"), "empty tensors", ("empty",)),),
+    unlike_one_process="noise that each rank draws for itself: DDP averages it",
 )
 
 
