@@ -4,19 +4,6 @@ document.querySelectorAll("summary:has(.toctree-toggle)").forEach((summary) => {
   summary.setAttribute("aria-label", `Pages of ${section}`);
 });
 
-// A copied file starts with its imports and helpers. On the page the source is shown from the Function on, which is
-// what one came for; what stands above it is a scroll away.
-document.querySelectorAll(".recipe-source pre").forEach((source) => {
-  const name = source.closest(".recipe").id.replace("recipe-", "");
-  const words = [...source.querySelectorAll(".nc, .nf")];
-  const own = words.find((word) => word.textContent.replace("Function", "").toLowerCase() === name.replaceAll("_", "").toLowerCase());
-  const start = own ?? words.find((word) => word.textContent === name);
-  const show = () => (source.scrollTop = start.offsetTop - source.offsetTop - 12);
-  if (!start) return;
-  show();
-  source.closest("details")?.addEventListener("toggle", show, { once: true }); // what is folded has no height yet
-});
-
 // The matrix shows what is so on one release of torch; without this, on that which the page names.
 document.querySelectorAll(".releases").forEach((choice) => {
   choice.hidden = false;

@@ -9,7 +9,7 @@ const copied = async (text) => {
 };
 
 document.querySelectorAll("[data-copy]").forEach((button) => {
-  const source = document.querySelector(`#recipe-${button.dataset.copy} .recipe-source pre, #recipe-${button.dataset.copy} pre`);
+  const source = document.querySelector(`#recipe-${button.dataset.copy} pre`);
   if (!source) return;
   button.hidden = false;
   button.addEventListener("click", async () => {

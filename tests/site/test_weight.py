@@ -93,6 +93,19 @@ def test_the_fonts_of_the_site_are_asked_for_first(page: Page, base: str) -> Non
     assert max(map(asked.index, fonts)) < first_script
 
 
+@pytest.mark.parametrize("path", [PAGES["reference"], PAGES["errors"]])
+def test_the_page_stands_still_when_its_fonts_arrive(path: str, browser: Browser, base: str) -> None:
+    """On a phone, where the way to the page must not take a second line with one font and not with the other."""
+    tops = []
+    for fonts in ("loaded", "missing"):
+        with opened(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as page:
+            if fonts == "missing":
+                page.route("**/*.woff2", lambda route: route.abort())
+            page.goto(base + path, wait_until="networkidle")
+            tops.append(page.locator("article.bd-article").evaluate("article => article.getBoundingClientRect().top"))
+    assert tops[0] == tops[1], f"the article begins at {tops[0]}, and without its fonts at {tops[1]}"
+
+
 def test_a_theme_that_follows_the_system_is_set_before_anything_is_painted(browser: Browser, base: str) -> None:
     for scheme in ("light", "dark"):
         with opened(browser, color_scheme=scheme) as page:
