@@ -170,7 +170,7 @@ def simultaneous_perturbation(
     >>> x = torch.tensor([3.0], dtype=torch.float64, requires_grad=True)
     >>> simultaneous_perturbation(lambda x: x**2, x).backward()
     >>> x.grad
-    tensor([6.0000], dtype=torch.float64)
+    tensor([6.], dtype=torch.float64)
     """
     if samples < 1:
         raise ValueError(f"expected samples >= 1, got {samples}")

@@ -180,6 +180,7 @@ def conv1d(
         RuntimeError: if shapes, dtypes or sizes do not fit, as in :func:`torch.nn.functional.conv1d`.
         ValueError: if ``padding`` is an unknown word, or "same" with a stride above 1.
 
+    >>> import torch
     >>> x = torch.arange(5.0, requires_grad=True)
     >>> conv1d(x.reshape(1, 1, 5), torch.tensor([[[1.0, 10.0]]]), stride=2).sum().backward()
     >>> x.grad
@@ -224,6 +225,7 @@ def conv2d(
         RuntimeError: if shapes, dtypes or sizes do not fit, as in :func:`torch.nn.functional.conv2d`.
         ValueError: if ``padding`` is an unknown word, or "same" with a stride above 1.
 
+    >>> import torch
     >>> x = torch.ones(1, 1, 3, 3, requires_grad=True)
     >>> conv2d(x, torch.ones(1, 1, 2, 2)).sum().backward()
     >>> x.grad[0, 0]
