@@ -2033,11 +2033,13 @@ def fx_traced_where():
 
 @raises(
     "A module that computes a gradient was exported to ONNX",
-    cause="ONNX has no gradients. The module calls ``torch.autograd.grad`` (forces from an energy, a Jacobian, "
-    "guidance), so the trace holds operators of a backward, such as ``select_backward``, which have no counterpart.",
-    fix="Export the part without the gradient, and compute the gradient outside. Where the result is the gradient, "
-    "write its formula with ordinary operations, or run the model with ``torch.export``, which keeps these operators.",
-    see=("cookbook/07_compile/export",),
+    cause="The module calls ``torch.autograd.grad`` (forces from an energy, a Jacobian, guidance), so the trace holds "
+    "operators of a backward, such as ``select_backward``. The older exporter, ``dynamo=False``, does not know them.",
+    fix="Export with ``dynamo=True``. It goes through ``torch.export``, as the program below, and translates the "
+    "gradient of most operators, but not of a convolution: there, export the part without the gradient, or write the "
+    "formula of the gradient with ordinary operations. If the model has parameters, ``torch.export`` raises: trace it "
+    "with ``make_fx`` first. Compare the file with the model in eager mode.",
+    see=("cookbook/07_compile/export", "guide/inside"),
 )
 def onnx_of_gradient():
     class Force(nn.Module):
