@@ -103,7 +103,8 @@ for i, q in enumerate(quantiles):
     assert abs(below - q) < 0.03
 
 # %%
-# ``weight`` and ``bias`` of a layer norm may be missing. If you save None, ``ctx.saved_tensors`` contains None:
+# ``weight`` and ``bias`` of a layer norm may be missing. The recipe ``affine`` saves None for them, and
+# ``ctx.saved_tensors`` then contains None:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,), (3,)))

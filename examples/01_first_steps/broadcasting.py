@@ -11,7 +11,7 @@ wrong shape: sometimes it raises an error, and sometimes it silently sums the gr
 # --------------
 #
 # Read this page if an input of your custom function may be smaller than its output, for example a bias, a scale, a
-# learned threshold or a temperature. Without a backward of your own, autograd computes these sums.
+# learned threshold or a temperature. If you write no backward, autograd computes the sums.
 #
 # The gradient
 # ------------

@@ -12,8 +12,8 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # In most cases, use torch's functions instead: torch has nearly all of these functions, and "What it costs" compares
 # the speed. Read this page to learn which tensor your own function should save.
 #
-# Two of the recipes do something that torch's functions do not. ``gelu`` and ``mish`` return their limits at
-# :math:`\pm\infty`, where torch returns NaN, and they stay accurate far below 0, where torch returns 0.
+# Two of the recipes do something that torch's functions do not. At :math:`\pm\infty`, ``gelu`` and ``mish`` return the
+# limits of value and slope, but torch's slopes are NaN. ``gelu`` is also accurate below -9, where torch returns 0.
 #
 # ``clamp`` saves a mask of one byte per element, and :func:`torch.clamp` saves the input. The mask saves memory only if
 # no other function keeps the input.
@@ -142,6 +142,8 @@ for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
         y.sum().backward()
         print(f"{name} {label}: values {y.tolist()}, slopes {x.grad.tolist()}")
         assert x.grad.isfinite().all() == (label == "ours ")
+        assert label != "ours " or y.tolist() == [0, torch.inf]
+assert gelu(torch.tensor(-9.0)) < 0 == F.gelu(torch.tensor(-9.0))
 
 # %%
 # The wrong version
@@ -174,8 +176,8 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
     assert x.grad.isnan().any() == (name == "book")
 
 # %%
-# A polynomial that is written as a sum over ``coefficient * x**n`` has this NaN in its constant term. One NaN makes the
-# gradient of every parameter before it NaN.
+# A polynomial that is written as a sum over ``coefficient * x**n`` has this NaN in its constant term. In backward, this
+# NaN spreads to the gradients of all earlier layers.
 #
 # What it costs
 # -------------

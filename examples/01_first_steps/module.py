@@ -30,7 +30,7 @@ You will put a custom function with a learned parameter into a network, train th
 #    \bar{\beta}_c = \sum_n \bar{y}_{nc}\, x_{nc}^2\, g_{nc} (1 - g_{nc}) .
 #
 # In ``smooth_l1``, the gradient grows with the error up to the size :math:`\beta`, and is constant for larger errors.
-# So outliers have no larger gradient than other points.
+# So an outlier has no larger gradient than a point with the error :math:`\beta`.
 #
 # The recipe
 # ----------

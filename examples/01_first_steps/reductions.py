@@ -35,7 +35,8 @@ wrong if you save the wrong tensor.
 #    \text{variance: } \frac{2\,(x_i - m)}{n - c}, \qquad
 #    p\text{-norm: } \operatorname{sgn}(x_i) \left(\frac{|x_i|}{y}\right)^{p-1} .
 #
-# The mean :math:`m` also depends on every :math:`x_i`, but the deviations from it add up to 0, so this term is 0.
+# In the variance, the mean :math:`m` also depends on every :math:`x_i`. This adds nothing to the gradient, because the
+# deviations from the mean add up to 0.
 #
 # The remaining difficulty is the shape. The incoming gradient has no reduced dimensions, unless ``keepdim`` was set. So
 # backward must put dimensions of size 1 back at their *old positions* before the gradient can broadcast. One reshape,

@@ -135,7 +135,7 @@ for name, function in {
 # The wrong version
 # -----------------
 #
-# It is often said that you must mark an index. The next cell compares a function without and with marks:
+# Must you mark an index? The next cell compares a function without and with marks:
 
 
 class Unmarked(Function):
@@ -180,8 +180,8 @@ for function in (Unmarked, Marked):
 
 # %%
 # Integer tensors never require grad, so an index needs no mark. But mark every *float* output without a derivative, for
-# example a position, a count or a mask. A loss of an unmarked float output silently gives zero gradients, so nothing is
-# trained. A loss of a marked output raises an error.
+# example a position, a count or a mask. If a loss uses an unmarked float output, all gradients are silently zero, so
+# nothing is trained. If it uses a marked output, PyTorch raises an error.
 #
 # The second common mistake is to call ``set_materialize_grads(False)`` without a test for None in backward:
 

@@ -132,7 +132,7 @@ assert accuracy == 1.0
 # -------------------
 #
 # Save tensors with ``ctx.save_for_backward``. PyTorch then detects an in-place change between forward and backward, and
-# frees the memory in time. Put anything else on ``ctx`` as a plain attribute.
+# frees the tensors after backward. Put anything else on ``ctx`` as a plain attribute.
 #
 # ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its input,
 # so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the two matrix products there. The next cell
@@ -170,8 +170,8 @@ print(f"frozen input: without the guard {ratio:.2f} times the time, forward and 
 # The wrong version
 # -----------------
 #
-# If ``backward`` forgets the gradient of the bias, PyTorch raises no error. ``None`` is a legal return value and means
-# zero:
+# If ``backward`` forgets the gradient of the bias, PyTorch raises no error. ``None`` is a legal return value, and
+# ``bias.grad`` stays None:
 
 
 class ForgetsBias(Function):

@@ -23,8 +23,8 @@ another training result than clipping afterwards.
 # advantage over a hook. ``clipped_linear`` has an advantage: it clips the gradient of each example, but a hook on the
 # weight gets only the sum over the batch.
 #
-# With DDP and a mean loss, a fixed bound clips more if there are more ranks, and nothing raises. :doc:`/guide/ranks`
-# shows how to choose the bound.
+# With DDP (data parallel training) and a mean loss, a fixed bound clips more if there are more ranks, and PyTorch
+# raises no error. :doc:`/guide/ranks` shows how to choose the bound.
 #
 # The gradient
 # ------------
@@ -229,8 +229,8 @@ assert clamped.tolist() == [0, 100, 0]
 #
 # .. costs::
 #
-# The recipes keep no bytes for backward in addition to their arguments. The norm that does not overflow reads the
-# gradient two more times than a plain norm.
+# The recipes keep no bytes for backward in addition to their arguments. ``clip_gradient_norm`` takes longer than a
+# plain norm, because it divides by the largest element first, so that no square overflows.
 #
 # For the linear layer, a composition of torch operations makes a copy of the weight for each example. The usual way,
 # :func:`torch.func.vmap` over :func:`torch.func.grad`, also stores the gradient of each example:

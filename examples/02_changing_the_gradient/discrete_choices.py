@@ -23,7 +23,8 @@ expected loss.
 #   average over more samples is still wrong.
 #
 # To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits. Then multiply
-# each branch by its entry of the choice. ``unbind`` goes over the options, for a single row of logits and for a batch::
+# each branch by its entry of the choice. ``unbind`` splits the choice into one entry per branch, for a single row of
+# logits and for a batch::
 #
 #     choice = one_hot_ste(logits + gumbel_like(logits))
 #     output = sum(c.unsqueeze(-1) * branch(x) for c, branch in zip(choice.unbind(-1), branches, strict=True))
@@ -44,10 +45,10 @@ expected loss.
 # If you add Gumbel noise to :math:`x` first, :math:`y` is a random sample from :math:`\operatorname{softmax}(x)`. This
 # method is called straight-through Gumbel-softmax.
 #
-# For masks and ranks, the soft choice :math:`y` is the point of a polytope :math:`P` that is nearest to
-# :math:`x / \epsilon`. The strength :math:`\epsilon` controls the smoothing, and the corners of :math:`P` are the hard
-# choices. For masks, :math:`P` contains all vectors with entries between 0 and 1 and sum k. For ranks, :math:`P` is the
-# permutahedron, whose corners are all orders of the numbers from 1 to n.
+# For masks and ranks, the soft choice :math:`y` is the point nearest to :math:`x / \epsilon` in a polytope :math:`P`, a
+# convex set with flat sides and corners. The strength :math:`\epsilon` controls the smoothing, and the corners of
+# :math:`P` are the hard choices. For masks, :math:`P` contains all vectors with entries between 0 and 1 and sum k. For
+# ranks, :math:`P` is the permutahedron, whose corners are all orders of the numbers from 1 to n.
 #
 # The entries of :math:`y` fall into blocks :math:`B` whose sum is fixed, so the gradient is reduced by its mean over
 # the block:

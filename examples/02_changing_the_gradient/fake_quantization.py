@@ -183,8 +183,8 @@ assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"]
 assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
 
 # %%
-# Does learning the step help, or only the better step? The next cell fixes the best step from the search and trains the
-# weights:
+# Does it help to learn the step, or would any good step do? The next cell fixes the best step from the search and
+# trains the weights:
 
 searched, _ = with_scales(best_scale, 2, True)
 print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
@@ -193,9 +193,9 @@ assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 # %%
 # The accuracy is about the same. So here, learning the step only replaces the search.
 #
-# In float32, values and gradients are those of torch's function bit by bit, also for ties. In float64, torch's function
-# rounds the step to float32. In both dtypes, it turns NaN into the lowest level, which hides that the network has
-# diverged. The recipe returns NaN.
+# In float32, the recipe returns the values and gradients of torch's function bit by bit, also halfway between two
+# levels. In float64, torch's function rounds the step to float32. In both dtypes, torch's function turns NaN into the
+# lowest level, which hides that the network has diverged. The recipe returns NaN.
 
 x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
@@ -248,10 +248,10 @@ for mode in ("new", "enable_param_learning", "enable_static_estimate"):
     )
 
 # %%
-# If a learned scale does not change, look for four causes: the module is still in the mode of the observer, the
-# optimizer was made before the scale became a parameter, the scale is a buffer or a ``.data`` that was overwritten, or
-# the quantization was switched off (``fake_quant_enabled``). If you write your own module, make the scale a parameter
-# in ``__init__`` and set its value from the first batch under ``no_grad``, with ``copy_``:
+# If a learned scale does not change, look for four causes: the module is still in the mode of the observer, you made
+# the optimizer before the scale was a parameter, the scale is a buffer or your code overwrites its ``.data``, or the
+# quantization is off (``fake_quant_enabled``). If you write your own module, make the scale a parameter in ``__init__``
+# and set its value from the first batch under ``no_grad``, with ``copy_``:
 
 
 class LearnedQuantizer(nn.Module):
@@ -310,8 +310,8 @@ for name, function in {"early": EarlyMask.apply, "recipe": fake_quantize}.items(
     assert bool(gradient[x < 0].any()) == (name == "recipe")
 
 # %%
-# ``gradcheck`` cannot find this mistake, because it rejects the wrong and the right version. The audit finds it if you
-# pass a function that has the intended gradient as ``surrogate``:
+# ``gradcheck`` cannot find this mistake, because it rejects both the wrong and the right version. The audit finds it if
+# you pass a function that has the intended gradient as ``surrogate``:
 
 declared = torch.fake_quantize_per_tensor_affine
 report = audit(EarlyMask.apply, (x, 0.125, 8, 0, 15), surrogate=declared, only=["first_order"])

@@ -351,9 +351,9 @@ assert set(log.norms) == {"0", "1", "2"}
 # What it costs
 # -------------
 #
-# A hook costs one Python call per backward, and memory only for the tensor that it returns. Clipping by norm reads the
-# gradient three more times, so that the norm does not overflow. ``retain_grad`` keeps a gradient in memory that PyTorch
-# would otherwise free immediately:
+# A hook costs one Python call per backward, and memory only for the tensor that it returns. ``clip_gradient`` takes
+# longer than a plain norm, because it divides by the largest element first, so that no square overflows.
+# ``retain_grad`` keeps a gradient in memory that PyTorch would otherwise free immediately:
 
 chain = torch.randn(100_000, requires_grad=True)
 

@@ -72,7 +72,8 @@ print("torch", torch.__version__)
 # The source domain is a data set of two moons with labels. The target domain has the same moons, rotated by 35 degrees,
 # and its labels are used only to compute the accuracy. The network has layers that compute features, and two heads. One
 # head predicts the label, and is trained on the source. The other head predicts the domain, and is trained on both
-# domains through the reversal. The strength :math:`\lambda` of the reversal grows from 0 to 1, as in the paper.
+# domains through the reversal. The strength :math:`\lambda` of the reversal grows from 0 to 1, as in the paper that the
+# recipe names.
 
 
 def moons(angle, seed):

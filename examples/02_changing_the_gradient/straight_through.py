@@ -29,8 +29,8 @@ weights of one bit.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# In ``binarize``, an input outside of [-1, 1] gets gradient 0. So its gradient can move it neither further from 0 nor
-# back. If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
+# In ``binarize``, an input outside of [-1, 1] gets gradient 0. So the gradient moves this input neither further from 0
+# nor back. If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
 #
 # At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
@@ -239,7 +239,7 @@ assert round_ste(infinity) == torch.inf
 #
 # ``binarize`` keeps its input. The table does not count this input because it is an argument. ``round_ste`` and
 # ``sign_ste`` keep nothing. A composition of torch operations writes three or four tensors to compute one result. In
-# this measurement, the composition takes longer than ``round_ste`` and ``sign_ste``, and less time than ``binarize``.
+# the table, the composition takes longer than ``round_ste`` and ``sign_ste``, and less time than ``binarize``.
 #
 # Neighbors
 # ---------

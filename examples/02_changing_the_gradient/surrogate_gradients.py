@@ -3,8 +3,7 @@ Surrogate gradients: train neurons that spike
 =============================================
 
 You will train neurons to spike at given times, although a spike has no useful derivative. You will also test a gradient
-that is not the true derivative, on purpose.
-"""
+that is deliberately not the true derivative. """
 
 # %%
 # When to use it
@@ -158,7 +157,7 @@ assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 #
 # Near the threshold :math:`h` is 1, so the gradient of earlier steps vanishes. If the surrogate is higher than 1, the
 # derivative is negative near the threshold, which can harm training. The next cell prints the derivative of the second
-# potential for the first current, which is just above the threshold. Then it trains both ways:
+# potential with respect to the first current, which is just above the threshold. Then the cell trains both ways:
 
 
 def through_the_reset(height, detach_reset):

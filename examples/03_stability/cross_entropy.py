@@ -15,7 +15,7 @@ arguments for backward. You will also write a softmax that returns 0 instead of 
 #
 # * You do not compile, and the logits are your largest tensor. In eager mode, torch's function keeps another tensor of
 #   this size for backward, and the recipe keeps only its arguments.
-# * Rows with an ignored target, for example padding, may contain only :math:`-\infty`. torch's gradient is then NaN.
+# * Rows with an ignored target, for example padding, may contain only :math:`-\infty`. PyTorch's gradient is then NaN.
 #
 # The recipe takes class indices as target. For class probabilities, use torch's function.
 #
@@ -62,8 +62,8 @@ from autograd_cookbook.recipes.cross_entropy import cross_entropy, softmax
 # See it work
 # -----------
 #
-# The recipe is compared with two wrong versions. The first computes the softmax and then its logarithm. The second
-# saves the log-sum-exp of each row for backward:
+# This section compares the recipe with two wrong versions. The first computes the softmax and then its logarithm. The
+# second saves the log-sum-exp of each row for backward:
 
 
 def log_of_softmax(logits, target):

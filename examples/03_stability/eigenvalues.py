@@ -33,13 +33,13 @@ will learn for which losses these gradients are also right.
 # quotient is 0/0 if the loss has a derivative at all.
 #
 # The recipe ``eigh`` replaces 0/0 by 0. A cluster is a group of equal eigenvalues with their eigenvectors. The 0 is
-# right if the loss uses only the projector onto the space of these eigenvectors, or symmetric functions of these
-# eigenvalues. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
+# right if the loss uses a cluster only through the projector onto the space of its eigenvectors, or through symmetric
+# functions of its eigenvalues. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
 #
 # .. math::
 #
 #    \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i}\, (V^H \bar{Y} V)_{ij} \to f'(\lambda_i)\,
-#    (V^H \bar{Y} V)_{ij} ,
+#    (V^H \bar{Y} V)_{ij} .
 #
 # This limit cannot be computed from :math:`\bar{V}` and :math:`\bar{\Lambda}` alone, because it needs :math:`f'`. So
 # ``matrix_function`` takes :math:`f'` as an argument.
@@ -170,9 +170,10 @@ assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential
 # %%
 # Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
 # inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
-# cluster, and the gradient is accurate for losses of the projector. The limit is 10 n ε by default, and you can change
-# it with the argument ``gap``. ``matrix_function`` is accurate for every distance. Broadening helps with the projector.
-# For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
+# cluster, and the gradient is accurate for losses of the projector. For an n × n matrix, the limit is 10 n times the
+# dtype's ``eps`` times the norm of the matrix. The argument ``gap`` replaces 10 n ``eps``. ``matrix_function`` is
+# accurate for every distance. Broadening helps with the projector. For the exponential, it loses a part of the gradient
+# if the distance is smaller than the width ε.
 #
 # PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
 # matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell uses the covariance of handwritten

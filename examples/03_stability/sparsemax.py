@@ -31,9 +31,9 @@ backward needs only the output.
 #    \text{1.5-entmax: } p_i = \max(x_i/2 - \tau, 0)^2, \qquad \sum_i p_i = 1 .
 #
 # Backward need not differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
-# :math:`p_i > 0`, and a small change of :math:`x` does not change it. So :math:`dp_i = s_i\,(dx_i - c)` with some
-# constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax, and elsewhere
-# :math:`s_i = 0`. Because the probabilities still sum to 1, :math:`c` is known, and the gradient is
+# :math:`p_i > 0`, and almost everywhere a small change of :math:`x` does not change it. So :math:`dp_i = s_i\,(dx_i -
+# c)` with some constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax,
+# and elsewhere :math:`s_i = 0`. Because the probabilities still sum to 1, :math:`c` is known, and the gradient is
 #
 # .. math:: \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big) .
 #
@@ -99,8 +99,8 @@ for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     assert (slopes["1.5-entmax"] == 0) == (distance >= 2)
 
 # %%
-# The next figure shows attention between 60 handwritten digits, sorted by class. A score is the cosine of their pixels.
-# Empty cells are exactly 0.
+# The next figure shows attention between 60 handwritten digits, sorted by class. A score is 8 times the cosine between
+# the pixels of two digits. Empty cells are exactly 0.
 
 digits = load_digits(n_class=6)
 order = torch.tensor(digits.target[:60]).argsort(stable=True)
@@ -124,9 +124,9 @@ figure.colorbar(shown, ax=axes, shrink=0.8)
 plt.show()
 
 # %%
-# An entry of :math:`-\infty` has probability 0, and a
-# row that contains only :math:`-\infty` is 0. Large logits are as accurate as small ones, because the recipe first
-# subtracts the largest entry and computes the threshold from numbers between -1 and 0.
+# An entry of :math:`-\infty` has probability 0, and a row that contains only :math:`-\infty` is 0. The result is as
+# accurate for large logits as for small ones, because the recipe first subtracts the largest entry and computes the
+# threshold from numbers between -1 and 0.
 
 inf = float("inf")
 for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, -1e30]):
@@ -143,8 +143,8 @@ for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, 
 # The algorithm for entmax computes a square root for every possible size of the support. If autograd differentiates
 # this algorithm, the gradient is right almost everywhere, because ``clamp`` stops the gradient of sizes without a real
 # root. But if a size that is *not* selected has the root :math:`\sqrt{0}`, its slope is infinite. The backward of
-# indexing multiplies this slope by 0, which gives NaN. This happens with whole numbers up to torch 2.13. Since torch
-# 2.14, ``clamp`` also stops the gradient at its bounds, so the result is finite:
+# indexing multiplies this slope by 0, which gives NaN. Up to torch 2.13, this happens with whole numbers as logits.
+# Since torch 2.14, ``clamp`` also stops the gradient at its bounds, so the result is finite:
 
 
 def left_to_autograd(x):

@@ -2,9 +2,8 @@ r"""
 Checkpointing: compute again what you cannot keep
 =================================================
 
-You will call any part of a network so that it saves only its arguments. With this function, you will train a deep
-sequence of layers whose memory grows only with the square root of its depth.
-"""
+You will write a function that calls any part of a network and saves only its arguments. With this function, you will
+train a deep sequence of layers whose memory grows only with the square root of its depth. """
 
 # %%
 # When to use it

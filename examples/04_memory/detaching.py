@@ -161,8 +161,8 @@ assert learned["attached"][0][-1] < 0.2
 # accuracy. Detaching reduces the peak only if you detach before the student runs. As long as a variable refers to the
 # teacher's output, PyTorch keeps the teacher's graph.
 #
-# To return None for the target in backward is not enough. ``apply`` connects the loss with the teacher's graph, so the
-# tensors that the teacher saved stay in memory as long as the loss:
+# It is not enough to return None for the target in backward. ``apply`` connects the loss with the teacher's graph, so
+# the tensors that the teacher saved stay in memory as long as the loss:
 
 teacher = network(24, 64)
 logits = learner(batch).detach().requires_grad_()

@@ -144,7 +144,7 @@ except RuntimeError as error:
 # The error message proposes to return a view. With this view, the function runs, and the gradient through its *result*
 # is right. But the next cell shows three wrong results:
 #
-# * The input variable has the new values, but its gradient lacks the activation.
+# * The input variable has the new values, but its gradient ignores the activation.
 # * The function overwrites a leaf that requires grad, without an error.
 # * If the input is a view, the same is true for the base of the view.
 #

@@ -13,16 +13,16 @@ gigabytes that the logits take.
 # Use a fused linear cross-entropy if the logits, with one number per token and class, do not fit into memory. With a
 # thousand classes, you do not need it.
 #
-# If you compile the loss and the logits of your batch fit into memory once, in the dtype of the weight, compile the
-# plain composition: :func:`torch.compile` fuses what follows the logits, and needs one tensor of them. "Compiled, in
-# bfloat16" below has the numbers.
+# If you compile, and one tensor of logits fits into memory in the dtype of the weight, compile the plain composition.
+# :func:`torch.compile` fuses the operations after the logits, and needs one tensor of them. "Compiled, in bfloat16"
+# below has the numbers.
 #
-# If this is too much and a first derivative is enough, use torch's function: call
+# If this tensor is too large and a first derivative is enough, use torch's function: call
 # :func:`!torch.nn.functional.linear_cross_entropy` with
 # ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``. Torch's function needs
-# three matmuls, and the recipe needs four. You can run backward twice, and :func:`torch.compile` compiles it without a
-# graph break. Always set ``batch_chunk_size``. With the default, a chunk can be a single token, which is slow, and the
-# loss is then wrong in bfloat16, as "What it costs" shows.
+# three matmuls, and the recipe needs four. You can run its backward twice, and :func:`torch.compile` compiles it
+# without a graph break. Always set ``batch_chunk_size``. With the default, a chunk can be a single token, which is
+# slow, and the loss is then wrong in bfloat16, as "What it costs" shows.
 #
 # Use the recipe in these cases:
 #
@@ -47,7 +47,7 @@ gigabytes that the logits take.
 #    \bar{X} = \bar{Z} W, \quad \bar{W} = \bar{Z}^\top X .
 #
 # So the recipe processes the classes in chunks. Forward keeps :math:`\operatorname{lse}` as two numbers per token: the
-# largest logit, and the difference to the log-sum-exp. With a single number, the rounding error of every probability
+# largest logit, and the log-sum-exp minus this logit. With a single number, the rounding error of every probability
 # would be larger.
 #
 # For each chunk of classes, backward computes the logits again, then :math:`\bar{Z}`, then the rows of :math:`\bar{W}`
@@ -298,8 +298,8 @@ assert off["torch, 256 tokens"] < 0.01 < 0.1 < off["torch, in chunks"]
 # The next cell compiles each function with :func:`torch.compile`'s default backend, Inductor, and measures the peak for
 # 32,768 classes in bfloat16. In eager mode, the composition makes several tensors as large as the logits, some of them
 # in float32. Compiled, it needs the logits once, in bfloat16. For 512 tokens, this is less than torch's function needs.
-# For 2,048 tokens, it is four times as much as before, while torch's function needs the same and the recipe twice as
-# much:
+# For 2,048 tokens, the composition needs four times as much as for 512, torch's function needs the same, and the recipe
+# needs twice as much:
 
 functions = {name: losses[name] for name in ("composed", "torch, 256 tokens", "recipe")}
 peaks = {}

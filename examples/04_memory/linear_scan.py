@@ -111,9 +111,9 @@ for ours, theirs in zip(torch.autograd.grad(linear_scan(*tensors).square().sum()
 #
 # Products of many decays go to 0, which is correct, because steps from long ago no longer matter. The recipe never
 # divides by these products. The next cell prints the largest error of 4,096 steps in float32 against float64, in units
-# of the precision, and the gradient that the first input gets through all steps. The scan rounds the products of decays
-# once more at each level, so it is less accurate than the loop at the decay 0.999. The scan also adds in pairs, so it
-# is more accurate at the decay 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs add up:
+# of float32's ``eps``, and the gradient that the first input gets through all steps. The scan rounds the products of
+# decays once more at each level, so it is less accurate than the loop at the decay 0.999. The scan also adds in pairs,
+# so it is more accurate at the decay 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs add up:
 
 for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
     input = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -166,7 +166,7 @@ assert abs(linear_scan(decays, input)[-1].item() - 1 / 0.3) < 1e-5
 # The :term:`composition` in the table is ``scan``, differentiated by autograd. The table does not contain the loop. The
 # numbers of the recipe are those of eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The
 # compiler then derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep
-# twice as many bytes as in eager mode. The compiler takes longer for ``scan``, because it unrolls all levels.
+# twice as many bytes as in eager mode. Compiling ``scan`` takes longer, because the compiler unrolls all levels.
 #
 # Neighbors
 # ---------

@@ -96,8 +96,8 @@ assert saved_bytes(seeded_dropout, x) == 8
 
 # %%
 # Packing is exact for every size. ``linear_relu``, a linear layer with its rectifier, keeps its arguments and the
-# packed bits. The recipes do not keep the output, so you may write to it in place; with torch's rectifier, backward
-# then raises:
+# packed bits. The recipes do not keep the output, so you may write to it in place. With torch's rectifier, backward
+# then raises an error:
 
 for n in (0, 1, 8, 9, 1001):
     mask = torch.rand(n) > 0.5

@@ -11,9 +11,9 @@ each layer from its output.
 # --------------
 #
 # Use a reversible stack when you can choose the architecture, and your memory is full because the network is deep.
-# Checkpointing needs no special layers, but its memory grows with the root of the depth. The memory of a reversible
-# stack does not grow. Both methods cost one more forward. Layers that change the shape or keep statistics can't be
-# reversible.
+# Checkpointing needs no special layers, but its memory grows with the square root of the depth. The memory of a
+# reversible stack does not grow. Both methods cost one more forward. Layers that change the shape or keep statistics
+# can't be reversible.
 #
 # The gradient
 # ------------

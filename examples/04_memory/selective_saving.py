@@ -12,9 +12,9 @@ it, a gated feed-forward block, and a normalization. You will also see how much 
 #
 # Use these recipes when activations fill your memory and you do not compile, or when you need second derivatives,
 # because a compiled function refuses second derivatives. A single element-wise function needs no recipe, because
-# torch's own functions keep at most their input. Most "memory-efficient" activations only improve on a composition that
-# you should not write anyway. If you compile, set the compiler's memory budget and measure: in the figure below, the
-# budget reaches the same bytes.
+# torch's own functions keep at most their input. Most "memory-efficient" activations keep fewer bytes than a
+# composition, but not fewer than torch's own function. If you compile, set the compiler's memory budget and measure: in
+# the figure below, the budget reaches the same bytes.
 #
 # The gradient
 # ------------
@@ -27,8 +27,9 @@ it, a gated feed-forward block, and a normalization. You will also see how much 
 #    \bar{x} = (\bar{y}\,W) \odot \phi'(x), \qquad
 #    \bar{W} = \bar{y}^\top \phi(x) .
 #
-# With a gate, :math:`h = \phi(g) \odot u`, two tensors are kept instead of three. A normalization :math:`n = x / r`
-# computes :math:`r` from :math:`x` again, with one more reduction. None of these computations is a matrix product.
+# With a gate, :math:`h = \phi(g) \odot u`, the recipe keeps two tensors instead of three. A normalization :math:`n = x
+# / r` computes :math:`r` from :math:`x` again, with one more reduction. None of the recipes computes a matrix product
+# again.
 #
 # The recipe
 # ----------
@@ -126,7 +127,7 @@ for row, theirs in zip(table.values(), ([16, 4, 4], [12, 8, 4], [4 + per_row] * 
 # The compiler by itself keeps no results within a chain of element-wise operations, and one number a row for RMSNorm.
 # It computes the input of a matrix product again only if a budget tells it to.
 #
-# In a network, these bytes are multiplied by all elements. The next cell computes the total in bfloat16, for the 32
+# In a network, multiply these bytes by the number of elements. The next cell computes the total in bfloat16, for the 32
 # blocks of a model of the size of LLaMA-7B on 4096 tokens. There, torch's RMSNorm computes in float32:
 
 half = [t.detach().bfloat16().requires_grad_() for t in (gate, up, weight)]
@@ -190,8 +191,8 @@ torch.testing.assert_close(right, norm_squared(lambda p: F.rms_norm(p, (3,), one
 assert not torch.allclose(wrong, right, rtol=0.1)
 
 # %%
-# The other mistake is a ``Function`` without a gain. A swish that keeps only its input is better than
-# ``x * torch.sigmoid(x)``, but the built-in keeps as little:
+# The other mistake is a ``Function`` that gains nothing. A swish that keeps only its input is better than ``x *
+# torch.sigmoid(x)``, but the built-in keeps as little:
 
 
 class Swish(Function):

@@ -10,10 +10,11 @@ happens when you forget a conjugate.
 # When to use it
 # --------------
 #
-# Read this page when you write a function that takes complex tensors: signals, wave functions, spectra, optics.
-# ``polyval`` is not in torch. It keeps nothing beyond its arguments, while Horner's rule with autograd keeps every
-# step. The compiler does not help, because it generates no code for complex numbers. ``abs_squared`` saves some time
-# and memory. ``phasor`` is the same function as ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the formula.
+# Read this page when you write a function that takes complex tensors: signals, wave functions, spectra, optics. Copy
+# ``polyval``, because torch has no such function. It keeps nothing beyond its arguments, while Horner's rule with
+# autograd keeps every step. The compiler does not help, because it generates no code for complex numbers.
+# ``abs_squared`` saves some time and memory compared with ``z.abs().square()``. ``phasor`` is the same function as
+# ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the formula.
 #
 # The gradient
 # ------------
@@ -157,8 +158,8 @@ assert real.grad.dtype == torch.float64
 # %%
 # A complex layer is often written as two real ones, for the real and the imaginary part. Both versions have the same
 # gradient: the two real tensors get the real and the imaginary part of the complex gradient. For the weight of :math:`w
-# x`, the gradient of a real loss is :math:`g\,\bar{x}`, where the derivative of a holomorphic function is :math:`x`. So
-# comparing the gradients of the two layers with :math:`x` shows a difference, although both are right:
+# x`, the gradient of a real loss is :math:`g\,\bar{x}`, although the derivative of :math:`w x` is :math:`x`. So neither
+# gradient agrees with a formula that contains :math:`x` without the conjugate, but both are right:
 
 weight, x = torch.randn(3, 2, dtype=torch.complex128, requires_grad=True), torch.randn(2, dtype=torch.complex128)
 of_real, of_imag = (part.detach().clone().requires_grad_() for part in (weight.real, weight.imag))

@@ -11,9 +11,9 @@ You will write functions whose second and third derivatives are right, in four w
 #
 # Read this page when your gradient may be differentiated again: Hessians, gradient penalties, physics-informed losses,
 # meta-learning. If this never happens, you can mark the backward with ``once_differentiable``; read below what this
-# mark does not catch. ``lambert_w`` is not in torch. A compiled plain loop of Newton steps is no slower and keeps less,
-# but compiled code has no second derivative. ``logdet`` is for positive definite matrices. For large ones it takes less
-# time than ``torch.logdet``, for small ones more.
+# mark does not catch. Copy ``lambert_w`` if you need this function, because torch has none. If you need no second
+# derivative, a compiled loop of Newton steps is no slower and keeps less. Copy ``logdet`` for large positive definite
+# matrices: it takes less time than ``torch.logdet`` there, and more for small ones.
 #
 # The gradient
 # ------------
@@ -25,21 +25,21 @@ You will write functions whose second and third derivatives are right, in four w
 #
 # .. math::
 #
-#    y'(x) = \frac{e^{-y}}{1 + y}, \qquad \text{from } x \text{ (solve again), from } y \text{ (the output), or}
+#    y'(x) = \frac{e^{-y}}{1 + y}, \qquad \text{from } x \text{ (solve again) or from } y \text{ (the output).}
 #
-# from :math:`s` itself, if forward computes it and returns it as a second output. A second output needs its own
-# gradient, here :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A` a second output is the best way. The
-# gradient is :math:`Z = A^{-1}`, which costs as much as everything else together, and a gradient :math:`\bar{Z}` of the
-# second output gives :math:`\bar{A} = -Z \bar{Z} Z`.
+# The third tensor is :math:`s` itself, if forward computes it and returns it as a second output. A second output needs
+# its own gradient, here :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A` a second output is the best way.
+# The gradient is :math:`Z = A^{-1}`, which costs as much as everything else together, and a gradient :math:`\bar{Z}` of
+# the second output gives :math:`\bar{A} = -Z \bar{Z} Z`.
 #
 # The recipe
 # ----------
 #
 # ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. ``lambert_w``
-# also keeps its input, which your graph usually holds anyway. The input gives the slope more digits: for a large
-# :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, but :math:`y / x` does not, and near :math:`y =
-# -1` the sum :math:`1 + y` has few digits. ``logdet`` has a second output, which its gradient needs and which the
-# public function drops.
+# also keeps its input, which your graph usually holds anyway. The input gives the slope more digits. For a large
+# :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, but :math:`y / x` does not. Near :math:`y = -1`,
+# the sum :math:`1 + y` has few digits, so the output alone is not enough. ``logdet`` has a second output, which its
+# gradient needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -62,7 +62,7 @@ from autograd_cookbook.recipes.double_backward import LambertWFunction, lambert_
 # See it work
 # -----------
 #
-# The cell has one forward, and four more ways to compute its gradient:
+# The next cell adds four more ways to compute the gradient of the same forward:
 
 
 class SavesInput(LambertWFunction):
@@ -196,7 +196,7 @@ assert kept["the recipe: by hand"][1] < kept["saves the output"][1]
 # An intermediate as output
 # -------------------------
 #
-# ``logdet`` can't compute its gradient from its output, one number, so it returns the inverse as well. torch does the
+# ``logdet`` can't compute its gradient from its output, one number, so it returns the inverse as well. PyTorch does the
 # same, and keeps the result of its factorization:
 
 generator = torch.Generator().manual_seed(0)

@@ -13,8 +13,8 @@ especially with ``torch.compile``.
 # Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
 # parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv` (forward over
 # reverse). For a loss with many parameters, use backward and write no ``jvp``: you do not need it, and
-# ``torch.compile(fullgraph=True)`` refuses a class that has one, unless you mark its caller as under "Compiled". A
-# function composed of torch's operations has forward mode already.
+# ``torch.compile(fullgraph=True)`` refuses a class that has one, unless you mark its caller as shown under "Compiled".
+# A function composed of torch's operations has forward mode already.
 #
 # The gradient
 # ------------
@@ -192,11 +192,10 @@ for name, function in nested.items():
 # Compiled
 # --------
 #
-# With ``fullgraph=True``, the compiler raises if your class has a ``jvp`` and an input requires grad. If you call
-# ``torch.func.jvp`` *inside* of compiled code, nothing raises: the compiler drops your ``jvp`` and differentiates
-# ``forward`` instead. For ``symlog``, the two differ at 0. In both cases, call the custom function in a function that
-# you mark with ``torch.compiler.allow_in_graph``. Then the graph stays whole, and your ``backward`` and your ``jvp``
-# are used:
+# With ``fullgraph=True``, the compiler raises an error if your class has a ``jvp`` and an input requires grad. If you
+# call ``torch.func.jvp`` *inside* of compiled code, it silently drops your ``jvp`` and differentiates ``forward``
+# instead. For ``symlog``, the two differ at 0. In both cases, call the custom function in a function that you mark with
+# ``torch.compiler.allow_in_graph``. Then the graph stays whole, and PyTorch uses your ``backward`` and your ``jvp``:
 
 
 def slope_at_zero(function):

@@ -15,7 +15,7 @@ Hessians of any model.
 # ``torch.func.hessian`` for whole Hessians, with the same numbers. For products, torch has two functions. In the run
 # below, ``torch.autograd.functional.vhp`` needs the least time and memory, and the peak of
 # ``torch.autograd.functional.hvp`` is one and a half times that of the recipe. Neither works under ``vmap`` (torch
-# 2.13). The recipes work there, accept either mode, report wrong shapes, and show how such functions are written.
+# 2.13). The recipes work there, use reverse or forward mode, report wrong shapes, and show how to write such functions.
 #
 # The gradient
 # ------------
@@ -174,7 +174,7 @@ assert gradgradcheck(log_cosh, (x,))
 
 # %%
 # ``once_differentiable`` should turn this mistake into an error, but not every second derivative raises. If you combine
-# the first derivative with a term that does depend on ``x``, the first derivative takes part as a constant. A part of
+# the first derivative with a term that depends on ``x``, autograd treats the first derivative as a constant. A part of
 # the second derivative is then silently missing:
 
 
@@ -210,9 +210,9 @@ except RuntimeError as error:
 # Forward over reverse
 # --------------------
 #
-# Forward over reverse is often said to be faster. This depends on the function, so measure. Forward over reverse needs
-# forward mode in every operation of backward. torch's own operations have forward mode, and a custom function needs a
-# ``jvp``. Without a ``jvp``, PyTorch raises an error:
+# Is forward over reverse faster? This depends on the function, so measure. Forward over reverse needs forward mode in
+# every operation of backward. torch's own operations have forward mode, and a custom function needs a ``jvp``. Without
+# a ``jvp``, PyTorch raises an error:
 
 x = torch.randn(500)
 reverse, forward = (

@@ -29,10 +29,10 @@ the solver's iterations.
 #    \bar{\theta} = \left(\frac{\partial g}{\partial \theta}\right)^{\!\top} u, \qquad
 #    \left(\frac{\partial g}{\partial z}\right)^{\!\top} u = -\bar{z} .
 #
-# The gradient takes one linear system for :math:`u`, with the *transposed* Jacobian at the solution. The way to the
-# solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes
-# :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products
-# with :math:`J^\top` can find. For one equation in one unknown, the system is a division.
+# The gradient takes one linear system for :math:`u`, with the *transposed* Jacobian at the solution. How forward found
+# the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes :math:`u =
+# \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products with
+# :math:`J^\top` can find. For one equation in one unknown, the system is a division.
 #
 # The recipe
 # ----------
@@ -250,8 +250,8 @@ assert error > 0.05
 # Back to the recipe
 # ------------------
 #
-# The gradient of the recipe can be differentiated again and works under ``vmap``, although the solver looks at its
-# numbers. ``explicit`` turns the parameters of a module into arguments:
+# The gradient of the recipe can be differentiated again and works under ``vmap``, although the number of solver steps
+# depends on the data. ``explicit`` turns the parameters of a module into arguments:
 
 net = nn.Linear(size, size, dtype=torch.float64)
 nn.init.orthogonal_(net.weight, gain=0.5)
@@ -337,8 +337,8 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# If the iteration finds no fixed point, the recipe raises. More ``history``, or ``root``, may still solve such a
-# problem:
+# If the iteration finds no fixed point, the recipe raises an error. A longer ``history``, which combines more steps, or
+# ``root`` may still solve such a problem:
 
 a = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
 try:

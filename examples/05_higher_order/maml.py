@@ -196,9 +196,9 @@ print("gradient of the start:", net[0].weight.grad)
 
 # %%
 # If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. Adding
-# ``retain_graph=True`` alone does not change this. This is the method first-order MAML from above. But its result is
-# not the meta-gradient, and the gradient of the learning rate is wrong, too. If the accuracy stays at chance, see
-# :doc:`/guide/questions_parameters`. Here are the errors for three steps:
+# ``retain_graph=True`` alone does not bring it back. The result is first-order MAML from above. This is a method, but
+# its result is not the meta-gradient, and its gradient of the learning rate is wrong, too. If the accuracy stays at
+# chance, see :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):
@@ -208,7 +208,7 @@ assert not any(bool(g.any()) for g in wrong[7:9])
 
 # %%
 # The second mistake is a tensor that the loss uses without having it as an argument. A ``Function`` gives it no
-# gradient, so the recipe raises:
+# gradient, so the recipe raises an error:
 
 penalty = torch.tensor(0.1, requires_grad=True)
 try:

@@ -2,10 +2,9 @@ r"""
 Neural ODEs: gradients through a differential equation
 ======================================================
 
-You will learn the right-hand side of a differential equation from its solution. Backward keeps only the solution at the
-times that you ask for. It computes exact gradients by solving again, or approximate gradients with the adjoint
-equation.
-"""
+You will learn the right-hand side of a differential equation from its solution. The recipes keep only the solution at
+the times that you ask for. Backward computes exact gradients by solving again, or approximate gradients with the
+adjoint equation. """
 
 # %%
 # When to use it
@@ -239,8 +238,8 @@ assert adjoint[-1] > 1
 #
 # .. costs::
 #
-# The 8 bytes per element in the table are the first and the last state, which are the result and in memory anyway.
-# Nothing else that is kept depends on the number of steps:
+# The 8 bytes per element in the table are the first and the last state, which are the result and in memory anyway. The
+# number of steps does not change the bytes that the recipe keeps:
 
 kept = [saved_bytes(lambda z, *p, n=n: odeint(field, z, span, n, *p), batch, *parameters) for n in counts]
 print(kept, "bytes for", counts, "steps")

@@ -233,9 +233,9 @@ print("looped       rows", [isotonic_regression(r).tolist() for r in x], end=", 
 print("columns", [isotonic_regression(c).tolist() for c in x.mT])
 
 # %%
-# The columns are wrong, and nothing raises. ``gradcheck`` does not map the function (``check_batched_grad`` maps only
-# its backward), and most tests map dim 0. The audit maps each input over its first dimension, over its last, and not at
-# all, and compares with a loop:
+# The columns are wrong, and PyTorch raises no error. ``gradcheck`` does not map the function (``check_batched_grad``
+# maps only its backward), and most tests map dim 0. The audit maps each input over its first dimension, over its last,
+# and not at all, and compares with a loop:
 
 square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
 report = audit(first_output(BatchFirst), (square,), only=["vmap"])
@@ -307,9 +307,9 @@ else:
     raise AssertionError("per-sample gradients of custom functions compile: say so above")
 
 # %%
-# The square of a large gradient overflows, and the square of a small one becomes 0. So the obvious norm of a sample is
-# infinite in float32 from :math:`10^{19}`, and 0 below :math:`10^{-23}`. ``clipped_mean_gradient`` first divides each
-# sample by a power of two, which causes no rounding:
+# The square of a large gradient overflows, and the square of a small one becomes 0. So in float32, the obvious norm is
+# infinite for a gradient above :math:`10^{19}`, and 0 below :math:`10^{-23}`. ``clipped_mean_gradient`` first divides
+# each sample by a power of two, which causes no rounding:
 
 for size in (1e25, 1e-30):
     x = size * torch.tensor([[3.0, 4.0]])

@@ -24,9 +24,9 @@ turn, where textbook formulas divide by zero.
 # ------------
 #
 # A rotation has nine entries but can move in only three directions, :math:`dR = [\varphi]_\times R`, where
-# :math:`[\varphi]_\times` is the matrix of the cross product with :math:`\varphi`. So all gradients here are computed
-# with the three numbers :math:`\varphi`. ``axial`` turns a matrix into such numbers,
-# :math:`m = \operatorname{axial}(\bar{R} R^\top)`:
+# :math:`[\varphi]_\times` is the matrix of the cross product with :math:`\varphi`. So the recipes compute all gradients
+# with the three numbers :math:`\varphi`. ``axial`` turns a matrix into such numbers, :math:`m =
+# \operatorname{axial}(\bar{R} R^\top)`:
 #
 # .. math::
 #
@@ -79,8 +79,8 @@ print("torch", torch.__version__)
 # -----------
 #
 # The figure shows the error of the rotation vector in float32. The textbook formula computes the angle as
-# :math:`\arccos \frac{\operatorname{tr} R - 1}{2}`. Its cosine hardly changes at small angles or close to half a turn,
-# so it loses all digits there. The rotations are made in float64 and rounded once, so the true angle is known.
+# :math:`\arccos \frac{\operatorname{tr} R - 1}{2}`. The cosine hardly changes at small angles or close to half a turn,
+# so the formula loses all digits there. The rotations are made in float64 and rounded once, so the true angle is known.
 
 axis = torch.tensor([0.48, -0.6, 0.64], dtype=torch.float64)
 small = torch.logspace(-7, math.log10(math.pi / 2), 300, dtype=torch.float64)
@@ -207,9 +207,9 @@ assert not torch.asarray([q * 2 for q in quaternion]).requires_grad
 assert torch.stack([q * 2 for q in quaternion]).requires_grad
 
 # %%
-# To compute a rotation vector, the usual formula is ``2 * acos(w)`` times the axis. At an angle of zero, ``acos`` has
-# an infinite slope, and the axis is 0 divided by 0. So the gradient is NaN, and ``clamp`` or ``torch.where`` around the
-# result do not help. With ``atan2``, and a series for small sines, every gradient is finite:
+# To compute a rotation vector from a quaternion, the usual formula is ``2 * acos(w)`` times the axis. At an angle of
+# zero, ``acos`` has an infinite slope, and the axis is 0 divided by 0. So the gradient is NaN, and ``clamp`` or
+# ``torch.where`` around the result do not help. With ``atan2``, and a series for small sines, every gradient is finite:
 
 
 def vector_of(quaternion):
@@ -264,8 +264,8 @@ assert torch.autograd.grad(
 # -----------------
 #
 # This version uses the gradient of the logarithm without a call of ``nearest_rotation`` before it. The gradient is
-# right for every step from one rotation to another. ``gradcheck`` rejects it, because it changes one entry at a time,
-# and the changed matrix is not a rotation:
+# right for every step from one rotation to another. But ``gradcheck`` changes one entry at a time, and the changed
+# matrix is not a rotation. So ``gradcheck`` rejects it:
 
 rotation = rotation_exp(truth).requires_grad_()
 try:

@@ -129,7 +129,7 @@ assert errors == sorted(errors, reverse=True)
 # %%
 # The second example is a loss. A cloud of points follows the gradient of its cost to a ring. With regularization, the
 # cheapest cloud is smaller than the ring. The *Sinkhorn divergence* (Genevay, Peyré and Cuturi, 2018) corrects this: it
-# subtracts half of what each cloud costs to itself.
+# subtracts half of the cost between each cloud and itself.
 
 angle = torch.linspace(0, 2 * torch.pi, 61)[:-1]
 ring = torch.stack([angle.cos(), angle.sin()], -1)

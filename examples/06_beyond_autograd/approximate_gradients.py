@@ -23,11 +23,11 @@ You will train through code that autograd cannot see, and measure how accurate t
 #    \bar{x} \approx \frac{1}{K} \sum_{k=1}^K \frac{f(x + h\delta_k) - f(x - h\delta_k)}{2h}\,\delta_k,
 #    \quad \delta_k \in \{-1, 1\}^n .
 #
-# The first formula is a finite difference with the step :math:`h`. Its error is curvature, of order :math:`h^2`, plus
-# rounding, of order :math:`\varepsilon / h` for the precision :math:`\varepsilon`. It is smallest at
-# :math:`h \approx \varepsilon^{1/3}`. The second formula averages over :math:`K` random directions :math:`\delta_k`. It
-# has the same two errors, and a variance: its expected squared error is :math:`(n - 1)/K` times the squared norm of the
-# gradient.
+# The first formula is a finite difference with the step :math:`h`. Its error consists of curvature, of order
+# :math:`h^2`, and rounding, of order :math:`\varepsilon / h` for the precision :math:`\varepsilon`. The error is
+# smallest at :math:`h \approx \varepsilon^{1/3}`. The second formula averages over :math:`K` random directions
+# :math:`\delta_k`. It has the same two errors, and a variance: its expected squared error is :math:`(n - 1)/K` times
+# the squared norm of the gradient.
 #
 # The recipe
 # ----------
@@ -223,7 +223,7 @@ for n_inputs in (10, 100, 1000):
     assert (fd, sp) == (1 + 2 * n_inputs, 3)
 
 # %%
-# Both recipes keep only the input. Neither gradient can be differentiated again: a second derivative raises.
+# Both recipes keep only the input. Neither gradient can be differentiated again: a second derivative raises an error.
 #
 # Neighbors
 # ---------

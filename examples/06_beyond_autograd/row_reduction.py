@@ -30,7 +30,7 @@ same bits in every run and on any number of threads.
 # :math:`\bar{w}`; by then the row is in the cache.
 #
 # The sum for :math:`\bar{w}` goes across rows, which different threads process. Atomic additions would run in another
-# order each time. Here each part of the rows has its own sum, and these sums are added in a fixed order.
+# order each time. Here each part of the rows has its own sum, and the kernel adds these sums in a fixed order.
 #
 # The recipe
 # ----------
@@ -192,8 +192,9 @@ except RuntimeError as error:
 #
 # For element-wise operations, the compiler is nearly as good as the kernel. Across rows, the compiler adds in a
 # separate loop, which reads both tensors once more, column by column (``TORCH_LOGS=output_code`` shows it, in torch
-# 2.13). The built-in for swish is torch's silu, which has no gate to learn. "Memory fresh" is malloc's default: it
-# returns large results to the system. Getting new pages then takes longer than the kernels, for all versions.
+# 2.13). The built-in for swish is torch's silu, which has no gate to learn. "Memory fresh" is the default of malloc,
+# which returns large results to the system. Getting new pages then takes longer than the kernels, for all versions.
+# With "memory kept", malloc uses the same pages again.
 #
 # The machine that made these figures compiled the CUDA kernels, but had no GPU to run them on. On a machine with a GPU,
 # ``nox -s gpu`` tests the kernels, and ``nox -s bench -- native`` measures which share of the GPU's bandwidth they use.

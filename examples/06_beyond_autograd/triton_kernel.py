@@ -67,9 +67,9 @@ print(f"torch {torch.__version__}, triton {triton.__version__}, running in {back
 # See it work
 # -----------
 #
-# Many programs run a kernel at once. Each program asks for its number, computes which elements it has to process, and
-# masks the elements after the end of the row. The mask is needed because the size of a block is a power of two, and the
-# width of the data usually is not. This kernel stores which program processed which element:
+# A GPU runs many copies of a kernel at once, called programs. Each program asks for its number, computes which elements
+# it has to process, and masks the elements after the end of the row. The mask is needed because the size of a block is
+# a power of two, and the width of the data usually is not. This kernel stores which program processed which element:
 
 
 @triton.jit

@@ -109,7 +109,7 @@ assert errors["built-in"][-1] > 0.5
 assert kept["ours"] == 0
 
 # %%
-# The built-in computes in the dtype of its arguments. In float64 there is one more difference, if a vector is shorter
+# The built-in computes in the dtype of its arguments. In float64, its gradient is also wrong if a vector is shorter
 # than ``eps``:
 
 x, y = (torch.randn(4, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
@@ -117,6 +117,7 @@ print("gradcheck, gradgradcheck    ", gradcheck(cosine_similarity, (x, y)), grad
 for function in (cosine_similarity, F.cosine_similarity):
     shorter = gradcheck(lambda x, y, f=function: f(x, y, -1, 10.0), (x, y), raise_exception=False)
     print(f"{function.__module__[:5]}, vectors shorter than eps", shorter)
+    assert shorter == (function is cosine_similarity)
 
 # %%
 # What autocast does to a function
@@ -125,7 +126,7 @@ for function in (cosine_similarity, F.cosine_similarity):
 # Autocast affects torch's operations, not a ``Function`` as a whole. The arguments of a ``Function`` are not cast. The
 # operations inside of ``forward`` run under autocast. ``backward`` runs in the autocast state of the code that calls
 # ``.backward()``, usually without autocast. So in backward, a matrix product gets a float32 argument and a bfloat16
-# gradient, and raises:
+# gradient, and raises an error:
 
 seen = []
 
@@ -359,9 +360,10 @@ for function in (Unguarded, Guarded):
     print(f"   compiled {error_of(whole):.0e}")
 
 # %%
-# The second mistake is ``custom_fwd(cast_inputs=...)`` in a function that is differentiated twice. It saves cast
-# tensors that have no connection to the graph, so the second derivative silently loses a part. The example is the
-# derivative of :math:`\partial (wx)^3 / \partial x` with respect to :math:`w`, which is :math:`9 w^2 x^2`:
+# The second mistake is ``custom_fwd(cast_inputs=...)`` in a function that is differentiated twice. The decorator passes
+# cast tensors to ``forward``, which have no connection to the graph, so the second derivative silently loses a part.
+# The example is the derivative of :math:`\partial (wx)^3 / \partial x` with respect to :math:`w`, which is :math:`9 w^2
+# x^2`:
 
 
 class Cube(Function):

@@ -135,7 +135,7 @@ assert others["factor 0.1, 0.2, 0.3, 0.4"] == [1, 2, 2, 2]
 assert others["factor a tensor"] == [1, 1, 1, 1]
 
 # %%
-# Set the environment variable ``TORCH_LOGS=recompiles`` to print which guard failed.
+# Set the environment variable ``TORCH_LOGS=recompiles`` to print which guard (condition of the compiled code) failed.
 #
 # The wrong version
 # -----------------

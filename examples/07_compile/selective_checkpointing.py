@@ -231,8 +231,7 @@ signal.lfilter = lfilter
 # -------------
 #
 # A selective checkpoint costs the memory of the kept results, and a little time for each operator in the block, because
-# eager code calls Python once more for each operator. For compiled code, the policy is followed once, when the graph is
-# made.
+# eager code calls Python once more for each operator. The compiler asks the policy only once, when it makes the graph.
 #
 # Neighbors
 # ---------

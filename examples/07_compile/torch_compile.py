@@ -52,7 +52,7 @@ print("torch", torch.__version__)
 # -----------
 #
 # The figure compares five versions, forward and backward of a million residuals, in one run. ``fullgraph=True`` makes
-# the compiler raise where it would otherwise silently run a part in Python:
+# the compiler raise an error where it would otherwise silently run a part in Python:
 
 
 def composed(x, delta=1.0):

@@ -10,11 +10,11 @@ rounding, and compute a loss across the processes.
 # When to use it
 # --------------
 #
-# For data parallelism, a custom function must take its parameters as arguments and *return* their gradients. A backward
-# that calls ``torch.autograd.backward``, like many checkpoints written by hand, fills ``.grad`` itself, and DDP can
-# silently miss a part of this gradient; see the wrong version. Read on if your gradients differ from those of one
-# process. Also read on if a loss compares samples of different processes, as contrastive losses do. Such a loss needs
-# :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
+# Under DDP and FSDP2, PyTorch's two ways of data parallelism, a custom function must take its parameters as arguments
+# and *return* their gradients. A backward that calls ``torch.autograd.backward``, like many checkpoints written by
+# hand, fills ``.grad`` itself, and DDP can silently miss a part of this gradient; see the wrong version. Read on if
+# your gradients differ from those of one process. Also read on if a loss compares samples of different processes, as
+# contrastive losses do. Such a loss needs :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
 #
 # The gradient
 # ------------
@@ -323,7 +323,8 @@ assert max(curves["all_gather"][1]) < 1e-10 < 0.5 < max(curves["own part put bac
 # -----------------
 #
 # The first wrong version is in the figure. Without the gradients of the other ranks, the loss still falls, to a worse
-# value, and nothing warns. If you put your own part back, the gradients of all other parts are still missing.
+# value, and PyTorch gives no warning. If you put your own part back, the gradients of all other parts are still
+# missing.
 #
 # The first run also tried other common mistakes under DDP and FSDP2. If the loss is a *sum* over samples, DDP averages
 # these sums, so the gradient is too small:
@@ -352,8 +353,8 @@ assert found["backward inside, used twice, static_graph=True"] < 1e-12
 assert "only once" in found["backward inside, used once, find_unused_parameters=True"]
 
 # %%
-# Outside of the forward of its module, an FSDP2 weight is a shard. A loss that uses the weight of the last layer, like
-# ``linear_cross_entropy``, must be called *inside* of a forward, as in the model above:
+# Outside of the forward of its module, an FSDP2 weight is a shard: the part of one rank. A loss that uses the weight of
+# the last layer, like ``linear_cross_entropy``, must be called *inside* of a forward, as in the model above:
 
 print(found["FSDP2, a weight outside of its module"])
 

@@ -180,8 +180,8 @@ for size, numbers in found.items():
 #
 # This version lacks ``copy_to_ranks``. Forward is right to the last bit. But in backward, each rank uses its own term
 # of the sum :math:`\bar X` as if it were the whole sum. So every layer *before* the split layers learns from a wrong
-# gradient. Here there is one such layer, whose weights are on both ranks. It is trained on two ranks with and without
-# the copy:
+# gradient. In this example, both ranks have the weights of one such layer. The cell trains on two ranks with and
+# without the copy:
 
 
 def training():
@@ -377,9 +377,9 @@ for name in ("gather_from_ranks", "own part put back"):
 #
 # * ``all_gather`` is right under DDP for *both* losses. With the whole loss on each rank, its backward counts every
 #   term once per rank, and DDP's mean divides by the same number.
-# * To put the rank's own part back is wrong. With the whole loss on each rank, the gradient is too small by the number
-#   of ranks; multiply the loss by this number, or use ``all_gather``. With the rows of own samples, the gathered parts
-#   need a gradient, so training goes in another direction.
+# * Putting the rank's own part back is wrong. With the whole loss on each rank, the gradient is too small by the number
+#   of ranks; multiply the loss by this number, or use ``all_gather``. If each rank uses the rows of its own samples,
+#   the gathered parts need a gradient, so training goes in another direction.
 # * ``gather_from_ranks`` is for ranks that compute the same loss and do *not* average.
 #
 # Back to the wrong version
