@@ -96,7 +96,7 @@ for left, right in [((2, 3), (3,)), ((4, 1), (3,)), ((2, 1, 3), (4, 1)), ((2, 3)
 # The wrong version
 # -----------------
 #
-# Which wrong shapes of a gradient does the engine accept?
+# Which wrong shapes of a gradient does the :term:`engine` accept?
 
 
 class ReturnsShape(Function):

@@ -104,7 +104,7 @@ print("gradcheck", gradcheck(lambda *args: conv2d(*args, **options), (x, w, b)))
 # The wrong version
 # -----------------
 #
-# The gradient of a convolution is a convolution with the same kernel, but the kernel must be *flipped*. A test with a
+# The gradient of the input is a convolution with the same kernel, but the kernel must be *flipped*. A test with a
 # symmetric kernel, such as a blur, does not find a missing flip:
 
 

@@ -121,8 +121,8 @@ assert saved_bytes(between_two_layers(relu), table, weight) == 4 * table.numel()
 assert saved_bytes(between_two_layers(gelu), table, weight) == 8 * table.numel()
 
 # %%
-# At the ends of the interval, ``clamp`` has a kink, so both slopes 0 and 1 are valid. :func:`torch.clamp` uses slope 1
-# up to torch 2.13 and slope 0 since torch 2.14. The recipe uses slope 1 with every release:
+# At the ends of the interval, ``clamp`` has a :term:`kink`, so both slopes 0 and 1 are valid. :func:`torch.clamp` uses
+# slope 1 up to torch 2.13 and slope 0 since torch 2.14. The recipe uses slope 1 with every release:
 
 for label, function in (("ours ", clamp), ("torch", torch.clamp)):
     x = torch.tensor([0.0, 1.0], requires_grad=True)
@@ -184,7 +184,7 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
 #
 # .. costs::
 #
-# A mask takes one byte per element, because torch has no smaller type. To pack eight elements into one byte, see
+# A mask takes one byte per element, because a bool in torch takes one byte. To pack eight elements into one byte, see
 # :doc:`/cookbook/04_memory/masks`.
 #
 # Keep all digits in half precision and in the tails

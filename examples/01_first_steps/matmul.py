@@ -161,8 +161,8 @@ assert gradcheck(lambda X: matmul(X, X), square)
 # -----------------
 #
 # Two mistakes are common. The first mistake is a missing sum over the batch. If the gradient has a shape to which the
-# input could be expanded, the engine silently sums the gradient. The result is right, but it needs the memory of the
-# upper curve above.
+# input could be expanded, the :term:`engine` silently sums the gradient. The result is right, but it needs the memory
+# of the upper curve above.
 #
 # The second mistake is a missing transpose. PyTorch raises an error because the shapes do not fit, unless the matrix is
 # square:

@@ -14,8 +14,8 @@ You will put a custom function with a learned parameter into a network, train th
 # and ``.to`` then find the parameter. A function without parameters needs no module.
 #
 # For these two functions, you need no recipe. Use ``torch.nn.SmoothL1Loss``, and write the activation with torch
-# operations. In eager mode the recipes keep fewer bytes than torch operations, but compiled torch operations keep no
-# more bytes than a compiled recipe.
+# operations. In :term:`eager mode`, the recipes keep fewer bytes than torch operations, but compiled torch operations
+# keep no more bytes than a compiled recipe.
 #
 # The gradient
 # ------------

@@ -188,7 +188,7 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 # %%
 # The results show three things:
 #
-# * A low temperature gives less bias but more noise. No temperature has little bias and little noise.
+# * A low temperature gives less bias but more noise. No temperature gives both little bias and little noise.
 # * The straight-through argmax without noise always picks the same outcome. Its gradient is far from the gradient of
 #   the expected loss.
 # * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. With a baseline, its
@@ -227,9 +227,9 @@ assert ends["REINFORCE"] < 0.05
 # Choose k of many
 # ----------------
 #
-# In each of 100 problems, four of 30 random vectors must be found from their sum. Gradient descent learns a score for
-# each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores close to the
-# k-th largest score get a gradient. The strength sets how close they must be:
+# In each of 100 problems, the task is to find four of 30 random vectors from their sum. Gradient descent learns a score
+# for each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores close to
+# the k-th largest score get a gradient. The strength sets how close they must be:
 
 torch.manual_seed(0)
 vectors = torch.randn(100, 30, 20) / 20**0.5

@@ -220,9 +220,9 @@ for value in (0.31, float("nan")):
 # * **A calibration** before training sets them once, as for quantization without training.
 # * **A gradient**: the scale is a parameter, as in LSQ.
 #
-# The next cell takes one step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. A new module is
-# in the first mode, so its scale has a gradient, but each forward replaces the scale. Call ``enable_param_learning()``
-# after some forwards with the observer:
+# The next cell takes one step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. In a new module,
+# the scale has a gradient, but the observer replaces the scale in each forward. Call ``enable_param_learning()`` after
+# some forwards with the observer:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -59,8 +59,8 @@ from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as
 # See it work
 # -----------
 #
-# The weights of a recurrent network increase the norm a little in each step, so the gradient of the state explodes over
-# 60 steps. ``GradientLog`` records its norm, and backward runs from right to left in the figure. With one
+# In this recurrent network, each step backward makes the gradient of the state 1.35 times as long, so the gradient
+# explodes over 60 steps. ``GradientLog`` records its norm. In the figure, backward runs from right to left. With one
 # ``clip_gradient`` per step, the norm does not grow.
 
 torch.manual_seed(0)
@@ -134,8 +134,9 @@ assert 0 < error < 0.02
 # Where a hook can sit
 # --------------------
 #
-# You can put a hook on a tensor, on a node of the graph, on a leaf after accumulation, or on a module. The next cell
-# prints the gradients that hooks in the first three places get in one backward through ``hidden = x * 3``:
+# You can put a hook on a tensor, on a :term:`node` of the graph, on a :term:`leaf` after accumulation, or on a module.
+# The next cell prints the gradients that hooks in the first three places get in one backward through ``hidden = x *
+# 3``:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3

@@ -3,7 +3,8 @@ Surrogate gradients: train neurons that spike
 =============================================
 
 You will train neurons to spike at given times, although a spike has no useful derivative. You will also test a gradient
-that is deliberately not the true derivative. """
+that is deliberately not the true derivative.
+"""
 
 # %%
 # When to use it

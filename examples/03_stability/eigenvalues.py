@@ -11,7 +11,7 @@ will learn for which losses these gradients are also right.
 # --------------
 #
 # If your loss uses only eigenvalues, you do not need this page. PyTorch's gradient of a symmetric function of them,
-# such as :math:`\sum_i f(\lambda_i)`, is right also for equal eigenvalues.
+# such as :math:`\sum_i f(\lambda_i)`, is right for equal eigenvalues, too.
 #
 # If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
 # covariance that starts at the identity, orthogonal matrices (a common start for layers), and pixels that are always 0.
@@ -22,15 +22,15 @@ will learn for which losses these gradients are also right.
 # * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
 # * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
 #
-# If several eigenvalues are equal, a single one of their eigenvectors has no derivative.
+# If several eigenvalues are equal, none of their eigenvectors has a derivative of its own.
 #
 # The gradient
 # ------------
 #
-# :math:`A = V \Lambda V^H` has the differentials :math:`d\lambda_i = v_i^H\, dA\, v_i` and
-# :math:`v_i^H\, dv_j = \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. So backward divides
-# :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H V)_{ij}` by the difference of two eigenvalues. For equal eigenvalues, this
-# quotient is 0/0 if the loss has a derivative at all.
+# :math:`A = V \Lambda V^H` has the differentials :math:`d\lambda_i = v_i^H\, dA\, v_i` and :math:`v_i^H\, dv_j =
+# \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. So backward divides :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H
+# V)_{ij}` by the difference of two eigenvalues. For equal eigenvalues, the divisor is 0. If the loss has a derivative,
+# the quotient is 0/0.
 #
 # The recipe ``eigh`` replaces 0/0 by 0. A cluster is a group of equal eigenvalues with their eigenvectors. The 0 is
 # right if the loss uses a cluster only through the projector onto the space of its eigenvectors, or through symmetric
@@ -170,10 +170,9 @@ assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential
 # %%
 # Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
 # inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
-# cluster, and the gradient is accurate for losses of the projector. For an n × n matrix, the limit is 10 n times the
-# dtype's ``eps`` times the norm of the matrix. The argument ``gap`` replaces 10 n ``eps``. ``matrix_function`` is
-# accurate for every distance. Broadening helps with the projector. For the exponential, it loses a part of the gradient
-# if the distance is smaller than the width ε.
+# cluster, and the gradient is accurate for losses of the projector. The limit is ``gap`` times the norm of the matrix.
+# By default, ``gap`` is 10 n ``eps`` for n rows. ``matrix_function`` is accurate for every distance. Broadening helps
+# with the projector. For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
 #
 # PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
 # matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell uses the covariance of handwritten
@@ -252,10 +251,10 @@ for name, loss in {
 
 # %%
 # For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate. So
-# ``matrix_function`` then uses a mean of the derivative at three points between them. Eigenvalues are not close just
-# because the three derivatives are equal: :math:`\sin 2 \pi x` at the eigenvalues 0 and 2 has the derivative :math:`2
-# \pi` at all three points, but the quotient is 0. So the recipe uses the mean only if it agrees with the quotient
-# within the rounding error:
+# ``matrix_function`` then uses a mean of the derivative at three points between them. Three equal derivatives do not
+# prove that the eigenvalues are close: :math:`\sin 2 \pi x` at the eigenvalues 0 and 2 has the derivative :math:`2 \pi`
+# at all three points, but the quotient is 0. So the recipe uses the mean only if it agrees with the quotient within the
+# rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi

@@ -21,7 +21,7 @@ torch's functions are already right at these points.
 # ------------
 #
 # The product of 0 and infinity is NaN, also in backward. For example, :math:`x \log x` has the limit 0 at 0, but
-# autograd computes :math:`0 \cdot 1/0` there. A safe backward computes the limit of the derivative if the limit exists,
+# backward computes :math:`0 \cdot 1/0` there. A safe backward computes the limit of the derivative if the limit exists,
 # and otherwise returns 0:
 #
 # .. math::

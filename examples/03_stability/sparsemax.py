@@ -124,9 +124,9 @@ figure.colorbar(shown, ax=axes, shrink=0.8)
 plt.show()
 
 # %%
-# An entry of :math:`-\infty` has probability 0, and a row that contains only :math:`-\infty` is 0. The result is as
-# accurate for large logits as for small ones, because the recipe first subtracts the largest entry and computes the
-# threshold from numbers between -1 and 0.
+# An entry of :math:`-\infty` has probability 0, and a row that contains only :math:`-\infty` is 0. Large logits lose no
+# accuracy, because the recipe first subtracts the largest entry and computes the threshold from numbers between -1 and
+# 0.
 
 inf = float("inf")
 for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, -1e30]):

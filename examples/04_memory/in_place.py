@@ -93,9 +93,9 @@ assert slopes["F.leaky_relu"] > 1.8 * slopes["leaky_relu_, the recipe"]
 assert curves["F.relu"] == curves["F.relu_"]
 
 # %%
-# ``F.relu`` saves its *output*. The next layer saves the same tensor, so there is nothing left that ``F.relu_`` could
-# save. ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep
-# this input, so it needs one activation less per layer.
+# ``F.relu`` saves its *output*. The next layer saves the same tensor, so ``F.relu_`` cannot reduce the memory.
+# ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep this
+# input, so it needs one activation less per layer.
 #
 # You can audit a function that writes to its argument, because the audit passes copies of your tensors:
 
@@ -145,8 +145,8 @@ except RuntimeError as error:
 # is right. But the next cell shows three wrong results:
 #
 # * The input variable has the new values, but its gradient ignores the activation.
-# * The function overwrites a leaf that requires grad, without an error.
-# * If the input is a view, the same is true for the base of the view.
+# * The function overwrites a :term:`leaf` that requires grad, without an error.
+# * If the input is a :term:`view`, the same is true for the base of the view.
 #
 # In the last test, another function has saved the tensor before the write. PyTorch raises an error for the wrong
 # version and for the recipe:

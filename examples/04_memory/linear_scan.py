@@ -131,6 +131,8 @@ for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
 # %%
 # The audit
 # ---------
+#
+# The :term:`audit` runs its checks on a small problem:
 
 sample = tuple(torch.randn(7, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
 report = audit(linear_scan, sample)

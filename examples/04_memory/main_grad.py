@@ -182,7 +182,7 @@ print("the hook of the weight saw:", seen)
 assert seen == [None]
 
 # %%
-# **A second derivative** can't go through a buffer. ``linear_main_grad`` raises:
+# **A second derivative** can't go through a buffer. ``linear_main_grad`` raises an error:
 
 x = torch.randn(2, 64, requires_grad=True)
 layer = torch.randn(32, 64, requires_grad=True)

@@ -166,8 +166,8 @@ for name, function in {"mask on ctx": MaskOnCtx.apply, "recipe": packed_relu}.it
     assert (counted == 0) == (after > 0) == (function is not packed_relu)
 
 # %%
-# The second wrong version is a seeded dropout that seeds the *global* generator. Then every later random number of the
-# program is the same in each run:
+# The second wrong version is a seeded dropout that seeds the *global* generator. Then the program draws the same random
+# number after each dropout:
 
 
 def reseeding_dropout(input, p, seed):

@@ -10,9 +10,9 @@ not change.
 # When to use it
 # --------------
 #
-# Use these hooks when activations do not fit, and computing them again is too slow or impossible, for example because a
-# simulation calls an outside program. Try checkpointing first, because it needs no disk and adds no error. To move
-# activations from a GPU to main memory, torch has :class:`torch.autograd.graph.save_on_cpu`.
+# Use these hooks when activations do not fit into memory, and computing them again is too slow or impossible, for
+# example because a simulation calls an outside program. Try checkpointing first, because it needs no disk and adds no
+# error. To move activations from a GPU to main memory, torch has :class:`torch.autograd.graph.save_on_cpu`.
 #
 # The gradient
 # ------------

@@ -23,9 +23,9 @@ take 4 MB; :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are
 # The gradient
 # ------------
 #
-# All functions on this page consist of two operations, and each operation is the gradient of the other. One *looks up*
-# rows by an index, and the other *adds* rows by an index. For the product, with values :math:`a_e` at row :math:`r_e`
-# and column :math:`c_e`:
+# Two operations are the basis of this page, and each operation is the gradient of the other. One *looks up* rows by an
+# index, and the other *adds* rows by an index. For the product, with values :math:`a_e` at row :math:`r_e` and column
+# :math:`c_e`:
 #
 # .. math::
 #
@@ -84,10 +84,10 @@ print("torch", torch.__version__)
 # -----------
 #
 # The left figure shows the memory at the peak of forward and backward, for square matrices with ten values in each row,
-# times 16 columns. The values are trained. The backward of :func:`torch.sparse.mm` computes the dense
-# :math:`\bar{Y} X^\top`, and then discards nearly all of it. The right figure shows the gradient of a row of an
-# embedding table that occurs often, in bfloat16. :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1
-# is 256.
+# times 16 columns. The values are trained. The backward of :func:`torch.sparse.mm` computes the dense :math:`\bar{Y}
+# X^\top`, and then discards nearly all of it. The right figure shows the gradient of one row of an embedding table,
+# which is looked up many times, in bfloat16. :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1 is
+# 256.
 
 
 def problem(size, width=16, each=10):
@@ -412,6 +412,8 @@ for name, consumer in consumers.items():
 # %%
 # The audit
 # ---------
+#
+# The :term:`audit` runs its checks on a small problem:
 
 values = torch.randn(4, dtype=torch.float64, requires_grad=True)
 input = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)

@@ -11,17 +11,18 @@ You will write functions whose second and third derivatives are right, in four w
 #
 # Read this page when your gradient may be differentiated again: Hessians, gradient penalties, physics-informed losses,
 # meta-learning. If this never happens, you can mark the backward with ``once_differentiable``; read below what this
-# mark does not catch. Copy ``lambert_w`` if you need this function, because torch has none. If you need no second
-# derivative, a compiled loop of Newton steps is no slower and keeps less. Copy ``logdet`` for large positive definite
-# matrices: it takes less time than ``torch.logdet`` there, and more for small ones.
+# mark does not catch. Copy ``lambert_w``, because torch has none. Without second derivatives, a compiled loop of Newton
+# steps is no slower and keeps less. Copy ``logdet`` for large positive definite matrices: it takes less time than
+# ``torch.logdet`` there, but more for small ones.
 #
 # The gradient
 # ------------
 #
 # For a second derivative, autograd records what your backward computes, and differentiates it. It must know where each
-# tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node, and results of
-# other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so it counts as a
-# constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. It can compute the slope from three tensors:
+# tensor in backward comes from. Autograd knows three origins: inputs of the :term:`node`, outputs of the node, and
+# results of other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so it
+# counts as a constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. It can compute the slope from
+# three tensors:
 #
 # .. math::
 #
@@ -38,8 +39,8 @@ You will write functions whose second and third derivatives are right, in four w
 # ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. ``lambert_w``
 # also keeps its input, which your graph usually holds anyway. The input gives the slope more digits. For a large
 # :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, but :math:`y / x` does not. Near :math:`y = -1`,
-# the sum :math:`1 + y` has few digits, so the output alone is not enough. ``logdet`` has a second output, which its
-# gradient needs and which the public function drops.
+# the sum :math:`1 + y` has few digits. ``logdet`` has a second output, which its gradient needs and which the public
+# function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -221,7 +222,7 @@ for n, power in ((1, ratio.trace()), (2, -(ratio @ ratio).trace()), (3, 2 * (rat
 # The wrong version
 # -----------------
 #
-# You may want to forbid the second derivative. This is the purpose of ``once_differentiable``:
+# You may want to forbid the second derivative with ``once_differentiable``. But it does not catch every case:
 
 
 class Once(SavesOutput):

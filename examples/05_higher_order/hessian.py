@@ -238,8 +238,8 @@ gradient = torch.func.grad(coupled)
 print(f"Hv takes {milliseconds(hvp, coupled, x, v) / milliseconds(gradient, x):.1f} times the time of the gradient")
 
 # %%
-# The next cell compares the two modes of the recipe with torch's two functions. Their time depends on the size, their
-# peak does not:
+# The next cell compares the two modes of the recipe with torch's two functions. Their time depends on the size, but
+# their peak, in units of the input, does not:
 
 products = {
     "hvp": hvp,

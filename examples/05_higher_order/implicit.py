@@ -29,10 +29,10 @@ the solver's iterations.
 #    \bar{\theta} = \left(\frac{\partial g}{\partial \theta}\right)^{\!\top} u, \qquad
 #    \left(\frac{\partial g}{\partial z}\right)^{\!\top} u = -\bar{z} .
 #
-# The gradient takes one linear system for :math:`u`, with the *transposed* Jacobian at the solution. How forward found
-# the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes :math:`u =
-# \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products with
-# :math:`J^\top` can find. For one equation in one unknown, the system is a division.
+# The gradient takes one linear system for :math:`u`, with the *transposed* :term:`Jacobian` at the solution. How
+# forward found the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes
+# :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products
+# with :math:`J^\top` can find. For one equation in one unknown, the system is a division.
 #
 # The recipe
 # ----------
@@ -329,7 +329,7 @@ assert gradcheck(linear_solve, (general, rhs))
 
 # %%
 # The second mistake is a parameter that the function uses without having it as an argument. A simple ``Function``
-# silently loses its gradient. The recipe detects this and raises:
+# silently loses its gradient. The recipe detects this and raises an error:
 
 try:
     fixed_point(lambda z: layer(z, x, weight), start)

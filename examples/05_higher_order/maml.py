@@ -20,8 +20,8 @@ data. With this gradient you will train a network that fits a new function after
 # ------------
 #
 # A step is a function of the parameters :math:`\theta`, the learning rate :math:`\eta` and the data :math:`x`:
-# :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its vector-Jacobian products contain second derivatives. These
-# are products of the Hessian with a vector, so the Hessian itself is not needed:
+# :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its :term:`vector-Jacobian products <vector-Jacobian product>`
+# contain second derivatives. These are products of the Hessian with a vector, so the Hessian itself is not needed:
 #
 # .. math::
 #
@@ -196,9 +196,9 @@ print("gradient of the start:", net[0].weight.grad)
 
 # %%
 # If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. Adding
-# ``retain_graph=True`` alone does not bring it back. The result is first-order MAML from above. This is a method, but
-# its result is not the meta-gradient, and its gradient of the learning rate is wrong, too. If the accuracy stays at
-# chance, see :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
+# ``retain_graph=True`` alone does not bring it back. The result is first-order MAML from above, which is not the
+# meta-gradient. Its gradient of the learning rate is wrong, too. If the accuracy stays at chance, see
+# :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):

@@ -4,7 +4,8 @@ Neural ODEs: gradients through a differential equation
 
 You will learn the right-hand side of a differential equation from its solution. The recipes keep only the solution at
 the times that you ask for. Backward computes exact gradients by solving again, or approximate gradients with the
-adjoint equation. """
+adjoint equation.
+"""
 
 # %%
 # When to use it
@@ -13,8 +14,8 @@ adjoint equation. """
 # Use these recipes when a solver with many steps is a part of your model: continuous-depth networks, flows, a simulator
 # whose parameters you fit. For a few steps and a small network, write the loop and let autograd differentiate it. For
 # adaptive steps, see the package ``torchdiffeq``. If the loop does not fit into memory, use ``odeint``. Use
-# ``odeint_adjoint`` only if even the states of one interval do not fit, or to learn what other libraries do: its
-# gradient has an error, and for some equations it is useless.
+# ``odeint_adjoint`` only if even the states of one interval do not fit into memory, or to learn what other libraries
+# do: its gradient has an error, and for some equations it is useless.
 #
 # The gradient
 # ------------

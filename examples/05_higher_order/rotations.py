@@ -296,9 +296,9 @@ print("gradcheck of rotation_log:", gradcheck(rotation_log, (rotation,)))
 #
 # .. costs::
 #
-# All recipes compute in float64, even for tensors of lower precision, because rotations are small and their errors
-# multiply along a chain of joints. Backward needs only the argument. ``nearest_rotation`` computes one decomposition in
-# forward and another in backward.
+# All recipes compute in float64, even for tensors of lower precision, because errors multiply along a chain of joints,
+# and float64 costs little for matrices of this size. Backward needs only the argument. ``nearest_rotation`` computes
+# one decomposition in forward and another in backward.
 #
 # Neighbors
 # ---------

@@ -254,7 +254,7 @@ assert missed["recipe"] < 1e-9
 assert torch.exp(torch.tensor(-4 / 0.03)) == 0
 
 # %%
-# If the recipe does not converge, it raises and returns no number:
+# If the recipe does not converge, it raises an error and returns no number:
 
 try:
     sinkhorn_plan(1e5 * scores, ones, torch.rand(6, dtype=torch.float64), 1e-3)

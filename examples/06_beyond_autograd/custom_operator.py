@@ -18,8 +18,8 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # ------------
 #
 # An all-pole filter adds its own past output to its input. torch has no function for it, because each step needs the
-# step before, and a loop in Python is slow. The derivative is the same recursion with another input, and the adjoint is
-# this recursion run backward in time:
+# step before, and a loop in Python is slow. The derivative is the same recursion with another input, and the
+# :term:`adjoint` is this recursion run backward in time:
 #
 # .. math::
 #

@@ -39,7 +39,7 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 # ``backend`` says which code runs.
 #
 # Without a GPU, Triton's interpreter runs a kernel in NumPy, one program after the other. This is slow, but useful for
-# tests and for ``print``. Triton reads the environment when it is imported, so set the variable first:
+# tests and for ``print``. Triton reads the variable ``TRITON_INTERPRET`` when it is imported, so set it first:
 
 # sphinx_gallery_tags = ["kernel", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1

@@ -10,9 +10,9 @@ silently get another gradient.
 # When to use it
 # --------------
 #
-# Read this page when ``fullgraph=True`` raises, or when a compiled model is not faster: find the message below. Read it
-# also when your code compiles, because the last part is about code that compiles and is wrong. Without a custom
-# function, the page :doc:`/cookbook/07_compile/torch_compile` is enough.
+# Read this page when ``fullgraph=True`` raises an error, or when a compiled model is not faster: find the message
+# below. Read it also when your code compiles, because the last part is about code that compiles and is wrong. Without a
+# custom function, the page :doc:`/cookbook/07_compile/torch_compile` is enough.
 #
 # The gradient
 # ------------
@@ -205,9 +205,9 @@ table(
 # What is refused
 # ---------------
 #
-# The compiler refuses three kinds of code: Python that needs the value of a tensor, code without a rule, and side
-# effects in a backward. Without ``fullgraph=True`` the compiler breaks the graph at the function, which then runs in
-# eager mode and is right. One version fails even then: a backward that calls the backward of another class.
+# The compiler refuses three kinds of code: Python that needs the value of a tensor, code for which it has no rule, and
+# side effects in a backward. Without ``fullgraph=True`` the compiler breaks the graph at the function, which then runs
+# in eager mode and is right. One version fails even then: a backward that calls the backward of another class.
 
 
 class IfOnData(Square):
@@ -501,8 +501,8 @@ for name, module in (("siblings, held as .apply", HoldsApply), ("fix: siblings, 
     print(f"{name:38} {verdicts[name][0]:8} {found[0].tolist()} and {found[1].tolist()}")
 
 # %%
-# Side effects get lost as well. A forward that appends to a global list does so in every call. If the list belongs to
-# an enclosing function, compiled code appends in no call:
+# Side effects get lost as well. A forward that appends to a global list does so in every call, also when compiled. If
+# the list belongs to an enclosing function, compiled code appends in no call:
 
 
 def counted():

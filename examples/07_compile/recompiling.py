@@ -68,7 +68,8 @@ def mean(x):
 # The figure shows ten batches of different sizes. By default, torch compiles a second version at the second size, and
 # uses this version for all later sizes. Sizes 0 and 1 get their own versions. With ``dynamic=True``, or
 # ``mark_dynamic`` for one dimension, torch compiles for any size from the start. With ``dynamic=False``, it compiles
-# each size. After eight versions torch gives up: with ``fullgraph=True`` it raises, otherwise it runs in eager mode.
+# each size. After eight versions torch gives up: with ``fullgraph=True`` it raises an error, otherwise it runs in eager
+# mode.
 
 
 def batches(*sizes, mark=False):
@@ -141,7 +142,7 @@ assert others["factor a tensor"] == [1, 1, 1, 1]
 # -----------------
 #
 # This code computes a second derivative through a compiled function. torch compiles the function and its first
-# derivative. It raises only when you ask for the second derivative:
+# derivative. It raises an error only when you ask for the second derivative:
 
 
 class Cube(Function):

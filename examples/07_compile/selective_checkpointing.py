@@ -18,18 +18,18 @@ twice, and see why you can't choose a ``Function`` in this way.
 # ------------
 #
 # The gradient does not change. A *policy* is a function that torch calls for each operator in the first forward. It
-# decides whether to keep the operator's result or to compute it again. When the forward is repeated for backward, torch
+# decides whether to keep the operator's result or to compute it again. When torch repeats the forward for backward, it
 # returns the kept results instead of running these operators.
 #
-# The policy is called for operators, below autograd. It sees ``aten::addmm`` and not ``linear``, and it sees your own
-# operators by their names. A ``Function`` is not an operator, so the policy sees only the operators inside of it, and
-# nothing of what NumPy does there.
+# Torch calls the policy for operators, below autograd. The policy sees ``aten::addmm`` and not ``linear``, and it sees
+# your own operators by their names. A ``Function`` is not an operator, so the policy sees only the operators inside of
+# it, and nothing of what NumPy does there.
 #
 # The recipe
 # ----------
 #
-# torch is silent if the operators that a policy should keep never run. This recipe raises, and lists the operators that
-# ran.
+# If the operators that a policy should keep never run, torch raises no error. This recipe raises one, and lists the
+# operators that ran.
 #
 # .. recipe:: save_only
 
@@ -138,8 +138,8 @@ print("compiled: SciPy is called", len(calls), "times")
 assert len(calls) == 8
 
 # %%
-# There are two limits. Kept results can be used only once, so a second backward or a second derivative raises. And
-# torch's checkpoints are hooks on saved tensors, which ``torch.func`` refuses:
+# There are two limits. Kept results can be used only once, so a second backward or a second derivative raises an error.
+# And torch's checkpoints are hooks on saved tensors, which ``torch.func`` refuses:
 
 
 def backward_twice():

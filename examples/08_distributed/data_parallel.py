@@ -10,11 +10,11 @@ rounding, and compute a loss across the processes.
 # When to use it
 # --------------
 #
-# Under DDP and FSDP2, PyTorch's two ways of data parallelism, a custom function must take its parameters as arguments
-# and *return* their gradients. A backward that calls ``torch.autograd.backward``, like many checkpoints written by
-# hand, fills ``.grad`` itself, and DDP can silently miss a part of this gradient; see the wrong version. Read on if
-# your gradients differ from those of one process. Also read on if a loss compares samples of different processes, as
-# contrastive losses do. Such a loss needs :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
+# Under DDP (``DistributedDataParallel``) and FSDP2 (``fully_shard``), a custom function must take its parameters as
+# arguments and *return* their gradients. A backward that calls ``torch.autograd.backward``, like many checkpoints
+# written by hand, fills ``.grad`` itself, and DDP can silently miss a part of this gradient; see the wrong version.
+# Read on if your gradients differ from those of one process. Also read on if a loss compares samples of different
+# processes, as contrastive losses do. Such a loss needs :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
 #
 # The gradient
 # ------------
