@@ -129,7 +129,7 @@ start = torch.randn(64, 64) / 3
 
 
 def step(layer):
-    """The weight after one step of gradient descent, to make hidden units reproduce the image."""
+    """Return the weight after one step of gradient descent. The layer must reproduce the image."""
     local = (start * near).requires_grad_()
     (gradient,) = torch.autograd.grad(F.mse_loss(layer(images, local), images), local)
     return local - gradient

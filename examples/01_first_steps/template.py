@@ -153,7 +153,7 @@ class Unguarded(Function):
 
 
 def seconds(function, *args):
-    """Best of several runs of forward and backward: the least disturbed one."""
+    """Return the shortest time of nine runs of forward and backward, because other programs disturb it least."""
     times = []
     for _ in range(9):
         start = time.perf_counter()

@@ -74,7 +74,7 @@ def curvature(function, x):
 
 
 def masked_mean(divide):
-    """The gradient of the mean of the first 0 to 4 of four numbers, for the first number."""
+    """Return the gradients of the first of four numbers, for the means of the first 0, 1, 2, 3 and 4."""
     values, counts = torch.ones(5, 4, dtype=torch.float64), torch.arange(5)
     mask = (torch.arange(4) < counts[:, None]).double()
     return slope(lambda v: divide((v * mask).sum(1), mask.sum(1)), values)[:, 0]

@@ -102,7 +102,7 @@ for name, step in steps.items():
     peaks[name] = []
     for depth in depths:
         teacher = network(depth, 64)
-        step(teacher)  # the gradients are there before
+        step(teacher)  # so that the gradients exist before
         peaks[name].append(peak_bytes(step, teacher) / 1e6)
 
 digits = load_digits()

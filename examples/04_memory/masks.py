@@ -134,7 +134,7 @@ for randomness in ("same", "different"):
 
 
 class MaskOnCtx(Function):
-    """Hides a tensor."""
+    """Hides the mask from tools that look at saved tensors."""
 
     @staticmethod
     def forward(input):

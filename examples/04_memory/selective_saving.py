@@ -86,7 +86,7 @@ cases = {
 
 
 def kept(function, args):
-    """What is alive after forward, without the result; hooks on saved tensors do not see into compiled functions."""
+    """Return the bytes per element alive after forward. Hooks on saved tensors do not see into compiled functions."""
     result = function(*args)
     size = result.untyped_storage().nbytes()
     del result

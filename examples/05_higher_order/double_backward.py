@@ -125,7 +125,7 @@ ways = {
 
 
 def derivatives(function, x):
-    """The first three derivatives; where autograd sees a constant, the next one is zero."""
+    """Return the first three derivatives, with zeros where autograd sees a constant."""
     x = x.clone().requires_grad_()
     y, found = function(x), []
     for _ in range(3):

@@ -97,7 +97,7 @@ def last_step_only(iterations):
 
 
 def implicit(iterations):
-    """As many iterations as the others: the tolerance is chosen so that it is met then."""
+    """Make as many iterations as the others: the last step just meets the tolerance."""
     with torch.no_grad():
         z = unrolled(iterations - 1)
         change = (layer(z, x, weight) - z).abs().max() / layer(z, x, weight).abs().max()

@@ -94,7 +94,7 @@ def by_arccos(rotation):
 
 
 def error(function):
-    """Of the whole vector, relative to its length."""
+    """Return the error of the whole vector, relative to its length."""
     found = function(exact.float()).double()
     off = (found - angles[:, None] * axis).norm(dim=-1) / angles
     return off.nan_to_num(nan=10, posinf=10).clamp(1e-9, 10)

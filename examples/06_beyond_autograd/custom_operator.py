@@ -293,7 +293,7 @@ contenders = {"x * 2": lambda x: x * 2, "Function": Twice.apply, "custom_op": tw
 fastest = dict.fromkeys(contenders, float("inf"))
 small = torch.randn(8, requires_grad=True)
 for _ in range(20):
-    for name, function in contenders.items():  # in turns, so that all meet the same disturbances
+    for name, function in contenders.items():  # in turns, so that other programs disturb all equally
         began = time.perf_counter()
         for _ in range(20):
             function(small).backward(small)

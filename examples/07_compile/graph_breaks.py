@@ -75,7 +75,7 @@ def slope(function):
 
 
 def examine(function):
-    """Whether it compiles whole, and right; the message if not."""
+    """Return whether the function compiles whole and right, and the message if not."""
     torch._dynamo.reset()
     try:
         found = slope(torch.compile(function, fullgraph=True, backend="aot_eager"))
@@ -374,7 +374,7 @@ class PlainFunction(Square):
 
 
 def with_a_hook(function):
-    """Instead of print and list.append: outside of the compiled part."""
+    """Replace print and list.append by a hook outside of the compiled part."""
 
     def inner(x):
         result = function(x)

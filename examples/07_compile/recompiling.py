@@ -164,7 +164,7 @@ def cube(x):
 
 
 def penalty(function, x):
-    """The slope, and its derivative: for a gradient penalty, or one step of MAML."""
+    """Return the slope and its derivative, as a gradient penalty or one step of MAML needs them."""
     (slope,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
     return slope, torch.autograd.grad(slope.sum(), x)[0]
 

@@ -149,7 +149,7 @@ def language_model(tokens, features, hidden, classes):
         return vocab_parallel_cross_entropy(logits, labels, group=group)
 
     def part(tensors, size):
-        """All of the input. Of the weights: some outputs, some inputs, and again some outputs."""
+        """Return the whole input, and this rank's part of each weight: outputs, inputs, outputs."""
         x, *whole = tensors
         return [x, *(w.chunk(size, dim)[dist.get_rank()] for w, dim in zip(whole, (0, 1, 0), strict=True))]
 
