@@ -50,7 +50,7 @@ expected loss.
 # :math:`P` are the hard choices. For masks, :math:`P` contains all vectors with entries between 0 and 1 and sum k. For
 # ranks, :math:`P` is the permutahedron, whose corners are all orders of the numbers from 1 to n.
 #
-# The entries of :math:`y` fall into blocks :math:`B` whose sum is fixed, so the gradient is reduced by its mean over
+# The entries of :math:`y` form blocks :math:`B`, and the sum of a block is fixed. So backward subtracts the mean over
 # the block:
 #
 # .. math::

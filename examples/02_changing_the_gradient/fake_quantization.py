@@ -319,12 +319,11 @@ print(report.findings[0].summary)
 assert not report.ok
 
 # %%
-# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell computes for each layer how
-# large the gradient of the step is relative to the step, and how large the gradient of the weights is relative to the
-# weights. It prints the first number divided by the second. A quotient of about 1 means that step and weights change
-# equally fast. Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works
-# for the right version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm
-# there.
+# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. For each layer, the next cell divides the
+# gradient of the step by the step, and the norm of the weights' gradient by the norm of the weights. It prints the
+# ratio of these two relative gradients. A ratio of about 1 means that step and weights change equally fast. Without the
+# factor, SGD makes the steps jump, and some become negative. With a learning rate that works for the right version, the
+# network does not recover. Adam normalizes each gradient, so the missing factor does no harm there.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):

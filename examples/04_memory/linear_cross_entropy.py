@@ -52,8 +52,8 @@ gigabytes that the logits take.
 #
 # For each chunk of classes, backward computes the logits again, then :math:`\bar{Z}`, then the rows of :math:`\bar{W}`
 # for these classes, and a term of :math:`\bar{X}`. In total, forward and backward take four matmuls, and torch's
-# function takes three. A second derivative processes the chunks in the same way. If the tangents change the logits by
-# :math:`\dot{Z}`, the second derivative uses the following term instead of :math:`\bar{Z}`:
+# function takes three. A second derivative processes the chunks in the same way. For a change :math:`\dot{Z}` of the
+# logits, it uses the following term instead of :math:`\bar{Z}`:
 #
 # .. math:: p_{nv} \left( \dot{Z}_{nv} - \textstyle\sum_u p_{nu} \dot{Z}_{nu} \right) \bar{\ell}_n .
 #

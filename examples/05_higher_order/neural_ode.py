@@ -25,9 +25,8 @@ adjoint equation.
 # states :math:`z_k`, which are small compared with the activations inside of :math:`\Phi`. ``odeint`` keeps some of the
 # states and recomputes the others.
 #
-# *Differentiate, then discretize.* If the steps go to zero in the formula above, the adjoint
-# :math:`a = \partial L / \partial z(t)` follows its own differential equation, for the right-hand side
-# :math:`\dot{z} = f(t, z, \theta)`:
+# *Differentiate, then discretize.* Let the steps in the formula above go to zero, for the equation :math:`\dot{z} =
+# f(t, z, \theta)`. Then the adjoint :math:`a = \partial L / \partial z(t)` follows its own differential equation:
 #
 # .. math::
 #

@@ -290,11 +290,11 @@ looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=Tru
 print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
 
 # %%
-# Per-sample gradients compile as long as the model has no custom function. With a custom function whose argument is
-# computed from the weights, as below, compiling raises an error, because the compiler loses the rule for ``vmap``. A
-# custom function under ``vmap`` without ``grad`` is worse, because it compiles. A ``loss.backward()`` *outside* of the
-# compiled part then silently uses the derivative of your forward instead of your backward.
-# ``torch.compiler.allow_in_graph`` prevents both, see :doc:`/guide/compiled_rules`.
+# The compiler accepts per-sample gradients if the model has no custom function. With a custom function whose argument
+# is computed from the weights, as below, it raises an error, because it loses the rule for ``vmap``. Under ``vmap``
+# without ``grad``, a custom function compiles, which is worse: a ``loss.backward()`` *outside* of the compiled part
+# silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents
+# both, see :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"

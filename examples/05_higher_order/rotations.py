@@ -23,7 +23,7 @@ turn, where textbook formulas divide by zero.
 # The gradient
 # ------------
 #
-# A rotation has nine entries but can move in only three directions, :math:`dR = [\varphi]_\times R`, where
+# A rotation has nine entries but can change in only three directions: :math:`dR = [\varphi]_\times R`, where
 # :math:`[\varphi]_\times` is the matrix of the cross product with :math:`\varphi`. So the recipes compute all gradients
 # with the three numbers :math:`\varphi`. ``axial`` turns a matrix into such numbers, :math:`m =
 # \operatorname{axial}(\bar{R} R^\top)`:

@@ -19,9 +19,9 @@ matching. Backward solves one linear system instead of differentiating hundreds 
 # * ``sinkhorn_plan`` returns the plan as a matrix, to multiply with. Its gradient takes one linear system.
 # * ``assignment_cost`` is the one-to-one matching without regularization, computed by SciPy.
 #
-# You can also unroll a fixed number of iterations. This is simpler, and right for the plan that *these* iterations
-# give. Do it if ten or twenty iterations are enough. For clouds of tens of thousands of points, the matrices do not fit
-# into memory; use a library that never makes them, such as GeomLoss or OTT.
+# You can also unroll a fixed number of iterations. This is simpler, and the gradient is right for the plan after
+# *these* iterations. Do it if ten or twenty iterations are enough. For clouds of tens of thousands of points, the
+# matrices do not fit into memory; use a library that never makes them, such as GeomLoss or OTT.
 #
 # The gradient
 # ------------
@@ -35,9 +35,9 @@ matching. Backward solves one linear system instead of differentiating hundreds 
 #    P_{ij} = a_i b_j \, e^{(f_i + g_j - C_{ij}) / \varepsilon} .
 #
 # The Sinkhorn iterations find the potentials :math:`f` and :math:`g` for which the row sums and column sums of
-# :math:`P` are right. At the minimum, :math:`V` does not change to first order with the potentials. So they count as
-# constants in its derivative: :math:`\bar{C} = \bar{V} P`. The plan does change with the potentials. To find its
-# gradient, differentiate the two conditions on the sums. With the gradients :math:`\bar{f}` and :math:`\bar{g}` of the
+# :math:`P` are right. At the minimum, a small change of the potentials does not change :math:`V`. So backward treats
+# them as constants: :math:`\bar{C} = \bar{V} P`. The plan does change with the potentials. To find its gradient,
+# differentiate the two conditions on the sums. With the gradients :math:`\bar{f}` and :math:`\bar{g}` of the
 # potentials, and the diagonal matrices :math:`D_a` and :math:`D_b` of the weights, this gives
 #
 # .. math::

@@ -178,8 +178,8 @@ for backend in ("aot_eager", "eager"):
         print(f"{backend:9}  {error}")
 
 # %%
-# The debugging backend ``eager`` does not even keep the graph. If its result is added to other terms, the second
-# derivative of the sum silently lacks this term. To compile a second derivative, take both derivatives inside of the
+# With the debugging backend ``eager``, the first derivative has no graph. If you add it to other terms, the second
+# derivative of the sum silently lacks its part. To compile a second derivative, take both derivatives inside of the
 # compiled function, with :mod:`torch.func`, and mark the custom function with ``torch.compiler.allow_in_graph``.
 # Without the mark, a custom ``Function`` silently contributes 0 to the second derivative, with every backend, if its
 # argument is computed from the input. For all cases and the reason, see :doc:`/guide/compiled_rules`:

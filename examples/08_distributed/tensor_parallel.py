@@ -311,7 +311,7 @@ assert ratios["a loss on each rank, their mean", "identity", "averaged"] == "ano
 # common:
 #
 # * :func:`.all_gather` has a backward that sums over ranks, like ``torch.distributed.nn.functional.all_gather``.
-# * ``gather_from_ranks`` has a backward that takes the rank's own part of its own gradient.
+# * ``gather_from_ranks`` has a backward in which each rank takes its own part of its own gradient.
 # * ``torch.distributed.all_gather`` has no backward, so its users put the rank's own part back into the list.
 #
 # Here they run inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over two ranks. Each rank
