@@ -36,7 +36,8 @@ class ParametricSwishFunction(Function):
         bend = input * LogisticSlopeFunction.apply(product)
         grad_input = grad_beta = None
         if ctx.needs_input_grad[0]:
-            grad_input = (grad_output * (LogisticFunction.apply(product) + beta * bend)).to(grad_output.dtype)
+            slope = torch.addcmul(LogisticFunction.apply(product), beta, bend)
+            grad_input = (grad_output * slope).to(grad_output.dtype)
         if ctx.needs_input_grad[1]:
             grad_beta = sum_to_shape(grad_output * input * bend, beta.shape).to(grad_output.dtype)
         return grad_input, grad_beta
