@@ -264,7 +264,7 @@ class GELUSlopeFunction(Function):
         size = x.abs().clamp_max_(40)
         correction = bell(size).mul_(size).div_(math.sqrt(2 * math.pi)).sub_(upper_tail(size))
         side = torch.ones_like(x).copysign_(x)
-        return correction.mul_(side).add_(side.clamp_(min=0))
+        return correction.mul_(side).add_(side.clamp(min=0))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
