@@ -164,8 +164,11 @@ class ScaledSigmoidFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, scale: Tensor) -> Tensor:
-        # In half precision, the logistic function of a rounded product of -10 would have few correct digits.
-        return LogisticFunction.apply(wide(scale) * wide(input)).to(torch.result_type(scale, input))
+        product = scale * input
+        if product.dtype not in (torch.float16, torch.bfloat16):
+            return LogisticFunction.apply(product)
+        # The logistic function of a rounded product of -10 would have few correct digits.
+        return LogisticFunction.apply(wide(scale) * wide(input)).to(product.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
