@@ -334,9 +334,9 @@ def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int
         values, jacobian = _linearized(equations, state)
         change = torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
         state = state - change
-        # Compare the step of each system with the size of its state. Both can also be tiny compared with the start. Then
-        # the root is 0 if 0 solves the equations, or if the steps no longer shrink, because they are rounding errors.
-        # Otherwise, the start was only far from the root.
+        # Compare the step of each system with the size of its state. If both are tiny compared with the start, the root
+        # is 0 if 0 solves the equations, or if the steps no longer shrink, because they are rounding errors. Otherwise,
+        # the start was only far from the root.
         error, size = _sizes(change, batch_dims), _sizes(state, batch_dims)
         tiny = torch.maximum(error, size) <= tolerance**2 * _sizes(start, batch_dims)
         if tiny.any():
