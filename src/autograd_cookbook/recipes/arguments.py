@@ -37,8 +37,8 @@ class ScaledTanhFunction(Function):
         # One fused step for 1 - t²: where t is close to 1, a rounded square leaves few digits of the difference. Do not
         # use (1 - t)(1 + t): near t = 0, its derivative is a difference of two numbers close to 1, so digits cancel.
         tanh = output / ctx.scale
-        slope = torch.addcmul(tanh.new_ones(()), tanh, tanh, value=-1)
-        return grad_output * (slope * (ctx.scale * ctx.slope)).conj(), None, None
+        slope = torch.addcmul(tanh.new_ones(()), tanh, tanh, value=-1).mul_(ctx.scale * ctx.slope)
+        return grad_output * slope.conj(), None, None
 
 
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
