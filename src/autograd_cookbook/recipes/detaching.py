@@ -36,8 +36,8 @@ class DistillationLossFunction(Function):
         log_p = torch.log_softmax(wide(teacher) / temperature, -1)
         log_q = torch.log_softmax(wide(student) / temperature, -1)
         p = log_p.exp()
-        # A class with p = 0 adds 0 to the loss, but 0 times infinity is NaN. A NaN in the logits makes all of a row NaN,
-        # so one class shows it. A mask of p == 0 would take longer.
+        # A class with p = 0 adds 0 to the loss, but 0 times infinity is NaN. A NaN in the logits fills the row, so one
+        # class shows it. A mask of p == 0 would take longer.
         far = (log_p - log_q).mul_(p).nan_to_num_(0, math.inf, -math.inf).sum(-1)
         valid = (p[..., :1] + log_q[..., :1].exp()).sum(-1) * 0
         del log_p, log_q  # they take as much memory as the tensors that the next line needs
