@@ -19,7 +19,7 @@ def close_divergence(student: Tensor, teacher: Tensor, p: Tensor, temperature: f
     d = (wide(student) - wide(teacher)).div_(temperature)
     d.sub_((p * d).sum(-1, keepdim=True))
     limit = (360 * torch.finfo(d.dtype).eps) ** 0.25  # below, the terms that are left out are rounding errors
-    size = d.abs().amax(-1) if d.shape[-1] else d.sum(-1)
+    size = torch.maximum(d.amax(-1), -d.amin(-1)) if d.shape[-1] else d.sum(-1)
     series = (d / 120).add_(1 / 24).mul_(d).add_(1 / 6).mul_(d).add_(1 / 2).mul_(d).mul_(d).mul_(p)
     return series.sum(-1).log1p(), size < limit
 
@@ -54,7 +54,8 @@ class DistillationLossFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         student, teacher = ctx.saved_tensors
         p, q = (torch.softmax(wide(logits) / ctx.temperature, -1) for logits in (teacher, student))
-        return (grad_output.unsqueeze(-1) * (q - p).mul_(ctx.temperature)).to(student.dtype), None, None
+        grad = (ctx.temperature * wide(grad_output)).unsqueeze(-1)
+        return (grad * (q - p)).to(student.dtype), None, None
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float = 1.0, reduction: str = "mean") -> Tensor:
