@@ -106,3 +106,15 @@ def test_scaled_sigmoid_names_a_complex_argument(place) -> None:
         scaled_sigmoid(*args)
     # Why: torch's own function is NaN there.
     assert torch.sigmoid(torch.tensor(-90 + 1j)).isnan()
+
+
+def test_scaled_sigmoid_in_half_precision_has_the_digits_of_its_arguments() -> None:
+    x = torch.tensor([-3.3, -5.1, -7.7], dtype=torch.bfloat16, requires_grad=True)
+    scale = torch.tensor(1.3, dtype=torch.bfloat16, requires_grad=True)
+    for tensors in ((x, scale), (x.detach().double().requires_grad_(), scale.detach().double().requires_grad_())):
+        y = scaled_sigmoid(*tensors)
+        results = [y, *torch.autograd.grad(y.sum(), tensors)]
+        if tensors[0] is x:
+            rounded = results
+    for ours, exact in zip(rounded, results, strict=True):
+        torch.testing.assert_close(ours.double(), exact, rtol=2**-8, atol=0)

@@ -111,7 +111,7 @@ def test_bad_input(args, error, message) -> None:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 10.0, 100.0])
-def test_the_loss_of_nearly_equal_distributions_is_inaccurate_but_its_gradient_is_not(temperature: float) -> None:
+def test_the_loss_of_nearly_equal_distributions_has_its_digits_and_that_of_torch_does_not(temperature: float) -> None:
     generator = torch.Generator().manual_seed(0)
     teacher = torch.randn(20, 1000, generator=generator)
     student = (teacher + 1e-3 * torch.randn(20, 1000, generator=generator)).requires_grad_()
@@ -122,8 +122,23 @@ def test_the_loss_of_nearly_equal_distributions_is_inaccurate_but_its_gradient_i
         return loss.detach().double(), torch.autograd.grad(loss.sum(), leaf)[0].double()
 
     (loss, grad), (true_loss, true_grad) = results(torch.float32), results(torch.float64)
-    assert (loss - true_loss).abs().max() < 2e-6 * temperature**2
-    if temperature > 1:
-        assert (loss < 0).any()
-        assert (loss - true_loss).abs().max() > 10 * true_loss.max()
+    torch.testing.assert_close(loss, true_loss, rtol=1e-5, atol=0)
     assert (grad - true_grad).norm() < 5e-4 * temperature * true_grad.norm()
+    log_p, log_q = (torch.log_softmax(logits / temperature, -1) for logits in (teacher, student.detach()))
+    theirs = temperature**2 * F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
+    assert (theirs - true_loss).abs().max() < 2e-6 * temperature**2
+    assert (theirs - true_loss).abs().max() > 0.05 * true_loss.max()
+    if temperature > 1:
+        assert (theirs < 0).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("difference", [2.0**-6, 2.0**-3, 1.0])
+def test_the_loss_in_half_precision_is_rounded_once(dtype: torch.dtype, difference: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    teacher = torch.randn(20, 50, generator=generator).to(dtype)
+    student = (teacher + difference * torch.randn(20, 50, generator=generator)).to(dtype)
+    for temperature in (1.0, 20.0, 1000.0):
+        loss = distillation_loss(student, teacher, temperature, "none")
+        expected = distillation_loss(student.double(), teacher.double(), temperature, "none")
+        torch.testing.assert_close(loss.double(), expected, rtol=torch.finfo(dtype).eps, atol=6e-8)

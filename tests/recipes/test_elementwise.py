@@ -1,5 +1,7 @@
 """Element-wise functions and activations: what is special beyond the catalog's own tests."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -187,3 +189,27 @@ def test_the_second_derivative_of_elu_at_0_is_that_of_its_left_side() -> None:
     x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
     (first,) = torch.autograd.grad(elu(x, 0.5), x, create_graph=True)
     assert first.item() == torch.autograd.grad(first, x)[0].item() == 0.5
+
+
+def test_the_second_derivative_of_mish_keeps_its_digits() -> None:
+    """Autograd's derivative of the slope would be a difference of nearly equal numbers."""
+    x = torch.linspace(4, 12, 81, dtype=torch.float64)
+    results = []
+    for input in (x.float().requires_grad_(), x.float().double().requires_grad_()):
+        (first,) = torch.autograd.grad(mish(input).sum(), input, create_graph=True)
+        results += torch.autograd.grad(first.sum(), input)
+    torch.testing.assert_close(results[0].double(), results[1], rtol=1e-5, atol=0)
+
+
+def test_the_slope_of_elu_above_zero_is_one_for_every_alpha() -> None:
+    x = torch.tensor([-1.0, 0.5, 3.0], requires_grad=True)
+    (gradient,) = torch.autograd.grad(elu(x, 1e9).sum(), x)
+    torch.testing.assert_close(gradient, torch.tensor([1e9 / math.e, 1, 1]))
+
+
+def test_a_slope_below_the_range_of_float16_times_a_scaled_gradient() -> None:
+    x = torch.tensor(-6.5, dtype=torch.float16, requires_grad=True)
+    scale = torch.tensor(8192.0, dtype=torch.float16)
+    for function in (gelu, F.gelu):
+        (gradient,) = torch.autograd.grad(function(x), x, scale)
+        assert gradient.item() == pytest.approx(-1.3886e-5, rel=0.03)

@@ -1,5 +1,7 @@
 """Second derivatives: against torch's own, and where they are commonly lost."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -105,3 +107,10 @@ def test_log_cosh_is_finite_where_cosh_is_not(value) -> None:
 def test_forward_over_reverse_needs_a_jvp_and_says_so() -> None:
     with pytest.raises(RuntimeError, match="jvp"):
         hvp(lambda x: log_cosh(x).sum(), point(3), point(3), "forward_over_reverse")
+
+
+def test_a_curvature_of_log_cosh_below_the_range_of_float16_times_a_scaled_gradient() -> None:
+    x = torch.tensor(-10.0, dtype=torch.float16, requires_grad=True)
+    (first,) = torch.autograd.grad(8192 * log_cosh(x), x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x)
+    assert second.item() == pytest.approx(8192 / math.cosh(10) ** 2, rel=2e-3)

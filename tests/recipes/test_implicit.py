@@ -488,3 +488,24 @@ def test_a_fixed_point_under_autocast() -> None:
         torch.autograd.grad(found.sum(), (x, w)), torch.autograd.grad(expected.sum(), (x, w)), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
+
+
+def test_a_start_far_from_the_root_does_not_make_the_root_zero() -> None:
+    x = torch.tensor([4.0], requires_grad=True)
+    z = root(lambda z, x: z**2 - x, torch.tensor([1e9]), x)
+    z.backward()
+    assert z.item() == pytest.approx(2, rel=1e-6)
+    assert x.grad.item() == pytest.approx(0.25, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda z: z.exp() - 1 + z, id="small steps that halve"),
+        pytest.param(lambda z: (z + 1) ** 2 - 1, id="steps of any size"),
+        pytest.param(lambda z: (z + 0.3) ** 3 - 0.3**3 + z, id="zero is no solution in float32"),
+    ],
+)
+@pytest.mark.parametrize("start", [0.1, 0.3, 0.5])
+def test_a_root_of_zero_is_found_among_rounding_errors(function, start) -> None:
+    assert root(function, torch.tensor([start])).abs().max() < 1e-6

@@ -273,3 +273,8 @@ def test_clipping_at_every_size_of_a_gradient(dtype, max_norm) -> None:
         wanted = wide[0] * min(float(size), max_norm / wide.norm())
         found = clipped_mean_gradient(lambda w, x: w @ x, torch.zeros(3, dtype=dtype), (x,), max_norm=max_norm)
         torch.testing.assert_close(found.double(), wanted, rtol=8 * info.eps, atol=8 * info.smallest_normal * info.eps)
+
+
+def test_isotonic_regression_of_a_tensor_with_the_negative_bit() -> None:
+    x = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
+    assert torch.equal(isotonic_regression(torch._neg_view(x)), isotonic_regression(-x))

@@ -267,3 +267,11 @@ def test_a_quotient_of_zero_has_slope_zero_by_the_least_denominator(dtype: torch
     y = torch.tensor(info.smallest_normal * info.eps, dtype=dtype, requires_grad=True)
     safe_divide(torch.zeros((), dtype=dtype), y).backward()
     assert y.grad == 0
+
+
+def test_a_slope_of_softplus_below_the_range_of_float16_times_a_scaled_gradient() -> None:
+    x = torch.tensor([-20.0, -17.0], dtype=torch.float16, requires_grad=True)
+    scale = torch.full_like(x, 8192)
+    (gradient,) = torch.autograd.grad(softplus(x), x, scale)
+    expected = 8192 * torch.sigmoid(x.detach().double())
+    torch.testing.assert_close(gradient.double(), expected, rtol=2e-3, atol=6e-8)

@@ -121,3 +121,10 @@ def test_nothing_is_kept_beyond_the_input() -> None:
     x = torch.randn(1000, requires_grad=True)
     assert saved_bytes(spike, x) == 0
     assert saved_bytes(BY_NAME["spike"].reference, x) == 4000
+
+
+@pytest.mark.parametrize("shape", ["fast_sigmoid", "arctan"])
+def test_a_derivative_below_the_range_of_float16_times_a_scaled_gradient(shape) -> None:
+    x = torch.tensor(16384.0, dtype=torch.float16, requires_grad=True)
+    (gradient,) = torch.autograd.grad(spike(x, 2.0, shape), x, torch.tensor(8192.0, dtype=torch.float16))
+    assert gradient.item() == pytest.approx(8192 / 32768**2, rel=0.01)

@@ -87,6 +87,16 @@ def test_the_gradient_of_tanh_keeps_its_digits_near_one() -> None:
     assert x.grad.item() == pytest.approx((1 - output) * (1 + output), rel=1e-15)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_of_tanh_has_the_digits_that_torchs_has(dtype) -> None:
+    """A rounded y² leaves few digits of 1 - y². torch fuses the product and the difference."""
+    x = torch.linspace(-9, 9, 1003, dtype=dtype, requires_grad=True)
+    y = tanh(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    (theirs,) = torch.autograd.grad(torch.tanh(x).sum(), x)
+    torch.testing.assert_close(gradient, theirs, rtol=4 * torch.finfo(dtype).eps, atol=0)
+
+
 def test_relu_refuses_complex_numbers() -> None:
     with pytest.raises((RuntimeError, NotImplementedError)):
         relu(torch.ones(1, dtype=torch.complex64))

@@ -311,3 +311,8 @@ def test_what_cancels_in_a_gradient_of_a_plan_is_not_rounded_before(name: str, d
     assert_agrees_with_float64(
         BY_NAME[name].function, [cost, source, target, 1.0], dtype, reference, 8 * torch.finfo(dtype).eps, grads
     )
+
+
+def test_an_assignment_of_a_tensor_with_the_negative_bit() -> None:
+    cost = torch.tensor([[4.0, 1.0], [2.0, 3.0]], dtype=torch.float64)
+    assert assignment_cost(torch._neg_view(cost)) == assignment_cost(-cost) == -7

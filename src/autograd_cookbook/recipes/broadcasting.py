@@ -6,6 +6,7 @@ from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction
+from autograd_cookbook.recipes.elementwise import wide
 
 
 def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
@@ -163,7 +164,11 @@ class ScaledSigmoidFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, scale: Tensor) -> Tensor:
-        return LogisticFunction.apply(scale * input)
+        product = scale * input
+        if product.dtype not in (torch.float16, torch.bfloat16):
+            return LogisticFunction.apply(product)
+        # The logistic function of a rounded product of -10 would have few correct digits.
+        return LogisticFunction.apply(wide(scale) * wide(input)).to(product.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -172,13 +177,14 @@ class ScaledSigmoidFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
         input, scale = ctx.saved_tensors
+        x, s = wide(input), wide(scale)
         # Do not use output * (1 - output): the difference is only rounding error where the output is close to 1.
-        grad = grad_output * LogisticSlopeFunction.apply(scale * input)
+        grad = grad_output * LogisticSlopeFunction.apply(s * x)
         grad_input = grad_scale = None
         if ctx.needs_input_grad[0]:
-            grad_input = as_gradient(grad * scale, input)
+            grad_input = as_gradient(grad * s, input)
         if ctx.needs_input_grad[1]:
-            grad_scale = as_gradient(grad * input, scale)
+            grad_scale = as_gradient(grad * x, scale)
         return grad_input, grad_scale
 
 

@@ -250,7 +250,8 @@ class GELUFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        return grad_output * GELUSlopeFunction.apply(input)
+        # In float16, the slope would become 0 where its product with a scaled gradient does not.
+        return (grad_output * GELUSlopeFunction.apply(wide(input))).to(grad_output.dtype)
 
 
 class GELUSlopeFunction(Function):
@@ -259,12 +260,11 @@ class GELUSlopeFunction(Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(input: Tensor) -> Tensor:
-        x = wide(input)
+    def forward(x: Tensor) -> Tensor:
         size = x.abs().clamp_max_(40)
         correction = bell(size).mul_(size).div_(math.sqrt(2 * math.pi)).sub_(upper_tail(size))
         side = torch.ones_like(x).copysign_(x)
-        return correction.mul_(side).add_(side.clamp(min=0)).to(input.dtype)
+        return correction.mul_(side).add_(side.clamp(min=0))
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -273,8 +273,8 @@ class GELUSlopeFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        x = wide(input).clamp(-40, 40)
-        return (grad_output * bell(x) * (2 - x.square()) / math.sqrt(2 * math.pi)).to(grad_output.dtype)
+        x = input.clamp(-40, 40)
+        return grad_output * bell(x) * (2 - x.square()) / math.sqrt(2 * math.pi)
 
 
 def gelu(input: Tensor) -> Tensor:
@@ -319,12 +319,34 @@ class MishFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        x = wide(input)
+        return (grad_output * MishSlopeFunction.apply(wide(input))).to(grad_output.dtype)
+
+
+class MishSlopeFunction(Function):
+    """The slope of mish. Autograd's derivative of this formula would be a difference of nearly equal numbers."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
         e, top = powers(x)
         bottom = top + 2
-        slope = 4 * (e / bottom) * ((e + 1) / bottom)
+        bend = (e + 1).mul_(4).div_(bottom).mul_(e.div_(bottom))  # the slope of the tanh
         # For an infinite input, the slope of the tanh is 0. Without the clamp, infinity times 0 would be NaN.
-        return (grad_output * (top / bottom + x.clamp(-750, 750) * slope)).to(grad_output.dtype)
+        return bend.mul_(x.clamp(-750, 750)).add_(top.div_(bottom))
+
+    @staticmethod
+    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        e, top = powers(x)
+        bottom = top + 2
+        bend = 4 * (e / bottom) * ((e + 1) / bottom)
+        turn = (1 - 2 * (top / bottom) * e) / (1 + e)  # the slope of log(bend)
+        return grad_output * (bend * (2 + x.clamp(-750, 750) * turn))
 
 
 def powers(input: Tensor) -> tuple[Tensor, Tensor]:
@@ -381,7 +403,7 @@ class ELUFunction(Function):
         x = wide(input)
         # The slope is 1 above 0 and alpha times the exponential below. `step` is 1 above 0, and 0 elsewhere.
         step = x.sign().clamp(min=0)
-        slope = ctx.alpha * BoundedExpFunction.apply(x) + (1 - ctx.alpha) * step
+        slope = torch.add(step, BoundedExpFunction.apply(x) - step, alpha=ctx.alpha)
         return (grad_output * slope * ctx.scale).to(grad_output.dtype), None, None
 
 

@@ -56,7 +56,8 @@ class TanhFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        return grad_output * (4 * LogisticSlopeFunction.apply(input + input))
+        # In float16, the slope would become 0 where its product with a scaled gradient does not.
+        return (grad_output * (4 * LogisticSlopeFunction.apply(2 * wide(input)))).to(grad_output.dtype)
 
 
 def log_cosh(input: Tensor) -> Tensor:

@@ -328,16 +328,22 @@ def root(
 # Do not compile this loop, because the computed numbers decide when it ends.
 @torch.compiler.disable
 def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int) -> Tensor:
-    state = start
+    state, batch_dims = start, start.dim() - 1
+    before, is_zero = math.inf, False
     for _ in range(max_iterations):
         values, jacobian = _linearized(equations, state)
         change = torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
         state = state - change
-        # Compare the step of each system with the size of its state. If both are tiny compared with the start, the
-        # root is 0.
-        batch_dims = state.dim() - 1
+        # Compare the step of each system with the size of its state. If both are tiny compared with the start, the root
+        # is 0 if 0 solves the equations, or if the steps no longer shrink, because they are rounding errors. Otherwise,
+        # the start was only far from the root.
         error, size = _sizes(change, batch_dims), _sizes(state, batch_dims)
-        is_zero = torch.maximum(error, size) <= tolerance**2 * _sizes(start, batch_dims)
+        tiny = torch.maximum(error, size) <= tolerance**2 * _sizes(start, batch_dims)
+        if tiny.any():
+            solved = tiny & (_sizes(equations(torch.zeros_like(state)), batch_dims) == 0)
+            state = state.masked_fill(solved.unsqueeze(-1), 0)
+            is_zero |= solved | (tiny & (error >= before))
+        before = error
         failed = ~((error <= tolerance * size) | is_zero)
         if not error.isfinite().all():
             break

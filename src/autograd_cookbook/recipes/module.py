@@ -36,7 +36,9 @@ class ParametricSwishFunction(Function):
         bend = input * LogisticSlopeFunction.apply(product)
         grad_input = grad_beta = None
         if ctx.needs_input_grad[0]:
-            grad_input = (grad_output * (LogisticFunction.apply(product) + beta * bend)).to(grad_output.dtype)
+            gate = LogisticFunction.apply(product)
+            grad_input = (grad_output * torch.addcmul(gate, beta, bend)).to(grad_output.dtype)
+            del gate
         if ctx.needs_input_grad[1]:
             grad_beta = sum_to_shape(grad_output * input * bend, beta.shape).to(grad_output.dtype)
         return grad_input, grad_beta

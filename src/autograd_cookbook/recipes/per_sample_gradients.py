@@ -45,7 +45,7 @@ class IsotonicFunction(Function):
     def forward(input: Tensor) -> tuple[Tensor, Tensor]:
         import numpy as np
 
-        rows = input.detach().double().cpu().numpy().reshape(-1, max(input.shape[-1], 1))
+        rows = input.detach().double().cpu().resolve_neg().numpy().reshape(-1, max(input.shape[-1], 1))
         pooled = [pool_violators(row) for row in rows]
         values = np.array([values for values, _ in pooled], dtype=np.float64).reshape(input.shape)
         starts = np.array([starts for _, starts in pooled], dtype=bool).reshape(input.shape)

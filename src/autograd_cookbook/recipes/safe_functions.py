@@ -31,7 +31,8 @@ class SoftplusFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (input,) = ctx.saved_tensors
-        return grad_output * LogisticFunction.apply(ctx.beta * input), None
+        # In float16, the slope would become 0 where its product with a scaled gradient does not.
+        return (grad_output * LogisticFunction.apply(ctx.beta * wide(input))).to(grad_output.dtype), None
 
 
 def softplus(input: Tensor, beta: float = 1.0) -> Tensor:

@@ -327,7 +327,8 @@ def segment_sum(input: Tensor, index: Tensor, size: int) -> Tensor:
         A tensor of shape ``(size, ...)``.
 
     Raises:
-        RuntimeError: if an index is out of range, or ``index`` is not int64.
+        IndexError or RuntimeError: if an index is out of range, as in :meth:`torch.Tensor.index_add_`.
+        RuntimeError: if ``index`` is not int64.
         TypeError: if ``input`` is neither floating nor complex.
         ValueError: if shapes do not fit.
 
@@ -383,7 +384,8 @@ def segment_mean(input: Tensor, index: Tensor, size: int) -> Tensor:
         A tensor of shape ``(size, ...)``.
 
     Raises:
-        RuntimeError: if an index is out of range, or ``index`` is not int64.
+        IndexError or RuntimeError: if an index is out of range, as in :meth:`torch.Tensor.index_add_`.
+        RuntimeError: if ``index`` is not int64.
         TypeError: if ``input`` is neither floating nor complex.
         ValueError: if shapes do not fit.
 

@@ -14,14 +14,14 @@ Shape = Literal["fast_sigmoid", "arctan", "triangle"]
 
 
 def surrogate_derivative(input: Tensor, slope: float, shape: Shape) -> Tensor:
-    """Return the surrogate derivative. It is 1 at 0 and falls on both sides, faster for a larger slope."""
+    """Return the surrogate derivative, in float32 or wider. It is 1 at 0 and falls on both sides."""
     distance = slope * wide(input).abs()  # in float16, the square of 256 is infinite
     if shape == "triangle":
-        return (1 - distance).clamp(min=0).to(input.dtype)
+        return (1 - distance).clamp(min=0)
     # Take the reciprocal before the square, because the square of a large distance would overflow.
     if shape == "fast_sigmoid":
-        return (1 + distance).reciprocal().square().to(input.dtype)
-    return (1 + distance.square()).reciprocal().to(input.dtype)
+        return (1 + distance).reciprocal().square()
+    return (1 + distance.square()).reciprocal()
 
 
 class SpikeFunction(Function):
@@ -42,7 +42,9 @@ class SpikeFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None, None]:
         (input,) = ctx.saved_tensors
-        return grad_output * surrogate_derivative(input, ctx.slope, ctx.shape), None, None
+        # In float16, the derivative would become 0 where its product with a scaled gradient does not.
+        grad_input = grad_output * surrogate_derivative(input, ctx.slope, ctx.shape)
+        return grad_input.to(grad_output.dtype), None, None
 
 
 def spike(input: Tensor, slope: float = 2.0, shape: Shape = "fast_sigmoid") -> Tensor:

@@ -346,7 +346,7 @@ class AssignmentFunction(Function):
 
         chosen = torch.zeros(cost.shape, dtype=torch.bool)
         if cost.numel():
-            problems = cost.detach().reshape(-1, *cost.shape[-2:]).cpu().double().numpy()
+            problems = cost.detach().reshape(-1, *cost.shape[-2:]).cpu().double().resolve_neg().numpy()
             for problem, mask in zip(problems, chosen.view(problems.shape), strict=True):
                 rows, columns = linear_sum_assignment(problem)
                 mask[torch.from_numpy(rows), torch.from_numpy(columns)] = True
