@@ -25,7 +25,7 @@ from docs.errors.programs.__main__ import changes, raised_by
 
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
-from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher
+from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, storing
 from autograd_cookbook.errors.cli import WIDTH, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
 
@@ -140,7 +140,7 @@ def test_what_an_entry_points_to_is_there() -> None:
 
 def test_the_index_is_compiled_of_its_sources() -> None:
     raised = [{field: vars(index()[name])[field] for field in RAISED} for name in PROGRAMS]
-    now, stored = compiled(raised), json.loads(INDEX.read_text(encoding="utf-8"))
+    now, stored = compiled(raised), storing.read(INDEX)
     if versions.running() != digests.torch():  # each release has nodes of its own
         now["nodes"] = stored["nodes"]
     assert now == stored, "python -m docs.errors.build"
