@@ -2713,3 +2713,27 @@ def step_does_not_require_grad():
     weight.grad = torch.ones(3, requires_grad=True)
     optimizer.step()
     optimizer.step()
+
+
+@raises(
+    "An optimizer of your own got no learning rate",
+    cause="A default that is ``required`` in the optimizer's ``__init__`` must be given, by an argument or in each group "
+    "of parameters. In older releases, SGD and other optimizers of PyTorch required ``lr`` in this way.",
+    fix="Pass the learning rate: ``MyOptimizer(params, lr=0.1)``, or set it in each group.",
+    see=("guide/training",),
+)
+def learning_rate_missing():
+    class Plain(torch.optim.Optimizer):
+        def __init__(self, params, lr=torch.optim.optimizer.required):
+            super().__init__(params, {"lr": lr})
+
+    Plain([torch.ones(3, requires_grad=True)])
+
+
+@fixes(learning_rate_missing)
+def learning_rate_given():
+    class Plain(torch.optim.Optimizer):
+        def __init__(self, params, lr=torch.optim.optimizer.required):
+            super().__init__(params, {"lr": lr})
+
+    Plain([torch.ones(3, requires_grad=True)], lr=0.1)
