@@ -12,6 +12,7 @@ from torch import nn
 from torch.autograd import Variable
 from torch.nn import functional as F
 from torch.nn.utils import prune
+from torch.optim.optimizer import required
 
 
 @raises(
@@ -2724,7 +2725,7 @@ def step_does_not_require_grad():
 )
 def learning_rate_missing():
     class Plain(torch.optim.Optimizer):
-        def __init__(self, params, lr=torch.optim.optimizer.required):
+        def __init__(self, params, lr=required):
             super().__init__(params, {"lr": lr})
 
     Plain([torch.ones(3, requires_grad=True)])
@@ -2733,7 +2734,7 @@ def learning_rate_missing():
 @fixes(learning_rate_missing)
 def learning_rate_given():
     class Plain(torch.optim.Optimizer):
-        def __init__(self, params, lr=torch.optim.optimizer.required):
+        def __init__(self, params, lr=required):
             super().__init__(params, {"lr": lr})
 
     Plain([torch.ones(3, requires_grad=True)], lr=0.1)
