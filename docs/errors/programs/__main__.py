@@ -5,7 +5,6 @@ have no program any more. The exit status is 1 if a message has changed.
 """
 
 import difflib
-import json
 import sys
 from collections.abc import Iterator, Mapping
 

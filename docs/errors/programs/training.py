@@ -2718,8 +2718,8 @@ def step_does_not_require_grad():
 
 @raises(
     "An optimizer of your own got no learning rate",
-    cause="A default that is ``required`` in the optimizer's ``__init__`` must be given, by an argument or in each group "
-    "of parameters. In older releases, SGD and other optimizers of PyTorch required ``lr`` in this way.",
+    cause="A default that is ``required`` in the optimizer's ``__init__`` must be given, by an argument or in each "
+    "group of parameters. In older releases, SGD and other optimizers of PyTorch required ``lr`` in this way.",
     fix="Pass the learning rate: ``MyOptimizer(params, lr=0.1)``, or set it in each group.",
     see=("guide/training",),
 )

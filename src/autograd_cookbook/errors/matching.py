@@ -13,7 +13,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled, matches
+from autograd_cookbook.errors.paste import (
+    CAUSE,
+    EARLIER,
+    LAST,
+    PROSE,
+    WARNING,
+    Frame,
+    Message,
+    Paste,
+    compiled,
+    matches,
+)
 from autograd_cookbook.errors.topics import Topics
 
 TOKENS = 240  # the most tokens of one message that are compared
