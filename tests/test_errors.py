@@ -2899,3 +2899,87 @@ def test_a_dash_is_the_standard_input(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(MESSAGE.encode())))
     assert main(["explain", "-"]) == 0
     assert "This is it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            'RuntimeError: p.gQ_strideM() == grad_q.stride(1) INTERNAL ASSERT FAILED at "/x/mem_eff_attention/'
+            'attention_backward_generic.cu":180, please report a bug to PyTorch.',
+            "attention_backward_asserts_strides",
+            "Update xformers",
+        ),
+        (
+            "    self.manual_backward(loss, optimizer)\nTypeError: 'SAM' object is not iterable",
+            "lightning_manual_backward_arguments",
+            "the loss only",
+        ),
+        ("c10::Error: CUDA error: driver shutting down", "driver_shutting_down", "before main returns"),
+        (
+            "loss.backward(retain_graph=True)\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            "told_memory_grows",
+            "Remove retain_graph=True",
+        ),
+        (
+            "With gradient checkpointing all gradients are zero. Turning it off fixes the issue.",
+            "told_checkpoint_differs",
+            "",
+        ),
+        (
+            "    opt.toggle_optimizer()\n"
+            "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+            "nothing_requires_grad",
+            "untoggle_optimizer",
+        ),
+        (
+            "Custom C++ autograd functions with Tensor[] arguments: the backward fails, forward only works.",
+            "cpp_tensors_in_list",
+            "argument of its own",
+        ),
+        (
+            "AttributeError: 'SGD' object has no attribute '_zero_grad_profile_name'",
+            "optimizer_of_another_release",
+            "state_dict",
+        ),
+        (
+            "RuntimeError: Output 0 of CompiledFunctionBackward is a view and is being modified inplace.",
+            "view_changed",
+            "",
+        ),
+    ],
+)
+def test_what_libraries_and_readers_say_of_it_leads_to_the_entry(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert names(found)[0] == name
+    assert advice in found.entries[0].advice[0]
+
+
+def test_the_note_on_a_view_of_compiled_code_names_the_compiler() -> None:
+    said = "RuntimeError: Output 0 of CompiledFunctionBackward is a view and is being modified inplace."
+    assert "torch.compile" in explain(said).note
+
+
+def test_a_registered_formula_takes_a_list_of_tensors_and_a_function_does_not_see_it() -> None:
+    @torch.library.custom_op("errorlist::total", mutates_args=())
+    def total(xs: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(xs).sum(0)
+
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.count = len(inputs[0])
+
+    total.register_autograd(lambda ctx, grad: [grad.clone()] * ctx.count, setup_context=setup_context)
+
+    class Total(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, xs):
+            return torch.stack(xs).sum(0)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    x = torch.ones(2, requires_grad=True)
+    total([x, 2 * x]).sum().backward()
+    assert torch.equal(x.grad, torch.full((2,), 3.0))
+    assert not Total.apply([x, x]).requires_grad
