@@ -2983,3 +2983,22 @@ def test_a_registered_formula_takes_a_list_of_tensors_and_a_function_does_not_se
     total([x, 2 * x]).sum().backward()
     assert torch.equal(x.grad, torch.full((2,), 3.0))
     assert not Total.apply([x, x]).requires_grad
+
+
+def test_clipping_does_not_remove_nan_and_inf() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.tensor([1.0, float("inf"), 2.0])
+    torch.nn.utils.clip_grad_norm_([weight], 1.0)
+    assert str(weight.grad) == "tensor([0., nan, 0.])"
+    weight.grad = torch.tensor([1.0, float("nan"), 2.0])
+    assert not torch.isfinite(torch.nn.utils.clip_grad_norm_([weight], 1.0))
+    assert weight.grad.isnan().all()
+    found = explain("I use clip_grad_norm_, and still the loss becomes nan in the second epoch.")
+    assert (names(found)[0], "isfinite" in found.entries[0].change) == ("told_nan", True)
+
+
+@pytest.mark.parametrize(
+    "said", ["Cannot pickle CUDA storage; try pickling a CUDA tensor instead", "CUDA error: initialization error"]
+)
+def test_what_a_worker_says_of_cuda_is_about_its_process(said: str) -> None:
+    assert "forked process" in explain(f"RuntimeError: {said}").general

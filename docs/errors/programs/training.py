@@ -2738,3 +2738,23 @@ def learning_rate_given():
             super().__init__(params, {"lr": lr})
 
     Plain([torch.ones(3, requires_grad=True)], lr=0.1)
+
+
+@raises(
+    "Gradients were clipped by their largest element, and one of them is empty",
+    cause="The largest element of an empty tensor does not exist. A parameter without elements, such as an embedding "
+    "with no rows or an empty shard of a parameter, has an empty gradient.",
+    fix="Clip only the parameters that have elements: ``[p for p in parameters if p.numel()]``.",
+    see=("guide/training",),
+)
+def empty_clipped():
+    weights = [torch.ones(3, requires_grad=True), torch.ones(0, requires_grad=True)]
+    sum(weight.sum() for weight in weights).backward()
+    nn.utils.clip_grad_norm_(weights, 1.0, norm_type=float("inf"))
+
+
+@fixes(empty_clipped)
+def elements_clipped():
+    weights = [torch.ones(3, requires_grad=True), torch.ones(0, requires_grad=True)]
+    sum(weight.sum() for weight in weights).backward()
+    nn.utils.clip_grad_norm_([weight for weight in weights if weight.numel()], 1.0, norm_type=float("inf"))
