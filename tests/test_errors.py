@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import json
 import random
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
+import zlib
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from docs.errors.programs.__main__ import changes, raised_by
 
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
-from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher
+from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, paste, storing
 from autograd_cookbook.errors.cli import WIDTH, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
 
@@ -140,7 +142,7 @@ def test_what_an_entry_points_to_is_there() -> None:
 
 def test_the_index_is_compiled_of_its_sources() -> None:
     raised = [{field: vars(index()[name])[field] for field in RAISED} for name in PROGRAMS]
-    now, stored = compiled(raised), json.loads(INDEX.read_text(encoding="utf-8"))
+    now, stored = compiled(raised), storing.read(INDEX)
     if versions.running() != digests.torch():  # each release has nodes of its own
         now["nodes"] = stored["nodes"]
     assert now == stored, "python -m docs.errors.build"
@@ -2728,3 +2730,275 @@ def test_a_backward_without_a_return_is_named() -> None:
     with pytest.raises(RuntimeError, match="expected 2, got 1") as caught:
         Product.apply(x, x).sum().backward()
     assert "``return`` statement" in explain(f"RuntimeError: {caught.value}").entries[0].fix
+
+
+# --- the stored form ---
+
+
+def test_the_stored_form_has_every_entry_and_compresses_better_than_one_entry_after_the_other() -> None:
+    kept = matcher().entries
+    assert storing.unpacked(storing.packed(kept)) == list(kept)
+
+    def compressed(value: object) -> int:
+        return len(zlib.compress(json.dumps(value, indent=0, ensure_ascii=False).encode()))
+
+    assert compressed(storing.packed(kept)) < 0.95 * compressed(kept)
+
+
+def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:
+    """The words that decide whether a pattern is compiled at all."""
+    rules = matcher().rules
+    patterns = {sign.partition(": ")[2] for entry in matcher().entries for sign in conditions(entry)}
+    patterns |= {sign.partition(": ")[2] for row in (*rules["kinds"], *rules["layers"]) for sign in row["when"]}
+    patterns |= {each["find"] for each in rules["outside"]}
+    texts = [*PASTES.values(), *(f"{entry.kind}: {entry.message}"[:2000] for entry in entries()[::25])]
+    wrong = [
+        pattern
+        for pattern in patterns
+        if any(paste.matches(pattern, t) != bool(paste.compiled(pattern).search(t)) for t in texts)
+    ]
+    assert not wrong, wrong[:3]
+    assert sum(bool(paste.words_of(pattern)) for pattern in patterns) > 0.8 * len(patterns)
+
+
+def conditions(entry: dict[str, object]) -> list[str]:
+    """The conditions of a stored entry, of its cases too."""
+    rows = [entry.get(name, ()) for name in ("needs", "favors", "against", "shown_by")]
+    rows += [*entry.get("signs", ()), *(case["when"] for case in entry.get("cases", ()))]
+    return [sign for row in rows for sign in row]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("no kernel|device function", ("no kernel", "device function")),
+        (r"\bctx\.|saved?_", ("ctx.", "save")),
+        ("(?:a|b)c+d*e", ("c",)),
+        (r"[|(]x{2,3}yz", ("yz",)),
+        ("(?:a|b)|cd", ()),
+        (r"a(?!b)\w*", ("a",)),
+    ],
+)
+def test_the_words_of_a_pattern_are_those_that_each_match_has(pattern: str, words: tuple[str, ...]) -> None:
+    assert paste.words_of(pattern) == words
+
+
+# --- what is not about gradients, by layer ---
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("RuntimeError: each element in list of batch should be of equal size", "loading of the data"),
+        ("TypeError: default_collate: batch must contain tensors; found <class 'Image'>", "loading of the data"),
+        ("ValueError: Asking to pad but the tokenizer does not have a padding token.", "tokenizer"),
+        ("ValueError: Unable to create tensor, you should probably activate truncation and/or padding", "tokenizer"),
+        ("OSError: name/model is not a local folder and is not a valid model identifier listed", "be fetched"),
+        ("RuntimeError: unexpected EOF, expected 302313 more bytes. The file might be corrupted.", "be loaded"),
+        ("ERROR: No matching distribution found for torch", "installation"),
+        ("A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.0", "installation"),
+        ("ValueError: too many dimensions 'str'", "Python data"),
+        ("RuntimeError: Unknown builtin op: torchvision::nms", "TorchScript"),
+        ("Killed", "operating system"),
+        ("I get a CUDA OOM when the model is loaded, though other GPUs are free.", "memory is used up"),
+        ("RuntimeError: Calculated padded input size per channel: (2 x 2). Kernel size: (3 x 3).", "shapes do not fit"),
+    ],
+)
+def test_what_is_not_about_gradients_is_said_to_be_so_by_its_layer(text: str, said: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)) == ("no", [])
+    assert said in found.general
+    assert re.search("gradient", found.general)
+
+
+@pytest.mark.parametrize(
+    ("text", "absent"),
+    [
+        ("The frobnicator of the sprocket is upside down in every second row", True),
+        ("My frobnicated backward pass is upside down in every second row", False),
+        ("The loss of the sprocket is upside down in every second row", False),
+    ],
+)
+def test_only_a_text_without_gradients_and_training_is_said_to_have_none(text: str, absent: bool) -> None:
+    assert ("names no backward" in explain(f"RuntimeError: {text}").general) == absent
+
+
+# --- messages in a sentence ---
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'I get the error "RuntimeError: {}" when I call it twice, such as in rsub of the last layer.',
+        "I get the error `RuntimeError: {}` when I call it twice, such as in rsub of the last layer.",
+        "I get the error _RuntimeError: {}_ when I call it twice, such as in rsub of the last layer.",
+    ],
+)
+def test_a_message_in_quotation_marks_ends_with_them(text: str) -> None:
+    said = 'expected scalar type "Half" but found "Float"'
+    mark = "'" if '"RuntimeError' in text else '"'
+    parts = paste.split(text.format(said.replace('"', mark)), matcher().rules["paste"]).messages
+    assert parts[0].text.endswith(f"Float{mark}"), parts[0]
+    assert any(part.text.startswith("when I call it twice") for part in parts)
+
+
+def test_quotation_marks_within_a_quoted_message_are_a_part_of_it() -> None:
+    text = 'The error "RuntimeError: "addmm_impl_cpu_" not implemented for \'Half\'" comes in the forward.'
+    (first, *_) = paste.split(text, matcher().rules["paste"]).messages
+    assert first.text == "\"addmm_impl_cpu_\" not implemented for 'Half'"
+
+
+def test_a_message_that_is_cut_by_its_quotation_mark_is_known() -> None:
+    text = 'I get "NotImplementedError: Trying to use forward AD with <op> that does not support it", e.g. rsub.'
+    assert names(explain(text))[0] == "no_forward_formula"
+
+
+# --- what a program prints ---
+
+
+@pytest.mark.parametrize("printed", [str, format])
+def test_a_nan_that_a_program_prints_is_the_symptom(printed) -> None:
+    x = torch.tensor(100.0, requires_grad=True)
+    torch.where(x <= 0, torch.exp(x), 1 + x).backward()
+    assert str(x.grad) == "tensor(nan)"
+    shown = f"y = torch.where(x <= 0, torch.exp(x), 1 + x)\ny.backward()\nprint(x.grad)\nprints\n{printed(x.grad)}"
+    found = explain(shown)
+    assert (names(found)[0], "torch.where" in found.entries[0].tell) == ("told_nan", True)
+
+
+def test_a_none_of_which_the_text_says_that_it_is_a_gradient_is_one() -> None:
+    text = "Handle missing gradients\n\nThe error _AttributeError: 'NoneType' object has no attribute 'data'_ occurs"
+    assert names(explain(text))[0] == "grad_is_none"
+
+
+def test_checkpointing_on_the_meta_device_works_in_the_newest_release() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    with torch.device("meta"):
+        layer, x = torch.nn.Linear(20, 30), torch.randn(1, 20)
+    assert checkpoint(layer, x, use_reentrant=False, preserve_rng_state=False).shape == (1, 30)
+    said = (
+        '  File "torch/utils/checkpoint.py", line 92, in _get_device_module\n    module = getattr(torch, device)\n'
+        "AttributeError: module 'torch' has no attribute 'meta'"
+    )
+    assert "use_reentrant=True" in explain(said).entries[0].change
+
+
+def test_the_state_of_sgd_is_not_that_of_adam() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    other = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    weight.sum().backward()
+    other.step()
+    with pytest.raises(KeyError) as caught:
+        torch.optim.Adam([weight]).load_state_dict(other.state_dict())
+    said = f"    adam.load_state_dict(torch.load(path)['optimizer'])\nKeyError: {caught.value}"
+    assert names(explain(said))[0] == "optimizer_state_of_another"
+
+
+def test_a_dash_is_the_standard_input(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(MESSAGE.encode())))
+    assert main(["explain", "-"]) == 0
+    assert "This is it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            'RuntimeError: p.gQ_strideM() == grad_q.stride(1) INTERNAL ASSERT FAILED at "/x/mem_eff_attention/'
+            'attention_backward_generic.cu":180, please report a bug to PyTorch.',
+            "attention_backward_asserts_strides",
+            "Update xformers",
+        ),
+        (
+            "    self.manual_backward(loss, optimizer)\nTypeError: 'SAM' object is not iterable",
+            "lightning_manual_backward_arguments",
+            "the loss only",
+        ),
+        ("c10::Error: CUDA error: driver shutting down", "driver_shutting_down", "before main returns"),
+        (
+            "loss.backward(retain_graph=True)\nRuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+            "told_memory_grows",
+            "Remove retain_graph=True",
+        ),
+        (
+            "With gradient checkpointing all gradients are zero. Turning it off fixes the issue.",
+            "told_checkpoint_differs",
+            "",
+        ),
+        (
+            "    opt.toggle_optimizer()\n"
+            "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+            "nothing_requires_grad",
+            "untoggle_optimizer",
+        ),
+        (
+            "Custom C++ autograd functions with Tensor[] arguments: the backward fails, forward only works.",
+            "cpp_tensors_in_list",
+            "argument of its own",
+        ),
+        (
+            "AttributeError: 'SGD' object has no attribute '_zero_grad_profile_name'",
+            "optimizer_of_another_release",
+            "state_dict",
+        ),
+        (
+            "RuntimeError: Output 0 of CompiledFunctionBackward is a view and is being modified inplace.",
+            "view_changed",
+            "",
+        ),
+    ],
+)
+def test_what_libraries_and_readers_say_of_it_leads_to_the_entry(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert names(found)[0] == name
+    assert advice in found.entries[0].advice[0]
+
+
+def test_the_note_on_a_view_of_compiled_code_names_the_compiler() -> None:
+    said = "RuntimeError: Output 0 of CompiledFunctionBackward is a view and is being modified inplace."
+    assert "torch.compile" in explain(said).note
+
+
+def test_a_registered_formula_takes_a_list_of_tensors_and_a_function_does_not_see_it() -> None:
+    @torch.library.custom_op("errorlist::total", mutates_args=())
+    def total(xs: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(xs).sum(0)
+
+    def setup_context(ctx, inputs, output) -> None:
+        ctx.count = len(inputs[0])
+
+    total.register_autograd(lambda ctx, grad: [grad.clone()] * ctx.count, setup_context=setup_context)
+
+    class Total(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, xs):
+            return torch.stack(xs).sum(0)
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return None
+
+    x = torch.ones(2, requires_grad=True)
+    total([x, 2 * x]).sum().backward()
+    assert torch.equal(x.grad, torch.full((2,), 3.0))
+    assert not Total.apply([x, x]).requires_grad
+
+
+def test_clipping_does_not_remove_nan_and_inf() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.tensor([1.0, float("inf"), 2.0])
+    torch.nn.utils.clip_grad_norm_([weight], 1.0)
+    assert str(weight.grad) == "tensor([0., nan, 0.])"
+    weight.grad = torch.tensor([1.0, float("nan"), 2.0])
+    assert not torch.isfinite(torch.nn.utils.clip_grad_norm_([weight], 1.0))
+    assert weight.grad.isnan().all()
+    found = explain("I use clip_grad_norm_, and still the loss becomes nan in the second epoch.")
+    assert (names(found)[0], "isfinite" in found.entries[0].change) == ("told_nan", True)
+
+
+@pytest.mark.parametrize(
+    "said", ["Cannot pickle CUDA storage; try pickling a CUDA tensor instead", "CUDA error: initialization error"]
+)
+def test_what_a_worker_says_of_cuda_is_about_its_process(said: str) -> None:
+    assert "forked process" in explain(f"RuntimeError: {said}").general

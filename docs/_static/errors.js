@@ -143,16 +143,26 @@ const messagesOf = ({ text: block, chained, place }, rules, found, prose) => {
   if (!block) return;
   let headings = [...block.matchAll(compiled(rules.heading, "gm"))];
   if (!headings.length) headings = [...block.matchAll(compiled(rules.bare, "gm"))];
+  const told = [headings.length ? block.slice(0, headings[0].index) : block];
   headings.forEach((match) => {
+    let text = block.slice(match.index + match[0].length);
+    // In a sentence, the words after the quotation mark are the reader's own.
+    const [quoted] = compiled(rules.quoted[match[0][0]] ?? "(?!)").exec(text) ?? [];
+    if (quoted) {
+      if (match === headings.at(-1)) told.push(text.slice(quoted.length + 1));
+      text = quoted;
+    }
     const kind = match.groups.kind.split(".").at(-1);
     const part = compiled(rules.warning).test(kind) ? "warning" : chained ? "cause" : "last";
-    found.push({ kind, text: cut(block.slice(match.index + match[0].length)), part, place: match === headings[0] ? place : null });
+    found.push({ kind, text: cut(text), part, place: match === headings[0] ? place : null });
   });
-  const before = headings.length ? block.slice(0, headings[0].index).trim() : block;
-  const parts = before.split(/\n\s*\n/);
-  [...(parts.length > 1 ? [before] : []), ...parts].forEach((each) => {
-    const part = cut(each.trim());
-    if (part.length > 3) prose.push(part);
+  told.forEach((each) => {
+    const whole = each.trim();
+    const parts = whole.split(/\n\s*\n/);
+    [...(parts.length > 1 ? [whole] : []), ...parts].forEach((one) => {
+      const row = cut(one.trim());
+      if (row.length > 3) prose.push(row);
+    });
   });
 };
 

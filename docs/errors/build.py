@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from docs.errors import programs
 
-from autograd_cookbook.errors import INDEX, PROGRAMS
+from autograd_cookbook.errors import INDEX, PROGRAMS, storing
 from autograd_cookbook.errors.matching import wordings
 
 HERE = Path(__file__).parent
@@ -93,6 +93,9 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
                 case["asked"] = True
         shared = [row for name in entry.pop("wordings_of", ()) for row in named[name]["wordings"]]
         entry["wordings"] += [row for row in shared if row not in entry["wordings"]]
+    # By page, because texts of one page repeat each other: the stored form is then smaller. The order in a page stays.
+    pages = list(programs.GROUPS)
+    entries.sort(key=lambda entry: pages.index(entry["group"]) if entry["group"] in pages else len(pages))
     return {"rules": rules, "nodes": nodes(), "entries": entries}
 
 
@@ -142,9 +145,8 @@ def write(raised: Iterable[Mapping[str, str]]) -> int:
         program.name: [program.source, program.fixed_source if program.fixed else ""]
         for program in programs.load().values()
     }
-    # One value a line, for git; without indentation, which makes 9 kB of the wheel.
-    for path, content in ((INDEX, index), (PROGRAMS, shown)):
-        path.write_text(json.dumps(content, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    storing.write(INDEX, index)
+    PROGRAMS.write_text(json.dumps(shown, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
     return len(index["entries"])
 
 
@@ -152,7 +154,7 @@ def renew() -> bool:
     """Compile the index anew, of what it has of the programs; whether it is another one now."""
     before = INDEX.read_bytes(), PROGRAMS.read_bytes()
     known = programs.load()
-    stored = [entry for entry in json.loads(before[0])["entries"] if entry["name"] in known]
+    stored = [entry for entry in storing.read(INDEX)["entries"] if entry["name"] in known]
     write({field: entry[field] for field in RAISED} for entry in stored)
     return before != (INDEX.read_bytes(), PROGRAMS.read_bytes())
 

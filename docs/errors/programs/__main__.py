@@ -5,7 +5,6 @@ have no program any more. The exit status is 1 if a message has changed.
 """
 
 import difflib
-import json
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +12,7 @@ import torch
 from docs.errors import build, programs
 from docs.errors.programs import Program
 
-from autograd_cookbook.errors import INDEX
+from autograd_cookbook.errors import INDEX, storing
 
 
 def raised_by(program: Program) -> dict[str, str] | None:
@@ -43,7 +42,7 @@ def main(arguments: list[str]) -> int:
     """Print the changes, or write them down."""
     known = programs.load()
     names = [name for name in arguments if name != "--update"]
-    stored = {entry["name"]: entry for entry in json.loads(INDEX.read_text(encoding="utf-8"))["entries"]}
+    stored = {entry["name"]: entry for entry in storing.read(INDEX)["entries"]}
     chosen = [program for name, program in known.items() if name in names or not names]
     now = {program.name: raised_by(program) for program in chosen}
     of_programs = {name: entry for name, entry in stored.items() if name in now}

@@ -12,6 +12,7 @@ from torch import nn
 from torch.autograd import Variable
 from torch.nn import functional as F
 from torch.nn.utils import prune
+from torch.optim.optimizer import required
 
 
 @raises(
@@ -2713,3 +2714,47 @@ def step_does_not_require_grad():
     weight.grad = torch.ones(3, requires_grad=True)
     optimizer.step()
     optimizer.step()
+
+
+@raises(
+    "An optimizer of your own got no learning rate",
+    cause="A default that is ``required`` in the optimizer's ``__init__`` must be given, by an argument or in each "
+    "group of parameters. In older releases, SGD and other optimizers of PyTorch required ``lr`` in this way.",
+    fix="Pass the learning rate: ``MyOptimizer(params, lr=0.1)``, or set it in each group.",
+    see=("guide/training",),
+)
+def learning_rate_missing():
+    class Plain(torch.optim.Optimizer):
+        def __init__(self, params, lr=required):
+            super().__init__(params, {"lr": lr})
+
+    Plain([torch.ones(3, requires_grad=True)])
+
+
+@fixes(learning_rate_missing)
+def learning_rate_given():
+    class Plain(torch.optim.Optimizer):
+        def __init__(self, params, lr=required):
+            super().__init__(params, {"lr": lr})
+
+    Plain([torch.ones(3, requires_grad=True)], lr=0.1)
+
+
+@raises(
+    "Gradients were clipped by their largest element, and one of them is empty",
+    cause="The largest element of an empty tensor does not exist. A parameter without elements, such as an embedding "
+    "with no rows or an empty shard of a parameter, has an empty gradient.",
+    fix="Clip only the parameters that have elements: ``[p for p in parameters if p.numel()]``.",
+    see=("guide/training",),
+)
+def empty_clipped():
+    weights = [torch.ones(3, requires_grad=True), torch.ones(0, requires_grad=True)]
+    sum(weight.sum() for weight in weights).backward()
+    nn.utils.clip_grad_norm_(weights, 1.0, norm_type=float("inf"))
+
+
+@fixes(empty_clipped)
+def elements_clipped():
+    weights = [torch.ones(3, requires_grad=True), torch.ones(0, requires_grad=True)]
+    sum(weight.sum() for weight in weights).backward()
+    nn.utils.clip_grad_norm_([weight for weight in weights if weight.numel()], 1.0, norm_type=float("inf"))

@@ -1472,10 +1472,11 @@ def forward_mode_result():
 
 @raises(
     "Forward mode met an operation of PyTorch that has no formula for it",
-    cause="""Some operations have a backward but no forward derivative. The text names this one: here the loss of
-    connectionist temporal classification.""",
+    cause="""Some operations have a backward but no forward derivative. The message names the operation, as here the
+    loss of connectionist temporal classification.""",
     fix="""Use reverse mode: ``jacrev`` instead of ``jacfwd``, and ``jacrev(jacrev(f))`` instead of ``hessian`` if the
-    backward of the operation has a derivative. Or wrap the operation in a Function with a ``jvp``.""",
+    backward of the operation has a derivative. Or update torch, because newer releases have more formulas, or wrap
+    the operation in a Function with a ``jvp``.""",
     see=("cookbook/05_higher_order/forward_mode", "guide/directions"),
 )
 def no_forward_formula():

@@ -10,7 +10,6 @@ reading a pasted text. The site's search uses the same file.
 save_for_backward was given a number
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from autograd_cookbook import SITE
+from autograd_cookbook.errors import storing
 from autograd_cookbook.errors.answering import Known, answer
 from autograd_cookbook.errors.matching import Matcher
 from autograd_cookbook.errors.paste import Frame
@@ -139,7 +139,7 @@ class Explanation:
 @cache
 def matcher() -> Matcher:
     """Return the index, read from its file."""
-    return Matcher(json.loads(INDEX.read_text(encoding="utf-8")))
+    return Matcher(storing.read(INDEX))
 
 
 @cache

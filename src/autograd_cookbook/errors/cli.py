@@ -6,7 +6,6 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 from autograd_cookbook import SITE
 from autograd_cookbook.cli import UsageError
@@ -44,7 +43,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "file",
         nargs="?",
         metavar="FILE",
-        help="a text file with the message, or the message itself; default: standard input",
+        help="a text file with the message, or the message itself; default and -: standard input",
     )
     parser.add_argument(
         "--code", metavar="FILE.py", help="your program; the answer then quotes the lines that cause the message"
@@ -56,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the explanation; return the exit status."""
     code = None if options.code is None else Path(options.code)
     try:
-        if options.file is None:
+        if options.file in (None, "-"):
             if sys.stdin.isatty():
                 print("Paste the message, then press Ctrl-D.", file=sys.stderr)
             text = sys.stdin.buffer.read().decode(errors="replace")
@@ -178,5 +177,7 @@ def wrapped(text: str, label: str = "") -> list[str]:
 
 def report(found: Explanation) -> str:
     """Return the address of a form for a new entry, with the message filled in."""
+    from urllib.parse import quote
+
     said = quote(textwrap.shorten(found.message or "Unknown message", 120, placeholder=" …"))
     return f"{ISSUES}?template=unknown-message.yml&title={said}&message={said}"

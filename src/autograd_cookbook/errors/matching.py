@@ -13,7 +13,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING, Frame, Message, Paste, compiled
+from autograd_cookbook.errors.paste import (
+    CAUSE,
+    EARLIER,
+    LAST,
+    PROSE,
+    WARNING,
+    Frame,
+    Message,
+    Paste,
+    compiled,
+    matches,
+)
 from autograd_cookbook.errors.topics import Topics
 
 TOKENS = 240  # the most tokens of one message that are compared
@@ -94,11 +105,6 @@ class Matcher:
             word: self._weight(word, math.log(1 + total / len({self.owners[i][0][0] for i in found})))
             for word, found in self.having.items()
         }
-        # Any program can raise a message that has only words of Python itself.
-        self.plainly = [sum(self.tells(word) for word in lead) < 2 for lead in self.leads]
-        self.totals = [sum(self.weight.get(word, 0.0) for word in lead) for lead in self.leads]
-        # Words that occur everywhere do not show that the message has this wording.
-        self.telling = [{word: self.weight[word] for word in lead if self.tells(word)} for lead in self.leads]
         self.distinct = [sum(self.weight.get(word, 0.0) for word in dict.fromkeys(lead)) for lead in self.leads]
 
     @cached_property
@@ -187,24 +193,26 @@ class Matcher:
     ) -> Iterator[Match]:
         """Compare a wording with a message, and yield a match for each entry that has the wording."""
         rules = self.rules["score"]
-        matched, first, last = chain(self.leads[i], positions, sums, self.weight, rules)
-        total = max(self.totals[i], 1e-9)
-        share = matched / total
+        lead = self.leads[i]
+        matched, first, last = chain(lead, positions, sums, self.weight, rules)
+        share = matched / max(sum(self.weight.get(word, 0.0) for word in lead), 1e-9)
         explained = min(1.0, matched / max(sums[text.ends[last]] - sums[text.starts[first]], 1e-9))
         score = share * (1 - rules["explained"] + rules["explained"] * explained)
         values = captured(text, first, last)
         near = any(facts.holds(sign, message, values) for sign in rules["certain"])
         about = near or facts.holds(rules["proof"], message, values)
-        if self.plainly[i] and share < rules["whole"]:
+        # Any program can raise a message that has only words of Python itself.
+        plainly = sum(self.tells(word) for word in lead) < 2
+        if plainly and share < rules["whole"]:
             score *= share
         elif matched >= rules["enough"] and share >= rules["piece"]:  # a part of a message, with few other words
             score = max(score, explained * (0.5 + 0.45 * share))
         # Any text about the subject has some words of a message among many other words.
         if share < rules["half"] and explained < rules["among"] and matched < rules["heavy"]:
             score *= rules["strewn"]
-        telling = self.telling[i]
+        # Words that occur everywhere do not show that the message has this wording.
+        telling = {word: self.weight[word] for word in lead if self.tells(word)}
         if matched >= rules["enough"] and last == len(text.tokens) - 1:  # the message can be cut off here
-            lead = self.leads[i]
             there = frozenset(lead[: len(lead) - lead[::-1].index(text.tokens[last])])
             telling = {word: weight for word, weight in telling.items() if word in there}
         if len(telling) > 1:
@@ -225,7 +233,7 @@ class Matcher:
                 here -= rules["other_kind" if matched >= rules["light"] else "other_kind_light"]
             # A message that any program can raise is about gradients if the text has the entry's own evidence.
             held = [each for each in entry.get("favors", ()) if facts.holds(each, message, values)]
-            own = entry.get("proven") or not (self.plainly[i] or entry.get("common"))
+            own = entry.get("proven") or not (plainly or entry.get("common"))
             certain = own or near or any(not each.startswith("text: ") for each in held)
             yield Match(number, i, message, here, share, matched, values, bool(own or about or held), bool(certain))
 
@@ -259,7 +267,7 @@ class Facts:
         where, _, pattern = condition.partition(": ")
         negated = where.startswith("not ")
         where = where.removeprefix("not ")
-        held = (compiled(pattern).search(self._fact(where, message, values)) is not None) != negated
+        held = matches(pattern, self._fact(where, message, values)) != negated
         if AROUND.match(condition):
             self.known[condition] = held
         return held

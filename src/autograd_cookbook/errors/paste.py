@@ -18,6 +18,9 @@ MOST = 24  # the number of messages at the end of a text that are read
 TERMINAL = 80  # characters in a line of most terminals
 NARROWEST = 60  # characters in a line of the narrowest other terminals
 BREAK = "-" * 8  # a line that ends a message
+# The parts of a regular expression, and the characters that are no literal ones.
+PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\(\?<?[^()|]?|.", re.DOTALL)
+SPECIAL = "^$.|?*+()[]{}\\"
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,36 @@ class Paste:
 def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """Compile a pattern of the index, which names its groups as in JavaScript."""
     return re.compile(re.sub(r"\(\?<(?=[a-z])", "(?P<", pattern), flags | re.ASCII)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a text has a match of a pattern.
+
+    To compile a pattern takes longer than all the rest. Most texts lack the words without which there is no match.
+    """
+    needed = words_of(pattern)
+    return (not needed or any(word in text for word in needed)) and compiled(pattern).search(text) is not None
+
+
+@cache
+def words_of(pattern: str) -> tuple[str, ...]:
+    """Return a literal part of each alternative of a pattern; empty if an alternative has no such part.
+
+    A text without any of these parts has no match. Groups are left out: they are not read here.
+    """
+    found, longest, part, depth = [], "", "", 0
+    for piece in [*PIECES.findall(pattern), "|"]:
+        if depth == 0 and (piece not in SPECIAL if len(piece) == 1 else piece[0] == "\\" and not piece[1].isalnum()):
+            part += piece[-1]
+            continue
+        if piece in ("*", "?") or piece[0] == "{":
+            part = part[:-1]  # the last letter need not be there
+        longest, part = max(longest, part, key=len), ""
+        depth += (piece[0] == "(") - (piece == ")")
+        if piece == "|" and depth == 0:
+            found.append(longest)
+            longest = ""
+    return tuple(found) if all(found) else ()
 
 
 def cleaned(text: str, rules: dict[str, Any]) -> str:
@@ -193,12 +226,20 @@ def _messages(
     if not headings:
         headings = list(compiled(rules["bare"], re.MULTILINE).finditer(block))
     warning = compiled(rules["warning"])
+    told = [block[: headings[0].start()] if headings else block]
     for match in headings:
+        text = block[match.end() :]
+        # In a sentence, the words after the quotation mark are the reader's own.
+        quoted = compiled(rules["quoted"].get(match[0][0], "(?!)")).match(text)
+        if quoted and quoted[0]:
+            told += [text[quoted.end() + 1 :]] if match is headings[-1] else []
+            text = quoted[0]
         kind = match["kind"].rpartition(".")[2]
         part = WARNING if warning.search(kind) else CAUSE if chained else LAST
         # A heading inside of a message starts another message, and is also part of the outer message.
         own = place if match is headings[0] else None
-        found.append(Message(kind, block[match.end() : match.end() + LONGEST].strip(), part, own))
-    before = block[: headings[0].start()].strip() if headings else block
-    parts = re.split(r"\n\s*\n", before)
-    prose.extend(part for each in ([before] if parts[1:] else []) + parts if len(part := each.strip()[:LONGEST]) > 3)
+        found.append(Message(kind, text[:LONGEST].strip(), part, own))
+    for each in told:
+        whole = each.strip()
+        parts = re.split(r"\n\s*\n", whole)
+        prose.extend(row for one in ([whole] if parts[1:] else []) + parts if len(row := one.strip()[:LONGEST]) > 3)

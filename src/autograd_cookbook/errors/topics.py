@@ -5,7 +5,7 @@ have count more, and so does a whole name of several words.
 """
 
 import math
-import re
+import string
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +18,8 @@ PARTS = 3  # the number of the reader's paragraphs that are a part of the questi
 WORDS = 80  # the most words that are compared
 EXACT = 10_000  # scores are compared in steps of 1 / EXACT
 CANDIDATES = 40  # the number of entries whose single texts are searched
+# Every byte that is neither a small letter nor a digit becomes a space.
+LETTERS = bytes(c if chr(c) in string.ascii_lowercase + string.digits else 32 for c in range(256))
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Topics:
 
 def plain(text: str) -> str:
     """Return the words of a text in lower case, with a space around each word."""
-    return f" {' '.join(re.findall(r'[a-z0-9]+', text.lower()))} "
+    return f" {' '.join(text.lower().encode('ascii', 'replace').translate(LETTERS).decode().split())} "
 
 
 def said(entry: Mapping[str, Any]) -> str:

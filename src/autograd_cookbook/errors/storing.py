@@ -1,0 +1,79 @@
+"""Store the index of messages in a form that compresses well: field by field instead of entry by entry.
+
+Texts that repeat each other are next to each other, because the compression of a wheel looks back 32 kB only. Each
+value has its own line, so that a comparison of two versions of the file can be read.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Fields whose texts repeat each other, or that most entries lack. Every other field has a table of its own.
+TOGETHER = (
+    ("message", "former", "wordings"),
+    ("title", "tell", "cause", "fix", "change", "cases", "harmless", "borrowed"),
+    ("needs", "favors", "against", "shown_by", "signs", "prior", "proven", "common", "announces"),
+    ("group", "kind", "torch"),
+    ("source", "see"),
+)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return the index in a file."""
+    index: dict[str, Any] = json.loads(path.read_bytes())
+    return {**index, "entries": unpacked(index["entries"])}
+
+
+def write(path: Path, index: Mapping[str, Any]) -> None:
+    """Write the index to a file."""
+    stored = {**index, "entries": packed(index["entries"])}
+    # Without indentation, which would add 9 kB to the wheel.
+    path.write_text(json.dumps(stored, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def packed(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tables of the fields. A table has the values of its fields for one entry after the other."""
+    rows = [{name: short(name, entry) for name in entry} for entry in entries]
+    single = dict.fromkeys(name for row in rows for name in row)
+    for names in TOGETHER:
+        for name in names:
+            single.pop(name, None)
+    return [
+        {"fields": list(names), "values": [row.get(name) for row in rows for name in names]}
+        for names in (*TOGETHER, *((name,) for name in single))
+    ]
+
+
+def short(name: str, entry: Mapping[str, Any]) -> Any:
+    """Return a field of an entry without the type of the exception where it is the entry's own."""
+    kind = entry["kind"]
+    if name == "former":
+        return [[each["torch"], each["message"], *([each["kind"]] if "kind" in each else [])] for each in entry[name]]
+    if name == "wordings":
+        return [[lead, tail, *([] if own == kind else [own])] for lead, tail, own in entry[name]]
+    return entry[name]
+
+
+def unpacked(tables: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of the tables."""
+    entries: list[dict[str, Any]] = []
+    for table in tables:
+        fields, values = table["fields"], table["values"]
+        entries.extend({} for _ in range(len(values) // len(fields) - len(entries)))
+        for i, name in enumerate(fields):
+            for entry, value in zip(entries, values[i :: len(fields)], strict=True):
+                if value is not None:
+                    entry[name] = value
+    for entry in entries:
+        if "former" in entry:
+            entry["former"] = list(formers(entry["former"]))
+        kind = entry["kind"]
+        entry["wordings"] = [row if len(row) > 2 else [*row, kind] for row in entry["wordings"]]
+    return entries
+
+
+def formers(rows: Sequence[Sequence[str]]) -> Iterator[dict[str, str]]:
+    """Yield the messages of other releases."""
+    for torch, message, *kind in rows:
+        yield {"torch": torch, "message": message, **({"kind": kind[0]} if kind else {})}
