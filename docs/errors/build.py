@@ -154,8 +154,8 @@ def renew() -> bool:
     """Compile the index anew, of what it has of the programs; whether it is another one now."""
     before = INDEX.read_bytes(), PROGRAMS.read_bytes()
     known = programs.load()
-    stored = [entry for entry in storing.read(INDEX)["entries"] if entry["name"] in known]
-    write({field: entry[field] for field in RAISED} for entry in stored)
+    stored = {entry["name"]: entry for entry in storing.read(INDEX)["entries"]}
+    write({field: stored[name][field] for field in RAISED} for name in known if name in stored)
     return before != (INDEX.read_bytes(), PROGRAMS.read_bytes())
 
 
