@@ -116,6 +116,16 @@ def test_distinct_calls_are_kept_of_each_kind_the_one_that_suits_an_audit():
     assert not any(bool((call.args[0] == 1).all()) for call in kept)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_call_with_finite_numbers_is_preferred(first):
+    infinite = torch.full((4, 4), -torch.inf).fill_diagonal_(1.0).requires_grad_()
+    with Recorder() as recorder:
+        for x in (infinite, leaf(3, 2)) if first else (leaf(3, 2), infinite):
+            Double.apply(x)
+    (call,) = only(recorder).best(3)
+    assert call.args[0].shape == (3, 2)
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_sparse_tensors_of_each_layout_are_recorded():
     dense = torch.eye(3)

@@ -156,7 +156,7 @@ class Recorder:
         distance = _distance(tensors)
         if old and old.rank <= (False, distance):
             return
-        rank = all(map(_constant, tensors)), distance
+        rank = all(map(_constant, tensors)) or not all(map(_finite, tensors)), distance
         if old and old.rank <= rank:
             return
         start = time.perf_counter()
@@ -208,6 +208,13 @@ def _constant(tensor: Tensor) -> bool:
         return tensor.numel() == 0
     flat = tensor.detach().flatten()
     return bool((flat == flat[0]).all())
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite. Gradients at infinity are often NaN, and then nothing is compared."""
+    if tensor.layout is not torch.strided or tensor.numel() > 2**16:
+        return True
+    return bool(tensor.detach().isfinite().all())
 
 
 def _positional(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
