@@ -2,6 +2,9 @@
 
 import functools
 import json
+import os
+import select
+import signal
 import time
 from pathlib import Path
 
@@ -60,6 +63,25 @@ def test_one_that_hangs_is_ended(monkeypatch):
     (verdict,) = judged([task(Double)], jobs=1)
     assert verdict.reason == "its audit was not done after 1 s"
     assert time.monotonic() - start < 30
+
+
+def test_a_signal_that_ends_the_harvest_ends_its_audits(monkeypatch):
+    monkeypatch.setattr(parallel, "judge", lambda task: (os.write(theirs, b"."), time.sleep(60)))
+    ours, theirs = os.pipe()
+    harvest = os.fork()
+    if not harvest:
+        try:
+            judged([task(Double)] * 2, jobs=2)
+        finally:
+            os._exit(3)
+    os.close(theirs)
+    for _ in range(2):
+        assert os.read(ours, 1)
+    os.kill(harvest, signal.SIGTERM)
+    assert os.WTERMSIG(os.waitpid(harvest, 0)[1]) == signal.SIGTERM
+    # The pipe ends when the last process that has its other end is gone.
+    assert select.select([ours], [], [], 20)[0]
+    assert os.read(ours, 1) == b""
 
 
 def test_what_the_budget_does_not_suffice_for_is_listed():

@@ -116,6 +116,37 @@ def test_distinct_calls_are_kept_of_each_kind_the_one_that_suits_an_audit():
     assert not any(bool((call.args[0] == 1).all()) for call in kept)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_call_with_finite_numbers_is_preferred(first):
+    infinite = torch.full((4, 4), -torch.inf).fill_diagonal_(1.0).requires_grad_()
+    with Recorder() as recorder:
+        for x in (infinite, leaf(3, 2)) if first else (leaf(3, 2), infinite):
+            Double.apply(x)
+    (call,) = only(recorder).best(3)
+    assert call.args[0].shape == (3, 2)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_sparse_tensors_of_each_layout_are_recorded():
+    dense = torch.eye(3)
+    with Recorder() as recorder:
+        for sparse in (dense.to_sparse_coo(), dense.to_sparse_csr(), dense.to_sparse_csc()):
+            Double.apply(sparse.requires_grad_())
+    copies = [call.args[0] for call in only(recorder).best(3)]
+    assert {copy.layout for copy in copies} == {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc}
+    assert all(copy.requires_grad and torch.equal(copy.to_dense(), dense) for copy in copies)
+
+
+def test_a_sparse_tensor_takes_the_bytes_that_it_holds():
+    sparse = torch.sparse_coo_tensor(
+        torch.tensor([[0, 2**20], [5, 7]]), torch.ones(2), (2**21, 2**21), check_invariants=True
+    )
+    with Recorder() as recorder:
+        Double.apply(sparse.requires_grad_())
+    (call,) = only(recorder).best(1)
+    assert call.size == 2 * (2 * 8 + 4)
+
+
 def test_without_grad_a_function_is_reached_and_there_is_nothing_to_audit():
     with Recorder() as recorder, torch.no_grad():
         Double.apply(leaf(3))
@@ -175,10 +206,11 @@ def test_results_exceptions_and_random_numbers_are_the_same():
     assert message == other[2]
 
 
-def test_a_failure_of_the_recorder_is_not_one_of_the_program(monkeypatch):
+def test_a_failure_of_the_recorder_is_not_one_of_the_program_and_is_the_reason(monkeypatch):
     monkeypatch.setattr(recording, "copied", lambda args: 1 / 0)
-    with Recorder():
+    with Recorder() as recorder:
         assert Double.apply(leaf(3)).shape == (3,)
+    assert only(recorder).reason == "its call could not be recorded: ZeroDivisionError: division by zero"
 
 
 def test_afterwards_torch_is_as_it_was_and_classes_are_not_kept():

@@ -117,3 +117,11 @@ def test_sarif_has_what_the_standard_asks_for(harvest, tmp_path):
         assert all(isinstance(v, str) for v in result["partialFingerprints"].values())
     suppressed = [r["suppressions"] for r in run["results"] if "suppressions" in r]
     assert suppressed == [[{"kind": "external", "justification": "it is small"}]]
+
+
+def test_two_causes_of_one_check_stay_two_results_of_sarif(harvest):
+    (first, *_), *_ = [each.findings for each in harvest.functions]
+    harvest.functions[0].findings.append(Found(first.check, "error", "another number", "another cause", "f", ""))
+    marks = [result["partialFingerprints"]["function/check"] for result in sarif_of(harvest)["runs"][0]["results"]]
+    assert marks[0] == "code.F/first_order"
+    assert len(set(marks)) == len(marks)

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Sequence
@@ -22,6 +23,8 @@ from autograd_cookbook.harvest.judging import Task, Verdict, judge
 from autograd_cookbook.harvest.settings import BUDGET
 
 LONGEST = 120.0  # seconds for one audit
+# From timeout or a canceled job, and from a closed terminal, which Windows does not have.
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 Progress = Callable[[str, int, int], None]
 
@@ -71,8 +74,10 @@ def _forked(tasks: Sequence[Task], jobs: int, end: float) -> Generator[tuple[int
     pending = list(enumerate(tasks))
     running: list[_Running] = []
     stuck: list[tuple[int, Verdict]] = []
+    ended: list[int] = []
+    before = _noted(ended)
     try:
-        while pending or running:
+        while (pending or running) and not ended:
             now = time.monotonic()
             while pending and len(running) < jobs and now < end:
                 number, task = pending.pop(0)
@@ -103,9 +108,26 @@ def _forked(tasks: Sequence[Task], jobs: int, end: float) -> Generator[tuple[int
     finally:
         for each in running:
             _end(each)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if ended:
+            os.kill(os.getpid(), ended[0])
     for number, verdict in stuck:
         left = end - time.monotonic()
         yield number, (judged_afresh(tasks[number], min(LONGEST, left)) if left > 0 else None) or verdict
+
+
+def _noted(ended: list[int]) -> dict[int, Any]:
+    """Let a signal that would end this process be added to the list instead. Return the handlers of before.
+
+    Without this, the audits go on after ``timeout`` or a canceled CI job has ended this process, because each of them
+    is the leader of a process group of its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}  # Python sets handlers in the main thread only
+    # A program with handlers of its own decides what a signal does.
+    default = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    return {number: signal.signal(number, lambda number, _: ended.append(number)) for number in default}
 
 
 def _received(each: _Running) -> Verdict:
@@ -130,6 +152,8 @@ def _end(each: _Running) -> None:
 
 def _child(task: Task, connection: Connection) -> None:
     """Audit in a forked process, with its own process group, without threads and without output."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
     os.setpgid(0, 0)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

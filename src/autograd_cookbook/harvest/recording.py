@@ -109,7 +109,10 @@ class Recorder:
         if not torch.is_grad_enabled():
             return
         with self._lock:
-            self._look(entry, cls, args)
+            try:
+                self._look(entry, cls, args)
+            except Exception as error:
+                entry.reason = f"its call could not be recorded: {type(error).__name__}: {' '.join(str(error).split())}"
 
     def _meet(self, cls: type[Function]) -> Recorded | None:
         """Register a new class. Forget the class when it is deleted, because another class can get its id."""
@@ -153,7 +156,7 @@ class Recorder:
         distance = _distance(tensors)
         if old and old.rank <= (False, distance):
             return
-        rank = all(map(_constant, tensors)), distance
+        rank = all(map(_constant, tensors)) or not all(map(_finite, tensors)), distance
         if old and old.rank <= rank:
             return
         start = time.perf_counter()
@@ -174,7 +177,7 @@ class Recorder:
 def _key(value: Any) -> Any:
     """Return a key that distinguishes a call from earlier calls. Every call computes it, so it must be fast."""
     if isinstance(value, Tensor):
-        return value.shape, value.dtype, value.requires_grad, value.is_contiguous()
+        return value.shape, value.dtype, value.requires_grad, value.layout, _is_strided(value)
     if isinstance(value, list | tuple):
         return type(value), *map(_key, value[:16])
     return value if isinstance(value, bool | str | int | None) else type(value)
@@ -184,11 +187,15 @@ def _kind(value: Any, shapes: list[Any]) -> Any:
     """Return the kind of an argument, without its size. Append the shapes of its tensors to ``shapes``."""
     if isinstance(value, Tensor):
         shapes.append(value.shape)
-        strided = value.layout is torch.strided and not value.is_contiguous()
-        return value.dtype, value.requires_grad, value.device.type, strided
+        return value.dtype, value.requires_grad, value.device.type, value.layout, _is_strided(value)
     if isinstance(value, list | tuple):
         return type(value), tuple(_kind(child, shapes) for child in value[:16])
     return _key(value)
+
+
+def _is_strided(tensor: Tensor) -> bool:
+    """Whether a tensor has gaps or another order in memory. Sparse tensors have neither, and some raise if asked."""
+    return tensor.layout is torch.strided and not tensor.is_contiguous()
 
 
 def _distance(tensors: list[Tensor]) -> float:
@@ -201,6 +208,13 @@ def _constant(tensor: Tensor) -> bool:
         return tensor.numel() == 0
     flat = tensor.detach().flatten()
     return bool((flat == flat[0]).all())
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers of a tensor are finite. Gradients at infinity are often NaN, and then nothing is compared."""
+    if tensor.layout is not torch.strided or tensor.numel() > 2**16:
+        return True
+    return bool(tensor.detach().isfinite().all())
 
 
 def _positional(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
