@@ -2033,3 +2033,23 @@ class NaturalGradient(Function):
 def test_gradients_of_several_inputs_that_are_wrong_in_the_same_way_are_one_finding():
     (found,) = audit(NaturalGradient.apply, (leaf(3), leaf(3)), only=["first_order"]).of("error")
     assert "no simple pattern was recognized. Seen, too: the gradient of input 1" in found.cause
+
+
+class KeepsManyOnCtx(Function):
+    """The square, which keeps six tensors on ctx."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.parts = [x[i] + 1.0 for i in range(6)]
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output * ctx.saved_tensors[0]
+
+
+def test_of_many_tensors_on_ctx_some_are_named():
+    (found,) = audit(KeepsManyOnCtx.apply, (leaf(6, 2),), only=["tensors_on_ctx"]).findings
+    assert found.summary.count("a tensor of shape [2] as ctx.parts") == 4
+    assert found.summary.endswith("and 2 more")

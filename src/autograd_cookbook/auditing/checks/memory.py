@@ -37,7 +37,7 @@ def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Te
             yield from _tensors_in(vars(value), name, depth + 1)
 
 
-MANY = 4  # tensors on ctx that are named
+NAMED = 4  # tensors on ctx, at most
 
 
 @check()
@@ -69,7 +69,7 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
                 kept[name.replace("ctx['", "ctx.", 1).replace("']", "", 1)] = named(tensor)
         if kept:
             told = [f"{what} as {where}" for where, what in kept.items()]
-            told[MANY:] = [f"{len(told) - MANY} more"] * (len(told) > MANY)
+            told[NAMED:] = [f"{len(told) - NAMED} more"] * (len(told) > NAMED)
             cycle = ", which it keeps alive itself: a reference cycle." if "the output" in kept.values() else "."
             yield finding(
                 "info",
