@@ -1,6 +1,8 @@
 """Mechanisms of false alarms that showed in public libraries, each on the smallest function that has it."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -1781,3 +1783,273 @@ def test_an_estimator_with_the_right_mean_is_one_and_a_mask_that_is_drawn_again_
     monkeypatch.setattr(Jitters, "redraws", True)
     (found,) = audit(Jitters.apply, sample, only=["first_order"]).findings
     assert (found.severity, "draws random numbers, too" in found.cause) == ("error", True)
+
+
+class KeepsOneOnTheClassAndOneOnCtx(Function):
+    """The weight of a call is on the class, and its input on ctx: two mistakes."""
+
+    kept = None
+
+    @staticmethod
+    def forward(ctx, x, w):
+        KeepsOneOnTheClassAndOneOnCtx.kept, ctx.x = w, x
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output @ KeepsOneOnTheClassAndOneOnCtx.kept.mT, ctx.x.mT @ grad_output
+
+
+def test_a_later_write_to_what_is_on_ctx_is_not_hidden_by_what_is_on_the_class():
+    checks = ["independent_calls", "later_writes", "tensors_on_ctx"]
+    findings = audit(KeepsOneOnTheClassAndOneOnCtx.apply, (leaf(4, 3), leaf(3, 2)), only=checks).findings
+    assert [(f.check, f.also) for f in findings] == [("independent_calls", ()), ("later_writes", ("tensors_on_ctx",))]
+    assert "KeepsOneOnTheClassAndOneOnCtx keeps input 0 as ctx.x" in findings[1].cause
+
+
+def _black_box(backward: Callable[..., Any]) -> type[Function]:
+    """The sine, whose backward takes a difference."""
+
+    class Black(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+    Black.backward = staticmethod(backward)
+    return Black
+
+
+def _difference(ctx, grad_output):
+    (x,) = ctx.saved_tensors
+    return grad_output * ((x + 1e-6).sin() - (x - 1e-6).sin()) / 2e-6
+
+
+class RaisesWhenDifferentiated(Function):
+    @staticmethod
+    def forward(ctx, grad):
+        return grad.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        raise RuntimeError("there is no second derivative of a difference")
+
+
+def test_an_estimator_is_said_to_estimate_and_not_to_be_another_gradient_on_purpose():
+    names = ["second_order", "forward_mode", "complex128"]
+    runs = audit(_black_box(_difference).apply, (leaf(3),), gradient="approximate", only=names)
+    said = {f.check: f.summary for f in runs.findings}
+    assert "on purpose" not in " ".join(said.values())
+    assert said["second_order"] == (
+        "no second_order: backward estimates the derivative of forward, so the audit has no second derivative to "
+        "compare with"
+    )
+
+    def refuses(ctx, grad_output):
+        return RaisesWhenDifferentiated.apply(_difference(ctx, grad_output))
+
+    for gradient in ("approximate", "custom"):
+        refused = audit(_black_box(refuses).apply, (leaf(3),), gradient=gradient, only=["second_order"])
+        (found,) = refused.findings
+        assert found.summary == "no second_order: RuntimeError: there is no second derivative of a difference"
+
+
+class ClampsWithoutMask(Function):
+    """A clamp, whose backward passes the gradient on everywhere."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(0, 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.clone()
+
+
+class DoublesInTheMiddle(ClampsWithoutMask):
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * ((x > 0) & (x < 1)) * torch.where(x > 0.5, 2.0, 1.0)
+
+
+def test_a_gradient_where_the_values_stand_still_is_told_from_a_wrong_term():
+    x = torch.tensor([-1.0, 0.25, 0.75, 2.0], dtype=torch.float64, requires_grad=True)
+    (found,) = audit(ClampsWithoutMask.apply, (x,), only=["first_order"]).of("error")
+    assert "2 of 4 entries are not zero, and should be: the values do not move there" in found.cause
+    assert "surrogate=" in found.fix
+    (found,) = audit(DoublesInTheMiddle.apply, (x,), only=["first_order"]).of("error")
+    assert "1 of 4 entries are wrong" in found.cause
+    assert "surrogate" not in found.fix
+
+
+class WritesInBackward(Function):
+    """The square, whose backward writes in place to what its derivative needs."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        slope = ctx.saved_tensors[0] * 2
+        grad_input = grad_output * slope
+        slope.zero_()
+        return grad_input
+
+
+def test_a_second_derivative_that_fails_at_a_write_of_the_backward_blames_no_optimizer():
+    (found,) = audit(WritesInBackward.apply, (leaf(2, 3),), only=["second_order"]).findings
+    assert found.severity == "info"
+    assert found.cause.startswith("Backward writes in place")
+
+
+class SavesAConstant(Function):
+    """The square, whose backward leaves torch; a constant is saved, too."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(torch.tensor([2.0], dtype=x.dtype), x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        two, x = ctx.saved_tensors
+        return grad_output * two * x.detach()
+
+
+def test_a_saved_constant_is_no_intermediate_result():
+    (found,) = audit(SavesAConstant.apply, (leaf(2, 3),), only=["second_order"]).of("error")
+    assert found.cause.startswith("It is silently zero: the backward detaches a tensor")
+
+
+class BackwardInFloat32(Function):
+    """The exponential, whose backward computes in float32 and returns that."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.float() * ctx.saved_tensors[0].float()
+
+
+def test_a_backward_in_float32_is_one_finding():
+    (found,) = audit(BackwardInFloat32.apply, (leaf(2, 3),), only=["returned", "digits"]).of("error")
+    assert (found.check, found.also) == ("returned", ("digits",))
+
+
+class WritesToSaved(Function):
+    """The square, which saves a padded copy; the backwards write to its border."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(torch.cat([x, x.new_ones(1)]))
+        return x * x
+
+
+def test_a_write_to_a_saved_tensor_that_nobody_can_see_is_info():
+    class OnceOnly(WritesToSaved):
+        @staticmethod
+        def backward(ctx, grad_output):
+            (table,) = ctx.saved_tensors
+            grad_input = 2 * grad_output * table[:-1] * table[-1]
+            table.numpy()[-1] = 0.5
+            return grad_input
+
+    class Idempotent(WritesToSaved):
+        @staticmethod
+        def backward(ctx, grad_output):
+            (table,) = ctx.saved_tensors
+            table.numpy()[-1] = 0.5
+            return 4 * grad_output * table[:-1] * table[-1]
+
+    for function, severity in ((Idempotent, "info"), (OnceOnly, "error")):
+        (found,) = audit(function.apply, (leaf(3),), only=["grad_output_unchanged"]).findings
+        assert (found.check, found.severity) == ("grad_output_unchanged", severity)
+
+
+class SparseProduct(Function):
+    """A sparse matrix times a dense one; the sparse one is made in forward and saved."""
+
+    @staticmethod
+    def forward(ctx, values, b):
+        a = torch.sparse_coo_tensor(torch.tensor([[0, 0, 1], [0, 2, 1]]), values, (2, 3))
+        ctx.save_for_backward(a, b)
+        return a @ b
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, b = ctx.saved_tensors
+        rows, columns = a._indices()
+        return (grad_output @ b.mT)[rows, columns], a.mT @ grad_output
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_sparse_tensor_made_of_an_input_is_an_intermediate_result_with_a_version_of_its_own():
+    findings = audit(SparseProduct.apply, (leaf(3), leaf(3, 2)), only=["second_order", "later_writes"]).of("error")
+    causes = {f.check: f.cause for f in findings}
+    assert causes["second_order"].startswith("The backward uses an intermediate result of shape [2, 3]")
+    assert "torch.sparse_coo_tensor" in causes["later_writes"]
+
+
+class HalfATriangle(Function):
+    """The square of a lower triangle, with a gradient that is wrong wherever it is not zero."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tril() ** 2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return (grad_output * ctx.saved_tensors[0] ** 3).tril()
+
+
+def test_entries_that_are_zero_in_any_case_are_not_taken_for_right_ones():
+    (found,) = audit(HalfATriangle.apply, (leaf(3, 3),), only=["first_order"]).of("error")
+    assert "entries are wrong" not in found.cause
+
+
+class NaturalGradient(Function):
+    """A product whose gradients are scaled as a metric demands."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x.sin() * w.cos()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = ctx.saved_tensors
+        return grad_output * (1 + x * w), grad_output * (2 - x + w)
+
+
+def test_gradients_of_several_inputs_that_are_wrong_in_the_same_way_are_one_finding():
+    (found,) = audit(NaturalGradient.apply, (leaf(3), leaf(3)), only=["first_order"]).of("error")
+    assert "no simple pattern was recognized. Seen, too: the gradient of input 1" in found.cause
+
+
+class KeepsManyOnCtx(Function):
+    """The square, which keeps six tensors on ctx."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.parts = [x[i] + 1.0 for i in range(6)]
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output * ctx.saved_tensors[0]
+
+
+def test_of_many_tensors_on_ctx_some_are_named():
+    (found,) = audit(KeepsManyOnCtx.apply, (leaf(6, 2),), only=["tensors_on_ctx"]).findings
+    assert found.summary.count("a tensor of shape [2] as ctx.parts") == 4
+    assert found.summary.endswith("and 2 more")

@@ -1,5 +1,6 @@
 """Findings that have one cause are one finding."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -32,21 +33,33 @@ DTYPE = ("output_dtype", "digits", "returned", "float32", "float16", "bfloat16")
 NARROW = ("float32", "float16", "bfloat16")  # where the cause is the same in two of them, it is one
 
 
-def _follows(finding: Finding, lead: Finding) -> bool:
+def _written_on_ctx(finding: Finding, findings: Sequence[Finding]) -> bool:
+    """Whether a later write reaches the backward through an attribute of ctx, and not through what calls share."""
+    after = re.match("after a later in-place operation on (the output(?=s,)|.+?(?=,))", finding.summary)
+    kept = re.compile(f"(keeps|,|and) (a view of )?{re.escape(after[1])} as ") if after else None
+    return kept is not None and any(f.check == "tensors_on_ctx" and kept.search(f.summary) for f in findings)
+
+
+def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bool:
     if finding.check in NARROW and lead.check in NARROW:
         same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
         refused = lead.summary.startswith(f"no {lead.check}: ")  # which is said of each
         return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
+    if lead.check == finding.check == "first_order" and lead.severity == finding.severity == "error":
+        same = (finding.cause, finding.fix) == (lead.cause, lead.fix)  # said of several inputs
+        return same and findings.index(finding) > findings.index(lead)
     if lead.check == "grad_output_unchanged" and finding.check == "grad_output_layouts":
         return SHARED in finding.summary  # written to in place, which no expanded tensor allows
     if lead.check == DTYPE[0] and lead.severity == "error" and finding.check in DTYPE[1:]:
         return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
+    if lead.check == "returned" and lead.severity == "error" and finding.check == "digits":
+        return finding.summary.startswith("the gradient of")  # of the dtype that backward returns
     if lead.check == "first_order" and lead.cause == IGNORED[0] and finding.check in BY_GRAD_OUTPUT:
         return True
     if lead.check == "inputs_unchanged" and lead.summary.startswith("backward changes"):
         return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
     if lead.check == "independent_calls" and lead.severity == "error" and finding.severity != "info":
-        return finding.check in KEPT_OUTSIDE
+        return finding.check in KEPT_OUTSIDE and not _written_on_ctx(finding, findings)
     if lead.cause == REPEATED[0] == finding.cause:
         return lead.check == "special_points" and finding.check == "sizes"
     if lead.check == "without_grad" and finding.check in ("without_grad", "subsets") and finding is not lead:
@@ -58,10 +71,10 @@ def _follows(finding: Finding, lead: Finding) -> bool:
 
 def merged(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, of those with one cause only the first, which names the others."""
-    leads = [f for f in findings if not any(_follows(f, lead) for lead in findings)]
+    leads = [f for f in findings if not any(_follows(f, lead, findings) for lead in findings)]
     result = []
     for lead in leads:
-        others = [f for f in findings if _follows(f, lead)]
+        others = [f for f in findings if _follows(f, lead, findings)]
         seen = [f.summary for f in others if f.check not in (*NARROW, *DTYPE)]
         cause = f"{lead.cause} Seen, too: {'; '.join(seen).removesuffix('.')}." if seen else lead.cause
         result.append(

@@ -321,7 +321,7 @@ def _with_evidence(found: Finding, subject: Subject, try_out: bool) -> Finding:
 
 def _why(refusal: Refused) -> tuple[str, str]:
     declined = "The function or torch declines, with an exception.", "Nothing, unless it is needed."
-    return known(refusal.__cause__ or refusal) or declined
+    return refusal.advice or known(refusal.__cause__ or refusal) or declined
 
 
 def _in_process(task: _Task) -> Generator[Event]:

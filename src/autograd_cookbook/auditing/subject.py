@@ -24,7 +24,16 @@ Values = Sequence[Tensor]
 
 
 class Refused(Exception):  # noqa: N818 (an answer, not an error)
-    """The function, or torch on its behalf, declines with an exception."""
+    """The function, or torch on its behalf, declines with an exception.
+
+    Args:
+        reason: what it says.
+        advice: cause and fix, where the check knows more than the message tells.
+    """
+
+    def __init__(self, reason: str, advice: tuple[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.advice = advice
 
 
 class Unmeasured(Exception):  # noqa: N818 (an answer, not an error)
@@ -250,6 +259,22 @@ class Subject:
     def leaves(self) -> list[int]:
         """Which slots can be differentiated with respect to."""
         return [i for i, slot in enumerate(self.slots) if slot.leaf]
+
+    @property
+    def judged(self) -> list[int]:
+        """The leaves whose gradient is compared with the values.
+
+        Without a custom gradient, those that are passed in are compared: the others are torch's own, and a module may
+        keep the part of a buffer out of the gradient of its parameters.
+        """
+        return [s for s in self.leaves if self.custom or not self.slots[s].hidden]
+
+    @property
+    def otherwise(self) -> str:
+        """Why a gradient is not compared with the values digit by digit, in words."""
+        if self.gradient == "approximate":
+            return "backward estimates the derivative of forward"
+        return "backward is no derivative of forward, on purpose"
 
     @property
     def derivative(self) -> bool:

@@ -142,10 +142,11 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
             if call.changed_received:
                 changed.append(call.changed_received[0])
             elif call.changed_saved:
+                harmless = " Outputs and a second backward are not affected." if _repeats(subject) else ""
                 yield finding(
-                    "error",
+                    "info" if harmless else "error",
                     f"{name}.backward changes saved tensor {call.changed_saved[0]}",
-                    "An in-place operation on a saved tensor, possibly through .data.",
+                    f"An in-place operation on a saved tensor, possibly through .data or .numpy().{harmless}",
                     "Compute out of place.",
                 )
                 return
@@ -157,6 +158,20 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
                 "Compute out of place: grad_output * x, not grad_output.mul_(x).",
             )
             return
+
+
+def _repeats(subject: Subject) -> bool:
+    """Whether a first backward leaves the outputs and the gradients of a second one as they are."""
+    run = subject.run()
+    outputs = [o.detach().clone() for o in run.outputs]
+    rounds: list[list[Tensor]] = []
+    for _ in range(2):
+        subject.rewind()
+        try:
+            rounds.append([g.clone() for g in run.gradients(retain_graph=True) if g is not None])
+        except (Exception, SystemExit):
+            return False
+    return all(map(same, [*outputs, *rounds[0]], [*run.outputs, *rounds[1]]))
 
 
 @check()
@@ -287,9 +302,10 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
                     "error",
                     f"after a later in-place operation on {what}, the gradient of {subject.describe(s)} is {problem}, "
                     "and torch does not notice",
-                    "A tensor that the backward needs is kept on ctx, in a closure, or through .data or detach(), "
-                    "where no version is checked.",
-                    "Keep inputs and outputs with ctx.save_for_backward.",
+                    "A tensor that the backward needs is kept on ctx or in a closure, where no version is checked; or "
+                    "what was saved has the memory of the input or output and a version of its own, as with .data, "
+                    ".numpy() and torch.sparse_coo_tensor.",
+                    "Keep inputs and outputs themselves with ctx.save_for_backward.",
                 )
                 return
 

@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
-from autograd_cookbook.auditing.diagnose import NEARLY, difference, explain, first_line, pattern
+from autograd_cookbook.auditing.diagnose import NEARLY, NOT_ZERO, difference, explain, first_line, pattern
 from autograd_cookbook.auditing.numeric import BUDGET, Derivative, Mismatch, along, rounding
-from autograd_cookbook.auditing.observe import observing
+from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
@@ -29,7 +29,6 @@ from autograd_cookbook.auditing.subject import (
     Unmeasured,
     Wrong,
     is_differentiable,
-    is_plain,
     nodes_of,
     own_nodes_of,
     real,
@@ -95,7 +94,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     weights = output_weights(outputs, subject.active)
     if not numeric.center.isfinite().all():
         return  # the check of the values has said so
-    judged = [s for s in slots if subject.custom or not subject.slots[s].hidden]
+    judged = subject.judged
     # Differences of values that come in steps say nothing, also where they happen to agree.
     if found := _over_steps(subject, grads, judged, weights):
         subject.rough, subject.right = True, found.severity == "info"
@@ -370,6 +369,13 @@ def _cause_of_wrong_gradient(
             "rational fit, a table, constants of few digits), or one of them has an eps that the other has not.",
             "Differentiate what forward computes; or declare gradient='approximate', which lets so much pass.",
         )
+    if NOT_ZERO in recognized:
+        return (
+            f"Compared with the right gradient, {recognized}: the values do not move there. Backward lacks a mask or "
+            "a clamp that forward has, or lets a gradient through on purpose, as a surrogate does.",
+            "Return zero there. If it is on purpose, declare the function whose gradient it is with surrogate=, or "
+            "gradient='custom'.",
+        )
     if recognized:
         return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and fix that term."
     return (
@@ -624,23 +630,44 @@ def _refused_in(grads: Sequence[Tensor]) -> bool:
     return any(node.name().rpartition("::")[2] == "Error" for node in nodes_of(grads))
 
 
+COMPRESSED = torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
+
+
+def _memory(tensor: Tensor) -> tuple[torch.layout, int | None]:
+    """Where the numbers of a tensor are; a sparse one that is made from the memory of a dense one is another tensor."""
+    if tensor.layout is torch.sparse_coo:
+        numbers = tensor.detach()._values()
+    elif tensor.layout in COMPRESSED:
+        numbers = tensor.detach().values()
+    elif tensor.layout is torch.strided:
+        numbers = tensor
+    else:
+        return tensor.layout, None
+    return tensor.layout, numbers.untyped_storage().data_ptr()
+
+
 def _saved_intermediate(subject: Subject) -> str:
-    """What a custom function saved that is neither an input nor an output of it, in words."""
+    """What a custom function saved that depends on its inputs and is neither one nor an output of it, in words."""
+
+    def kept(values: list[Tensor]) -> list[Tensor]:
+        run = subject.run(values)
+        found = [t for n in own_nodes_of(run.outputs, subject.classes) for t in (*n.saved_tensors, *vars(n).values())]
+        return [t for t in found if isinstance(t, Tensor) and is_differentiable(t)]
+
     with observing(subject.classes, saved=False) as record:
-        run = subject.run()
-        kept = [t for n in own_nodes_of(run.outputs, subject.classes) for t in (*n.saved_tensors, *vars(n).values())]
-        saved = [t for t in kept if isinstance(t, Tensor) and is_differentiable(t)]
-    known = {
-        t.untyped_storage().data_ptr()
-        for call in record.forwards
-        for t in (*call.inputs, *call.returned)
-        if isinstance(t, Tensor) and is_plain(t)
-    }
+        saved = kept(subject.copies())
+    try:
+        others = kept(subject.copies(lambda v: 1.01 * v + 1e-3))
+    except (Exception, SystemExit):
+        others = []  # outside of the domain
+    constant = list(map(same, saved, others)) if len(others) == len(saved) else [False] * len(saved)
+    given = [t for call in record.forwards for t in (*call.inputs, *call.returned) if isinstance(t, Tensor)]
+    known = {_memory(t) for t in given}
     return next(
         (
             f"an intermediate result of shape {list(t.shape)}"
-            for t in saved
-            if is_plain(t) and t.untyped_storage().data_ptr() not in known
+            for t, fixed in zip(saved, constant, strict=True)
+            if not fixed and _memory(t) not in known
         ),
         "",
     )
@@ -715,6 +742,12 @@ NOT_A_NUMBER = (
     "with once_differentiable, so that it refuses.",
 )
 
+WRITES = (
+    "Backward writes in place to a tensor that its own derivative needs. PyTorch notices that, and refuses the second "
+    "derivative.",
+    "Nothing, unless a second derivative is needed: then compute out of place in backward.",
+)
+
 
 @check(capability="second_order")
 def second_order(subject: Subject) -> Iterator[Finding]:
@@ -740,10 +773,6 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         raise
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
-    if not (subject.derivative or subject.undeclared):
-        raise Refused(
-            "backward is no derivative of forward, on purpose, so the audit has no second derivative to compare with"
-        )
     if subject.rough and not subject.right:
         raise Unmeasured("the values come in steps")
 
@@ -774,7 +803,10 @@ def second_order(subject: Subject) -> Iterator[Finding]:
                 [g for g, _ in used], [*leaves, *weights], [u for _, u in used], allow_unused=True
             )
         except (Exception, SystemExit) as error:
-            raise Refused(first_line(error)) from error
+            written = "modified by an inplace operation" in str(error)  # by the first backward: nothing else ran
+            raise Refused(first_line(error), WRITES if written else None) from error
+    if not (subject.derivative or subject.undeclared):
+        raise Refused(f"{subject.otherwise}, so the audit has no second derivative to compare with")
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
     stepped = False
@@ -820,9 +852,11 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         yield from _third_order(subject)
 
 
-def _some_way(numeric: Derivative) -> Tensor:
+def _some_way(numeric: Derivative, weights: Tensor) -> Callable[[float], Tensor]:
+    """A weighted gradient at a distance along one direction."""
     generator = torch.Generator().manual_seed(9)
-    return torch.randn(numeric.n, generator=generator, dtype=torch.float64) * numeric.unit
+    direction = torch.randn(numeric.n, generator=generator, dtype=torch.float64) * numeric.unit
+    return lambda distance: (weights @ numeric.at(distance * direction)).reshape(1)
 
 
 def _in_steps(numeric: Derivative, weights: Tensor) -> tuple[float, list[float]] | None:
@@ -831,16 +865,14 @@ def _in_steps(numeric: Derivative, weights: Tensor) -> tuple[float, list[float]]
         return None
     if numeric.cost * LOOKS > BUDGET:
         raise Unmeasured("the values come in steps, and the gradient takes long")
-    total = Derivative(lambda v: (weights @ numeric.function(v)).reshape(1), numeric.point, numeric.slots)
     least = max(1e-9, 100 * numeric.eps) * float(weights.abs() @ numeric.center.abs())
-    size, spacings = size_of_steps(functools.partial(_moved, total, _some_way(numeric)), least)
+    size, spacings = size_of_steps(_some_way(numeric, weights), least)
     return (size, spacings) if size else None
 
 
 def _moves_over_steps(numeric: Derivative, weights: Tensor, size: float, spacings: Sequence[float]) -> Mismatch | None:
     """How a weighted gradient that comes in steps changes over longer ways; None if it does not."""
-    total = Derivative(lambda v: (weights @ numeric.function(v)).reshape(1), numeric.point, numeric.slots)
-    slope, error = slope_over_steps(functools.partial(_moved, total, _some_way(numeric)), size, spacings)
+    slope, error = slope_over_steps(_some_way(numeric, weights), size, spacings)
     if not abs(slope) > 3 * error:
         return None
     return Mismatch(numeric.slots[0], 0, 0.0, slope, numeric.n, numeric.n)
@@ -913,7 +945,7 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     A static method ``jvp`` is a second derivation by hand, with mistakes of its own. No backward ever runs it.
     """
     if not subject.derivative:
-        raise Refused("backward is no derivative of forward, on purpose, so the audit has no tangent to compare with")
+        raise Refused(f"{subject.otherwise}, so the audit has no tangent to compare with")
     if subject.rough:
         raise Unmeasured("the values come in steps")
     slots = [s for s in subject.leaves if not subject.slots[s].hidden]

@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.observe import observing, same
-from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, nodes_of, own_nodes_of, weights_of
+from autograd_cookbook.auditing.report import Finding, enumerated
+from autograd_cookbook.auditing.subject import Subject, is_differentiable, is_plain, nodes_of, own_nodes_of, weights_of
 
 
 def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -37,6 +37,9 @@ def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Te
             yield from _tensors_in(vars(value), name, depth + 1)
 
 
+NAMED = 4  # tensors on ctx, at most
+
+
 @check()
 def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
     """Save tensors for backward with save_for_backward, and not as attributes of ctx.
@@ -48,21 +51,33 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
     run = subject.run()
     state_size = torch.get_rng_state().numel()
     parameters = {id(s.tensor) for s in subject.slots if s.hidden}
+
+    def named(tensor: Tensor) -> str:
+        if any(tensor is o for o in run.outputs):
+            return "the output"
+        storage = tensor.untyped_storage().data_ptr() if is_plain(tensor) and tensor.numel() else None
+        for s, passed in enumerate(run.passed):
+            if passed.untyped_storage().data_ptr() == storage:
+                return subject.describe(s) if tensor.shape == passed.shape else f"a view of {subject.describe(s)}"
+        return f"a tensor of shape {list(tensor.shape)}"
+
     for node in own_nodes_of(run.outputs, subject.classes):
+        kept = {}
         for name, tensor in _tensors_in(dict(vars(node)), "ctx"):
             is_state = tensor.dtype is torch.uint8 and tensor.numel() == state_size
-            if is_state or id(tensor) in parameters:
-                continue
-            attribute = name.replace("ctx['", "ctx.", 1).replace("']", "", 1)
-            what = "the output" if any(tensor is o for o in run.outputs) else f"a tensor of shape {list(tensor.shape)}"
+            if not is_state and id(tensor) not in parameters:
+                kept[name.replace("ctx['", "ctx.", 1).replace("']", "", 1)] = named(tensor)
+        if kept:
+            told = [f"{what} as {where}" for where, what in kept.items()]
+            told[NAMED:] = [f"{len(told) - NAMED} more"] * (len(told) > NAMED)
+            cycle = ", which it keeps alive itself: a reference cycle." if "the output" in kept.values() else "."
             yield finding(
                 "info",
-                f"{node._forward_cls.__name__} keeps {what} as {attribute}",
+                f"{node._forward_cls.__name__} keeps {enumerated(told)}",
                 "A tensor on ctx has no version check, is not seen by saved-tensor hooks, and lives as long as the "
-                "graph" + (", which it keeps alive itself: a reference cycle." if what == "the output" else "."),
+                f"graph{cycle}",
                 "Pass it to ctx.save_for_backward and read it from ctx.saved_tensors.",
             )
-            break
 
 
 CYCLE = "A reference cycle: ctx refers to its output, or to something that refers to ctx."

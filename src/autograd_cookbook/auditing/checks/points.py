@@ -286,9 +286,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
         if isinstance(g, Tensor) and all(r is None or torch.isfinite(r).all() for r in call.received)
     )
     weights = real(weights_of(chosen))
-    for slot in subject.leaves:
-        if subject.slots[slot].hidden and not subject.custom:
-            continue  # torch's own; and a module may keep the part of a buffer out of it, as in first_order
+    for slot in subject.judged:
         grad = zeros_for_none(subject, grads, [slot])[0]
         if grad.shape != values[slot].shape:
             continue

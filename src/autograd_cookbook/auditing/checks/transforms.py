@@ -299,9 +299,7 @@ def complex128(subject: Subject) -> Iterator[Finding]:
     if any(subject.base[s].is_complex() for s in subject.leaves):
         return  # the other checks were about nothing else
     if subject.gradient != "exact":
-        raise Refused(
-            "backward is no derivative of forward, on purpose, so the audit has no complex gradient to compare with"
-        )
+        raise Refused(f"{subject.otherwise}, so the audit has no complex gradient to compare with")
     if subject.dtype is not torch.float64 or any(s.hidden for s in subject.slots):
         raise Refused("the function uses tensors or a dtype that only fit real numbers")
     generator = torch.Generator().manual_seed(0)
