@@ -329,7 +329,8 @@ def root(
 @torch.compiler.disable
 def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int) -> Tensor:
     state, batch_dims = start, start.dim() - 1
-    before, is_zero = math.inf, False
+    before = torch.full((), math.inf, device=start.device)
+    is_zero = torch.zeros((), dtype=torch.bool, device=start.device)
     for _ in range(max_iterations):
         values, jacobian = _linearized(equations, state)
         change = torch.linalg.solve(jacobian, values.unsqueeze(-1)).squeeze(-1)
@@ -342,7 +343,7 @@ def _newton(equations: Map, start: Tensor, tolerance: float, max_iterations: int
         if tiny.any():
             solved = tiny & (_sizes(equations(torch.zeros_like(state)), batch_dims) == 0)
             state = state.masked_fill(solved.unsqueeze(-1), 0)
-            is_zero |= solved | (tiny & (error >= before))
+            is_zero = is_zero | solved | (tiny & (error >= before))
         before = error
         failed = ~((error <= tolerance * size) | is_zero)
         if not error.isfinite().all():
