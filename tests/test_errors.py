@@ -28,7 +28,7 @@ from docs.errors.programs.__main__ import changes, raised_by
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, paste, storing
-from autograd_cookbook.errors.cli import WIDTH, wrapped
+from autograd_cookbook.errors.cli import WIDTH, as_json, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
 
 # Each program runs once, for all tests of one process.
@@ -677,11 +677,19 @@ def test_json_has_what_a_program_needs(tmp_path, capsys) -> None:
     assert set(answer) == {"known", "entries", "general"}
     assert answer["known"] == "yes"
     (entry,) = answer["entries"]
-    assert set(entry) == {"name", "title", "cause", "fix", "url"}
+    assert set(entry) == {"name", "title", "tell", "harmless", "cause", "fix", "url", "others"}
     assert entry["name"] == "loss_not_scalar"
     (tmp_path / "log.txt").write_text("KeyError: 'weight'")
     assert main(["explain", "--json", str(tmp_path / "log.txt")]) == 1
     assert json.loads(capsys.readouterr().out)["known"] == "no"
+
+
+@pytest.mark.parametrize("entry", [entry for entry in entries() if entry.change][::25], ids=lambda entry: entry.name)
+def test_json_has_the_advice_that_people_read(entry: Entry) -> None:
+    (stored,) = as_json(Explanation("yes", (entry,), "", "", {}, None))["entries"]
+    assert stored["fix"].startswith(entry.change), "the one thing to change is missing"
+    assert stored["fix"].endswith(entry.fix)
+    assert [case["tell"] for case in stored["others"]] == [case.tell for case in entry.others]
 
 
 def test_the_readers_own_lines_are_quoted(tmp_path, capsys) -> None:

@@ -82,9 +82,13 @@ def given(argument: str) -> str:
 
 
 def as_json(found: Explanation) -> dict[str, object]:
-    """Return the answer in a form for programs."""
-    fields = ("name", "title", "cause", "fix", "url")
-    entries = [{field: getattr(entry, field) for field in fields} for entry in found.entries]
+    """Return the answer in a form for programs, with all the advice of the answer for people."""
+
+    def plain(entry: Entry) -> dict[str, object]:
+        told = {"name": entry.name, "title": entry.title, "tell": entry.tell, "harmless": entry.harmless}
+        return {**told, "cause": entry.cause, "fix": " ".join(filter(None, entry.advice)), "url": entry.url}
+
+    entries = [{**plain(entry), "others": [plain(case) for case in entry.others]} for entry in found.entries]
     return {"known": found.known, "entries": entries, "general": found.note or found.general}
 
 
