@@ -432,6 +432,16 @@ def _isolated(task: _Task) -> Generator[Event]:
             remaining.remove(current)
             continue
         check = next(c for c in task.checks if c.name == current)
+        if check.alters_saved:
+            clock.stop()
+            yield (
+                "facts",
+                [f"not measured, because {problem} when the audit changes its saved tensors: {current}"],
+                None,
+                custom,
+            )
+            remaining.remove(current)
+            continue
         cause = (
             "An endless loop, a deadlock, or far too much work."
             if "back" in problem

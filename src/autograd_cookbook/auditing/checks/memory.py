@@ -14,9 +14,18 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.leaving import leaves_torch
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, is_plain, nodes_of, own_nodes_of, weights_of
+from autograd_cookbook.auditing.subject import (
+    Subject,
+    Unmeasured,
+    is_differentiable,
+    is_plain,
+    nodes_of,
+    own_nodes_of,
+    weights_of,
+)
 
 
 def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -265,7 +274,7 @@ def _disturbances(tensor: Tensor) -> list[Any]:
     return [lambda t: t.flip(0) if t.dim() else t + 1, torch.zeros_like]
 
 
-@check()
+@check(alters_saved=True)
 def unused_saved(subject: Subject) -> Iterator[Finding]:
     """Save only tensors that have an influence on the gradient.
 
@@ -281,6 +290,10 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
         plain.run()
     except Exception:
         return  # it has no gradient for something that is frozen here, and says so
+    if not subject.isolated and leaves_torch(subject):
+        raise Unmeasured(
+            "code outside of PyTorch, which may trust its saved tensors, could end your process if they were changed"
+        )
     points = _elsewhere(subject)
     for k, tensor in plain.tensors.items():
         if tensor.numel() == 0:
