@@ -29,6 +29,7 @@ from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
 from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
+from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import TASTE, Finding, Report
 from autograd_cookbook.auditing.roots import merged
@@ -356,7 +357,7 @@ def _in_process(task: _Task) -> Generator[Event]:
         for tensor, data, contents, requires_grad, grad in kept:
             with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                 tensor.data = data
-                if not (tensor.shape == contents.shape and torch.equal(tensor, contents)):
+                if not same(tensor, contents):
                     tensor.copy_(contents)
             if tensor.is_leaf and not tensor.is_inference():
                 tensor.requires_grad_(requires_grad)
@@ -563,9 +564,21 @@ def _report(fn: Callable[..., Any], outcome: _Outcome, checks: Sequence[Check], 
         saved_bytes=outcome.saved_bytes,
         checks=tuple(outcome.seconds),
         seconds=outcome.seconds,
-        notes=tuple(outcome.notes),
+        notes=tuple(_together(outcome.notes)),
         versions={"torch": torch.__version__, "python": platform.python_version()},
     )
+
+
+def _together(notes: Sequence[str]) -> list[str]:
+    """Checks that were not measured for the same reason, in one note."""
+    reasons: dict[str, list[str]] = {}
+    for note in notes:
+        reason, _, name = note.rpartition(": ")
+        key, names = (
+            (reason, [name]) if note.startswith("not measured, because") and name in all_checks() else (note, [])
+        )
+        reasons.setdefault(key, []).extend(names)
+    return [f"{reason}: {', '.join(names)}" if names else reason for reason, names in reasons.items()]
 
 
 def name_of(fn: Callable[..., Any]) -> str:

@@ -156,9 +156,22 @@ def _evaluated(subject: Subject) -> Callable[[], Any]:
     return call
 
 
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
 def _dense(value: Any) -> list[Tensor]:
-    leaves = torch.utils._pytree.tree_leaves(value)
-    return [t for t in leaves if isinstance(t, Tensor) and t.layout is torch.strided]
+    """The tensors that have memory, those that sparse ones consist of among them."""
+    found = []
+    for t in torch.utils._pytree.tree_leaves(value):
+        if isinstance(t, Tensor):
+            found += [t] if t.layout is torch.strided else [getattr(t, part)() for part in _PARTS.get(t.layout, ())]
+    return found
 
 
 class _Storages(TorchDispatchMode):
@@ -283,6 +296,7 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate" or not subject.classes:
         return
+    subject.needs_dense()
     if any(v.numel() == 0 for v in (*subject.base, *subject.expected[0])):
         return  # nothing has an influence on nothing
     plain = _Saved(subject, {})
@@ -320,6 +334,7 @@ def saved_copies(subject: Subject) -> Iterator[Finding]:
     """
     if subject.nonleaf or not subject.classes:
         return
+    subject.needs_dense()
     found = [set(_copies(subject, values)) for values in _elsewhere(subject)]
     for size, how, name in sorted(set.intersection(*found)):  # what is equal on one sample may be so by chance
         yield finding(
