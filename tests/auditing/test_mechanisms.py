@@ -2111,6 +2111,37 @@ def test_inputs_of_other_sizes_than_their_partners_count_where_forward_is_made_f
     assert [f.check for f in report.findings] == ["sizes"] * wrong
 
 
+class Spreads(Function):
+    """Adds numbers to the cells of a grid near to their places, which jump where a place comes to another cell."""
+
+    @staticmethod
+    def forward(ctx, values, places):
+        ctx.save_for_backward(values, places)
+        return spread(values, places)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.enable_grad():
+            inputs = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+            return torch.autograd.grad(spread(*inputs), inputs, grad_output)
+
+
+def spread(values, places):
+    grid = torch.zeros(12, dtype=values.dtype)
+    for k in range(24):
+        cells = (places.floor().long() + k % 4).remainder(12)
+        weights = (1 - (places - places.floor() - k % 4 + 1).abs() / 3).square()
+        grid = grid.scatter_add(0, cells, values * weights)
+    return grid
+
+
+def test_what_jumps_elsewhere_does_not_come_in_steps_where_differences_agree():
+    torch.manual_seed(0)
+    places = (8 * torch.rand(40, dtype=torch.float64)).requires_grad_()
+    report = audit(Spreads.apply, (leaf(40), places), only=["first_order"], isolate=False)
+    assert not report.findings
+
+
 class MultipliesBySparse(Function):
     """The gradient of a sparse matrix has its indices, in the same memory."""
 
