@@ -2173,3 +2173,26 @@ def test_what_cannot_be_measured_of_sparse_arguments_is_one_note():
     assert [n for n in report.notes if n.startswith("not measured")] == [
         "not measured, because the audit takes sparse arguments as they are: special_points, unused_saved, saved_copies"
     ]
+
+
+class AttendsInFloat32(Function):
+    """Attention in float32, whatever its inputs have, and float32 is all that it can be judged by."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        ctx.save_for_backward(q, k, v)
+        return ((q.float() @ k.float().mT).softmax(-1) @ v.float()).to(q.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        q, k, v = (t.float() for t in ctx.saved_tensors)
+        p, g = (q @ k.mT).softmax(-1), grad_output.float()
+        way = g @ v.mT
+        scores = p * (way - (way * p).sum(-1, keepdim=True))
+        return tuple(t.to(grad_output.dtype) for t in (scores @ k, scores.mT @ q, p.mT @ g))
+
+
+def test_digits_are_counted_first_whether_or_not_their_check_is_asked_for():
+    inputs = leaf(5, 4), leaf(5, 4), leaf(5, 4)
+    report = audit(AttendsInFloat32.apply, inputs, only=["same_tensor_twice", "special_points"], isolate=False)
+    assert not report.findings
