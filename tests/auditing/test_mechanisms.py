@@ -2196,3 +2196,19 @@ def test_digits_are_counted_first_whether_or_not_their_check_is_asked_for():
     inputs = leaf(5, 4), leaf(5, 4), leaf(5, 4)
     report = audit(AttendsInFloat32.apply, inputs, only=["same_tensor_twice", "special_points"], isolate=False)
     assert not report.findings
+
+
+class SumsParts(Function):
+    @staticmethod
+    def forward(ctx, z):
+        return torch.view_as_real(z).sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.complex(grad_output, grad_output)
+
+
+def test_a_view_of_a_conjugate_has_a_cause_and_a_fix():
+    z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
+    (found,) = audit(SumsParts.apply, (z,), only=["input_layouts"], isolate=False).of("error")
+    assert found.fix == "Call x.resolve_conj() before torch.view_as_real."
