@@ -155,6 +155,11 @@ def unassigned() -> None:
 
 # What provokes a message, with the entry of the error index that explains it, or words of the audit's own explanation.
 PROVOKED: list[tuple[str, str, Callable[[], Any]]] = [
+    (
+        "a view of a conjugate",
+        "is a conjugate that has not been written out yet",
+        lambda: torch.view_as_real(torch.ones(2, dtype=torch.complex64).conj()),
+    ),
     ("too few gradients", "gradient_missing", lambda: returning(lambda g: g, leaf(2, 3))),
     ("too many gradients", "gradient_missing", lambda: returning(lambda g: (g, g))),
     ("transposed", "gradient_of_other_shape", lambda: returning(lambda g: g.mT)),

@@ -733,7 +733,7 @@ class UnderNoGrad(Function):
 def test_a_backward_that_is_not_recorded_is_not_told_to_save_other_tensors():
     (found,) = audit(UnderNoGrad.apply, (leaf(3, 4),), only=["second_order"]).of("error")
     assert "runs under no_grad" in found.cause
-    assert "Take no_grad" in found.fix
+    assert "Remove no_grad" in found.fix
 
 
 class SameBatch(Function):
@@ -2053,3 +2053,162 @@ def test_of_many_tensors_on_ctx_some_are_named():
     (found,) = audit(KeepsManyOnCtx.apply, (leaf(6, 2),), only=["tensors_on_ctx"]).findings
     assert found.summary.count("a tensor of shape [2] as ctx.parts") == 4
     assert found.summary.endswith("and 2 more")
+
+
+class Scans(Function):
+    """Takes the number of its steps from one input, and does not look whether the other one is as long."""
+
+    @staticmethod
+    def forward(ctx, a, x):
+        y = x.clone()
+        for t in range(1, a.shape[1]):
+            y[:, t] += a[:, t] * y[:, t - 1]
+        ctx.save_for_backward(a, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, y = ctx.saved_tensors
+        grad_x, grad_a = grad_output.clone(), torch.zeros_like(y)
+        for t in range(y.shape[1] - 1, 0, -1):
+            grad_a[:, t] = grad_x[:, t] * y[:, t - 1]
+            grad_x[:, t - 1] += a[:, min(t, a.shape[1] - 1)] * grad_x[:, t]
+        return grad_a[:, : a.shape[1]], grad_x
+
+
+class Distances(Function):
+    """Squares of distances, wrong if there are not as many points of one kind as of the other."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return (a[:, None] - b).square().sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, b = ctx.saved_tensors
+        way = 2 * grad_output[:, :, None] * (a[:, None] - b)
+        return way.mean(1) * len(a), -way.sum(0)
+
+
+class Multiplies(Function):
+    """Wrong where a factor has one row for all."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, b = ctx.saved_tensors
+        return (grad_output * b)[: len(a)], (grad_output * a)[: len(b)]
+
+
+@pytest.mark.parametrize(("function", "wrong"), [(Scans, False), (Distances, True), (Multiplies, True)])
+def test_inputs_of_other_sizes_than_their_partners_count_where_forward_is_made_for_them(function, wrong):
+    report = audit(function.apply, (leaf(4, 5), leaf(4, 5)), only=["first_order", "sizes"], isolate=False)
+    assert [f.check for f in report.findings] == ["sizes"] * wrong
+
+
+class Spreads(Function):
+    """Adds numbers to the cells of a grid near to their places, which jump where a place comes to another cell."""
+
+    @staticmethod
+    def forward(ctx, values, places):
+        ctx.save_for_backward(values, places)
+        return spread(values, places)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.enable_grad():
+            inputs = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+            return torch.autograd.grad(spread(*inputs), inputs, grad_output)
+
+
+def spread(values, places):
+    grid = torch.zeros(12, dtype=values.dtype)
+    for k in range(24):
+        cells = (places.floor().long() + k % 4).remainder(12)
+        weights = (1 - (places - places.floor() - k % 4 + 1).abs() / 3).square()
+        grid = grid.scatter_add(0, cells, values * weights)
+    return grid
+
+
+def test_what_jumps_elsewhere_does_not_come_in_steps_where_differences_agree():
+    torch.manual_seed(0)
+    places = (8 * torch.rand(40, dtype=torch.float64)).requires_grad_()
+    report = audit(Spreads.apply, (leaf(40), places), only=["first_order"], isolate=False)
+    assert not report.findings
+
+
+class MultipliesBySparse(Function):
+    """The gradient of a sparse matrix has its indices, in the same memory."""
+
+    @staticmethod
+    def forward(ctx, matrix, x):
+        ctx.save_for_backward(matrix, x)
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        matrix, x = ctx.saved_tensors
+        rows, columns = matrix._indices()
+        values = (grad_output[rows] * x[columns]).sum(-1)
+        return torch.sparse_coo_tensor(matrix._indices(), values, matrix.shape), matrix.t() @ grad_output
+
+
+def audited_with_sparse(*checks):
+    matrix = (leaf(4, 4).detach().relu() + torch.eye(4)).to_sparse_coo().requires_grad_()
+    return audit(MultipliesBySparse.apply, (matrix, leaf(4, 2)), only=checks, isolate=False)
+
+
+def test_what_a_sparse_gradient_shares_with_its_input_is_not_left_behind():
+    assert not audited_with_sparse("freed_at_once").findings
+
+
+def test_what_cannot_be_measured_of_sparse_arguments_is_one_note():
+    report = audited_with_sparse("special_points", "saved_copies", "unused_saved")
+    assert not report.findings
+    assert [n for n in report.notes if n.startswith("not measured")] == [
+        "not measured, because the audit takes sparse arguments as they are: special_points, unused_saved, saved_copies"
+    ]
+
+
+class AttendsInFloat32(Function):
+    """Attention in float32, whatever its inputs have, and float32 is all that it can be judged by."""
+
+    @staticmethod
+    def forward(ctx, q, k, v):
+        ctx.save_for_backward(q, k, v)
+        return ((q.float() @ k.float().mT).softmax(-1) @ v.float()).to(q.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        q, k, v = (t.float() for t in ctx.saved_tensors)
+        p, g = (q @ k.mT).softmax(-1), grad_output.float()
+        way = g @ v.mT
+        scores = p * (way - (way * p).sum(-1, keepdim=True))
+        return tuple(t.to(grad_output.dtype) for t in (scores @ k, scores.mT @ q, p.mT @ g))
+
+
+def test_digits_are_counted_first_whether_or_not_their_check_is_asked_for():
+    inputs = leaf(5, 4), leaf(5, 4), leaf(5, 4)
+    report = audit(AttendsInFloat32.apply, inputs, only=["same_tensor_twice", "special_points"], isolate=False)
+    assert not report.findings
+
+
+class SumsParts(Function):
+    @staticmethod
+    def forward(ctx, z):
+        return torch.view_as_real(z).sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.complex(grad_output, grad_output)
+
+
+def test_a_view_of_a_conjugate_has_a_cause_and_a_fix():
+    z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
+    (found,) = audit(SumsParts.apply, (z,), only=["input_layouts"], isolate=False).of("error")
+    assert found.fix == "Call x.resolve_conj() before torch.view_as_real."

@@ -2,6 +2,7 @@
 
 import ctypes
 import faulthandler
+import math
 import os
 import random
 import subprocess
@@ -771,3 +772,54 @@ def test_hooks_of_the_audit_are_no_finding() -> None:
     report = audit(_unhooked, (leaf(2, 3),), only=hooked)
     assert report.ok, report
     assert any("saved_copies" in note for note in report.notes)
+
+
+# --- what the audit itself changes ---
+
+
+class TrustsWhatItSaved(torch.autograd.Function):
+    """As a library in C that reads where its saved tensor points to: other contents end the process."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        if not all(-1000 <= v <= 1000 for v in x.numpy().ravel()):
+            ctypes.string_at(0)
+        return grad_output * 2
+
+
+@ISOLATE
+def test_what_dies_of_a_changed_saved_tensor_is_not_to_blame(isolate: bool) -> None:
+    work = lambda: report_is_clean(isolate)  # noqa: E731
+    assert forking.status_of(work, 60.0) == 0  # or this process would end
+
+
+def report_is_clean(isolate: bool) -> int:
+    faulthandler.disable()
+    report = audit(TrustsWhatItSaved.apply, (leaf(3),), only=["unused_saved", "saved_copies"], isolate=isolate)
+    told = [n for n in report.notes if n.startswith("not measured") and n.endswith("unused_saved")]
+    return int(bool(report.findings) or len(told) != 1)
+
+
+class SavesInVain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.scale = math.prod([1.0, 2.0])
+        return torch.einsum("i,j->i", x, torch.ones(1, dtype=x.dtype)) * ctx.scale
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad_output.mul(ctx.scale).reshape(x.shape) * float(len([*x.shape]))
+
+
+@ISOLATE
+def test_what_stays_within_torch_has_its_saved_tensors_changed_in_any_process(isolate: bool) -> None:
+    report = audit(SavesInVain.apply, (leaf(3),), only=["unused_saved"], isolate=isolate)
+    assert [f.check for f in report.findings] == ["unused_saved"], report.notes

@@ -12,8 +12,14 @@ from torch import Tensor
 from autograd_cookbook import errors
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
 
-# What torch raises where the audit gave another dtype, or left a tensor out, which the message does not say.
+# What torch raises where the audit gave another dtype or a conjugate, or left a tensor out, and why.
 CHANGED: tuple[tuple[str, str, str], ...] = (
+    (
+        "view_as_real doesn't work on unresolved conjugated tensors",
+        "The tensor is a conjugate that has not been written out yet, as x.conj() returns it, and torch.view_as_real "
+        "has to share its memory.",
+        "Call x.resolve_conj() before torch.view_as_real.",
+    ),
     (
         r"expected scalar type|to have (?:the )?same dtype|must have the same dtype",
         "Tensors of two dtypes meet: one of them was created or cast without regard to the input's.",

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,10 +46,16 @@ class Record:
 
 
 @contextlib.contextmanager
-def observing(classes: Sequence[type[Function]], *, saved: bool = True) -> Iterator[Record]:
+def observing(
+    classes: Sequence[type[Function]],
+    *,
+    saved: bool = True,
+    around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+) -> Iterator[Record]:
     """Record each forward and backward of some classes while inside.
 
-    ``saved`` reads the saved tensors before each backward to see whether it changes them.
+    ``saved`` reads the saved tensors before each backward to see whether it changes them. The code of forward and
+    backward runs within ``around()``.
     """
     record = Record()
     # ctx is one object from forward to backward; a reference keeps its id from being used again.
@@ -57,7 +64,13 @@ def observing(classes: Sequence[type[Function]], *, saved: bool = True) -> Itera
 
     def replace(cls: type[Function], name: str, wrap: Callable[[Any], Any]) -> None:
         replaced.append((cls, name, cls.__dict__.get(name)))
-        setattr(cls, name, staticmethod(wrap(getattr(cls, name))))
+        original = getattr(cls, name)
+
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            with around():
+                return original(*args, **kwargs)
+
+        setattr(cls, name, staticmethod(wrap(original if around is contextlib.nullcontext else inner)))
 
     for cls in classes:
         modern = cls.setup_context is not Function.setup_context

@@ -29,6 +29,7 @@ from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
 from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
+from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import TASTE, Finding, Report
 from autograd_cookbook.auditing.roots import merged
@@ -203,11 +204,16 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
         given = subject
         if subject.gradient == "exact":
             # Where digits are lost on the way, differences in float64 see nothing but that.
-            for check in (c for c in task.checks if c.name in ("output_dtype", "digits") and c.name in names):
+            # So they are counted first, also if nobody asked for that.
+            judging = any(c.name in names and c.family not in AS_GIVEN for c in task.checks)
+            for check in (c for n, c in all_checks().items() if n in ("output_dtype", "digits") and judging):
+                told = len(subject.notes)
                 if not (check.needs in early and _alarms(early[check.needs][0])):
                     with preserved():
                         subject.along_domain = True
                         early[check.name] = _checked(check, subject)
+                if check.name not in names:
+                    del subject.notes[told:]
             if early.get("digits", ([], None))[0]:
                 subject = _in_single(task, subject)
                 given = subject if subject.carried else given  # which share parameters, of one dtype at a time
@@ -356,7 +362,7 @@ def _in_process(task: _Task) -> Generator[Event]:
         for tensor, data, contents, requires_grad, grad in kept:
             with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                 tensor.data = data
-                if not (tensor.shape == contents.shape and torch.equal(tensor, contents)):
+                if not same(tensor, contents):
                     tensor.copy_(contents)
             if tensor.is_leaf and not tensor.is_inference():
                 tensor.requires_grad_(requires_grad)
@@ -432,6 +438,16 @@ def _isolated(task: _Task) -> Generator[Event]:
             remaining.remove(current)
             continue
         check = next(c for c in task.checks if c.name == current)
+        if check.alters_saved:
+            clock.stop()
+            yield (
+                "facts",
+                [f"not measured, because {problem} when the audit changes its saved tensors: {current}"],
+                None,
+                custom,
+            )
+            remaining.remove(current)
+            continue
         cause = (
             "An endless loop, a deadlock, or far too much work."
             if "back" in problem
@@ -553,9 +569,21 @@ def _report(fn: Callable[..., Any], outcome: _Outcome, checks: Sequence[Check], 
         saved_bytes=outcome.saved_bytes,
         checks=tuple(outcome.seconds),
         seconds=outcome.seconds,
-        notes=tuple(outcome.notes),
+        notes=tuple(_together(outcome.notes)),
         versions={"torch": torch.__version__, "python": platform.python_version()},
     )
+
+
+def _together(notes: Sequence[str]) -> list[str]:
+    """Checks that were not measured for the same reason, in one note."""
+    reasons: dict[str, list[str]] = {}
+    for note in notes:
+        reason, _, name = note.rpartition(": ")
+        key, names = (
+            (reason, [name]) if note.startswith("not measured, because") and name in all_checks() else (note, [])
+        )
+        reasons.setdefault(key, []).extend(names)
+    return [f"{reason}: {', '.join(names)}" if names else reason for reason, names in reasons.items()]
 
 
 def name_of(fn: Callable[..., Any]) -> str:

@@ -15,19 +15,27 @@ LOOKS = len(SPACINGS) * (2 * LOOK + 1)  # so many values does it take
 Line = Callable[[float], Tensor]  # the value at a distance along a direction
 
 
-def size_of_steps(line: Line, least: float) -> tuple[float, list[float]]:
+def size_of_steps(line: Line, least: float, spacings: Sequence[float] = SPACINGS) -> tuple[float, list[float]]:
     """How far a value jumps, and the distances over which it jumps often; (0, []) if it does not.
 
     Fourth differences of a smooth function are 256 times smaller at a quarter of the spacing, and those of a kink four
     times; those of steps stay as large.
     """
-    looks = [_jitter(_walk(line, spacing, LOOK)) for spacing in SPACINGS]
-    pairs = zip(looks, looks[1:], SPACINGS[1:], strict=False)
+    looks = [_jitter(_walk(line, spacing, LOOK)) for spacing in spacings]
+    pairs = zip(looks, looks[1:], spacings[1:], strict=False)
     for spacing in [s for fine, coarse, s in pairs if fine > least and coarse < 10 * fine]:
         values = _walk(line, spacing, WALK)
         if (jitter := _jitter(values)) > least and (jump := _jump(line, values, spacing)) > 0.1 * jitter:
-            return jump, [s for s in SPACINGS if s >= spacing]
+            return jump, [s for s in spacings if s >= spacing]
     return 0.0, []
+
+
+def jumps_often(line: Line, least: float) -> bool:
+    """Whether a value jumps three times or more on a way of 0.6, over steps that are long enough to be told apart."""
+    changes = _walk(line, 7.5e-3, 40).diff()
+    off = (changes - changes.median()).abs()
+    threshold = max(10 * float(off.median()) + least, 0.1 * float(off.max()))
+    return int((off > threshold).sum()) >= 3
 
 
 def slope(line: Line, size: float, spacings: Sequence[float]) -> tuple[float, float]:

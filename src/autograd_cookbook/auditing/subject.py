@@ -276,6 +276,11 @@ class Subject:
             return "backward estimates the derivative of forward"
         return "backward is no derivative of forward, on purpose"
 
+    def needs_dense(self) -> None:
+        """End a check that moves or reads the numbers of all arguments, as it cannot do with sparse ones."""
+        if any(isinstance(a, Tensor) and a.layout is not torch.strided for a in self.flat):
+            raise Unmeasured("the audit takes sparse arguments as they are")
+
     @property
     def derivative(self) -> bool:
         """Whether the gradient claims to be the derivative of the function, or of its surrogate."""

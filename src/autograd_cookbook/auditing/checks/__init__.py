@@ -33,7 +33,8 @@ class Check:
     """A check with its name, family and purpose.
 
     ``capability`` is what its outcome is listed as in a report, ``needs`` a check that must have found nothing: where
-    the gradient is wrong anyway, it says nothing that it is wrong for large tensors, too.
+    the gradient is wrong anyway, it says nothing that it is wrong for large tensors, too. Where a check
+    ``alters_saved`` tensors, which no caller does, a function that dies of it or hangs is not to blame.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Check:
     function: Callable[[Subject], Iterator[Finding]]
     capability: str | None = None
     needs: str | None = None
+    alters_saved: bool = False
 
     @property
     def purpose(self) -> str:
@@ -67,13 +69,13 @@ _REGISTRY: dict[str, Check] = {}
 
 
 def check(
-    capability: str | None = None, needs: str | None = None
+    capability: str | None = None, needs: str | None = None, alters_saved: bool = False
 ) -> Callable[[Callable[[Subject], Iterator[Finding]]], Callable[[Subject], Iterator[Finding]]]:
     """Register a generator of findings as a check, under its own name."""
 
     def register(function: Callable[[Subject], Iterator[Finding]]) -> Callable[[Subject], Iterator[Finding]]:
         family = function.__module__.rpartition(".")[2]
-        _REGISTRY[function.__name__] = Check(function.__name__, family, function, capability, needs)
+        _REGISTRY[function.__name__] = Check(function.__name__, family, function, capability, needs, alters_saved)
         return function
 
     return register

@@ -15,12 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
 from autograd_cookbook.auditing.diagnose import NEARLY, NOT_ZERO, difference, explain, first_line, pattern
-from autograd_cookbook.auditing.numeric import BUDGET, Derivative, Mismatch, along, rounding
+from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.steps import LOOKS, size_of_steps
+from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, jumps_often, size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from autograd_cookbook.auditing.subject import (
     Refused,
@@ -287,9 +287,9 @@ def _over_steps(
     least = max(1e-9, 100 * total.eps) * scale
     looks = lines[: max(1, min(3, int(BUDGET / (total.cost * LOOKS))))]  # along some, the values hardly change
     size, spacings = max(size_of_steps(line, least) for line in looks)
-    if not size:
-        return None
     gradient = real(zeros_for_none(subject, grads, slots))
+    if not size or (_differences_agree(total, gradient, directions) and not _steps_for_one(total, gradient, least)):
+        return None
     if gradient.isfinite().all() and gradient.any():  # uphill, where a factor shows best
         directions.append(gradient * (total.unit.norm() / gradient.norm()))
         lines.append(functools.partial(_moved, total, directions[-1]))
@@ -324,6 +324,31 @@ def _over_steps(
             f"Nothing, if that accuracy suffices; otherwise {tighten}.",
         )
     return finding("info", f"{steps}, too large to check the gradient", early, f"{tighten[0].upper()}{tighten[1:]}.")
+
+
+def _differences_agree(total: Derivative, gradient: Tensor, directions: Sequence[Tensor]) -> bool:
+    """Whether differences over short ways, at which the values may not jump, agree with a gradient that is not zero."""
+    claims = [along(gradient, d) for d in directions]
+    most, rtol = max(map(abs, claims)), max(RTOL, 50 * total.eps**0.75)
+    for direction, claimed in zip(directions, claims, strict=True):
+        for h in total.steps()[1::2]:  # the shorter ones
+            slope, off, noise = total.slope(direction, h)
+            allowed = rtol * most + float(noise)
+            if not max(abs(float(slope) - claimed), float(off)) <= allowed < 0.01 * most:
+                return False
+    return True
+
+
+def _steps_for_one(total: Derivative, gradient: Tensor, least: float) -> bool:
+    """Whether the values also come in steps if a single number moves, one of those that they depend on most.
+
+    Where many points move, each of which comes into another cell of a grid now and then, there are many jumps as well.
+    On a way of less than one, such a point meets one at most.
+    """
+    most = (gradient * total.unit).abs().topk(min(3, total.n)).indices
+    ways = (torch.zeros_like(total.unit).index_fill(0, k, 1.0) for k in most)
+    lines = [functools.partial(_moved, total, way) for way in ways]
+    return any(jumps_often(line, least) or size_of_steps(line, least, SPACINGS[:-1])[0] for line in lines)
 
 
 def _moved(total: Derivative, direction: Tensor, distance: float) -> Tensor:
@@ -723,7 +748,7 @@ UNRECORDED = (
     "torch on the way to every result."
 )
 RECORD = (
-    "Take no_grad and detach away, and compute everything from inputs, outputs and grad_output; or mark the backward "
+    "Remove no_grad and detach, and compute everything from inputs, outputs and grad_output; or mark the backward "
     "with once_differentiable, so that it refuses."
 )
 COMPUTED = (

@@ -460,14 +460,17 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             numbers = real([outputs[i] for i in subject.active])
             if not numbers.isfinite().all() or not 0 < numbers.numel() < ELEMENTS:
                 continue
+            parted = _parted(subject, values)
+            if parted and not (_broadcasts(subject, values, numbers) or _free(subject, values)):
+                continue  # what forward does not refuse is not always a call that it is made for
             done += 1
             label = f"with size {size} in {where}"
             problems = list(_right_at(subject, values, label))
             single = any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True))
-            if single or (size != 1 and _parted(subject, values)) or _index_parted(subject, values):
+            if single or (size != 1 and parted) or _index_parted(subject, values):
                 # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
-            elif _parted(subject, values):
+            elif parted:
                 raises = [replace(p, cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
                 problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):
@@ -514,6 +517,45 @@ def _parted(subject: Subject, values: list[Tensor]) -> bool:
     ]
     changed = {(d, n) for base, now in shapes for d, n in enumerate(base) if now[d] != n}
     return any(d < len(base) and base[d] == now[d] == n for d, n in changed for base, now in shapes)
+
+
+def _broadcasts(subject: Subject, values: list[Tensor], numbers: Tensor) -> bool:
+    """Whether an input of size one stands for as many equal entries as its partners have."""
+    expanded = list(values)
+    for i, d, n in _changed(subject, values):
+        m = values[i].shape[d]
+        if 1 not in (n, m):
+            return False
+        for k, base in enumerate(subject.base):
+            if not subject.slots[k].hidden and base.shape[d : d + 1] == (n,) and expanded[k].shape[d] == 1:
+                expanded[k] = expanded[k].repeat_interleave(max(n, m), d)
+    outputs = accepted(subject, [v.clone() for v in expanded])
+    if outputs is None or max(subject.active) >= len(outputs):
+        return False
+    found = real([outputs[i] for i in subject.active])
+    return found.shape == numbers.shape and torch.allclose(found, numbers, rtol=1e-6, equal_nan=True)
+
+
+def _free(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether forward takes the inputs that have another size both longer and shorter than the others.
+
+    A loop over the length of one input, which reads from another one, fails for one of the two.
+    """
+    for by in (1, -1):
+        others = subject.copies()
+        for i, d, n in _changed(subject, values):
+            if n == 1:
+                return False
+            others[i] = _resized(others[i], d, n + by, None)
+        if accepted(subject, others) is None:
+            return False
+    return True
+
+
+def _changed(subject: Subject, values: list[Tensor]) -> list[tuple[int, int, int]]:
+    """Which inputs have another size than in the sample, in which dim, and what it is there."""
+    pairs = enumerate(zip(subject.base, values, strict=True))
+    return [(i, d, n) for i, (b, v) in pairs for d, n in enumerate(b.shape) if v.shape[d] != n]
 
 
 def _index_parted(subject: Subject, values: list[Tensor]) -> bool:

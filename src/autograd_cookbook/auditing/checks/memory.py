@@ -14,9 +14,18 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.leaving import leaves_torch
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, is_plain, nodes_of, own_nodes_of, weights_of
+from autograd_cookbook.auditing.subject import (
+    Subject,
+    Unmeasured,
+    is_differentiable,
+    is_plain,
+    nodes_of,
+    own_nodes_of,
+    weights_of,
+)
 
 
 def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -147,9 +156,22 @@ def _evaluated(subject: Subject) -> Callable[[], Any]:
     return call
 
 
+_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
 def _dense(value: Any) -> list[Tensor]:
-    leaves = torch.utils._pytree.tree_leaves(value)
-    return [t for t in leaves if isinstance(t, Tensor) and t.layout is torch.strided]
+    """The tensors that have memory, those that sparse ones consist of among them."""
+    found = []
+    for t in torch.utils._pytree.tree_leaves(value):
+        if isinstance(t, Tensor):
+            found += [t] if t.layout is torch.strided else [getattr(t, part)() for part in _PARTS.get(t.layout, ())]
+    return found
 
 
 class _Storages(TorchDispatchMode):
@@ -265,7 +287,7 @@ def _disturbances(tensor: Tensor) -> list[Any]:
     return [lambda t: t.flip(0) if t.dim() else t + 1, torch.zeros_like]
 
 
-@check()
+@check(alters_saved=True)
 def unused_saved(subject: Subject) -> Iterator[Finding]:
     """Save only tensors that have an influence on the gradient.
 
@@ -274,6 +296,7 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     """
     if subject.gradient == "approximate" or not subject.classes:
         return
+    subject.needs_dense()
     if any(v.numel() == 0 for v in (*subject.base, *subject.expected[0])):
         return  # nothing has an influence on nothing
     plain = _Saved(subject, {})
@@ -281,6 +304,10 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
         plain.run()
     except Exception:
         return  # it has no gradient for something that is frozen here, and says so
+    if not subject.isolated and leaves_torch(subject):
+        raise Unmeasured(
+            "code outside of PyTorch, which may trust its saved tensors, could end your process if they were changed"
+        )
     points = _elsewhere(subject)
     for k, tensor in plain.tensors.items():
         if tensor.numel() == 0:
@@ -307,6 +334,7 @@ def saved_copies(subject: Subject) -> Iterator[Finding]:
     """
     if subject.nonleaf or not subject.classes:
         return
+    subject.needs_dense()
     found = [set(_copies(subject, values)) for values in _elsewhere(subject)]
     for size, how, name in sorted(set.intersection(*found)):  # what is equal on one sample may be so by chance
         yield finding(

@@ -121,6 +121,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     """
     if not subject.derivative:
         return
+    subject.needs_dense()
     leaves = subject.leaves
     groups = [leaves] if len(leaves) == 1 else [leaves, *([s] for s in leaves)]
     start = time.process_time()
