@@ -191,6 +191,8 @@ for function in (softmax, torch.softmax):
 
 print(cross_entropy(torch.tensor([[0.0, -inf]]), torch.tensor([1])), end=" ")
 print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
+row = torch.tensor([[0.0, 1.0]], requires_grad=True)
+assert not torch.autograd.grad(cross_entropy(row, torch.tensor([-100])), row)[0].any()
 
 # %%
 # The wrong version
