@@ -248,8 +248,8 @@ def own_backward_guarded():
     singular vectors contains ``1 / (difference of their squares)``. Both are infinite if two values are equal: in a
     multiple of the identity, in a projection, or in a matrix of low rank, which has several zeros.""",
     fix="""Use only what does not depend on the choice among equal values: a symmetric function of the eigenvalues or
-    singular values, such as ``eigvalsh(A).log().sum()``, or a function of the whole matrix. Otherwise use the recipe for
-    eigenvalues that may be equal, or separate them with a small random diagonal.""",
+    singular values, such as ``eigvalsh(A).log().sum()``, or a function of the whole matrix. Otherwise use the recipe
+    for eigenvalues that may be equal, or separate them with a small random diagonal.""",
     see=("cookbook/03_stability/eigenvalues", "guide/nonfinite"),
 )
 def nan_in_decomposition():
