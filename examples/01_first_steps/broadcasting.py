@@ -52,8 +52,9 @@ from autograd_cookbook.recipes.broadcasting import bias_add, multiply, sum_to_sh
 # -----------
 #
 # The next cell multiplies a column of 3 numbers by a row of 4 numbers. The gradients of the 12 products form a grid
-# with 3 rows and 4 columns. The gradient of an entry of the column is the sum over one row of the grid. The gradient of
-# an entry of the row is the sum over one column.
+# :math:`\bar{Y}` with 3 rows and 4 columns. Each gradient is a sum over :math:`\bar{Y}` times the *other* factor. For
+# an entry of the column, multiply one row of :math:`\bar{Y}` by the row of 4 numbers, and sum. For an entry of the row,
+# multiply one column of :math:`\bar{Y}` by the column of 3 numbers, and sum.
 
 torch.manual_seed(0)
 column = torch.tensor([[1.0], [2.0], [3.0]], requires_grad=True)
@@ -82,6 +83,7 @@ plt.show()
 
 assert torch.equal(row.grad, (weights * column).sum(0))
 assert torch.equal(column.grad, (weights * row).sum(1, keepdim=True))
+assert not torch.equal(column.grad, weights.sum(1, keepdim=True))
 
 # %%
 # Check pairs of shapes, also with missing dimensions and empty tensors:
@@ -135,8 +137,9 @@ for input_shape, returned in [
 # A gradient that is too small raises an error. A gradient that is too *large* is silently summed if the input could be
 # broadcast to the shape of the gradient. If the missing sum is the only mistake in backward, the result is right.
 #
-# But the silent sum hides the bug below. ``weight`` has shape ``(n, 1)``, so the product of the vector ``grad_output``
-# and this column is a matrix. The engine sums the matrix to a vector, which is not the gradient.
+# But the silent sum hides the bug below. Forward squeezes ``weight`` from shape ``(n, 1)`` to ``(n,)``, and backward
+# forgets to do so. So the product of the vector ``grad_output`` and this column is a matrix. The engine sums the matrix
+# to a vector, which is not the gradient.
 
 
 class ScaleEach(Function):
@@ -167,9 +170,17 @@ except RuntimeError as error:
 
 # %%
 # An explicit ``sum_to_shape`` would raise no error here either, because a tensor of shape ``(3, 3)`` can be summed to
-# shape ``(3,)``. To find such a bug, assert the shape of the gradient in backward. Also run gradcheck with a different
-# size for each dimension.
-#
+# shape ``(3,)``. To find such a bug, assert the shape in backward *before* the sum: the product must have the shape of
+# the output. After the sum, the shape is right even if the numbers are wrong. Also run gradcheck with a different size
+# for each dimension, and with no size of 1.
+
+grad_output = torch.ones(3, dtype=torch.float64)
+wrong, right = grad_output * weight, grad_output * weight.squeeze(1)
+assert sum_to_shape(wrong, x.shape).shape == x.shape  # after the sum: the wrong gradient passes
+assert wrong.shape != grad_output.shape == right.shape  # before the sum: it does not
+assert right.tolist() == weight.flatten().tolist()
+
+# %%
 # What it costs
 # -------------
 #

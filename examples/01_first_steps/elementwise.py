@@ -22,7 +22,8 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # ------------
 #
 # The gradient of each element is :math:`\bar{x} = \bar{y}\, f'(x)`. The slope :math:`f'(x)` can be computed from the
-# input. For some functions, the output is enough, and for others a mask with one bit per element:
+# input. For some functions, the output is enough. For others a mask is enough, which says for each element whether the
+# slope is 0 or 1:
 #
 # .. math::
 #
@@ -31,7 +32,9 @@ You will choose which tensor an element-wise function saves for backward, so tha
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
 # Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a matrix
-# product follows, because the product keeps its input. Save your input if the operation before keeps its result.
+# product follows, because the product keeps its input. Save your input if the operation before keeps its result, as
+# ``exp``, ``sigmoid`` and ``softmax`` do. But save the input in any case if the slope from the output has no digits, as
+# for ``elu`` in bfloat16: see the last section.
 #
 # Do not save a floating-point tensor that ``forward`` computes between input and output. Autograd treats this tensor as
 # a constant, so the second derivative would be wrong. You may save a mask, because a mask has no derivative.
@@ -131,8 +134,8 @@ for label, function in (("ours ", clamp), ("torch", torch.clamp)):
     assert slope.tolist() == ([0, 0] if label == "torch" and torch.__version__ >= (2, 14) else [1, 1])
 
 # %%
-# Masked scores can be infinite. The limits of ``gelu`` and ``mish`` at :math:`\pm\infty` exist, and the recipes return
-# them. PyTorch multiplies :math:`\infty` by 0, which gives NaN:
+# A mask, for example in attention, often writes :math:`-\infty` into a tensor. The limits of ``gelu`` and ``mish`` at
+# :math:`\pm\infty` exist, and the recipes return them. PyTorch multiplies :math:`\infty` by 0, which gives NaN:
 
 print("torch", torch.__version__)
 for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
@@ -190,13 +193,14 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
 # Keep all digits in half precision and in the tails
 # --------------------------------------------------
 #
-# The usual formulas subtract two numbers that are nearly equal: :math:`1 + \operatorname{erf}` in ``gelu``,
-# :math:`y + \alpha` in ``elu``, :math:`1 - t^2` in ``mish``. Each of the two numbers is rounded, so their difference
-# consists of rounding errors. The recipes use formulas without these differences and compute half precision in float32.
+# In the usual formulas, two numbers nearly cancel each other: :math:`1` and :math:`\operatorname{erf} \approx -1` in
+# ``gelu``, :math:`y \approx -\alpha` and :math:`\alpha` in ``elu``, :math:`1` and :math:`t^2 \approx 1` in ``mish``.
+# Each of the two numbers is rounded, so only rounding errors remain. The recipes use other formulas and compute half
+# precision in float32.
 #
-# The figure shows the error of the ELU's slope at each negative bfloat16 number. Computed from the rounded output, the
-# slope has an error of up to 256 units in the last place, which means that the computed slope is 0. Computed from the
-# input, its error is half a unit, the least possible.
+# The figure shows the error of the ELU's slope at each negative bfloat16 number. At and below -6.25, the slope from the
+# rounded output is 0. A bfloat16 number has 8 significant bits, so this is an error of up to 256 units in the last
+# place. The slope from the input has an error of at most half a unit, the least possible.
 
 every = torch.arange(-(2**15), 0).to(torch.int16).view(torch.bfloat16)
 every = every[(every >= -80) & (every <= -0.01)].sort().values
@@ -224,6 +228,7 @@ plt.show()
 for name, error in errors.items():
     print(f"{name}: up to {error.max():.3g} units in the last place")
 assert errors["from the output"].max() > 100
+assert torch.equal(y.detach() + 1 == 0, every <= -6.25)
 assert errors["from the input"].max() < 0.6
 
 # %%

@@ -3,7 +3,7 @@ Matrix products: vectors, batches, broadcast batches, masks
 ===========================================================
 
 You will write the gradient of a matrix product for every pair of shapes that torch multiplies. You will also write a
-layer whose missing weights stay 0, and see a network that learns although one of its gradients is wrong.
+layer in which a mask keeps most weights at 0, and see a network that learns although one of its gradients is wrong.
 """
 
 # %%
@@ -117,9 +117,9 @@ for left, right in [
     print(f"{left!s:13} @ {right!s:10} -> {tuple(out.shape)}")
 
 # %%
-# Training does not change a masked weight. In the next example, 64 units see the 64 pixels of a digit, and each unit
-# sees only the 3×3 pixels around its own place. If you set all other weights to zero only *once* and then use a plain
-# layer, the first training step makes these weights nonzero again:
+# With ``masked_linear``, training does not bring back a weight that the mask removes. In the next example, 64 units see
+# the 64 pixels of a digit, and each unit sees only the 3×3 pixels around its own place. If you set all other weights to
+# zero only *once* and then use a plain layer, the first training step makes these weights nonzero again:
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data[:500], dtype=torch.float32) / 16, torch.tensor(digits.target[:500])
@@ -160,9 +160,9 @@ assert gradcheck(lambda X: matmul(X, X), square)
 # The wrong version
 # -----------------
 #
-# Two mistakes are common. The first mistake is a missing sum over the batch. If the gradient has a shape to which the
-# input could be expanded, the :term:`engine` silently sums the gradient. The result is right, but it needs the memory
-# of the upper curve above.
+# Two mistakes are common. The first mistake is a missing sum over the batch. The :term:`engine` then silently sums the
+# gradient, if the input can be expanded to the shape of its gradient. The result is right, but it needs as much memory
+# as the curve "multiply, then sum" in the figure.
 #
 # The second mistake is a missing transpose. PyTorch raises an error because the shapes do not fit, unless the matrix is
 # square:
@@ -255,8 +255,8 @@ assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 #
 # .. costs::
 #
-# ``matmul`` keeps its two factors, which the caller keeps anyway. A composition also keeps the product ``weight *
-# mask``, even when you compile it. This product is as large as the weight:
+# ``matmul`` keeps its two factors, which the caller keeps anyway. The same layer written with torch's operations also
+# keeps the product ``weight * mask``, even when you compile it. This product is as large as the weight:
 
 x, weight = (torch.randn(n, 1000, requires_grad=True) for n in (16, 1000))
 mask = torch.rand(1000, 1000) < 0.1

@@ -13,9 +13,9 @@ You will put a custom function with a learned parameter into a network, train th
 # ``Function`` without state, and write a :class:`torch.nn.Module` that owns the parameter. Optimizers, ``state_dict``
 # and ``.to`` then find the parameter. A function without parameters needs no module.
 #
-# For these two functions, you need no recipe. Use ``torch.nn.SmoothL1Loss``, and write the activation with torch
-# operations. In :term:`eager mode`, the recipes keep fewer bytes than torch operations, but compiled torch operations
-# keep no more bytes than a compiled recipe.
+# The two recipes of this page, ``parametric_swish`` and ``smooth_l1``, are examples. In your program, use
+# ``torch.nn.SmoothL1Loss``, and write the activation with torch operations. If you compile them, they keep no more
+# bytes than the recipes. Only in :term:`eager mode`, the recipes keep fewer.
 #
 # The gradient
 # ------------
@@ -29,8 +29,8 @@ You will put a custom function with a learned parameter into a network, train th
 #    \bar{x} = \bar{y}\,(g + \beta x\, g (1 - g)), \qquad
 #    \bar{\beta}_c = \sum_n \bar{y}_{nc}\, x_{nc}^2\, g_{nc} (1 - g_{nc}) .
 #
-# In ``smooth_l1``, the gradient grows with the error up to the size :math:`\beta`, and is constant for larger errors.
-# So an outlier has no larger gradient than a point with the error :math:`\beta`.
+# In ``smooth_l1``, :math:`\beta` is another number: up to an error of this size, the gradient grows with the error. For
+# larger errors, it is constant. So an outlier has no larger gradient than a point with the error :math:`\beta`.
 #
 # The recipe
 # ----------

@@ -19,12 +19,13 @@ another training result than clipping afterwards.
 #
 # To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page
 # :doc:`/cookbook/02_changing_the_gradient/hooks` uses the same formula as ``clip_gradient_norm``. In addition,
-# ``clip_gradient_norm`` can limit each row separately, and it has a name in the graph. ``clip_gradient_value`` has no
-# advantage over a hook. ``clipped_linear`` has an advantage: it clips the gradient of each example, but a hook on the
-# weight gets only the sum over the batch.
+# ``clip_gradient_norm`` can limit each row separately, and its name appears in the autograd graph, where you can find
+# it when you debug. ``clip_gradient_value`` has no advantage over a hook. ``clipped_linear`` has an advantage: it clips
+# the gradient of each example, but a hook on the weight gets only the sum over the batch.
 #
-# With DDP (data parallel training) and a mean loss, a fixed bound clips more if there are more ranks, and PyTorch
-# raises no error. :doc:`/guide/ranks` shows how to choose the bound.
+# With DDP (data parallel training), a mean loss divides each gradient by the number of samples *on one rank*. If you
+# spread the same batch over more ranks, this number shrinks, so a fixed bound silently clips more. If each rank keeps
+# its number of samples, a fixed bound clips as before. :doc:`/guide/ranks` shows both, and how to choose the bound.
 #
 # The gradient
 # ------------
@@ -36,9 +37,9 @@ another training result than clipping afterwards.
 #    \text{value: } \bar{x}_i = \min(\max(\bar{y}_i, -c), c), \qquad
 #    \text{norm: } \bar{x} = \bar{y} \min\left(1, \frac{c}{\lVert \bar{y} \rVert}\right).
 #
-# In a linear layer, example :math:`n` adds the matrix :math:`\bar{Y}_n X_n^\top` of rank one to the gradient of the
-# weight. The norm of this matrix is :math:`\lVert \bar{Y}_n \rVert \lVert X_n \rVert`. So backward can compute the
-# clipping factor :math:`f_n` of each example without computing the matrix:
+# In a linear layer, an *example* is one row of the input, and example :math:`n` adds the matrix :math:`\bar{Y}_n
+# X_n^\top` of rank one to the gradient of the weight. The norm of this matrix is :math:`\lVert \bar{Y}_n \rVert \lVert
+# X_n \rVert`. So backward can compute the clipping factor :math:`f_n` of each example without computing the matrix:
 #
 # .. math::
 #
@@ -155,8 +156,8 @@ print("squared loss with its gradient clipped to ±1: the gradient of Huber's lo
 
 # %%
 # The squares in a norm overflow long before the gradient itself overflows. If the norm is infinite, clipping divides by
-# infinity, so the gradient is silently 0 and the step is lost. In float16, this happens with a hundred elements of
-# 10,000:
+# infinity, so the gradient is silently 0 and the step is lost. In float16, this happens for a gradient of 100 elements
+# that are all 10,000:
 
 
 def after_backward(grad):
@@ -182,8 +183,9 @@ for grad in (torch.full((100,), 1e4, dtype=torch.float16), torch.full((100,), 1e
     assert all(abs(g[0].item() - 0.1) < 1e-4 for g in found.values())
 
 # %%
-# If the gradient contains infinity or NaN, clipping by norm returns NaN, so a ``GradScaler`` still detects the
-# overflow. Clipping by value makes an infinite gradient finite, as in torch, so a ``GradScaler`` does not detect it:
+# The gradients above are finite, and only their norm overflows. If an *element* is infinite or NaN, clipping by norm
+# returns NaN, so a ``GradScaler`` still detects the overflow. Clipping by value makes an infinite gradient finite, as
+# in torch, so a ``GradScaler`` does not detect it:
 
 for bad in (torch.inf, torch.nan):
     grad = torch.tensor([bad, 1.0])
@@ -195,9 +197,10 @@ for bad in (torch.inf, torch.nan):
 # The wrong version
 # -----------------
 #
-# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. A bound
-# that was chosen without this division then clips nothing. Divide the bound by the batch size, too. If the loss is also
-# a mean over several outputs of an example, divide by their number, too. The next cell has one output:
+# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size (with DDP,
+# by the batch size of one rank). A bound that was chosen without this division then clips nothing. Divide the bound by
+# the same number. If the loss is also a mean over several outputs of an example, divide by their number, too. The next
+# cell has one output:
 
 
 def share_clipped(reduction, bound):
@@ -212,6 +215,29 @@ for reduction, bound in (("sum", 300.0), ("mean", 300.0), ("mean", 300.0 / 442))
     print(f"{reduction:4} over the batch, bound {bound:6.2f}: {share_clipped(reduction, bound):5.1%} clipped")
 assert share_clipped("mean", 300.0) == 0
 assert share_clipped("mean", 300.0 / 442) == share_clipped("sum", 300.0) > 0
+
+# %%
+# With an input of shape ``(batch, tokens, features)``, ``clipped_linear`` clips each *token*, not each sequence. The
+# gradient of a sequence is a sum over its tokens, which has no rank one. To clip whole sequences, see
+# :doc:`/cookbook/05_higher_order/per_sample_gradients`. The next cell has 2 sequences of 5 tokens:
+
+tokens, matrix = torch.randn(2, 5, 4), torch.randn(3, 4, requires_grad=True)
+of_rows, of_tokens, unclipped = (
+    torch.autograd.grad(layer(inputs).square().sum(), matrix)[0]
+    for layer, inputs in (
+        (lambda x: clipped_linear(x, matrix, None, 1.0), tokens.flatten(0, 1)),
+        (lambda x: clipped_linear(x, matrix, None, 1.0), tokens),
+        (lambda x: F.linear(x, matrix), tokens),
+    )
+)
+of_sequences = torch.zeros(3, 4)
+for sequence in tokens:
+    (of_one,) = torch.autograd.grad(F.linear(sequence, matrix).square().sum(), matrix)
+    assert torch.linalg.matrix_rank(of_one) > 1
+    of_sequences += of_one * (1.0 / of_one.norm()).clamp(max=1)
+torch.testing.assert_close(of_tokens, of_rows)
+print(f"norm {unclipped.norm():.1f}, clipped by tokens {of_tokens.norm():.2f}, by sequences {of_sequences.norm():.2f}")
+assert of_sequences.norm() <= 2 < of_tokens.norm()
 
 # %%
 # A clamp in *forward* is another mistake. It changes the value, and its gradient is 0 for elements outside the bounds,

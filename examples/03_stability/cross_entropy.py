@@ -88,7 +88,7 @@ class SavesLogSumExp(Function):
 
 # %%
 # The left figure shows the gradient of the target's logit, while the other logit grows. In the right figure, Newton's
-# method fits a logistic regression to the wine data, with the Hessian of the recipe and of the second wrong version.
+# method fits a logistic regression to the wine data, with the Hessian of the recipe and of ``SavesLogSumExp``.
 
 margins = torch.linspace(0, 150, 151)
 gradients = {}
@@ -167,8 +167,9 @@ print(f"torch {torch.__version__}: {cases} combinations of options agree")
 #
 # If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. If a whole row
 # is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies 0 by the NaN of this
-# row. The recipe returns gradient 0. For such a row, the softmax has no limit. The recipe ``softmax`` returns 0, so
-# that the row does not influence other results:
+# row. The recipe returns gradient 0. The softmax of such a row is not defined: if all logits go to :math:`-\infty`, its
+# limit depends on their differences. The recipe ``softmax`` returns 0, so that the row does not influence other
+# results:
 
 inf = float("inf")
 for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):
@@ -186,10 +187,12 @@ for function in (softmax, torch.softmax):
 
 # %%
 # Two results stay infinite or NaN, as in torch. If the *target* class is masked, the loss is infinite. If all rows are
-# ignored, their mean is 0/0, which is NaN, but the recipe's gradient is 0:
+# ignored, their mean is 0/0, which is NaN. But the recipe's gradient is 0, so the parameters stay finite:
 
 print(cross_entropy(torch.tensor([[0.0, -inf]]), torch.tensor([1])), end=" ")
 print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
+row = torch.tensor([[0.0, 1.0]], requires_grad=True)
+assert not torch.autograd.grad(cross_entropy(row, torch.tensor([-100])), row)[0].any()
 
 # %%
 # The wrong version

@@ -10,8 +10,11 @@ will learn for which losses these gradients are also right.
 # When to use it
 # --------------
 #
-# If your loss uses only eigenvalues, you do not need this page. PyTorch's gradient of a symmetric function of them,
-# such as :math:`\sum_i f(\lambda_i)`, is right for equal eigenvalues, too.
+# If your loss is a *symmetric* function of the eigenvalues, such as :math:`\sum_i f(\lambda_i)`, and you need only
+# first derivatives, you do not need this page: PyTorch's gradient is right for equal eigenvalues, too. The largest
+# eigenvalue alone is not symmetric. If it is equal to another one, it has no derivative, and PyTorch returns the
+# gradient for one arbitrary eigenvector. At equal eigenvalues, the second derivatives of all functions on this page are
+# NaN or raise. The section before the costs shows these cases.
 #
 # If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
 # covariance that starts at the identity, orthogonal matrices (a common start for layers), and pixels that are always 0.
@@ -22,19 +25,21 @@ will learn for which losses these gradients are also right.
 # * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
 # * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
 #
-# If several eigenvalues are equal, none of their eigenvectors has a derivative of its own.
+# If several eigenvalues are equal, a single one of their eigenvectors has no derivative. Only the space that they span
+# has one.
 #
 # The gradient
 # ------------
 #
 # :math:`A = V \Lambda V^H` has the differentials :math:`d\lambda_i = v_i^H\, dA\, v_i` and :math:`v_i^H\, dv_j =
 # \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. So backward divides :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H
-# V)_{ij}` by the difference of two eigenvalues. For equal eigenvalues, the divisor is 0. If the loss has a derivative,
-# the quotient is 0/0.
+# V)_{ij}` by the difference of two eigenvalues. Here :math:`\bar{V}` is the gradient of the loss with respect to
+# :math:`V`. For equal eigenvalues, the divisor is 0. If the loss does not depend on which eigenvectors
+# :func:`torch.linalg.eigh` chose in their common space, the numerator is 0, too, so the quotient is 0/0.
 #
 # The recipe ``eigh`` replaces 0/0 by 0. A cluster is a group of equal eigenvalues with their eigenvectors. The 0 is
-# right if the loss uses a cluster only through the projector onto the space of its eigenvectors, or through symmetric
-# functions of its eigenvalues. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
+# right if the loss uses only the projector onto the eigenvectors of the cluster. It is also right for symmetric
+# functions of the cluster's eigenvalues. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
 #
 # .. math::
 #
@@ -171,12 +176,14 @@ assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential
 # Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
 # inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
 # cluster, and the gradient is accurate for losses of the projector. The limit is ``gap`` times the norm of the matrix.
-# By default, ``gap`` is 10 n ``eps`` for n rows. ``matrix_function`` is accurate for every distance. Broadening helps
-# with the projector. For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
+# By default, ``gap`` is 10 n ``eps`` for n rows. Raise it if rounding errors in your matrix separate equal eigenvalues
+# by more than this. ``matrix_function`` is accurate for every distance. Broadening helps with the projector. For the
+# exponential, it loses a part of the gradient if the distance is smaller than the width ε.
 #
 # PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
-# matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell uses the covariance of handwritten
-# digits, in which three pixels are always 0, and the gradient of its inverse root, which is used for whitening:
+# matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell computes the covariance of
+# handwritten digits. Three of the pixels are always 0, so three eigenvalues are equal. The cell compares gradients of
+# the inverse root of this matrix, as in whitening:
 
 pixels = torch.tensor(load_digits().data)
 pixels = pixels - pixels.mean(0)
@@ -216,8 +223,8 @@ assert not abs(slopes["torch.linalg.eigh"] / expected - 1) < 1e-5
 assert not abs(slopes["eigh"] / expected - 1) < 1e-5
 
 # %%
-# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. The exact
-# gradient is the antisymmetric part of the weight.
+# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. The loss is the
+# sum of its entries times fixed weights. The exact gradient is the antisymmetric part of these weights.
 
 weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
 for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_matrices=False), "svd": svd}.items():
@@ -251,10 +258,10 @@ for name, loss in {
 
 # %%
 # For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate. So
-# ``matrix_function`` then uses a mean of the derivative at three points between them. Three equal derivatives do not
-# prove that the eigenvalues are close: :math:`\sin 2 \pi x` at the eigenvalues 0 and 2 has the derivative :math:`2 \pi`
-# at all three points, but the quotient is 0. So the recipe uses the mean only if it agrees with the quotient within the
-# rounding error:
+# ``matrix_function`` then uses a mean of the derivative at both eigenvalues and their midpoint. Three equal derivatives
+# do not prove that the eigenvalues are close: at 0, 1 and 2, :math:`\sin 2 \pi x` has the derivative :math:`2 \pi`, but
+# for the eigenvalues 0 and 2 the quotient is 0. So the recipe uses the mean only if it agrees with the quotient within
+# the rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi
@@ -276,10 +283,23 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
         assert second.isfinite().all() == (entries[0] < entries[1])
 
 # %%
+# The largest eigenvalue has a kink where it is equal to another. Along the direction below, it rises on both sides of
+# the identity, but PyTorch returns a slope of 0. Its gradient is right only where the eigenvalues differ:
+
+direction = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+for entries in ([1.0, 2.0], [1.0, 1.0]):
+    matrix = torch.diag(torch.tensor(entries)).requires_grad_()
+    largest = torch.linalg.eigvalsh(matrix)[-1]
+    slope = (torch.autograd.grad(largest, matrix)[0] * direction).sum()
+    sides = [(torch.linalg.eigvalsh(matrix + h * direction)[-1] - largest) / h for h in (-1e-3, 1e-3)]
+    print(f"diag{entries}: slope {slope:.0f}, on the left {sides[0]:.3f}, on the right {sides[1]:.3f}")
+    assert all(abs(side - slope) < 0.01 for side in sides) == (entries[0] < entries[1])
+
+# %%
 # What it costs
 # -------------
 #
-# Most of the time goes into the decomposition. Backward needs about as many matrix products as torch's backward. All
+# The decomposition takes most of the time. Backward needs about as many matrix products as torch's backward. All
 # functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative.
 
 matrix = torch.randn(100, 100, requires_grad=True)

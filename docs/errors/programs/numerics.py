@@ -247,9 +247,9 @@ def own_backward_guarded():
     cause="""The gradient of eigenvectors contains ``1 / (difference of two eigenvalues)``, and the gradient of
     singular vectors contains ``1 / (difference of their squares)``. Both are infinite if two values are equal: in a
     multiple of the identity, in a projection, or in a matrix of low rank, which has several zeros.""",
-    fix="""Use only what does not depend on the choice among equal values: the eigenvalues (``eigvalsh``,
-    ``svdvals``), or a function of the whole matrix. Otherwise use the recipe for eigenvalues that may be equal, or
-    separate them with a small random diagonal.""",
+    fix="""Use only what does not depend on the choice among equal values: a symmetric function of the eigenvalues or
+    singular values, such as ``eigvalsh(A).log().sum()``, or a function of the whole matrix. Otherwise use the recipe
+    for eigenvalues that may be equal, or separate them with a small random diagonal.""",
     see=("cookbook/03_stability/eigenvalues", "guide/nonfinite"),
 )
 def nan_in_decomposition():
@@ -263,7 +263,7 @@ def nan_in_decomposition():
 def values_of_decomposition():
     covariance = torch.eye(3, requires_grad=True)
     with torch.autograd.set_detect_anomaly(True):
-        torch.linalg.eigvalsh(covariance)[0].backward()
+        torch.linalg.eigvalsh(covariance).log().sum().backward()
 
 
 @raises(
