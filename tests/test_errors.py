@@ -1633,8 +1633,8 @@ LAYOUT = "AssertionError: expected size 128==128, stride 25==1 at dim=1; expecte
             "around backward()",
         ),
         (
-            "with torch.backends.cudnn.flags(enabled=False):\n    y = model(x)\ny.sum().backward()\nRuntimeError: cuDNN "
-            "error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
+            "with torch.backends.cudnn.flags(enabled=False):\n    y = model(x)\ny.sum().backward()\nRuntimeError: "
+            "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
             "cudnn_not_supported",
             "Put backward()",
         ),

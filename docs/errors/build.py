@@ -128,10 +128,10 @@ def nodes() -> list[str]:
 
 
 def derivatives() -> dict[str, list[str]]:
-    """What the names of the nodes do not say of the derivatives of this torch, which a message of another release lacks.
+    """Which operators have a derivative in this torch, as far as the names of the nodes do not say it.
 
-    "have": the operators that have one, though no node is called after them: those made of others, and backwards. "lack":
-    the operators, or their inputs, in the form of the message, for which this torch raises the same message.
+    A message of another release may lack them. "have": the operators made of others, and the backwards with a formula.
+    "lack": the operators, or their inputs, in the form of the message, for which this torch raises the same message.
     """
     known = {squashed(name.partition("Backward")[0]) for name in dir(torch._C._functions) if "Backward" in name}
     formulas = yaml.safe_load((Path(torchgen.__file__).parent / "packaged/autograd/derivatives.yaml").read_text())
