@@ -1753,6 +1753,65 @@ def test_an_error_line_of_the_preprocessor_is_an_error_message() -> None:
     assert "``#error``" in found.general
 
 
+AVAILABLE = "is only available for these backends: [CPU, MPS, SparseCPU, NestedTensorCPU, Meta, BackendSelect]"
+
+
+@pytest.mark.parametrize(
+    ("operator", "backend", "name"),
+    [
+        ("aten::_foo_backward", "CUDA", "no_kernel_of_torch"),
+        ("aten::foo.out", "CPU", "no_kernel_of_torch"),
+        ("aten::_foo_backward", "NestedTensorCUDA", "no_backward_for_nested"),
+        ("aten::foo", "SparseCUDA", "no_kernel_for_sparse"),
+        ("mylib::foo", "CUDA", "no_kernel_for_backend"),
+    ],
+)
+def test_the_backend_without_a_kernel_decides_and_not_those_that_have_one(
+    operator: str, backend: str, name: str
+) -> None:
+    found = explain(
+        f"NotImplementedError: Could not run '{operator}' with arguments from the '{backend}' backend. This could be "
+        "because the operator doesn't exist for this backend, or was omitted during the selective/custom build process "
+        f"(if using custom build). '{operator}' {AVAILABLE}"
+    )
+    assert (found.known == "no", found.entries[0].name) == (False, name)
+
+
+def test_an_operator_of_torch_without_a_kernel_here_is_known() -> None:
+    x = torch.ones(2, 2)
+    with pytest.raises(NotImplementedError) as raised:
+        torch.ops.aten._thnn_fused_gru_cell(x, x, x)
+    assert explain(f"NotImplementedError: {raised.value}").entries[0].name == "no_kernel_of_torch"
+
+
+def test_anomaly_mode_for_the_backward_only_cannot_name_the_line() -> None:
+    y = torch.tensor([-1.0], requires_grad=True).sqrt()
+    with (
+        torch.autograd.set_detect_anomaly(True),
+        pytest.warns(UserWarning, match="No forward pass information") as warned,
+        contextlib.suppress(RuntimeError),
+    ):
+        y.backward()
+    found = explain(f"UserWarning: {warned.list[0].message}")
+    assert (found.known, found.entries[0].name) == ("yes", "anomaly_off_in_forward")
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN is the library of which it asks")
+def test_the_setting_when_backward_runs_decides_which_kernel_a_convolution_takes() -> None:
+    """What the advice says of cuDNN, with the library that takes its place on the CPU."""
+    layer, x = torch.nn.Conv2d(8, 8, 3), torch.randn(4, 8, 32, 32, requires_grad=True)
+    taken = []
+    for enabled in (True, False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.backends.mkldnn.flags(enabled=not enabled):
+                y = layer(x)
+            with torch.backends.mkldnn.flags(enabled=enabled), torch.profiler.profile() as profile:
+                y.sum().backward()
+        taken.append(any("slow_conv2d_backward" in each.key for each in profile.key_averages()))
+    assert taken == [False, True]
+
+
 @pytest.mark.parametrize("line", ["y = x.prod(-1)", "w = weights.prod(-1)  # under jacrev"])
 def test_an_operation_of_torch_that_reads_a_value_is_named_as_a_cause(line: str) -> None:
     found = explain(f"{line}\n{ITEM}")
