@@ -1645,6 +1645,11 @@ LAYOUT = "AssertionError: expected size 128==128, stride 25==1 at dim=1; expecte
             "surplus",
         ),
         (
+            "RuntimeError: derivative for torch_scatter::segment_csr is not implemented",
+            "derivative_missing",
+            "function of the library",
+        ),
+        (
             "RuntimeError: derivative for aten::mps_linear_backward is not implemented",
             "second_derivative_missing",
             "on the CPU",
