@@ -1573,6 +1573,266 @@ def test_a_derivative_that_the_newest_release_has_is_not_said_to_be_none() -> No
     assert not explain("RuntimeError: derivative for aten::heaviside is not implemented").entries[0].special
 
 
+def test_the_derivatives_of_this_torch_are_computed_from_its_formulas() -> None:
+    """What the index says that torch has, runs backward; what it says that torch lacks, raises the message."""
+    a = torch.eye(3, dtype=torch.float64) + 0.1
+    for name in ("matrix_exp", "pinverse", "logdet", "cholesky_inverse", "inverse", "msort"):
+        found = explain(f"RuntimeError: the derivative for '{name}' is not implemented").entries[0]
+        assert (found.name, found.change) == ("derivative_of_input_missing", "Update torch."), name
+        x = a.clone().requires_grad_()
+        getattr(torch, name)(x).sum().backward()
+        assert x.grad is not None
+    weight = torch.randn(5, 3, requires_grad=True)
+    (grad,) = torch.autograd.grad(
+        torch.nn.functional.embedding_bag(torch.tensor([[0, 1]]), weight).square().sum(), weight, create_graph=True
+    )
+    with pytest.raises(NotImplementedError) as raised:
+        grad.square().sum().backward()
+    found = explain(f"NotImplementedError: {raised.value}")
+    assert (found.known, "2.13 either" in found.entries[0].title) == ("yes", True)
+    assert "Update torch" not in found.entries[0].change
+    removed = explain("RuntimeError: the derivative for 'symeig' is not implemented").entries[0]
+    with pytest.raises(RuntimeError, match="now removed"):
+        torch.symeig(a)
+    assert "torch.linalg.eigh" in removed.change
+    assert not explain("RuntimeError: the derivative for 'igamma: input' is not implemented").entries[0].special
+
+
+ANOMALY = "torch.autograd.set_detect_anomaly(True)\n"
+ITEM = (
+    "RuntimeError: vmap: It looks like you're calling .item() on a Tensor. We don't support vmap over calling .item() "
+    "on a Tensor, please try to rewrite what you're doing with other operations."
+)
+LAYOUT = "AssertionError: expected size 128==128, stride 25==1 at dim=1; expected size 5==5, stride 5==640 at dim=2"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (f"{ANOMALY}{ITEM}", "item_under_vmap", "check_nan=False"),
+        (
+            f"{ANOMALY}RuntimeError: Batching rule not implemented for aten::item. We could not generate a fallback.\n"
+            "jacobian(f, x, vectorize=True)",
+            "batch_met_condition",
+            "check_nan=False",
+        ),
+        (
+            f"{LAYOUT}\nError in op: torch.ops.aten.convolution_backward.default",
+            "fake_layout_in_kernel",
+            "Update torch",
+        ),
+        (
+            "NotImplementedError: aten::nonzero: attempted to run this operator with Meta tensors, but there was no "
+            "fake impl or Meta kernel registered for this operator.",
+            "defined_meta_without_fake",
+            "Update torch",
+        ),
+        (
+            "RuntimeError: Function IndexPutBackward0 returned an invalid gradient at index 1 - got [31, 768] but "
+            "expected shape compatible with [30, 768]",
+            "gradient_of_builtin_of_other_shape",
+            "mask.sum()",
+        ),
+        (
+            "torch.use_deterministic_algorithms(False)\ny = up(x)\ntorch.use_deterministic_algorithms(True)\n"
+            "RuntimeError: upsample_bilinear2d_backward_out_cuda does not have a deterministic implementation, but you "
+            "set 'torch.use_deterministic_algorithms(True)'. You can use the 'warn_only=True' option",
+            "not_deterministic",
+            "around backward()",
+        ),
+        (
+            "with torch.backends.cudnn.flags(enabled=False):\n    y = model(x)\ny.sum().backward()\nRuntimeError: "
+            "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input.",
+            "cudnn_not_supported",
+            "Put backward()",
+        ),
+        ("NotImplementedError: \"fill_out\" not implemented for 'Float8_e5m2'", "no_kernel_for_dtype", "bfloat16"),
+        (
+            "RuntimeError: function ScaleBackward returned an incorrect number of gradients (expected 5, got 6)",
+            "gradient_missing",
+            "surplus",
+        ),
+        (
+            "RuntimeError: derivative for torch_scatter::segment_csr is not implemented",
+            "derivative_missing",
+            "function of the library",
+        ),
+        (
+            "RuntimeError: derivative for aten::mps_linear_backward is not implemented",
+            "second_derivative_missing",
+            "on the CPU",
+        ),
+        (
+            "UserWarning: At least one of the inputs that requires gradient is not of double precision floating point. "
+            "This check will likely fail if all the inputs are not of double precision floating point.\n"
+            "RuntimeError: Jacobian mismatch for output 0 with respect to input 1,",
+            "jacobian_imprecise",
+            "float64",
+        ),
+        (
+            '  File "server.py", line 228, in evaluate\n    loss = np.sum([x * y for x, y in losses])\n'
+            "RuntimeError: Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
+            "numpy_on_parameter",
+            "detach()",
+        ),
+    ],
+)
+def test_the_layer_or_the_setting_that_the_text_shows_is_named(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, found.entries[0].name) == ("yes", name)
+    assert advice in found.entries[0].advice[0]
+
+
+def test_anomaly_mode_cannot_read_a_batch_of_gradients() -> None:
+    """What the advice says of it: without the check for nan, the same call works."""
+
+    def batched() -> torch.Tensor:
+        x = torch.ones(2, requires_grad=True)
+        return torch.autograd.grad(x.sin(), x, torch.eye(2), is_grads_batched=True)[0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.autograd.set_detect_anomaly(True), pytest.raises(RuntimeError, match="aten::item"):
+            batched()
+        with torch.autograd.set_detect_anomaly(True, check_nan=False):
+            assert torch.equal(batched(), torch.eye(2) * torch.ones(2).cos())
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nRuntimeError: a leaf Variable that "
+            "requires grad is being used in an in-place operation.",
+            "without torch.compile",
+        ),
+        (
+            "RuntimeError: The following operation failed in the TorchScript interpreter.\nTraceback of TorchScript "
+            "(most recent call last):\nRuntimeError: a leaf Variable that requires grad is being used in an in-place "
+            "operation.",
+            "PYTORCH_JIT=0",
+        ),
+    ],
+)
+def test_a_message_of_eager_mode_is_no_certain_answer_where_another_layer_raised_it(text: str, said: str) -> None:
+    found = explain(text)
+    assert (found.known, found.entries[0].name) == ("maybe", "leaf_changed")
+    assert said in found.note
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "y.requires_grad_(True)\nU, S, V = torch.svd(y)\nz = U @ torch.diag_embed(S) @ V\nz.sum().backward()",
+        "I call requires_grad_ on an input, and after backward the gradient of this input is wrong.",
+    ],
+)
+def test_an_entry_about_the_compiler_needs_a_sign_of_it(text: str) -> None:
+    assert not [entry.name for entry in explain(text).entries if entry.group == "compiling"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SVD backward doesn't deal with multiple zero eigenvalues.\nU, S, V = torch.svd(y)\nU.sum().backward()",
+        "The gradient through torch.svd explodes when two singular values are equal.",
+        "With repeated eigenvalues the backward of torch.linalg.eigh gives garbage.",
+        "I differentiate torch.symeig of a degenerate matrix, and the gradient of the eigenvectors is wrong.",
+    ],
+)
+def test_equal_values_of_a_decomposition_are_known_without_the_word_nan(text: str) -> None:
+    assert explain(text).entries[0].name == "nan_in_decomposition"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ("1x3x20xf32", "1x5x20xf32", "told_device_differs"),
+        ("2x8xf16", "8xf32", "mps_types_mixed"),
+        ("2x8xf16", "f32", "mps_types_mixed"),
+    ],
+)
+def test_the_types_in_the_message_of_mps_tell_shapes_from_dtypes(first: str, second: str, name: str) -> None:
+    found = explain(
+        f"""loc("mps_add"("(mpsFileLoc): /x/MPSGraphUtilities.mm":219:0)): error: input types 'tensor<{first}>' and """
+        f"'tensor<{second}>' are not broadcast compatible\nLLVM ERROR: Failed to infer result type(s)."
+    )
+    assert found.entries[0].name == name
+
+
+def test_an_error_line_of_the_preprocessor_is_an_error_message() -> None:
+    found = explain("#if __CUDA_ARCH__ <= 800\n#else\n#error Unknown __CUDA_ARCH__; please define parameters\n#endif")
+    assert found.known == "no"
+    assert "``#error``" in found.general
+
+
+AVAILABLE = "is only available for these backends: [CPU, MPS, SparseCPU, NestedTensorCPU, Meta, BackendSelect]"
+
+
+@pytest.mark.parametrize(
+    ("operator", "backend", "name"),
+    [
+        ("aten::_foo_backward", "CUDA", "no_kernel_of_torch"),
+        ("aten::foo.out", "CPU", "no_kernel_of_torch"),
+        ("aten::_foo_backward", "NestedTensorCUDA", "no_backward_for_nested"),
+        ("aten::foo", "SparseCUDA", "no_kernel_for_sparse"),
+        ("mylib::foo", "CUDA", "no_kernel_for_backend"),
+    ],
+)
+def test_the_backend_without_a_kernel_decides_and_not_those_that_have_one(
+    operator: str, backend: str, name: str
+) -> None:
+    found = explain(
+        f"NotImplementedError: Could not run '{operator}' with arguments from the '{backend}' backend. This could be "
+        "because the operator doesn't exist for this backend, or was omitted during the selective/custom build process "
+        f"(if using custom build). '{operator}' {AVAILABLE}"
+    )
+    assert (found.known == "no", found.entries[0].name) == (False, name)
+
+
+def test_an_operator_of_torch_without_a_kernel_here_is_known() -> None:
+    x = torch.ones(2, 2)
+    with pytest.raises(NotImplementedError) as raised:
+        torch.ops.aten._thnn_fused_gru_cell(x, x, x)
+    assert explain(f"NotImplementedError: {raised.value}").entries[0].name == "no_kernel_of_torch"
+
+
+def test_anomaly_mode_for_the_backward_only_cannot_name_the_line() -> None:
+    y = torch.tensor([-1.0], requires_grad=True).sqrt()
+    with (
+        torch.autograd.set_detect_anomaly(True),
+        pytest.warns(UserWarning, match="No forward pass information") as warned,
+        contextlib.suppress(RuntimeError),
+    ):
+        y.backward()
+    found = explain(f"UserWarning: {warned.list[0].message}")
+    assert (found.known, found.entries[0].name) == ("yes", "anomaly_off_in_forward")
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN is the library of which it asks")
+def test_the_setting_when_backward_runs_decides_which_kernel_a_convolution_takes() -> None:
+    """What the advice says of cuDNN, with the library that takes its place on the CPU."""
+    layer, x = torch.nn.Conv2d(8, 8, 3), torch.randn(4, 8, 32, 32, requires_grad=True)
+    taken = []
+    for enabled in (True, False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.backends.mkldnn.flags(enabled=not enabled):
+                y = layer(x)
+            with torch.backends.mkldnn.flags(enabled=enabled), torch.profiler.profile() as profile:
+                y.sum().backward()
+        taken.append(any("slow_conv2d_backward" in each.key for each in profile.key_averages()))
+    assert taken == [False, True]
+
+
+@pytest.mark.parametrize("line", ["y = x.prod(-1)", "w = weights.prod(-1)  # under jacrev"])
+def test_an_operation_of_torch_that_reads_a_value_is_named_as_a_cause(line: str) -> None:
+    found = explain(f"{line}\n{ITEM}")
+    assert "Update torch" in found.entries[0].change
+    assert torch.func.jacrev(lambda x: x.prod(-1))(torch.zeros(3, 4)).shape == (3, 3, 4)
+    assert any("operation of PyTorch" in other.tell for other in explain(ITEM).entries[0].others)
+
+
 def test_the_beginning_of_a_place_may_be_cut_off() -> None:
     found = explain(
         'site-packages/torch/skip/portal.py", line 228, in backward\n    assert portal.grad is not None\nAssertionError'

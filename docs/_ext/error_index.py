@@ -176,7 +176,14 @@ def for_browser() -> dict[str, object]:
         if cases := [advised(in_case(stored, i)) | case for i, case in enumerate(stored.get("cases", ()))]:
             shown["cases"] = [{name: told for name, told in case.items() if name != "fix"} for case in cases]
         found.append({name: stored[name] for name in kept if name in stored} | shown)
-    return {"rules": reader.rules, "nodes": sorted(reader.nodes), "entries": found, "issues": ISSUES}
+    derivatives = {"have": sorted(reader.formulas), "lack": sorted(reader.lacking)}
+    return {
+        "rules": reader.rules,
+        "nodes": sorted(reader.nodes),
+        "derivatives": derivatives,
+        "entries": found,
+        "issues": ISSUES,
+    }
 
 
 def advised(stored: Mapping[str, Any]) -> dict[str, str]:

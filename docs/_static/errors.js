@@ -254,6 +254,9 @@ class Matcher {
     this.drop = new Set(this.rules.tokens.drop);
     this.plain = new Set(this.rules.tokens.plain);
     this.nodes = new Set(index.nodes);
+    // The operators that have a derivative in the installed torch, and those whose derivative it lacks.
+    this.formulas = new Set([...index.nodes, ...index.derivatives.have].map(squashed));
+    this.lacking = new Set(index.derivatives.lack);
     const wordings = new Map();
     this.entries.forEach((entry, number) =>
       entry.wordings.forEach(([lead, tail, kind]) => {
@@ -397,6 +400,9 @@ class Matcher {
     return wording.owners.map(({ number, kind }) => {
       const entry = this.entries[number];
       let here = score + facts.evidence(entry, message, values);
+      // A few words of a message about the compiler are not about the compiler if nothing in the text is.
+      const ground = share < rules.whole ? this.rules.grounds[entry.group] : undefined;
+      if (ground && !facts.holds(ground, message, values)) here -= rules.lacking;
       if (message.kind && kind.endsWith("Warning") !== (message.part === "warning")) here -= rules.against;
       else if (message.kind && kind !== message.kind) here -= rules[matched >= rules.light ? "other_kind" : "other_kind_light"];
       const held = (entry.favors ?? []).filter((each) => facts.holds(each, message, values));
@@ -409,9 +415,12 @@ class Matcher {
 }
 
 class Facts {
-  constructor(paste, nodes, rules) {
+  constructor(paste, matcher) {
+    const { rules } = matcher;
     this.rules = rules;
-    this.nodes = nodes;
+    this.nodes = matcher.nodes;
+    this.formulas = matcher.formulas;
+    this.lacking = matcher.lacking;
     this.text = paste.text;
     this.frames = paste.frames.map(shownFrame).join("\n");
     this.place = ownPlace(paste, rules);
@@ -448,8 +457,15 @@ class Facts {
     if (["own", "raised", "told", "tried"].includes(where)) return this[where];
     if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
-    if (where === "formula") return (values.op ?? []).filter((name) => this.nodes.has(nodeOf(name))).join(" ");
+    if (where === "formula") return this.differentiated(shownMessage(message)).join(" ");
     return (values[where] ?? []).join(" ");
+  }
+
+  differentiated(message) {
+    const names = [...message.matchAll(compiled(this.rules.formulas.named, "g"))].map(({ groups }) => [groups.name.split(".")[0], groups.input]);
+    const lacks = (name, input) => this.lacking.has(name) || this.lacking.has(name + input);
+    const known = names.filter(([name, input]) => lacks(name, input) || this.formulas.has(squashed(name)));
+    return known.map(([name, input]) => `${lacks(name, input) ? "lacks" : "has"} ${name}`);
   }
 
   origin(node) {
@@ -479,15 +495,8 @@ const shownFrame = (frame) => `${frame.file}:${frame.line} in ${frame.function}:
 
 const shownMessage = ({ kind, text }) => (kind ? `${kind}: ${text}` : text);
 
-// What the engine calls the node of an operator.
-const nodeOf = (operator) =>
-  operator
-    .split("::")
-    .at(-1)
-    .split(".")[0]
-    .split("_")
-    .map((part) => part.slice(0, 1).toUpperCase() + part.slice(1))
-    .join("");
+// One form for the names of nodes and operators.
+const squashed = (name) => name.replaceAll("_", "").toLowerCase();
 
 // How one shape became the other.
 const related = (got = "", expected = "") => {
@@ -583,7 +592,7 @@ const captured = (text, first, last) => {
 
 const answer = (matcher, text) => {
   const paste = split(text, matcher.rules.paste);
-  const facts = new Facts(paste, matcher.nodes, matcher.rules);
+  const facts = new Facts(paste, matcher);
   const found = judged(matcher, paste, facts);
   const inCase = (match) => ({ ...match, case: facts.case(matcher.entries[match.entry], match.message, match.values) });
   return { ...found, matches: found.matches.map(inCase) };

@@ -5,17 +5,21 @@ other releases of torch said, the entries that have no program, and the rules by
 """
 
 import ast
+import inspect
 import json
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+import torchgen
+import yaml
 from docs.errors import programs
 
 from autograd_cookbook.errors import INDEX, PROGRAMS, storing
-from autograd_cookbook.errors.matching import wordings
+from autograd_cookbook.errors.matching import squashed, wordings
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
@@ -96,7 +100,7 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     # By page, because texts of one page repeat each other: the stored form is then smaller. The order in a page stays.
     pages = list(programs.GROUPS)
     entries.sort(key=lambda entry: pages.index(entry["group"]) if entry["group"] in pages else len(pages))
-    return {"rules": rules, "nodes": nodes(), "entries": entries}
+    return {"rules": rules, "nodes": nodes(), "derivatives": derivatives(), "entries": entries}
 
 
 def written() -> dict[str, dict[str, Any]]:
@@ -121,6 +125,59 @@ def nodes() -> list[str]:
     """What the engine calls the nodes of built-in operators, without "Backward0"."""
     known = {name.partition("Backward")[0] for name in dir(torch._C._functions) if "Backward" in name}
     return sorted(known | {*FORMER_NODES})
+
+
+def derivatives() -> dict[str, list[str]]:
+    """Which operators have a derivative in this torch, as far as the names of the nodes do not say it.
+
+    A message of another release may lack them. "have": the operators made of others, and the backwards with a formula.
+    "lack": the operators, or their inputs, in the form of the message, for which this torch raises the same message.
+    """
+    known = {squashed(name.partition("Backward")[0]) for name in dir(torch._C._functions) if "Backward" in name}
+    formulas = yaml.safe_load((Path(torchgen.__file__).parent / "packaged/autograd/derivatives.yaml").read_text())
+    lines = [(each["name"].partition("(")[0].partition(".")[0], list(texts(each))) for each in formulas]
+    missing = re.compile(r"not_implemented\(.([^\"]+).[,)]|^not_implemented$|^non_differentiable$|^auto_|^output_diff")
+    have = {name for name, said in lines if any(not missing.search(text) for text in said)}
+    lack = {found[1] for _, said in lines for text in said for found in missing.finditer(text) if found[1]}
+    for schema in torch._C._jit_get_all_schemas():
+        name = schema.name.removeprefix("aten::")
+        full = f"{schema.name}.{schema.overload_name}".rstrip(".")
+        takes = any(isinstance(each.type, torch.TensorType) for each in schema.arguments)
+        gives = any(isinstance(each.type, torch.TensorType) and not each.alias_info for each in schema.returns)
+        if schema.name.startswith("aten::") and takes and gives and made_of_others(full):
+            have.add(name)
+    names = {schema.name.removeprefix("aten::") for schema in torch._C._jit_get_all_schemas()}
+    lack |= {name for name in names - have if name.endswith("_backward") and "::" not in name}
+    # What was removed has no derivative here, although an old release had a node of this name.
+    lack |= {name for name in map(snake, FORMER_NODES) if removed(name)}
+    return {"have": sorted(name for name in have - lack if squashed(name) not in known), "lack": sorted(lack)}
+
+
+def texts(formula: Mapping[str, Any]) -> Iterator[str]:
+    """The formulas of one operator in derivatives.yaml."""
+    for name, text in formula.items():
+        if isinstance(text, str) and name not in ("name", "result"):
+            yield text
+        elif isinstance(text, dict):  # by dispatch key, and then by input
+            yield from texts(text)
+
+
+def made_of_others(operator: str) -> bool:
+    """Whether an operator is computed by others, whose derivatives are then its own."""
+    if not torch._C._dispatch_has_kernel(operator):
+        return False
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CompositeImplicitAutograd"))
+
+
+def removed(name: str) -> bool:
+    """Whether a function of torch only says that it was removed."""
+    function = getattr(torch, name, None)
+    return inspect.isfunction(function) and "now removed" in inspect.getsource(function)
+
+
+def snake(node: str) -> str:
+    """The operator of a node: lu_solve for LuSolve."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", node).lower()
 
 
 def names_in(source: str) -> set[str]:

@@ -37,7 +37,7 @@ class Answer:
 def answer(matcher: Matcher, text: str) -> Answer:
     """Read a pasted text and find its meaning."""
     paste = split(text, matcher.rules["paste"])
-    facts = Facts(paste, matcher.nodes, matcher.rules)
+    facts = Facts(paste, matcher)
     found = judged(matcher, paste, facts)
     case = lambda m: facts.case(matcher.entries[m.entry], m.message, m.values)  # noqa: E731
     return replace(found, matches=tuple(replace(match, case=case(match)) for match in found.matches))

@@ -86,6 +86,10 @@ class Matcher:
         self.drop = frozenset(rules["drop"])
         self.plain = frozenset(rules["plain"])
         self.nodes = frozenset(index["nodes"])
+        # The operators that have a derivative in the installed torch, and those whose derivative it lacks.
+        derivatives = index["derivatives"]
+        self.formulas = frozenset(squashed(name) for name in (*index["nodes"], *derivatives["have"]))
+        self.lacking = frozenset(derivatives["lack"])
         # Several entries can have the same message. Compare each wording once, for all entries that have it.
         wordings: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for i, entry in enumerate(self.entries):
@@ -227,6 +231,10 @@ class Matcher:
         for number, kind in self.owners[i]:
             entry = self.entries[number]
             here = score + facts.evidence(entry, message, values)
+            # A few words of a message about the compiler are not about the compiler if nothing in the text is.
+            ground = self.rules["grounds"].get(entry["group"]) if share < rules["whole"] else None
+            if ground and not facts.holds(ground, message, values):
+                here -= rules["lacking"]
             if message.kind and kind.endswith("Warning") != (message.part == WARNING):
                 here -= rules["against"]
             elif message.kind and kind != message.kind:
@@ -241,9 +249,11 @@ class Matcher:
 class Facts:
     """The facts that conditions ask about: the whole text, the frames, the message and its variables."""
 
-    def __init__(self, paste: Paste, nodes: frozenset[str], rules: dict[str, Any]) -> None:
-        self.rules = rules
-        self.nodes = nodes
+    def __init__(self, paste: Paste, matcher: Matcher) -> None:
+        self.rules = rules = matcher.rules
+        self.nodes = matcher.nodes
+        self.formulas = matcher.formulas
+        self.lacking = matcher.lacking
         self.text = paste.text
         self.frames = "\n".join(str(frame) for frame in paste.frames)
         self.place = own_place(paste, rules)
@@ -294,8 +304,20 @@ class Facts:
         if where == "node":
             return " ".join(f"{self.origin(node)} {node}" for node in values.get("node", ()))
         if where == "formula":
-            return " ".join(name for name in values.get("op", ()) if node_of(name) in self.nodes)
+            return " ".join(self.differentiated(str(message)))
         return " ".join(values.get(where, ()))
+
+    def differentiated(self, message: str) -> Iterator[str]:
+        """Yield, for each operator without a derivative according to the message, whether the installed torch has one.
+
+        "has" and "lacks" stand in front of the name. An operator that the installed torch does not know is left out.
+        """
+        for found in compiled(self.rules["formulas"]["named"]).finditer(message):
+            name = found["name"].partition(".")[0]
+            if {name, name + found["input"]} & self.lacking:
+                yield f"lacks {name}"
+            elif squashed(name) in self.formulas:
+                yield f"has {name}"
 
     def origin(self, node: str) -> str:
         """Return whose backward a node is: "builtin", "custom", "own" or "unclear".
@@ -327,10 +349,9 @@ class Facts:
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
 
 
-def node_of(operator: str) -> str:
-    """Return the engine's name for the node of an operator, such as "ToSparse" for "aten::to_sparse"."""
-    name = operator.rpartition("::")[2].partition(".")[0]
-    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+def squashed(name: str) -> str:
+    """Return the common form of a node and its operator: "upsamplenearest2d" for upsample_nearest2d."""
+    return name.replace("_", "").lower()
 
 
 def related(got: str = "", expected: str = "") -> str:
