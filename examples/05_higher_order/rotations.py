@@ -286,7 +286,7 @@ for function in (by_signs, quaternion_of):
 assert gradcheck(quaternion_of, turned)
 for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
     matrix = torch.eye(3, dtype=dtype, requires_grad=True)
-    for i, turn in enumerate(cross_matrix(torch.eye(3, dtype=dtype)), 1):  # the quaternion is half of the rotation vector
+    for i, turn in enumerate(cross_matrix(torch.eye(3, dtype=dtype)), 1):  # half of the vector
         assert torch.equal(torch.autograd.grad(quaternion_of(matrix)[i], matrix)[0], turn / 4)
         assert not torch.autograd.grad(by_signs(matrix)[i], matrix)[0].any()
     assert not torch.autograd.grad(quaternion_of(matrix)[0], matrix)[0].any()
