@@ -70,6 +70,7 @@ from autograd_cookbook.recipes.rotations import (
     nearest_rotation,
     rotation_exp,
     rotation_log,
+    stumpff,
 )
 
 print("torch", torch.__version__)
@@ -216,7 +217,7 @@ def vector_of(quaternion):
     quaternion = torch.where(quaternion[..., :1] < 0, -quaternion, quaternion)  # both mean the same rotation
     w, axis = quaternion[..., :1], quaternion[..., 1:]
     squared = axis.square().sum(-1, keepdim=True)
-    small = squared < 1e-8 * w.square()
+    small = squared < torch.finfo(w.dtype).eps * w.square()  # a fixed 1e-8 would be zero in float16
     sine = torch.where(small, 1.0, squared).sqrt()
     ratio = torch.where(small, 2 / w * (1 - squared / (3 * w.square())), 2 * torch.atan2(sine, w) / sine)
     return ratio * axis
@@ -237,27 +238,104 @@ for function in (by_acos, vector_of):
 assert torch.autograd.grad(by_acos(identity).sum(), identity)[0].isnan().any()
 assert gradcheck(vector_of, identity)
 assert gradcheck(vector_of, quaternion)
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    at_no_turn = identity.detach().to(dtype).requires_grad_()
+    assert torch.autograd.grad(vector_of(at_no_turn).sum(), at_no_turn)[0].tolist() == [0, 2, 2, 2]
+    for size in (1e-6, 1e-3, 3e-2, 0.3):  # on both sides of the switch to the series
+        close = torch.tensor([1, size, 0, 0], dtype=dtype)
+        right = 2 * torch.atan2(close[1].double(), close[0].double())
+        assert abs(vector_of(close)[0].double() / right - 1) < 4 * torch.finfo(dtype).eps
 assert torch.allclose(rotation_exp(vector_of(quaternion)), matrix_of(quaternion))
 for sign in (1, -1):
     assert torch.allclose(vector_of(sign * quaternion), rotation_log(matrix_of(quaternion)))
 
 # %%
 # To compute a quaternion from a matrix, compute the rotation vector first. The cosine and sine of half its angle give
-# the quaternion. ``sinc`` is smooth at zero:
+# the quaternion. Both are smooth functions of the *square* of this half angle. The series ``stumpff`` of the recipe
+# computes them from the square, so no root of zero is differentiated: ``stumpff(s, 0)`` is :math:`\cos \sqrt s` and
+# ``stumpff(s, 1)`` is :math:`\sin \sqrt s / \sqrt s`.
+#
+# A common older formula for ``matrix_to_quaternion`` takes the *sizes* of x, y and z from the diagonal and only their
+# *signs* from the other entries. A sign has a slope of zero, so the entries off the diagonal get no gradient. Near the
+# identity, these are the entries that change with the angle, while the diagonal consists of cosines with a slope of
+# zero. So an angle that starts at zero gets no gradient and stays there. The cell compares both formulas:
 
 
 def quaternion_of(matrix):
     vector = rotation_log(matrix)
-    half = vector.square().sum(-1, keepdim=True).clamp(min=1e-300).sqrt() / 2
-    return torch.cat([half.cos(), vector / 2 * torch.sinc(half / torch.pi)], -1)
+    s = vector.square().sum(-1, keepdim=True) / 4  # the square of half the angle
+    return torch.cat([stumpff(s, 0), vector / 2 * stumpff(s, 1)], -1)
 
+
+def by_signs(matrix):
+    a, b, c = matrix.diagonal(dim1=-2, dim2=-1).unbind(-1)
+    squares = torch.stack([1 + a + b + c, 1 + a - b - c, 1 - a + b - c, 1 - a - b + c], -1)
+    sizes = torch.where(squares > 0, torch.where(squares > 0, squares, 1).sqrt() / 2, 0)
+    signs = torch.cat([torch.ones_like(a)[..., None], axial(matrix)], -1)
+    return sizes.copysign(signs)
+
+
+for function in (by_signs, quaternion_of):
+    matrix = torch.eye(3, requires_grad=True)
+    slopes = torch.autograd.grad(function(matrix)[1:].sum(), matrix)[0]
+    print(f"{function.__name__}: gradient of x + y + z at the identity:", slopes.tolist())
 
 turned = rotation_exp(torch.tensor([0.4, -1.0, 0.3], dtype=torch.float64)).requires_grad_()
-assert torch.allclose(matrix_of(quaternion_of(turned)), turned)
+for function in (by_signs, quaternion_of):
+    assert torch.allclose(matrix_of(function(turned)), turned)
 assert gradcheck(quaternion_of, turned)
-assert torch.autograd.grad(
-    quaternion_of(torch.eye(3, dtype=torch.float64).requires_grad_()).sum(), quaternion, allow_unused=True
-) == (None,)
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    matrix = torch.eye(3, dtype=dtype, requires_grad=True)
+    for i, turn in enumerate(cross_matrix(torch.eye(3, dtype=dtype)), 1):  # half of the vector
+        assert torch.equal(torch.autograd.grad(quaternion_of(matrix)[i], matrix)[0], turn / 4)
+        assert not torch.autograd.grad(by_signs(matrix)[i], matrix)[0].any()
+    assert not torch.autograd.grad(quaternion_of(matrix)[0], matrix)[0].any()
+matrix = torch.eye(3, dtype=torch.float64, requires_grad=True)
+assert gradcheck(quaternion_of, matrix)
+assert torch.autograd.gradgradcheck(quaternion_of, matrix)
+
+# %%
+# If the loss can compare matrices, you need no quaternion: ``(R - S).square().sum()`` has a gradient for every entry.
+# Two other parametrizations also have right gradients at the identity:
+#
+# * **Euler angles.** They fail elsewhere: at a middle angle of 90 degrees, the first and the last angle turn about the
+#   same axis, so no change of the angles turns about the third (gimbal lock).
+# * **6D**, two columns that Gram-Schmidt makes orthonormal, is suitable for gradient descent. The map is smooth while
+#   the two columns are not parallel, and six numbers reach every rotation without a jump. ``nearest_rotation`` of nine
+#   numbers is the symmetric counterpart.
+
+
+def euler(angles):
+    x, y, z = rotation_exp(torch.diag(angles))  # one rotation about each axis
+    return z @ y @ x
+
+
+def rotation_of_6d(six):
+    first, second = six.unflatten(-1, (2, 3)).unbind(-2)
+    x = torch.nn.functional.normalize(first, dim=-1)
+    y = torch.nn.functional.normalize(second - (x * second).sum(-1, keepdim=True) * x, dim=-1)
+    return torch.stack([x, y, torch.linalg.cross(x, y)], -1)
+
+
+def directions(function, point):
+    """Return the number of independent directions in which the rotation can turn."""
+    return torch.linalg.matrix_rank(torch.func.jacrev(function)(point).reshape(9, -1), rtol=1e-6).item()
+
+
+for name, angles in {"Euler at zero": [0.0, 0.0, 0.0], "Euler at 90 degrees": [0.3, math.pi / 2, 0.2]}.items():
+    print(f"{name}: {directions(euler, torch.tensor(angles, dtype=torch.float64))} directions")
+two_columns = torch.tensor([1.0, 0, 0, 0, 1, 0], dtype=torch.float64)
+print(f"6D at the identity: {directions(rotation_of_6d, two_columns)} directions")
+
+level, upright = (torch.tensor([0.3, pitch, 0.2], dtype=torch.float64) for pitch in (0.0, math.pi / 2))
+assert [directions(euler, angles) for angles in (torch.zeros_like(level), level, upright)] == [3, 3, 2]
+assert directions(rotation_of_6d, two_columns) == 3
+assert torch.equal(rotation_of_6d(two_columns), torch.eye(3, dtype=torch.float64))
+assert gradcheck(rotation_of_6d, two_columns.requires_grad_())
+assert gradcheck(lambda m: (m - turned.detach()).square().sum(), torch.eye(3, dtype=torch.float64, requires_grad=True))
+start = torch.zeros(3, requires_grad=True)  # the whole chain: angles, matrix, quaternion
+assert not torch.autograd.grad(by_signs(euler(start))[1:].sum(), start)[0].any()
+assert torch.autograd.grad(quaternion_of(euler(start))[1:].sum(), start)[0].tolist() == [0.5, 0.5, 0.5]
 
 # %%
 # The wrong version

@@ -382,6 +382,84 @@ for name in ("gather_from_ranks", "own part put back"):
 #   the gathered parts need a gradient, so training goes in another direction.
 # * ``gather_from_ranks`` is for ranks that compute the same loss and do *not* average.
 #
+# Sequence parallel: why backward gathers the input again
+# -------------------------------------------------------
+#
+# With sequence parallelism, the input :math:`X` of a column-parallel linear layer is split along the sequence, and
+# forward gathers it: :math:`Y_r = X W_r^\top`. Backward needs two gradients:
+#
+# * :math:`\bar{X} = \sum_r \bar{Y}_r W_r`: a *reduce-scatter* adds the terms of all ranks, and each rank keeps its part
+#   of the sequence. This gradient needs no :math:`X`.
+# * :math:`\bar{W}_r = \bar{Y}_r^\top X`: this gradient needs the *whole* :math:`X`.
+#
+# So an ``all_gather`` of the input in backward is necessary if forward saved only the rank's part. That is a choice: if
+# forward saves the gathered input, backward needs only the reduce-scatter, but each rank then keeps the activations of
+# the whole sequence, and sequence parallelism saves no memory there. On a GPU, the second gather can overlap with the
+# product that computes :math:`\bar{X}`. The cell compares both:
+
+
+def sequence_parallel():
+    import torch
+    import torch.distributed as dist
+    from torch.autograd import Function
+    from torch.nn import functional as F
+
+    from autograd_cookbook.auditing import saved_bytes
+    from autograd_cookbook.recipes.data_parallel import all_gather, reduce_scatter
+
+    gathers = []
+
+    def gather(x):
+        gathers.append(x)
+        return all_gather(x)
+
+    class GatherTwice(Function):
+        @staticmethod
+        def forward(x, weight):
+            return F.linear(gather(x), weight)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            ctx.save_for_backward(*inputs)  # this rank's part of the sequence
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            x, weight = ctx.saved_tensors
+            grad_x = reduce_scatter(grad_output @ weight)
+            return grad_x, grad_output.mT @ gather(x)
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    whole, weight = torch.randn(64, 8).double().requires_grad_(), torch.randn(6, 8).double().requires_grad_()
+    expected = torch.autograd.grad(F.linear(whole, weight).sin().sum(), (whole, weight))
+    expected = [e.chunk(size)[rank] for e in expected]
+    own = [t.detach().chunk(size)[rank].clone().requires_grad_() for t in (whole, weight)]
+    found = {}
+    for name, layer in {
+        "saves its part, gathers twice": GatherTwice.apply,
+        "saves the gathered input": lambda x, w: F.linear(gather(x), w),
+    }.items():
+        gathers.clear()
+        with torch.profiler.profile() as profile:
+            grads = torch.autograd.grad(layer(*own).sin().sum(), own)
+        scattered = sum(event.key == "c10d::reduce_scatter_" for event in profile.events())
+        right = all(torch.allclose(g, e) for g, e in zip(grads, expected, strict=True))
+        found[name] = right, len(gathers), scattered, saved_bytes(layer, *own)
+    return found
+
+
+sequence = run_ranks(sequence_parallel, 2)[0]
+for name, (right, gathered, scattered, kept) in sequence.items():
+    print(
+        f"{name:30} right: {right}, gathers: {gathered}, reduce-scatters: {scattered}, keeps {kept} bytes more than its arguments"
+    )
+for name, gathers_of in {"saves its part, gathers twice": 2, "saves the gathered input": 1}.items():
+    assert sequence[name][:3] == (True, gathers_of, 1)
+assert [numbers[3] for numbers in sequence.values()] == [0, 64 * 8 * 8]  # the whole sequence, in float64
+
+# %%
+# Both layers have the right gradient. If the memory does not matter, use ``F.linear(all_gather(x), weight)``.
+#
 # Back to the wrong version
 # -------------------------
 #
