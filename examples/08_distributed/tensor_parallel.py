@@ -450,9 +450,7 @@ def sequence_parallel():
 
 sequence = run_ranks(sequence_parallel, 2)[0]
 for name, (right, gathered, scattered, kept) in sequence.items():
-    print(
-        f"{name:30} right: {right}, gathers: {gathered}, reduce-scatters: {scattered}, keeps {kept} bytes more than its arguments"
-    )
+    print(f"{name:30} right: {right}, gathers: {gathered}, reduce-scatters: {scattered}, keeps {kept} bytes more")
 for name, gathers_of in {"saves its part, gathers twice": 2, "saves the gathered input": 1}.items():
     assert sequence[name][:3] == (True, gathers_of, 1)
 assert [numbers[3] for numbers in sequence.values()] == [0, 64 * 8 * 8]  # the whole sequence, in float64
