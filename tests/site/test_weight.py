@@ -18,9 +18,7 @@ pytestmark = pytest.mark.site
 # Compressed, as servers send them. Half of the scripts is the theme's Bootstrap.
 MOST_BYTES = {"css": 32_000, "js": 46_500}
 SEARCHED = "errors/index.html", 56_500  # the page whose script finds what a message means
-# The page on the engine has more than a hundred programs, each broken and fixed, and cases of their messages.
-MOST_ELEMENTS = {"errors/engine.html": 11000}
-USUALLY = 8000
+MOST_ELEMENTS = 8000
 PAGES = {
     "landing page": "index.html",
     "gallery": "cookbook/index.html",
@@ -61,7 +59,7 @@ def test_a_page_is_light_and_nothing_holds_it_up(path: str, page: Page, base: st
     sheets = page.locator("link[rel=stylesheet]").evaluate_all("all => all.map(link => link.href)")
     assert len(sheets) == 1, f"the page waits for {len(sheets)} stylesheets: {sheets}"
     elements = page.evaluate("document.querySelectorAll('*').length")
-    assert elements < MOST_ELEMENTS.get(path, USUALLY), f"{elements} elements"
+    assert elements < MOST_ELEMENTS, f"{elements} elements"
 
 
 SHIFTS = """
