@@ -64,7 +64,7 @@ def test_a_name_is_used_once(copy: Path, command: str) -> None:
         ("check inputs_unchanged --family effects", "a check named 'inputs_unchanged'"),
         ("check probe --family recipes", "no family 'recipes', only contract, effects, "),
         ("error pack_in_place --group saving", "a program named 'pack_in_place'"),
-        ("error probe --group save", "no group 'save', only compiling, "),
+        ("error probe --group save", "no group 'save', only changed_in_place, compiling, "),
         ("pitfall reference_cycles --group waste", "a pitfall named 'reference-cycles'"),
         ("pitfall probe --group effects", "no group 'effects', only crashes, "),
     ],

@@ -2192,10 +2192,11 @@ class AttendsInFloat32(Function):
         return tuple(t.to(grad_output.dtype) for t in (scores @ k, scores.mT @ q, p.mT @ g))
 
 
-def test_digits_are_counted_first_whether_or_not_their_check_is_asked_for():
+def test_digits_are_counted_before_the_checks_that_they_decide():
     inputs = leaf(5, 4), leaf(5, 4), leaf(5, 4)
-    report = audit(AttendsInFloat32.apply, inputs, only=["same_tensor_twice", "special_points"], isolate=False)
-    assert not report.findings
+    asked = ["output_dtype", "digits", "same_tensor_twice", "special_points"]
+    report = audit(AttendsInFloat32.apply, inputs, only=asked, isolate=False)
+    assert {f.check for f in report.findings} <= {"digits"}, report
 
 
 class SumsParts(Function):

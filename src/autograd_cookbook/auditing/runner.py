@@ -204,18 +204,14 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
         given = subject
         if subject.gradient == "exact":
             # Where digits are lost on the way, differences in float64 see nothing but that.
-            # So they are counted first, also if nobody asked for that.
-            judging = any(c.name in names and c.family not in AS_GIVEN for c in task.checks)
-            for check in (c for n, c in all_checks().items() if n in ("output_dtype", "digits") and judging):
-                told = len(subject.notes)
+            for check in (c for c in task.checks if c.name in ("output_dtype", "digits") and c.name in names):
                 if not (check.needs in early and _alarms(early[check.needs][0])):
                     with preserved():
                         subject.along_domain = True
                         early[check.name] = _checked(check, subject)
-                if check.name not in names:
-                    del subject.notes[told:]
             if early.get("digits", ([], None))[0]:
-                subject = _in_single(task, subject)
+                with preserved():
+                    subject = _in_single(task, subject)
                 given = subject if subject.carried else given  # which share parameters, of one dtype at a time
         for check in task.checks:
             if check.name not in names or (check.needs and _alarms(found.get(check.needs, []))):

@@ -537,17 +537,20 @@ def _broadcasts(subject: Subject, values: list[Tensor], numbers: Tensor) -> bool
 
 
 def _free(subject: Subject, values: list[Tensor]) -> bool:
-    """Whether forward takes the inputs that have another size both longer and shorter than the others.
+    """Whether forward takes the inputs that have another size both longer and shorter than the others, and shows it.
 
-    A loop over the length of one input, which reads from another one, fails for one of the two.
+    A loop over the length of one input, which reads from another one, fails for one of the two, or ignores what is
+    left: then its outputs are as large as before.
     """
+    usual = [o.shape for o in subject.run().outputs]
     for by in (1, -1):
         others = subject.copies()
         for i, d, n in _changed(subject, values):
             if n == 1:
                 return False
             others[i] = _resized(others[i], d, n + by, None)
-        if accepted(subject, others) is None:
+        outputs = accepted(subject, others)
+        if outputs is None or [o.shape for o in outputs] == usual:
             return False
     return True
 
