@@ -24,9 +24,9 @@ SURVIVORS = {
     "split: input.detach() -> input": "a part that is rounded has no slope",
     "powers: 2.05 -> 3.05": "the gate is 1, and its slope nothing, from 20 on",
     "GELUSlopeFunction.backward: -{40 -> 41}": "beyond any such limit the density is 0",
-    "GELUSlopeFunction.backward: wide(input).clamp(-40, {40 -> 41})": "beyond any such limit the density is 0",
-    "MishFunction.backward: -{750 -> 751}": "beyond any such limit the factor is 0",
-    "MishFunction.backward: x.clamp(-750, {750 -> 751})": "beyond any such limit the factor is 0",
+    "GELUSlopeFunction.backward: input.clamp(-40, {40 -> 41})": "beyond any such limit the density is 0",
+    "MishSlopeFunction.backward: -{750 -> 751}": "beyond any such limit the factor is 0",
+    "MishSlopeFunction.backward: x.clamp(-750, {750 -> 751})": "beyond any such limit the factor is 0",
 }
 
 INF, NAN = float("inf"), float("nan")
