@@ -222,8 +222,8 @@ class ErrorListDirective(SphinxDirective):
                 if entry.group == group:
                     term = link(entry.anchor, nodes.inline("", entry.title), "std", "ref", self.env.docname)
                     quoted = nodes.literal(said(entry), said(entry))
-                    definition = nodes.definition("", nodes.paragraph("", "", quoted))
-                    items += nodes.definition_list_item("", nodes.term("", "", term), definition)
+                    # Without a paragraph around it: with more than a thousand of them, the page would be slow.
+                    items += nodes.definition_list_item("", nodes.term("", "", term), nodes.definition("", quoted))
             section += items
             sections.append(section)
         return sections
