@@ -30,6 +30,7 @@ from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, paste, storing
 from autograd_cookbook.errors.cli import WIDTH, as_json, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
+from tests.support import since
 
 # Each program runs once, for all tests of one process.
 pytestmark = pytest.mark.xdist_group("errors")
@@ -1681,6 +1682,18 @@ def test_the_layer_or_the_setting_that_the_text_shows_is_named(text: str, name: 
     found = explain(text)
     assert (found.known, found.entries[0].name) == ("yes", name)
     assert advice in found.entries[0].advice[0]
+
+
+def test_autocast_keeps_no_weight_of_a_forward_without_gradients_that_a_later_forward_needs() -> None:
+    """What the case of autocast's cache says of torch 2.13; its advice helps in any release."""
+    layer, x = torch.nn.Linear(2, 1), torch.ones(1, 2)
+    for clear in (False, True) if since("2.13") else (True,):
+        with torch.autocast("cpu", torch.bfloat16):
+            with torch.no_grad():
+                layer(x)
+            if clear:
+                torch.clear_autocast_cache()
+            assert layer(x).requires_grad
 
 
 def test_anomaly_mode_cannot_read_a_batch_of_gradients() -> None:

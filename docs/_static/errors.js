@@ -254,7 +254,7 @@ class Matcher {
     this.drop = new Set(this.rules.tokens.drop);
     this.plain = new Set(this.rules.tokens.plain);
     this.nodes = new Set(index.nodes);
-    // The operators that have a derivative in the installed torch, and those whose derivative it lacks.
+    // The operators that have a derivative in the torch of the index, and those whose derivative it lacks.
     this.formulas = new Set([...index.nodes, ...index.derivatives.have].map(squashed));
     this.lacking = new Set(index.derivatives.lack);
     const wordings = new Map();

@@ -86,7 +86,7 @@ class Matcher:
         self.drop = frozenset(rules["drop"])
         self.plain = frozenset(rules["plain"])
         self.nodes = frozenset(index["nodes"])
-        # The operators that have a derivative in the installed torch, and those whose derivative it lacks.
+        # The operators that have a derivative in the torch of the index, and those whose derivative it lacks.
         derivatives = index["derivatives"]
         self.formulas = frozenset(squashed(name) for name in (*index["nodes"], *derivatives["have"]))
         self.lacking = frozenset(derivatives["lack"])
@@ -308,9 +308,10 @@ class Facts:
         return " ".join(values.get(where, ()))
 
     def differentiated(self, message: str) -> Iterator[str]:
-        """Yield, for each operator without a derivative according to the message, whether the installed torch has one.
+        """Yield, for each operator that has no derivative according to the message, whether this is still so.
 
-        "has" and "lacks" stand in front of the name. An operator that the installed torch does not know is left out.
+        The torch of the index tells. "has" and "lacks" stand in front of the name. An operator that it does not know is
+        left out.
         """
         for found in compiled(self.rules["formulas"]["named"]).finditer(message):
             name = found["name"].partition(".")[0]
