@@ -123,9 +123,9 @@ print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of kee
 
 # %%
 # You can also keep some results and compute the others again. In the next example, matrix products take most of the
-# time and a third of the bytes. Normalization and activation take little time and two thirds of the bytes. So keep only
-# the products: torch's function accepts a list of operations whose results it keeps. The next cell counts the products
-# that run, and the bytes after forward:
+# time and a third of the bytes. Normalization and activation take little time and two thirds of the bytes. So it is
+# best to keep only the products. To do this, pass a list of operations to torch's function, which then keeps their
+# results. The next cell counts the products that run, and the bytes after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
 selective = partial(create_selective_checkpoint_contexts, PRODUCTS)
@@ -174,9 +174,9 @@ print("gradients and second derivatives agree in every bit, dropout included")
 # The wrong version
 # -----------------
 #
-# The textbook version is a ``Function`` that runs its argument again in backward. Its backward returns a gradient for
-# each *tensor argument*. But the parameters of a layer are not arguments, so they get no gradient, and PyTorch raises
-# no error:
+# The textbook version is a ``Function`` whose first argument is the function to run, and which runs this function again
+# in backward. Its backward returns a gradient for each *tensor argument*. But the parameters of a layer are not
+# arguments, so they get no gradient, and PyTorch raises no error:
 
 
 class Naive(Function):
