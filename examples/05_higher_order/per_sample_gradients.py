@@ -20,17 +20,18 @@ will also write the rule that lets ``vmap`` pass through code that it can't trac
 # ------------
 #
 # Backward sums over the batch, so the gradients :math:`g_i` of single samples never exist. ``vmap`` runs the gradient
-# of one sample with a batch dimension that the code does not see. Clipping to a norm :math:`C`, with noise of standard
-# deviation :math:`\sigma C`, then limits the effect of one sample:
+# of one sample with a batch dimension that the code does not see. For private training with a batch of :math:`B`
+# samples, each gradient is then clipped to the norm :math:`C`, and noise of standard deviation :math:`\sigma C` is
+# added. This limits the effect of one sample:
 #
 # .. math::
 #
 #    \tilde{g} = \frac{1}{B} \Big( \sum_i g_i \min\!\big(1, \tfrac{C}{\lVert g_i \rVert}\big)
 #    + \mathcal{N}(0, \sigma^2 C^2 I) \Big) .
 #
-# A rule for ``vmap`` gets the inputs *with* their hidden batch dimension, and says where the outputs have this
-# dimension. The example is isotonic regression, which finds the closest non-decreasing sequence. It replaces blocks of
-# values by their means; its gradient is an average over the same blocks.
+# If ``vmap`` can't trace your code, you write a rule for it. The rule gets the inputs *with* their hidden batch
+# dimension, and says where the outputs have this dimension. The example is isotonic regression, which finds the closest
+# non-decreasing sequence. It replaces blocks of values by their means; its gradient is an average over the same blocks.
 #
 # The recipe
 # ----------
@@ -70,8 +71,9 @@ from autograd_cookbook.recipes.template import tanh
 # See it work
 # -----------
 #
-# A network with a custom function is trained on handwritten digits in three ways: with plain gradients, with clipped
-# gradients, and with clipped gradients and noise.
+# The next cell trains a network with a custom function on handwritten digits in three ways: with plain gradients, with
+# clipped gradients, and with clipped gradients and noise. The left figure shows the norms of the gradients of single
+# samples, and the right figure shows the accuracy during training.
 
 digits = load_digits()
 images = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -250,8 +252,8 @@ assert audit(isotonic_regression, (square,), only=["vmap"]).capabilities["vmap"]
 # -------------
 #
 # Per-sample gradients need memory for :math:`B` gradients instead of one, and clipping makes scaled copies of them.
-# ``clipped_mean_gradient`` clips one chunk of samples at a time, so ``chunk_size`` limits the memory. Here is the peak
-# for the network above and 256 samples, in units of one gradient:
+# ``clipped_mean_gradient`` clips one chunk of samples at a time, so ``chunk_size`` limits the memory. The next cell
+# prints the peak for the network above and 256 samples, in units of one gradient:
 
 batch = train[0][:256], train[1][:256]
 one = sum(p.untyped_storage().nbytes() for p in start.values())
@@ -266,7 +268,7 @@ assert peaks[16] < 64
 
 
 # %%
-# Here is the time, in units of one plain backward over the batch. A loop runs 256 backward passes:
+# The next cell prints the time, in units of one plain backward over the batch. A loop runs 256 backward passes:
 
 
 def seconds(run):
@@ -293,8 +295,8 @@ print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {lo
 # The compiler accepts per-sample gradients if the model has no custom function. With a custom function whose argument
 # is computed from the weights, as below, it raises an error, because it loses the rule for ``vmap``. Under ``vmap``
 # without ``grad``, a custom function compiles, which is worse: a ``loss.backward()`` *outside* of the compiled part
-# silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents
-# both, see :doc:`/guide/compiled_rules`.
+# silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents both
+# problems, see :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"

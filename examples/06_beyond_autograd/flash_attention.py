@@ -31,11 +31,11 @@ The matrix of scores alone would grow with the square of the length.
 #    a' = e^{m - m'} a + \sum_j e^{s_j - m'} v_j, \qquad
 #    o = a / \ell .
 #
-# The recipe keeps two numbers a row, :math:`m` and :math:`\log \ell`. From them, backward can compute each probability
-# separately, :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`, so it can process the tiles in any order. Most kernels
-# keep only the sum of the two numbers. But at scores of 1000, float32 rounds this sum by up to 3e-5, so every
-# probability of the row gets a relative error of this size. The backward of a softmax also needs a sum over a whole
-# row, which follows from the output :math:`o`:
+# The recipe keeps two numbers per row, :math:`m` and :math:`\log \ell`. From them, backward can compute each
+# probability separately, :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`. A tile is a block of queries together with a
+# block of keys, and backward can process the tiles in any order. Most kernels keep only the sum of the two numbers. But
+# at scores of 1000, float32 rounds this sum by up to 3e-5, so every probability of the row gets a relative error of
+# this size. The backward of a softmax also needs a sum over a whole row, which follows from the output :math:`o`:
 #
 # .. math::
 #
@@ -73,8 +73,8 @@ from autograd_cookbook.recipes.flash_attention import attention
 # See it work
 # -----------
 #
-# The figure shows forward and backward of one head: the exact number of bytes at the peak, without the gradients, which
-# every version must return:
+# The left figure is for forward and backward of one head. It shows the exact number of bytes at the peak, without the
+# gradients, which every version must return. The right figure shows which tiles a causal mask makes unnecessary:
 
 
 def composed(query, key, value, causal=False):
@@ -160,8 +160,8 @@ assert "torch" not in curvature
 # The wrong version
 # -----------------
 #
-# Here are two mistakes that raise no error. In forward, the old sum is not rescaled when the maximum changes. In
-# backward, :math:`\delta` is missing:
+# The next cell has two mistakes that raise no error. In forward, the old sum is not rescaled when the maximum changes.
+# In backward, :math:`\delta` is missing:
 
 
 def unscaled(query, key, value, block):
@@ -237,7 +237,7 @@ for found, right, name in zip(
 #    "16,384", "ours", "7.7", "0.51"
 #
 # The composition keeps the probabilities until backward, where it computes their gradient, a matrix of the same size.
-# The recipe keeps its output and two numbers a query, one more than torch:
+# The recipe keeps its output and two numbers per query, which is one number more than torch keeps:
 
 tensors = problem(2_048)
 for name, function in ways.items():
