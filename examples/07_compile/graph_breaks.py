@@ -10,9 +10,9 @@ silently get another gradient.
 # When to use it
 # --------------
 #
-# Read this page when ``fullgraph=True`` raises an error, or when a compiled model is not faster: find the message
-# below. Read it also when your code compiles, because the last part is about code that compiles and is wrong. Without a
-# custom function, the page :doc:`/cookbook/07_compile/torch_compile` is enough.
+# Read this page when ``fullgraph=True`` raises an error, or when a compiled model is not faster. You can search the
+# page for your message. Read it also when your code compiles, because the last part is about code that compiles and is
+# wrong. Without a custom function, the page :doc:`/cookbook/07_compile/torch_compile` is enough.
 #
 # The gradient
 # ------------
@@ -501,8 +501,8 @@ for name, module in (("siblings, held as .apply", HoldsApply), ("fix: siblings, 
     print(f"{name:38} {verdicts[name][0]:8} {found[0].tolist()} and {found[1].tolist()}")
 
 # %%
-# Side effects get lost as well. A forward that appends to a global list does so in every call, also when compiled. If
-# the list belongs to an enclosing function, compiled code appends in no call:
+# Side effects get lost as well. A forward that appends to a global list does so in every call, also when it is
+# compiled. But if the list belongs to an enclosing function, the compiled code never appends to it:
 
 
 def counted():

@@ -12,7 +12,7 @@ twice, and see why you can't choose a ``Function`` in this way.
 #
 # Use a selective checkpoint when :func:`torch.utils.checkpoint.checkpoint` saves the memory that you need, but repeats
 # an operation that takes long: a large matrix product, attention, a solver. If all operations are cheap, use a plain
-# checkpoint. If memory suffices, use none.
+# checkpoint. If you have enough memory, use no checkpoint.
 #
 # The gradient
 # ------------
@@ -21,9 +21,9 @@ twice, and see why you can't choose a ``Function`` in this way.
 # decides whether to keep the operator's result or to compute it again. When torch repeats the forward for backward, it
 # returns the kept results instead of running these operators.
 #
-# Torch calls the policy for operators, below autograd. The policy sees ``aten::addmm`` and not ``linear``, and it sees
-# your own operators by their names. A ``Function`` is not an operator, so the policy sees only the operators inside of
-# it, and nothing of what NumPy does there.
+# Torch calls the policy for the operators that run in the end, not for the functions that you call. So the policy sees
+# ``aten::addmm`` and not ``linear``, and it sees your own operators by their names. A ``Function`` is not an operator,
+# so the policy sees only the operators inside of it, and nothing of what NumPy does there.
 #
 # The recipe
 # ----------

@@ -106,10 +106,10 @@ for function in ways.values():
 # -------------------
 #
 # The compiler traces tensors, not their values. Where Python needs a value (an ``if``, a ``print``, ``.item()``, NumPy
-# code), it ends the graph, runs Python, and starts another graph. ``graph_breaks`` lists the reasons, with the line of
-# code. ``torch._dynamo.explain``, PyTorch's own tool, reports no break if the compiler runs the whole function in
-# Python, as for the two custom functions below. ``graph_breaks`` finds these, too, because it also tries
-# ``fullgraph=True``:
+# code), the compiler ends the graph, lets Python run this code, and starts another graph. ``graph_breaks`` lists the
+# reasons, with the line of code. ``torch._dynamo.explain``, PyTorch's own tool, reports no break if the compiler runs
+# the whole function in Python, as for the two custom functions below. ``graph_breaks`` finds these, too, because it
+# also tries ``fullgraph=True``:
 
 
 def branches(x):
@@ -226,8 +226,8 @@ assert saved_bytes(huber, residuals) == 0
 assert saved_bytes(composed, residuals) > 0
 
 # %%
-# So compile first. For Huber's function, a hand-written backward is better only in eager code. :doc:`/costs` has the
-# same comparison for all recipes.
+# So compile first. For Huber's function, a hand-written backward is better only in code that you do not compile.
+# :doc:`/costs` has the same comparison for all recipes.
 #
 # Neighbors
 # ---------

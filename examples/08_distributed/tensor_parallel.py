@@ -46,9 +46,9 @@ of a single process.
 # multivariate chain rule: :math:`x` is used once on each rank.
 #
 # After a gather, the ranks continue either with the same computation, or with different ones. If the computations
-# differ, every rank has its own gradient for every part, and backward must add them up: a reduce-scatter. For this case
-# use :doc:`all_gather </cookbook/08_distributed/data_parallel>`, which is ``gather_from_ranks`` followed by
-# ``copy_to_ranks``.
+# differ, every rank has its own gradient for every part. Backward must then add up these gradients and give each rank
+# the sum for its part, which is called a reduce-scatter. For this case use :doc:`all_gather
+# </cookbook/08_distributed/data_parallel>`, which is ``gather_from_ranks`` followed by ``copy_to_ranks``.
 #
 # The recipe
 # ----------
@@ -62,7 +62,7 @@ of a single process.
 #
 # .. recipe:: column_parallel_linear
 #
-# If the vocabulary is split, no rank has all logits of a token. The ranks exchange three numbers a token.
+# If the vocabulary is split, no rank has all logits of a token. The ranks exchange three numbers per token.
 #
 # .. recipe:: vocab_parallel_cross_entropy
 
@@ -80,7 +80,7 @@ from autograd_cookbook.recipes.data_parallel import run_ranks
 #
 # The figure shows which rank has which tensor. Green tensors are replicated. Blue belongs to rank 0 and orange to rank
 # 1: either two parts of a tensor side by side or, hatched, two terms of a sum, each of full size. A heavy arrow sends
-# data. Read backward from right to left:
+# data. The upper row is forward. The lower row is backward, which runs from right to left:
 
 GREEN, COLORS = "#009E73", ("#56B4E9", "#E69F00")
 figure, axis = plt.subplots(figsize=(7.4, 3.3), layout="constrained")
@@ -246,9 +246,10 @@ assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
 # Which all-reduce: who has the loss, and who averages
 # ----------------------------------------------------
 #
-# ``torch.distributed.all_reduce`` has no backward. For a sum over ranks inside of a *loss*, two backwards are common.
-# One is the identity (``reduce_from_ranks``). The other is another sum (``torch.distributed.nn.functional.all_reduce``,
-# or ``copy_to_ranks(reduce_from_ranks(x))``). Two questions decide which one is right. Do all ranks compute the *same*
+# An all-reduce adds the tensors of all ranks, and every rank gets the sum. ``torch.distributed.all_reduce`` has no
+# backward. For a sum over ranks inside of a *loss*, two backwards are common. One is the identity
+# (``reduce_from_ranks``). The other is another sum (``torch.distributed.nn.functional.all_reduce``, or
+# ``copy_to_ranks(reduce_from_ranks(x))``). Two questions decide which one is right. Do all ranks compute the *same*
 # loss from the sum, or does each rank compute its own loss? And are the gradients of parameters *averaged* afterward,
 # as DDP does, or added? The cell prints the ratio of each result to the gradient of one process:
 
@@ -472,7 +473,7 @@ assert [numbers[3] for numbers in sequence.values()] == [0, 64 * 8 * 8]  # the w
 # -------------
 #
 # The figure shows what each rank holds in the run above: its weights, and what it keeps for backward. All weights are
-# split. The activations are split, too, except the output of the second layer, and two numbers a token.
+# split. The activations are split, too. The exceptions are the output of the second layer, and two numbers per token.
 
 sizes = list(found)
 figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
@@ -490,7 +491,7 @@ assert all(numbers["weights"] * size == found[1]["weights"] for size, numbers in
 
 # %%
 # In exchange, the ranks communicate. For two layers, forward sends one tensor of the size of the output, and backward
-# one of the size of the input. The cross-entropy sends three numbers a token in forward, and nothing in backward.
+# one of the size of the input. The cross-entropy sends three numbers per token in forward, and nothing in backward.
 #
 # Neighbors
 # ---------
