@@ -246,10 +246,10 @@ assert not ScaledSum.apply(frozen, [w, b]).requires_grad
 assert gradcheck(WithAStar.apply, (scale, w, b))
 
 # %%
-# If only tensors in the list require grad, the result does not require grad, and the :term:`engine` never calls
-# backward. If another argument requires grad, backward must return None for the list, and autograd silently treats the
-# tensors in the list as constants. So pass each tensor as a separate argument with a star, as in ``WithAStar``, and
-# return one gradient for each of them.
+# If only tensors in the list require grad, the result does not require grad, and the engine never calls backward. If
+# another argument requires grad, backward must return None for the list, and autograd silently treats the tensors in
+# the list as constants. So pass each tensor as a separate argument with a star, as in ``WithAStar``, and return one
+# gradient for each of them.
 #
 # What it costs
 # -------------

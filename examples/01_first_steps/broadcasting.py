@@ -99,7 +99,7 @@ for left, right in [((2, 3), (3,)), ((4, 1), (3,)), ((2, 1, 3), (4, 1)), ((2, 3)
 # The wrong version
 # -----------------
 #
-# Which wrong shapes of a gradient does the :term:`engine` accept? The next cell returns six of them from backward:
+# Which wrong shapes of a gradient does the engine accept? The next cell returns six of them from backward:
 
 
 class ReturnsShape(Function):

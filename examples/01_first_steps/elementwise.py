@@ -126,8 +126,8 @@ assert saved_bytes(between_two_layers(relu), table, weight) == 4 * table.numel()
 assert saved_bytes(between_two_layers(gelu), table, weight) == 8 * table.numel()
 
 # %%
-# At the ends of the interval, ``clamp`` has a :term:`kink`, so both slopes 0 and 1 are valid. :func:`torch.clamp` uses
-# slope 1 up to torch 2.13 and slope 0 since torch 2.14. The recipe uses slope 1 with every release:
+# At the ends of the interval, ``clamp`` has a kink, so both slopes 0 and 1 are valid. :func:`torch.clamp` uses slope 1
+# up to torch 2.13 and slope 0 since torch 2.14. The recipe uses slope 1 with every release:
 
 for label, function in (("ours ", clamp), ("torch", torch.clamp)):
     x = torch.tensor([0.0, 1.0], requires_grad=True)

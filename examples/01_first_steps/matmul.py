@@ -162,7 +162,7 @@ assert gradcheck(lambda X: matmul(X, X), square)
 # The wrong version
 # -----------------
 #
-# Two mistakes are common. The first mistake is a missing sum over the batch. The :term:`engine` then silently sums the
+# Two mistakes are common. The first mistake is a missing sum over the batch. The engine then silently sums the
 # gradient, if the input can be expanded to the shape of its gradient. The result is right, but it needs as much memory
 # as "multiply, then sum" in the first figure.
 #

@@ -15,7 +15,7 @@ You will put a custom function with a learned parameter into a network, train th
 #
 # The two recipes of this page, ``parametric_swish`` and ``smooth_l1``, are examples. In your program, use
 # ``torch.nn.SmoothL1Loss``, and write the activation with torch operations. If you compile them, they keep no more
-# bytes than the recipes. If you do not compile, in :term:`eager mode`, the recipes keep fewer bytes.
+# bytes than the recipes. If you do not compile, in eager mode, the recipes keep fewer bytes.
 #
 # The gradient
 # ------------

@@ -26,8 +26,8 @@ also mark outputs without a derivative, and see that a float output without this
 #    \bar{x} = \Bigl(\frac{\partial y_1}{\partial x}\Bigr)^{\!\top} \bar{y}_1
 #            + \Bigl(\frac{\partial y_2}{\partial x}\Bigr)^{\!\top} \bar{y}_2 + \dots
 #
-# The :term:`engine` calls backward once, with the gradients :math:`\bar{y}_k` of all outputs. If the loss does not use
-# an output, its gradient is 0, and PyTorch passes a tensor of zeros. To get None instead of zeros, call
+# The engine calls backward once, with the gradients :math:`\bar{y}_k` of all outputs. If the loss does not use an
+# output, its gradient is 0, and PyTorch passes a tensor of zeros. To get None instead of zeros, call
 # ``ctx.set_materialize_grads(False)``.
 #
 # An output without a derivative, such as an index, adds nothing to this sum. Pass such an output to

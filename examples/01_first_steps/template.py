@@ -29,8 +29,8 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 # ------------
 #
 # Backward receives :math:`\bar{Y} = \partial L / \partial Y`, the gradient of the loss :math:`L` for each output
-# element. It returns the gradient for each input element, which is a :term:`vector-Jacobian product`. For :math:`Y = X
-# W^\top + b`, these gradients are
+# element. It returns the gradient for each input element, which is a vector-Jacobian product. For :math:`Y = X W^\top +
+# b`, these gradients are
 #
 # .. math::
 #

@@ -17,7 +17,7 @@ another training result than clipping afterwards.
 # * A few examples dominate the gradient. The sum over the batch does not show which examples these are.
 # * The gradient overflows during backward. The direction of an infinite gradient is lost.
 #
-# To clip the gradient of one tensor, a :term:`hook` is often enough:
+# To clip the gradient of one tensor, a hook is often enough:
 #
 # * ``clip_gradient_value`` limits each element. It has no advantage over a hook.
 # * ``clip_gradient_norm`` limits the norm. The hook ``clip_gradient`` on the page

@@ -21,8 +21,8 @@ also store the saved tensors in half of the memory.
 # The gradient
 # ------------
 #
-# A tensor hook is a function :math:`h` of the gradient of one tensor. The :term:`engine`, which runs backward, calls
-# the hook when this gradient is complete. It then replaces the gradient by the result:
+# A tensor hook is a function :math:`h` of the gradient of one tensor. The engine, which runs backward, calls the hook
+# when this gradient is complete. It then replaces the gradient by the result:
 #
 # .. math:: \bar{x} \leftarrow h(\bar{x}), \qquad \text{for example } h(g) = g \min(1, c / \lVert g \rVert) .
 #
@@ -136,9 +136,9 @@ assert 0 < error < 0.02
 # Where a hook can sit
 # --------------------
 #
-# You can put a hook on a tensor, on a :term:`node` of the graph, or on a module. On a :term:`leaf`, you can also put a
-# hook that runs after the gradient has been added to ``.grad``. The next cell prints the gradients that all of these
-# hooks except the module's get in one backward through ``hidden = x * 3``:
+# You can put a hook on a tensor, on a node of the graph, or on a module. On a leaf, you can also put a hook that runs
+# after the gradient has been added to ``.grad``. The next cell prints the gradients that all of these hooks except the
+# module's get in one backward through ``hidden = x * 3``:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3

@@ -18,9 +18,8 @@ set that has no labels.
 # To stop the *whole* gradient, you do not need a recipe: call ``.detach()``, or ``requires_grad_(False)`` for a
 # parameter.
 #
-# A :term:`hook` can replace the recipe and needs no memory either: write ``y = x.view_as(x)``, then
-# ``y.register_hook(lambda g: -g)``. The recipe has two advantages: its name appears in the graph, and it raises an
-# error for an invalid factor.
+# A hook can replace the recipe and needs no memory either: write ``y = x.view_as(x)``, then ``y.register_hook(lambda g:
+# -g)``. The recipe has two advantages: its name appears in the graph, and it raises an error for an invalid factor.
 #
 # The gradient
 # ------------

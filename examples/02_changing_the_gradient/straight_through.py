@@ -165,8 +165,8 @@ except RuntimeError as error:
 print("torch.round:", gradcheck(torch.round, (x,)))
 
 # %%
-# So test with the :term:`audit` instead, and pass the function :math:`s` as ``surrogate``. The audit then compares the
-# gradient of the recipe with the gradient of :math:`s`. It distinguishes the identity from the clamp:
+# So test with the audit instead, and pass the function :math:`s` as ``surrogate``. The audit then compares the gradient
+# of the recipe with the gradient of :math:`s`. It distinguishes the identity from the clamp:
 
 for name, stand_in in (("x", lambda x: x * 1), ("clamp(x)", lambda x: x.clamp(-1, 1))):
     verdicts = {f.__name__: audit(f, (x,), surrogate=stand_in, skip=["compile"]).ok for f in (sign_ste, binarize)}

@@ -285,8 +285,8 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
         assert second.isfinite().all() == (entries[0] < entries[1])
 
 # %%
-# The largest eigenvalue has a :term:`kink` where it is equal to another eigenvalue. Along the direction in the next
-# cell, it rises on both sides of the identity, but PyTorch returns a slope of 0. Its gradient is right only where the
+# The largest eigenvalue has a kink where it is equal to another eigenvalue. Along the direction in the next cell, it
+# rises on both sides of the identity, but PyTorch returns a slope of 0. Its gradient is right only where the
 # eigenvalues differ:
 
 direction = torch.tensor([[0.0, 1.0], [1.0, 0.0]])

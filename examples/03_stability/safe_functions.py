@@ -236,7 +236,7 @@ assert slope(lambda x: xlogy(x, x), zeros).eq(0).all()
 # .. costs::
 #
 # In these measurements, torch's functions are at least as fast as the recipes, and compiled compositions are even
-# faster. So use a recipe for finite and accurate results, not for speed. In :term:`eager mode`, ``safe_sqrt`` and
+# faster. So use a recipe for finite and accurate results, not for speed. In eager mode, ``safe_sqrt`` and
 # ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
 
 x, y = torch.rand(100_000, requires_grad=True), torch.rand(100_000, requires_grad=True)

@@ -10,10 +10,10 @@ train a deep sequence of layers whose memory grows only with the square root of 
 # When to use it
 # --------------
 #
-# Use checkpointing if the :term:`activations <activation>` do not fit into memory and you can accept a longer training
-# time. In production, use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on
-# the same principle. In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of
-# the results. Copy the recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
+# Use checkpointing if the activations do not fit into memory and you can accept a longer training time. In production,
+# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on the same principle.
+# In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the
+# recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
 # ``checkpoint_sequence``.
 #
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random

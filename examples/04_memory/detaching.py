@@ -183,8 +183,8 @@ assert kept(distillation_loss) < 100_000 < kept(DistillationLossFunction.apply)
 # -----------------
 #
 # ``.data`` seems to do the same as ``.detach()``, and its result uses the same memory. But ``.data`` does not share the
-# :term:`version counter`, with which autograd detects that a saved tensor was changed. In the next cell, a sigmoid
-# saves its output, and the caller then scales this output in place:
+# version counter, with which autograd detects that a saved tensor was changed. In the next cell, a sigmoid saves its
+# output, and the caller then scales this output in place:
 
 x = torch.zeros(3, requires_grad=True)
 for name, cut in (("data", lambda t: t.data), ("detach", torch.Tensor.detach)):

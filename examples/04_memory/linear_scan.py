@@ -134,7 +134,7 @@ for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
 # The audit
 # ---------
 #
-# The :term:`audit` runs its checks on a small problem:
+# The audit runs its checks on a small problem:
 
 sample = tuple(torch.randn(7, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
 report = audit(linear_scan, sample)
@@ -167,10 +167,10 @@ assert abs(linear_scan(decays, input)[-1].item() - 1 / 0.3) < 1e-5
 #
 # .. costs::
 #
-# The :term:`composition` in the table is ``scan``, differentiated by autograd. The table does not contain the loop. The
-# recipe was measured in :term:`eager mode`. **If you compile, copy** ``scan`` **alone, without the backward.** The
-# compiler then derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep
-# twice as many bytes as in eager mode. Compiling ``scan`` takes longer, because the compiler unrolls all levels.
+# The composition in the table is ``scan``, differentiated by autograd. The table does not contain the loop. The recipe
+# was measured in eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The compiler then
+# derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep twice as many
+# bytes as in eager mode. Compiling ``scan`` takes longer, because the compiler unrolls all levels.
 #
 # Neighbors
 # ---------

@@ -16,8 +16,8 @@ result after 1024 micro-batches with equal gradients.
 # large as the next summand. Weights in float32 under autocast don't need the recipe, because their ``.grad`` is
 # float32.
 #
-# * ``MainGrad`` is a :term:`hook` for the parameters of any layer. A bfloat16 gradient exists for one parameter at a
-#   time, until the hook adds it to the buffer.
+# * ``MainGrad`` is a hook for the parameters of any layer. A bfloat16 gradient exists for one parameter at a time,
+#   until the hook adds it to the buffer.
 # * ``linear_main_grad`` is a linear layer. Its backward computes the gradient of the weight in float32 and adds it to
 #   the buffer, so this gradient is never rounded to bfloat16.
 #

@@ -415,7 +415,7 @@ for name, consumer in consumers.items():
 # The audit
 # ---------
 #
-# The :term:`audit` runs its checks on a small problem:
+# The audit runs its checks on a small problem:
 
 values = torch.randn(4, dtype=torch.float64, requires_grad=True)
 input = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
@@ -452,11 +452,11 @@ for function in (with_one_maximum, segment_softmax):
 #
 # .. costs::
 #
-# In eager mode, the :term:`composition` keeps the looked-up rows of ``X``, one for each stored value, and needs them
-# twice at the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the
-# cache. **If you compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in
-# one loop, so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums
-# in half precision, and it also checks indices.
+# In eager mode, the composition keeps the looked-up rows of ``X``, one for each stored value, and needs them twice at
+# the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the cache. **If
+# you compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in one loop, so
+# it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums in half
+# precision, and it also checks indices.
 #
 # ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
 

@@ -21,10 +21,10 @@ You will write functions whose second and third derivatives are right, in four w
 # ------------
 #
 # For a second derivative, autograd records what your backward computes, and differentiates it. It must know where each
-# tensor in backward comes from. Autograd knows three origins: inputs of the :term:`node`, outputs of the node, and
-# results of other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so it
-# counts as a constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. There are three tensors from
-# which it can get the slope. The formula needs one of the first two:
+# tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node, and results of
+# other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so it counts as a
+# constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. There are three tensors from which it can
+# get the slope. The formula needs one of the first two:
 #
 # .. math::
 #

@@ -285,7 +285,7 @@ print("tangent of another dtype: no error,", jvp(WrongDtype.apply, (x,), (x,))[1
 # .. costs::
 #
 # A ``jvp`` costs nothing until it is called, except that ``fullgraph`` refuses it. In eager mode, both recipes keep
-# less than the :term:`composition`. If you compile the composition, it keeps as little or less, and is faster. But the
+# less than the composition. If you compile the composition, it keeps as little or less, and is faster. But the
 # composition has the slope 0 at 0, because :math:`\operatorname{sign}(0) = 0`. So a parameter that starts at 0 would
 # stay at 0:
 

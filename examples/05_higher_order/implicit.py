@@ -33,9 +33,8 @@ the solver's iterations.
 #    \bar{\theta} = \left(\frac{\partial g}{\partial \theta}\right)^{\!\top} u, \qquad
 #    \left(\frac{\partial g}{\partial z}\right)^{\!\top} u = -\bar{z} .
 #
-# So the gradient costs the solution :math:`u` of one linear system, with the *transposed* :term:`Jacobian` at the
-# solution. How forward found the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the
-# system becomes
+# So the gradient costs the solution :math:`u` of one linear system, with the *transposed* Jacobian at the solution. How
+# forward found the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes
 # :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products
 # with :math:`J^\top` can find. For one equation in one unknown, the system is a division.
 #

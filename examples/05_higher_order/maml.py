@@ -20,8 +20,8 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 # ------------
 #
 # A step is a function of the parameters :math:`\theta`, the learning rate :math:`\eta` and the data :math:`x`:
-# :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its :term:`vector-Jacobian products <vector-Jacobian product>`
-# contain second derivatives. These are products of the Hessian with a vector, so the Hessian itself is not needed:
+# :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its vector-Jacobian products contain second derivatives. These
+# are products of the Hessian with a vector, so the Hessian itself is not needed:
 #
 # .. math::
 #

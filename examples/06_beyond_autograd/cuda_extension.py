@@ -12,8 +12,8 @@ other operation.
 #
 # Write an extension when you already *have* a kernel, or when the compiler cannot generate the one you need. For a
 # chain of element-wise operations, :func:`torch.compile` writes a kernel that is as good as yours. This page uses such
-# a chain anyway, so that you can compare its numbers with the compiled :term:`composition`. You can use the same files
-# for a solver or a simulation.
+# a chain anyway, so that you can compare its numbers with the compiled composition. You can use the same files for a
+# solver or a simulation.
 #
 # The gradient
 # ------------

@@ -19,8 +19,7 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 #
 # An all-pole filter adds its own past output to its input. torch has no function for it. Because each step needs the
 # step before, it would be a loop in Python, which is slow. The derivative is the same recursion with another input, and
-# the
-# :term:`adjoint` is this recursion run backward in time:
+# the adjoint is this recursion run backward in time:
 #
 # .. math::
 #

@@ -217,8 +217,8 @@ for found, right, name in zip(
 #
 # .. costs::
 #
-# The compiled :term:`composition` keeps as few bytes as torch's kernel, because the compiler recognizes attention and
-# calls this kernel.
+# The compiled composition keeps as few bytes as torch's kernel, because the compiler recognizes attention and calls
+# this kernel.
 #
 # The next table has other lengths, for one head of width 64 in float32, on one core of an AMD EPYC. Bytes are exact.
 # The time is processor time, the shortest of three runs, as a multiple of the composition's time:

@@ -20,8 +20,8 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # Autograd does not record NumPy, so backward must be a formula. The best formulas call the *same* function again. Then
 # there is a second derivative, too, and ``once_differentiable`` is not needed. The simplest case is a linear map. Its
-# derivative is the map itself, and its :term:`adjoint` is another linear map. The cosine transform here is orthogonal,
-# so its adjoint is its inverse:
+# derivative is the map itself, and its adjoint is another linear map. The cosine transform here is orthogonal, so its
+# adjoint is its inverse:
 #
 # .. math::
 #

@@ -10,8 +10,8 @@ affects the forward and the backward of a custom function.
 # When to use it
 # --------------
 #
-# In half precision, every operation of a :term:`composition` rounds its result. If this loses too much accuracy, write
-# a ``Function``. It takes half-precision arguments, computes in float32, rounds only its result, and keeps no float32
+# In half precision, every operation of a composition rounds its result. If this loses too much accuracy, write a
+# ``Function``. It takes half-precision arguments, computes in float32, rounds only its result, and keeps no float32
 # tensor for backward. You need no ``Function`` if torch has such a fused operation, or if the rounding of each step is
 # harmless.
 #
@@ -123,10 +123,10 @@ for function in (cosine_similarity, F.cosine_similarity):
 # What autocast does to a function
 # --------------------------------
 #
-# :term:`Autocast <autocast>` affects torch's operations, not a ``Function`` as a whole. The arguments of a ``Function``
-# are not cast. The operations inside of ``forward`` run under autocast. ``backward`` runs in the autocast state of the
-# code that calls ``.backward()``, usually without autocast. So in backward, a matrix product gets a float32 argument
-# and a bfloat16 gradient, and raises an error:
+# Autocast affects torch's operations, not a ``Function`` as a whole. The arguments of a ``Function`` are not cast. The
+# operations inside of ``forward`` run under autocast. ``backward`` runs in the autocast state of the code that calls
+# ``.backward()``, usually without autocast. So in backward, a matrix product gets a float32 argument and a bfloat16
+# gradient, and raises an error:
 
 seen = []
 

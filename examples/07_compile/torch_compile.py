@@ -10,10 +10,9 @@ why the graph of another function breaks.
 # When to use it
 # --------------
 #
-# Before you write a backward for *speed*, write the function with PyTorch's own operations (a :term:`composition`), and
-# compile it. The figure in "See it work" shows the gain. Write a ``Function`` for what the compiler cannot know: a
-# gradient that is not the derivative, a better formula, fewer bytes. Then make sure that the ``Function`` compiles,
-# too.
+# Before you write a backward for *speed*, write the function with PyTorch's own operations (a composition), and compile
+# it. The figure in "See it work" shows the gain. Write a ``Function`` for what the compiler cannot know: a gradient
+# that is not the derivative, a better formula, fewer bytes. Then make sure that the ``Function`` compiles, too.
 #
 # The gradient
 # ------------
