@@ -203,10 +203,10 @@ for bad in (torch.inf, torch.nan):
 # The wrong version
 # -----------------
 #
-# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size (with DDP,
-# by the batch size of one rank). A bound that was chosen without this division then clips nothing. Divide the bound by
-# the same number. If the loss is also a mean over several outputs of an example, divide by their number, too. In the
-# next cell, each example has one output:
+# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. With DDP,
+# it is divided by the batch size of one rank. If you chose the bound without this division, it then clips nothing.
+# Divide the bound by the same number. If the loss is also a mean over several outputs of an example, divide by their
+# number, too. In the next cell, each example has one output:
 
 
 def share_clipped(reduction, bound):

@@ -217,8 +217,8 @@ for value in (0.31, float("nan")):
 #
 # In QAT (quantization-aware training), the scale and the zero point come from one of three places:
 #
-# * **An observer** computes them in forward from the smallest and the largest value that it has seen. They are buffers,
-#   so no optimizer changes them. This is the default of ``torch.ao.quantization``, and
+# * **An observer** computes both in forward from the smallest and the largest value that it has seen. Scale and zero
+#   point are buffers, so no optimizer changes them. This is the default of ``torch.ao.quantization``, and
 #   ``disable_observer()`` freezes them after some epochs.
 # * **A calibration** before training sets them once, as for quantization without training.
 # * **A gradient**: the scale is a parameter, as in LSQ.

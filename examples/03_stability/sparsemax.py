@@ -10,8 +10,8 @@ backward needs only the output.
 # When to use it
 # --------------
 #
-# Use these functions if exact zeros help you: attention with zeros is easier to read, and parts of a mixture with
-# weight 0 need not be computed. PyTorch has neither function.
+# Use these functions if exact zeros help you: attention with zeros is easier to read, and you do not have to compute
+# the parts of a mixture that have weight 0. PyTorch has neither function.
 #
 # If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
 # gradient unless its probability is rounded to 0. In float32, every entry has a gradient if it is less than about 100
@@ -30,7 +30,7 @@ backward needs only the output.
 #    \text{sparsemax: } p_i = \max(x_i - \tau, 0), \qquad
 #    \text{1.5-entmax: } p_i = \max(x_i/2 - \tau, 0)^2, \qquad \sum_i p_i = 1 .
 #
-# Backward need not differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
+# Backward does not have to differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
 # :math:`p_i > 0`. Almost everywhere, a small change of :math:`x` does not change :math:`S`. So :math:`dp_i = s_i\,(dx_i
 # - c)` with some constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax,
 #   and elsewhere :math:`s_i = 0`. Because the probabilities still sum to 1, the changes :math:`dp_i` sum to 0. This

@@ -219,8 +219,8 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # What it costs
 # -------------
 #
-# The recipe costs the time of one more forward of all segments except the last one. It also keeps the state of the
-# CPU's random generator, 5,056 bytes per call. These bytes matter only for small functions.
+# The recipe costs the time of one more forward of all segments except the last one. The recipe also keeps the state of
+# the CPU's random generator, 5,056 bytes per call. These bytes matter only for small functions.
 #
 # ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. You
 # can compile torch's function.

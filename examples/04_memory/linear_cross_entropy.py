@@ -10,8 +10,8 @@ gigabytes that the logits take.
 # When to use it
 # --------------
 #
-# Use a fused linear cross-entropy, one function for the linear layer and the loss, if the logits do not fit into
-# memory. They have one number per token and class. With a thousand classes, you do not need it.
+# Use a fused linear cross-entropy, one function for the linear layer and the loss, if the logits, which have one number
+# per token and class, do not fit into memory. With a thousand classes, you do not need it.
 #
 # If you compile, check whether one tensor of all logits, in the dtype of the weight, fits into memory. If it fits,
 # compile the plain composition.
@@ -182,9 +182,9 @@ print("gradients of single tokens:", tuple(each.shape))
 # The wrong version
 # -----------------
 #
-# This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. The code makes no tensor
-# of all logits. But the graph keeps the log-softmax of each chunk until backward, and all chunks together need as many
-# bytes as the logits.
+# This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. This code never makes
+# one tensor with all logits. But the graph keeps the log-softmax of each chunk until backward, and all chunks together
+# need as many bytes as the logits.
 
 
 def chunk_loss(rows, weight, targets):

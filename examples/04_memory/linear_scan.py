@@ -146,7 +146,8 @@ assert report.ok, report
 # -----------------
 #
 # The closed form :math:`h_t = P_t \sum_{s \le t} b_s / P_s` with :math:`P_t = a_1 \cdots a_t` takes two lines, with
-# ``cumprod`` and ``cumsum``. It divides by products that go to 0, so it returns NaN after a few hundred steps:
+# ``cumprod`` and ``cumsum``. The closed form divides by products that go to 0, so it returns NaN after a few hundred
+# steps:
 
 
 def by_cumprod(decay, input):

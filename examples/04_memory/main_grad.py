@@ -201,7 +201,7 @@ else:
 #
 # The buffers take 4 bytes per weight, which is twice as much as a bfloat16 ``.grad``. ``linear_main_grad`` also makes
 # float32 copies of its input and its gradient for the product. Some GPU kernels multiply bfloat16 operands and add to a
-# float32 result, so they need no copies; we have not measured such a kernel.
+# float32 result, so they need no copies. We have not measured such a kernel.
 #
 # Neighbors
 # ---------

@@ -275,8 +275,9 @@ for one, other in zip(expected, found, strict=True):
     assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
 
 # %%
-# If the memory of your own reversible stack grows with depth, look for other references to the halves: a list of
-# activations, a forward hook, a library's option to keep the input (``keep_input``), or blocks outside of the wrapper.
+# If the memory of your own reversible stack grows with depth, look for other references to the halves. Examples are a
+# list of activations, a forward hook, a library's option to keep the input (``keep_input``), and blocks outside of the
+# wrapper.
 #
 # The recipe has no ``Function``. It uses hooks on saved tensors, as on the page about
 # :doc:`checkpointing </cookbook/04_memory/checkpointing>`. The hooks give autograd a placeholder for each saved tensor,

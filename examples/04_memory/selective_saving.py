@@ -125,7 +125,7 @@ for row, theirs in zip(table.values(), ([16, 4, 4], [12, 8, 4], [4 + per_row] * 
 
 # %%
 # Without a budget, the compiler keeps no results within a chain of element-wise operations, and one number per row for
-# RMSNorm. It computes the input of a matrix product again only if a budget tells it to.
+# RMSNorm. The compiler computes the input of a matrix product again only if a budget tells it to.
 #
 # In a network, multiply these bytes by the number of elements. The next cell computes the total in bfloat16, for the 32
 # blocks of a model of the size of LLaMA-7B on 4096 tokens. There, torch's RMSNorm computes in float32:
@@ -191,7 +191,7 @@ torch.testing.assert_close(right, norm_squared(lambda p: F.rms_norm(p, (3,), one
 assert not torch.allclose(wrong, right, rtol=0.1)
 
 # %%
-# The other mistake is a ``Function`` that gains nothing. A swish that keeps only its input is better than ``x *
+# The second mistake is a ``Function`` that gains nothing. A swish that keeps only its input is better than ``x *
 # torch.sigmoid(x)``, but the built-in keeps as little:
 
 
@@ -242,7 +242,7 @@ else:
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/masks`: keep one bit an element instead of a number.
+# * :doc:`/cookbook/04_memory/masks`: keep one bit per element instead of a number.
 # * :doc:`/cookbook/04_memory/checkpointing`: the same trade for any part of a network, including matrix products.
 # * :doc:`/cookbook/01_first_steps/reductions`: save a softmax, and lose the second derivative.
 # * :doc:`/cookbook/07_compile/torch_compile`: what the compiler sees of a custom function.

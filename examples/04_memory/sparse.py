@@ -13,8 +13,8 @@ matrix. For a matrix of 4,000 rows with ten values each, forward and backward ta
 # --------------
 #
 # Use these recipes when you train the stored values of a sparse matrix, or when a network computes these values.
-# Examples are graph layers, sparse weights, interpolation and finite elements. They also serve for attention over the
-# edges of a graph, and for embeddings in bfloat16. In other cases, something else is better:
+# Examples are graph layers, sparse weights, interpolation and finite elements. The recipes also serve for attention
+# over the edges of a graph, and for embeddings in bfloat16. In other cases, something else is better:
 #
 # * The matrix is a constant: ``A @ X`` with a CSR tensor (torch's format of compressed rows) is faster, and its
 #   gradient for ``X`` is right.
@@ -318,9 +318,9 @@ assert table.weight.grad.layout == torch.strided
 # ---------------------------------------
 #
 # If your code needs torch's sparse tensor, build it *in forward* from the values that you train. The gradient of
-# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The incoming gradient is sparse or
-# dense, depending on the next operation; torch reads both correctly. If an index occurs twice, forward adds the values
-# of this index, so each of these values gets the whole gradient of that place:
+# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The next operation decides whether
+# the incoming gradient is sparse or dense. torch reads both correctly. If an index occurs twice, forward adds the
+# values of this index, so each of these values gets the whole gradient of that place:
 
 places = torch.tensor([[0, 0, 1], [1, 1, 2]])  # (0, 1) twice
 trained = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -454,8 +454,8 @@ for function in (with_one_maximum, segment_softmax):
 #
 # In eager mode, the composition keeps the looked-up rows of ``X``, one for each stored value, and needs them twice at
 # the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the cache. **If
-# you compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in one loop, so
-# it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums in half
+# you compile and stay in float32, write the composition.** The compiled code looks up, multiplies and adds in one loop,
+# so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums in half
 # precision, and it also checks indices.
 #
 # ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:

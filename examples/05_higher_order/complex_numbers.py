@@ -174,8 +174,8 @@ assert torch.allclose(gradient, torch.complex(*parts))
 assert torch.allclose(gradient, 2 * output.detach()[:, None] * x.conj())
 
 # %%
-# At 0, where the phase is not defined, ``phasor`` and ``torch.sgn`` have value and gradient 0; the gradient of the
-# quotient is NaN:
+# At 0, where the phase is not defined, ``phasor`` and ``torch.sgn`` have value 0 and gradient 0. The gradient of the
+# quotient ``z / z.abs()`` is NaN there:
 
 for name, function in {"phasor": phasor, "torch.sgn": torch.sgn, "z / z.abs()": lambda z: z / z.abs()}.items():
     zero = torch.zeros((), dtype=torch.complex64, requires_grad=True)
@@ -227,7 +227,8 @@ assert report.capabilities["complex128"] == "wrong"
 #
 # .. costs::
 #
-# Here are the bytes kept beyond the arguments, for a polynomial of degree 8 and a thousand complex numbers of 8 bytes:
+# The next cell prints the bytes that autograd keeps beyond the arguments, for a polynomial of degree 8 and a thousand
+# complex numbers of 8 bytes:
 
 numbers = torch.randn(1000, dtype=torch.complex64, requires_grad=True)
 nine = torch.randn(9, dtype=torch.complex64)

@@ -20,11 +20,11 @@ You will write functions whose second and third derivatives are right, in four w
 # The gradient
 # ------------
 #
-# For a second derivative, autograd records what your backward computes, and differentiates it. It must know where each
-# tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node, and results of
-# other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so it counts as a
-# constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. There are three tensors from which it can
-# get the slope. The formula needs one of the first two:
+# For a second derivative, autograd records what your backward computes, and differentiates it. For this, autograd must
+# know where each tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node,
+# and results of other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so
+# it counts as a constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. There are three tensors from
+# which it can get the slope. The formula needs one of the first two:
 #
 # .. math::
 #
@@ -160,9 +160,9 @@ axes[1].legend(loc="lower right", fontsize=8)
 plt.show()
 
 # %%
-# All ways are right except the last one, which saves the slope. The next cell prints what they cost: the bytes per
-# float32 element that autograd keeps for the first backward, the bytes after a backward with ``create_graph=True``, and
-# the processor time of forward and backward.
+# All ways are right except the last one, which saves the slope. The next cell prints what they cost. The first number
+# is the bytes per float32 element that autograd keeps for the first backward. The second number is the bytes after a
+# backward with ``create_graph=True``. The third number is the processor time of forward and backward.
 
 table = torch.rand(300, 500, requires_grad=True)
 
@@ -293,8 +293,8 @@ else:
 # ``logdet`` is faster with large matrices. It computes a factorization and an inverse, together :math:`n^3`
 # multiplications, while the backward of ``torch.linalg.cholesky`` or ``torch.logdet`` works on a whole matrix again.
 # With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. The next cell prints the time of
-# forward and backward in float32, as a multiple of the time of ``torch.logdet``, measured on one thread of the machine
-# that built this page:
+# forward and backward in float32, as a multiple of the time of ``torch.logdet``. The machine that built this page
+# measured it on one thread:
 
 
 def seconds(function, matrix):
@@ -319,6 +319,5 @@ print({f"{size} × {size}": f"{ratio:.2f}" for size, ratio in ratios.items()})
 # * :doc:`/cookbook/05_higher_order/hessian`: how to use second derivatives.
 # * :doc:`/cookbook/05_higher_order/implicit`: more equations that forward solves.
 # * :doc:`/cookbook/01_first_steps/reductions`: the Hessian of a function that saves a softmax.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :class:`torch.autograd.Function`.

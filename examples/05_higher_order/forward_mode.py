@@ -13,8 +13,9 @@ especially with ``torch.compile``.
 # Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
 # parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv`, where forward
 # mode differentiates a backward (forward over reverse). For a loss with many parameters, use backward and write no
-# ``jvp``: you do not need it, and ``torch.compile(fullgraph=True)`` refuses a class that has one, unless you mark its
-# caller as shown under "Compiled". A function composed of torch's operations has forward mode already.
+# ``jvp``, because you do not need it. Also, ``torch.compile(fullgraph=True)`` refuses a class that has a ``jvp``,
+# unless you mark its caller as shown under "Compiled". A function composed of torch's operations has forward mode
+# already.
 #
 # The gradient
 # ------------

@@ -173,7 +173,7 @@ assert abs(one_step["contraction"] / slope - 1) > 0.1
 # ------------------------------------
 #
 # Implementations of deep equilibrium layers (DEQ) often use a hook instead of a ``Function``, because then the
-# parameters of a module need not be arguments:
+# parameters of a module do not have to be arguments:
 #
 # 1. Solve without recording.
 # 2. Make *one* step with recording, which attaches the result to its parameters.
@@ -413,7 +413,7 @@ assert len(set(peaks.values())) == 1
 
 # %%
 # The time depends on the solver. Backward is another solve, of a linear problem, with one vector-Jacobian product per
-# iteration. ``linear_solve`` factors the matrix again in backward; if time matters more than memory, use
+# iteration. ``linear_solve`` factors the matrix again in backward. If time matters more than memory, use
 # :func:`torch.linalg.solve`. The compiler can compile ``bisect`` and ``linear_solve`` as a whole, but not the loops of
 # ``fixed_point`` and ``root``, whose number of iterations depends on the data.
 #

@@ -10,9 +10,10 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 # When to use it
 # --------------
 #
-# Use this recipe when training is a part of your function: meta-learning, tuning a learning rate or a penalty by its
-# gradient, distilling a data set, measuring the influence of each sample. For five steps of a small network, a loop
-# with ``create_graph=True`` is as good, and faster. The recipe gives the same numbers in less memory, works under
+# Use this recipe when training is a part of your function. Examples are meta-learning, tuning a learning rate or a
+# penalty by its gradient, distilling a data set, and measuring the influence of each sample. For five steps of a small
+# network, a loop with ``create_graph=True`` is as good, and faster. The recipe gives the same numbers in less memory,
+# works under
 # :func:`torch.func.vmap`, and raises where a gradient would be lost silently. For optimizers with a state, see the
 # package ``torchopt``.
 #

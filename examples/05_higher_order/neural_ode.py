@@ -22,8 +22,8 @@ adjoint equation.
 #
 # *Discretize, then differentiate.* The solver is a chain of steps :math:`z_{k+1} = \Phi(z_k, \theta)`. Backward goes
 # through the chain from the end. It computes the gradient :math:`a_k` for each state by :math:`a_k = (\partial \Phi /
-# \partial z_k)^\top a_{k+1}`. This gradient is exact. It needs all states :math:`z_k`, which are small compared with
-# the activations inside of :math:`\Phi`. ``odeint`` keeps some of the states and recomputes the others.
+# \partial z_k)^\top a_{k+1}`. This gradient is exact. Backward needs all states :math:`z_k`, which are small compared
+# with the activations inside of :math:`\Phi`. ``odeint`` keeps some of the states and recomputes the others.
 #
 # *Differentiate, then discretize.* Let the steps in the formula above go to zero, for the equation :math:`\dot{z} =
 # f(t, z, \theta)`. Then the adjoint :math:`a = \partial L / \partial z(t)` follows its own differential equation:

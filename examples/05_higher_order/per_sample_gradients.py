@@ -14,7 +14,7 @@ will also write the rule that lets ``vmap`` pass through code that it can't trac
 # which samples dominate a batch. If you only need the sum or the mean, a plain backward is cheaper. A custom function
 # in the model needs one line, ``generate_vmap_rule = True``, if it consists of torch operations. Otherwise write its
 # ``vmap`` by hand: for NumPy, for a kernel, or for a solver that takes whole batches. Real private training also needs
-# random sampling, and a privacy accountant that adds up how much privacy each step spends; Opacus has both.
+# random sampling, and a privacy accountant that adds up how much privacy each step spends. The library Opacus has both.
 #
 # The gradient
 # ------------
@@ -31,7 +31,8 @@ will also write the rule that lets ``vmap`` pass through code that it can't trac
 #
 # If ``vmap`` can't trace your code, you write a rule for it. The rule gets the inputs *with* their hidden batch
 # dimension, and says where the outputs have this dimension. The example is isotonic regression, which finds the closest
-# non-decreasing sequence. It replaces blocks of values by their means; its gradient is an average over the same blocks.
+# non-decreasing sequence. Isotonic regression replaces blocks of values by their means, so its gradient is an average
+# over the same blocks.
 #
 # The recipe
 # ----------
@@ -141,8 +142,8 @@ for name, (_, curve) in runs.items():
 assert runs[f"clipped at {CLIP:g}"][1][-1] > 0.75
 
 # %%
-# The next cell checks that the gradients are those of a loop over the samples, and that one sample moves the mean by at
-# most :math:`2C / B`, if all gradients are finite:
+# The next cell checks that the gradients are those of a loop over the samples. It also checks that one sample moves the
+# mean by at most :math:`2C / B`, which holds if all gradients are finite:
 
 wide = tree_map(torch.Tensor.double, start)
 batch = train[0][:20].double(), train[1][:20]
@@ -195,8 +196,8 @@ assert torch.allclose(mapped, looped, rtol=1e-12)
 # The wrong version
 # -----------------
 #
-# Three versions are wrong: a generated rule, which sends a batched tensor into NumPy; no rule; and a rule that assumes
-# that the batch comes first:
+# The next cell shows three wrong versions. The first has a generated rule, which sends a batched tensor into NumPy. The
+# second has no rule. The rule of the third assumes that the batch comes first:
 
 
 class Generated(IsotonicFunction):
@@ -327,6 +328,5 @@ for size in (1e25, 1e-30):
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip the gradient at a layer, for the whole batch.
 # * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that needs its own method.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code without a known formula.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep your backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.func.vmap`, :func:`torch.func.grad`.

@@ -185,9 +185,9 @@ assert torch.allclose(found, truth, atol=1e-12)
 # Quaternions
 # -----------
 #
-# A quaternion of any length gives a rotation if you divide by its squared norm. Then there is no constraint, and the
-# four numbers can be parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and ``torch.asarray`` make new
-# tensors from the *numbers*, so the gradient is lost silently:
+# A quaternion of any length gives a rotation if you divide by its squared norm. So its length needs no constraint, and
+# you can train its four numbers as parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and
+# ``torch.asarray`` make new tensors from the *numbers*, so the gradient is lost silently:
 
 
 def matrix_of(quaternion):  # w, x, y, z in the last dimension
@@ -298,11 +298,11 @@ assert torch.autograd.gradgradcheck(quaternion_of, matrix)
 # If the loss can compare matrices, you need no quaternion: ``(R - S).square().sum()`` has a gradient for every entry.
 # Two other parametrizations also have right gradients at the identity:
 #
-# * **Euler angles.** They fail elsewhere: at a middle angle of 90 degrees, the first and the last angle turn about the
-#   same axis, so no change of the angles gives a turn about the third axis (gimbal lock).
-# * **6D**, two columns that Gram-Schmidt makes orthonormal, is suitable for gradient descent. The map is smooth while
-#   the two columns are not parallel, and six numbers reach every rotation without a jump. ``nearest_rotation`` of nine
-#   numbers is the symmetric counterpart.
+# * **Euler angles** fail elsewhere. At a middle angle of 90 degrees, the first and the last angle turn about the same
+#   axis. So no change of the angles gives a turn about the third axis (gimbal lock).
+# * **6D** consists of two columns of three numbers, which the Gram-Schmidt method makes orthonormal. It is suitable for
+#   gradient descent: the map is smooth while the two columns are not parallel, and six numbers reach every rotation
+#   without a jump. ``nearest_rotation`` of nine numbers is the symmetric counterpart.
 
 
 def euler(angles):

@@ -115,8 +115,8 @@ assert best < 1e-9
 assert float(cosines[-1].min()) > 0.95
 
 # %%
-# The second example fits a simulator in plain Python. It returns the position of a thrown ball after each tenth of a
-# second. Training finds speed, angle and drag from observed positions.
+# The second example fits a simulator in plain Python. The simulator returns the position of a thrown ball after each
+# tenth of a second. Training finds speed, angle and drag from observed positions.
 
 
 def flight(parameters):
@@ -231,6 +231,5 @@ for n_inputs in (10, 100, 1000):
 #
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: when you know the gradient of your foreign code.
 # * :doc:`/cookbook/05_higher_order/hessian`: which mistakes ``once_differentiable`` catches, and which it does not.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop this backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :class:`torch.autograd.Function`.

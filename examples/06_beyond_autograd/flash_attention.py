@@ -11,10 +11,10 @@ The matrix of scores alone would grow with the square of the length.
 # --------------
 #
 # Use this recipe to learn the algorithm, to change it (another mask, another function of the scores), or when you need
-# a second derivative. For plain attention, call :func:`torch.nn.functional.scaled_dot_product_attention`. It has
-# kernels of this kind for GPUs and for the CPU, and in the measurement below it is faster, but it has no second
-# derivative. For other masks on a GPU, see :func:`!torch.nn.attention.flex_attention`. For short sequences, you need
-# none of this.
+# a second derivative. For plain attention, call :func:`torch.nn.functional.scaled_dot_product_attention`. This function
+# has kernels of the same kind for GPUs and for the CPU. In the measurement below, it is faster than the recipe, but it
+# has no second derivative. For other masks on a GPU, see :func:`!torch.nn.attention.flex_attention`. For short
+# sequences, you need none of this.
 #
 # The gradient
 # ------------
@@ -52,8 +52,8 @@ The matrix of scores alone would grow with the square of the length.
 #
 # ``triton_attention`` is the same algorithm as kernels in Triton. Forward runs one program for each block of queries.
 # Backward runs one program for each block of queries and one for each block of keys, so every number is written only
-# once. It runs on a GPU or in Triton's interpreter, and otherwise with torch's operations as above. For the parts
-# around the kernels, see :doc:`/cookbook/06_beyond_autograd/triton_kernel`.
+# once. The recipe runs these kernels on a GPU or in Triton's interpreter. Everywhere else, it runs torch's operations
+# as above. For the parts around the kernels, see :doc:`/cookbook/06_beyond_autograd/triton_kernel`.
 #
 # .. recipe:: triton_attention
 
@@ -246,7 +246,7 @@ queries = tensors[0].shape[:-1].numel()
 assert held_bytes(attention, *tensors) == held_bytes(F.scaled_dot_product_attention, *tensors) + 4 * queries
 
 # %%
-# This site is built without a GPU, so it shows no GPU times; ``benchmarks/attention.py`` measures the Triton kernels on
+# This site is built without a GPU, so it shows no GPU times. ``benchmarks/attention.py`` measures the Triton kernels on
 # a GPU. :func:`torch.compile` treats the loops over tiles as one operator. So the graph does not grow with the number
 # of tiles, and the compiled recipe keeps the same bytes as in eager mode (:doc:`/guide/compiled_bytes`):
 

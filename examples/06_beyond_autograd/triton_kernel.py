@@ -35,8 +35,8 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 #
 # ``operator`` registers the functions that launch kernels as operators of torch, with :func:`torch.library.triton_op`
 # and :func:`torch.library.wrap_triton`. So :func:`torch.compile` sees the kernel and can compile the code around it.
-# The ``Function`` connects the operators. Without a GPU and without the interpreter, torch's operations run;
-# ``backend`` says which code runs.
+# The ``Function`` connects the operators. Without a GPU and without the interpreter, torch's operations run. The
+# function ``backend`` says which code runs.
 #
 # Without a GPU, Triton's interpreter runs a kernel in NumPy, one program after the other. This is slow, but useful for
 # tests and for ``print``. Triton reads the variable ``TRITON_INTERPRET`` when it is imported, so set it first:
@@ -234,8 +234,8 @@ assert saved_bytes(triton_softmax, x) == 4 * x.numel()
 # %%
 # There are no times here, because this site is built without a GPU, and times of the interpreter say nothing about a
 # GPU. The tests compile every kernel to machine code for a GPU, run it in the interpreter, and run it on a GPU if there
-# is one (``nox -s gpu``). Two results differ in the interpreter of Triton 3.7. It truncates to bfloat16 where a GPU
-# rounds. It also computes wrong products of bfloat16 matrices, so the recipe of
+# is one (``nox -s gpu``). The interpreter of Triton 3.7 differs from a GPU in two results. The interpreter truncates to
+# bfloat16 where a GPU rounds. It also computes wrong products of bfloat16 matrices, so the recipe of
 # :doc:`/cookbook/06_beyond_autograd/flash_attention` does not use the interpreter for them.
 #
 # Neighbors

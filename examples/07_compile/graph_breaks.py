@@ -319,7 +319,7 @@ table(
 print("\ngraph_breaks:", *graph_breaks(lambda x: IfOnData.apply(x), torch.ones(3, requires_grad=True)))
 
 # %%
-# Here are the fixes, which all compile whole:
+# Each of these fixes compiles whole:
 #
 # * Decide with ``torch.where`` instead of ``if``.
 # * Keep a tensor, not its value.
@@ -579,12 +579,11 @@ assert len(shown["refused"]) == 10 + (version >= (2, 13)) - (version >= (2, 15))
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/07_compile/torch_compile`: how much compiling gains.
+# * :doc:`/cookbook/07_compile/torch_compile`: how much faster compiled code is.
 # * :doc:`/cookbook/07_compile/recompiling`: the graph is whole, and is compiled again and again.
 # * :doc:`/cookbook/07_compile/mixed_precision`: a fourth silent case, a compiled backward under autocast.
 # * :doc:`/cookbook/04_memory/in_place`: functions with ``mark_dirty``.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one forward, several backwards.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep your backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.compiler.disable`,
 #   :func:`torch.library.custom_op`.

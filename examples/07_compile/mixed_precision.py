@@ -11,7 +11,7 @@ affects the forward and the backward of a custom function.
 # --------------
 #
 # In half precision, every operation of a composition rounds its result. If this loses too much accuracy, write a
-# ``Function``. It takes half-precision arguments, computes in float32, rounds only its result, and keeps no float32
+# ``Function`` that takes half-precision arguments, computes in float32, rounds only its result, and keeps no float32
 # tensor for backward. You need no ``Function`` if torch has such a fused operation, or if the rounding of each step is
 # harmless.
 #

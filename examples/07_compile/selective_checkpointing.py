@@ -2,8 +2,8 @@ r"""
 Checkpoints that keep what is expensive
 =======================================
 
-You will drop all activations of a block except the results of one expensive operator, count what is kept and what runs
-twice, and see why you can't choose a ``Function`` in this way.
+You will drop all activations of a block except the results of one expensive operator, and count what is kept and what
+runs twice. You will also see why this works for an operator but not for a ``Function``.
 """
 
 # %%
@@ -207,7 +207,7 @@ for name, filter in {"Function": BareFunction.apply, "operator": recursive_filte
 
 # %%
 # The second mistake is the name of an operator that never runs. ``linear`` is made of other operators, so a policy for
-# ``linear`` keeps nothing. torch does not report this; the recipe does:
+# ``linear`` keeps nothing. torch does not report this mistake, but the recipe does:
 
 
 def layer(x):

@@ -235,6 +235,5 @@ assert saved_bytes(composed, residuals) > 0
 # * :doc:`/cookbook/07_compile/recompiling`: sizes that change.
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: a kernel that the compiler treats as one opaque operator.
 # * :doc:`/cookbook/01_first_steps/template`: the form of ``Function`` that compiles.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep your backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.clamp`.

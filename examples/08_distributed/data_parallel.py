@@ -38,8 +38,8 @@ rounding, and compute a loss across the processes.
 # .. recipe:: all_gather
 #
 # ``run_ranks`` lets you try distributed code without a cluster: it runs a function in several processes of this
-# machine. The function is sent as text, so it must import what it uses. In a program started by ``torchrun``, call
-# ``init_process_group`` and then the function.
+# machine. ``run_ranks`` sends the function as text, so the function must import all modules that it uses. In a program
+# started by ``torchrun``, call ``init_process_group`` and then the function.
 #
 # .. recipe:: run_ranks
 

@@ -11,14 +11,14 @@ of a single process.
 # --------------
 #
 # Split a layer when the layer, its activations or its logits do not fit on one device, and the connection between the
-# devices is fast, because every layer communicates. For modules, torch has ``torch.distributed.tensor.parallel``; a
-# test checks that its gradients equal those of this page. Write the operators yourself for your own kernel or loss, or
-# to understand why a gradient is wrong by a factor.
+# devices is fast, because every layer communicates. For modules, torch has ``torch.distributed.tensor.parallel``. A
+# test of this project checks that its gradients equal those of this page. Write the operators yourself for your own
+# kernel or loss, or to understand why a gradient is wrong by a factor.
 #
 # The gradient
 # ------------
 #
-# A tensor is *replicated* if every rank has the same one; then its gradient is replicated, too. Otherwise the tensor
+# A tensor is *replicated* if every rank has the same tensor. Its gradient is then replicated, too. Otherwise the tensor
 # *varies* from rank to rank: it is a part of a whole, or one term of a sum. Every operator converts one kind into the
 # other, and its backward converts back:
 #
@@ -315,8 +315,8 @@ assert ratios["a loss on each rank, their mean", "identity", "averaged"] == "ano
 # * ``gather_from_ranks`` has a backward in which each rank takes its own part of its own gradient.
 # * ``torch.distributed.all_gather`` has no backward, so its users put the rank's own part back into the list.
 #
-# Here they run inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over two ranks. Each rank
-# computes either the whole loss, or only the rows of its own samples:
+# The next cell runs these gathers inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over
+# two ranks. Each rank computes either the whole loss, or only the rows of its own samples:
 
 
 def contrastive():
@@ -379,7 +379,7 @@ for name in ("gather_from_ranks", "own part put back"):
 # * ``all_gather`` is right under DDP for *both* losses. With the whole loss on each rank, its backward counts every
 #   term once per rank, and DDP's mean divides by the same number.
 # * Putting the rank's own part back is wrong. With the whole loss on each rank, the gradient is too small by the number
-#   of ranks; multiply the loss by this number, or use ``all_gather``. If each rank uses the rows of its own samples,
+#   of ranks. Multiply the loss by this number, or use ``all_gather``. If each rank uses the rows of its own samples,
 #   the gathered parts need a gradient, so training goes in another direction.
 # * ``gather_from_ranks`` is for ranks that compute the same loss and do *not* average.
 #
@@ -393,9 +393,9 @@ for name in ("gather_from_ranks", "own part put back"):
 #   of the sequence. This gradient needs no :math:`X`.
 # * :math:`\bar{W}_r = \bar{Y}_r^\top X`: this gradient needs the *whole* :math:`X`.
 #
-# So an ``all_gather`` of the input in backward is necessary if forward saved only the rank's part. That is a choice: if
-# forward saves the gathered input, backward needs only the reduce-scatter, but each rank then keeps the activations of
-# the whole sequence, and sequence parallelism saves no memory there. On a GPU, the second gather can overlap with the
+# So an ``all_gather`` of the input in backward is necessary if forward saved only the rank's part. You can also let
+# forward save the gathered input. Backward then needs only the reduce-scatter, but each rank keeps the activations of
+# the whole sequence, so sequence parallelism saves no memory there. On a GPU, the second gather can overlap with the
 # product that computes :math:`\bar{X}`. The cell compares both:
 
 
@@ -496,7 +496,7 @@ assert all(numbers["weights"] * size == found[1]["weights"] for size, numbers in
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/08_distributed/data_parallel`: split the batch instead; ``all_gather``, and how the ranks start.
+# * :doc:`/cookbook/08_distributed/data_parallel`: split the batch instead, ``all_gather``, and how the ranks start.
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: a large vocabulary on one device.
 # * :doc:`/cookbook/05_higher_order/double_backward`: why a backward should consist of functions with a backward.
 # * In torch's documentation: :func:`torch.distributed.all_reduce`, :func:`torch.nn.functional.cross_entropy`.
