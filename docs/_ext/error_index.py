@@ -151,10 +151,12 @@ class ErrorSearchDirective(SphinxDirective):
 
 
 def release(text: str) -> str:
-    """The releases in an entry, with the name torch unless they are a library's: "torch 2.0 to 2.5", "Lightning 1.2"."""
+    """Name the releases of an entry: "torch 2.0 to 2.5", or "Lightning 1.2" for those of a library."""
     if text in ("all", "any"):
         return "all releases of torch"
-    return f"torch, {text}" if re.match(r"(?:all|any|on|with)\b", text) else f"torch {text}" if re.match(r"\d|before\b", text) else text
+    if re.match(r"(?:all|any|on|with)\b", text):
+        return f"torch, {text}"
+    return f"torch {text}" if re.match(r"\d|before\b", text) else text
 
 
 def for_browser() -> dict[str, object]:
