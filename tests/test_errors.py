@@ -2903,6 +2903,12 @@ def test_a_method_without_parentheses_is_named_by_older_compilers() -> None:
     known = lambda name: names(explain(said.format("mul", f"GetAttrVariable(TensorVariable(), {name})")))  # noqa: E731
     assert known("dim")[0] == known("numel")[0] == "method_not_called"
     assert "method_not_called" not in known("grad")
+    of_2_12 = (
+        "torch._dynamo.exc.Unsupported: Failed to trace builtin operator\n  Explanation: Dynamo does not know how to "
+    )
+    of_2_12 += "trace builtin operator `mul` with argument types ['Tensor', '{}'] (has_kwargs False)"
+    assert names(explain(of_2_12.format("builtin_function_or_method"))) == ["method_not_called"]
+    assert "method_not_called" not in names(explain(of_2_12.format("SomeClass")))
 
 
 def test_an_empty_sparse_gradient_is_told_from_other_sparse_tensors() -> None:
