@@ -3180,6 +3180,14 @@ def test_the_state_of_sgd_is_not_that_of_adam() -> None:
         torch.optim.Adam([weight]).load_state_dict(other.state_dict())
     said = f"    adam.load_state_dict(torch.load(path)['optimizer'])\nKeyError: {caught.value}"
     assert names(explain(said))[0] == "optimizer_state_of_another"
+    for told in (
+        "My gradients are None.",
+        "The loss becomes nan after 100 steps.",
+        "RuntimeError: something else failed",
+    ):
+        assert "optimizer_state_of_another" not in names(
+            explain(f"{told}\n    loss.backward()\n    optimizer.step()\n")
+        )
 
 
 def test_a_dash_is_the_standard_input(monkeypatch, capsys) -> None:
