@@ -755,6 +755,33 @@ def test_sizes_that_no_caller_mixes_may_raise():
     assert not [f for f in report.of("error") if "with size 1 " not in f.summary], str(report)
 
 
+class Recurrence(Function):
+    """``y[t] = a[t] y[t-1] + x[t]`` over the steps of ``x``; the code reads no more of ``a``, and takes a longer one."""
+
+    @staticmethod
+    def forward(ctx, a, x):
+        steps = [x[0]]
+        for t in range(1, len(x)):
+            steps.append(a[t % len(a)] * steps[-1] + x[t])
+        y = torch.stack(steps)
+        ctx.save_for_backward(a, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, y = ctx.saved_tensors
+        grads = [grad_output[-1]]
+        for t in reversed(range(1, len(y))):
+            grads.insert(0, grad_output[t - 1] + a[t % len(a)] * grads[0])
+        grad_x = torch.stack(grads)
+        return torch.cat([torch.zeros_like(y[:1]), grad_x[1:] * y[:-1]]), grad_x
+
+
+def test_an_input_that_forward_takes_longer_than_its_partner_may_raise():
+    report = audit(Recurrence.apply, (leaf(5, 2), leaf(5, 2)), only=["sizes"])
+    assert not report.findings, str(report)
+
+
 class PowerOnOneSide(Function):
     """``x ** 2`` for positive numbers alone, with 0/0 in the backward at zero."""
 

@@ -43,6 +43,7 @@ from autograd_cookbook.auditing.surrogates import (
     unlike_declared,
 )
 from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
+from autograd_cookbook.layouts import parts
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -655,20 +656,10 @@ def _refused_in(grads: Sequence[Tensor]) -> bool:
     return any(node.name().rpartition("::")[2] == "Error" for node in nodes_of(grads))
 
 
-COMPRESSED = torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
-
-
 def _memory(tensor: Tensor) -> tuple[torch.layout, int | None]:
     """Where the numbers of a tensor are; a sparse one that is made from the memory of a dense one is another tensor."""
-    if tensor.layout is torch.sparse_coo:
-        numbers = tensor.detach()._values()
-    elif tensor.layout in COMPRESSED:
-        numbers = tensor.detach().values()
-    elif tensor.layout is torch.strided:
-        numbers = tensor
-    else:
-        return tensor.layout, None
-    return tensor.layout, numbers.untyped_storage().data_ptr()
+    consists_of = parts(tensor.detach())
+    return tensor.layout, consists_of[-1].untyped_storage().data_ptr() if consists_of else None
 
 
 def _saved_intermediate(subject: Subject) -> str:

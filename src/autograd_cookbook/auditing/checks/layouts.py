@@ -461,16 +461,18 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             if not numbers.isfinite().all() or not 0 < numbers.numel() < ELEMENTS:
                 continue
             parted = _parted(subject, values)
-            if parted and not (_broadcasts(subject, values, numbers) or _free(subject, values)):
+            broadcasts = parted and _broadcasts(subject, values, numbers)
+            if parted and not (broadcasts or _free(subject, values)):
                 continue  # what forward does not refuse is not always a call that it is made for
             done += 1
             label = f"with size {size} in {where}"
             problems = list(_right_at(subject, values, label))
             single = any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True))
-            if single or (size != 1 and parted) or _index_parted(subject, values):
+            stands_for_many = broadcasts and size == 1
+            if single or (parted and not stands_for_many) or _index_parted(subject, values):
                 # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
-            elif parted:
+            elif stands_for_many:
                 raises = [replace(p, cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
                 problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):
