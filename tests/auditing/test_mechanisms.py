@@ -756,7 +756,7 @@ def test_sizes_that_no_caller_mixes_may_raise():
 
 
 class Recurrence(Function):
-    """``y[t] = a[t] y[t-1] + x[t]`` over the steps of ``x``; the code reads no more of ``a``, and takes a longer one."""
+    """``y[t] = a[t] y[t-1] + x[t]`` over the steps of ``x``, which takes an ``a`` of another length, too."""
 
     @staticmethod
     def forward(ctx, a, x):
@@ -2240,3 +2240,65 @@ def test_a_view_of_a_conjugate_has_a_cause_and_a_fix():
     z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
     (found,) = audit(SumsParts.apply, (z,), only=["input_layouts"], isolate=False).of("error")
     assert found.fix == "Call x.resolve_conj() before torch.view_as_real."
+
+
+class CentersAndRemembers(Function):
+    """Subtracts the mean of the batch, and updates a running mean, which it does not use."""
+
+    @staticmethod
+    def forward(ctx, x, running_mean, scaled):
+        mean = x.mean(0)
+        running_mean.mul_(0.9).add_(mean, alpha=0.1)
+        return (x - mean) * (running_mean if scaled else 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output - grad_output.mean(0), None, None
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["only written", "also used"])
+def test_running_statistics_may_be_arguments(scaled):
+    report = audit(CentersAndRemembers.apply, (leaf(5, 3), torch.zeros(3), scaled), only=["inputs_unchanged"])
+    assert bool(report.findings) == scaled, str(report)
+
+
+class CrossWithAxis(Function):
+    """The cross product with a fixed axis; only backward asks for three coordinates."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.roll(1, -1) - x.roll(-1, -1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        assert grad_output.shape[-1] == 3, "expected three coordinates"
+        return grad_output.roll(-1, -1) - grad_output.roll(1, -1)
+
+
+def test_no_coordinates_are_no_empty_batch():
+    report = audit(lambda x: CrossWithAxis.apply(x).sum(-1), (leaf(4, 3),), only=["empty"])
+    assert not report.findings, str(report)
+
+
+class TransposesSaved(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w.mT.contiguous())
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (transposed,) = ctx.saved_tensors
+        transposed.mul_(2)
+        return grad_output @ transposed / 2, None
+
+
+def test_a_saved_tensor_that_backward_changes_explains_that_a_second_backward_raises():
+    (found,) = audit(
+        TransposesSaved.apply,
+        (leaf(4, 3), torch.randn(3, 2, dtype=torch.float64)),
+        only=["grad_output_unchanged", "backward_twice"],
+    ).of("error")
+    assert found.check == "grad_output_unchanged"
+    assert found.also == ("backward_twice",)
+    assert "in a second backward" in found.cause

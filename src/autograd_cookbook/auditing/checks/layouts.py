@@ -386,7 +386,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
         try:
             grads = run.gradients()
         except (Exception, SystemExit) as error:
-            if not subject.custom or _parted(subject, values):
+            if not subject.custom or _parted(subject, values) or _fixed(subject, values):
                 continue
             yield finding(
                 "error",
@@ -419,6 +419,18 @@ def empty(subject: Subject) -> Iterator[Finding]:
                     "Allocate it with zeros, and handle a size of zero.",
                 )
                 return
+
+
+def _fixed(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether the sizes that were changed have a meaning, as of three coordinates: one entry more is refused, too."""
+    more = subject.copies()
+    for i, d, n in _changed(subject, values):
+        more[i] = _resized(more[i], d, n + 1, None)
+    try:
+        subject.run(more).gradients()
+    except (Exception, SystemExit):
+        return True
+    return False
 
 
 SOME_SIZES = (
