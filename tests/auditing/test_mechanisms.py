@@ -2302,3 +2302,21 @@ def test_a_saved_tensor_that_backward_changes_explains_that_a_second_backward_ra
     assert found.check == "grad_output_unchanged"
     assert found.also == ("backward_twice",)
     assert "in a second backward" in found.cause
+
+
+class ByPairs(Function):
+    """Twice a complex number, by pairs of real ones, which a lazy conjugate cannot be viewed as."""
+
+    @staticmethod
+    def forward(ctx, z):
+        return torch.view_as_complex(2 * torch.view_as_real(z))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.view_as_complex(2 * torch.view_as_real(grad_output))
+
+
+def test_one_reason_for_two_refused_layouts_is_one_finding():
+    z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
+    (found,) = audit(ByPairs.apply, (z,), only=["input_layouts", "grad_output_layouts"]).of("error")
+    assert (found.check, found.also) == ("input_layouts", ("grad_output_layouts",))
