@@ -2320,3 +2320,60 @@ def test_one_reason_for_two_refused_layouts_is_one_finding():
     z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
     (found,) = audit(ByPairs.apply, (z,), only=["input_layouts", "grad_output_layouts"]).of("error")
     assert (found.check, found.also) == ("input_layouts", ("grad_output_layouts",))
+
+
+class MembraneRate(Function):
+    """A clipped mean over time, which is computed in float32, with a gradient that ends at a threshold."""
+
+    @staticmethod
+    def forward(ctx, x, threshold):
+        ctx.save_for_backward(x, threshold)
+        return x.float().mean(0).clamp(max=float(threshold))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, threshold = ctx.saved_tensors
+        below = x.mean(0) <= threshold
+        return (grad_output.to(x) * below / len(x)).expand(x.shape), (grad_output.to(x) * ~below).sum()
+
+
+def test_results_are_compared_with_the_digits_that_they_have():
+    inputs = leaf(6, 40), torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    checks = ["grad_output_layouts", "input_layouts", "same_tensor_twice", "bfloat16"]
+    report = audit(MembraneRate.apply, inputs, only=checks, gradient="custom")
+    assert not [f for f in report.findings if f.severity != "info" and "output 0 is torch.float32" not in f.summary], (
+        str(report)
+    )
+
+
+def _inverse(y, a, b, halvings):
+    """The number at which a rising function is ``y``, by few halvings."""
+    low, high = torch.full_like(y, -10.0), torch.full_like(y, 10.0)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        below = a.exp() * middle + torch.tanh(middle + b) < y
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2
+
+
+class Halved(Function):
+    @staticmethod
+    def forward(ctx, y, a, b):
+        x = _inverse(y, a, b, 25)
+        ctx.save_for_backward(x, a, b)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, a, b = ctx.saved_tensors
+        bend = 1 - torch.tanh(x + b) ** 2
+        grad_y = grad_output / (a.exp() + bend)
+        return grad_y, (-grad_y * a.exp() * x).sum(0), (-grad_y * bend).sum(0)
+
+
+@pytest.mark.parametrize("checks", [["special_points"], ["first_order", "digits", "special_points"]], ids=" ".join)
+def test_few_halvings_are_a_tolerance(checks):
+    a = (0.3 * leaf(3)).detach().requires_grad_()
+    report = audit(Halved.apply, (leaf(5, 3), a, leaf(3)), only=checks)
+    problems = [f for f in report.findings if f.severity != "info" and "±800" not in f.summary]
+    assert not problems, str(report)

@@ -18,9 +18,9 @@ from autograd_cookbook.auditing.diagnose import NEARLY, NOT_ZERO, difference, ex
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
-from autograd_cookbook.auditing.roots import IGNORED
+from autograd_cookbook.auditing.roots import IGNORED, IN_STEPS
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, jumps_often, size_of_steps
+from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from autograd_cookbook.auditing.subject import (
     Refused,
@@ -270,6 +270,34 @@ def _beyond_a_solver(
     }
 
 
+def _summed(
+    subject: Subject, values: Sequence[Tensor], slots: Sequence[int], weights: Tensor
+) -> tuple[Derivative, float]:
+    """The weighted sum of the outputs at some point, and how far it moves at least if it jumps, and not by rounding."""
+    total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), values, slots, subject.coarsest)
+    scale = float(weights.abs() @ subject.value([v.clone() for v in values]).abs())
+    return total, max(1e-9, 100 * total.eps) * scale
+
+
+def _anywhere(total: Derivative) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(6)
+    return [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
+
+
+def _largest_steps(total: Derivative, lines: Sequence[Line], least: float) -> tuple[float, list[float]]:
+    looks = lines[: max(1, min(3, int(BUDGET / (total.cost * LOOKS))))]  # along some, the values hardly change
+    return max(size_of_steps(line, least) for line in looks)
+
+
+def in_steps(subject: Subject, values: Sequence[Tensor], weights: Tensor) -> bool:
+    """Whether the values come in steps around a point, as those of a solver that stops early do."""
+    if repetitions(subject) < ITERATIONS:
+        return False
+    total, least = _summed(subject, values, subject.leaves, weights)
+    lines = [functools.partial(_moved, total, direction) for direction in _anywhere(total)]
+    return _largest_steps(total, lines, least)[0] > 0
+
+
 def _over_steps(
     subject: Subject, grads: Sequence[Tensor | None], slots: Sequence[int], weights: Tensor
 ) -> Finding | None:
@@ -279,15 +307,10 @@ def _over_steps(
     """
     if (repeated := repetitions(subject)) < ITERATIONS:
         return None
-    total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.coarsest)
-    generator = torch.Generator().manual_seed(6)
-    anywhere = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
-    directions = list(anywhere)
+    total, least = _summed(subject, subject.base, slots, weights)
+    directions = list(anywhere := _anywhere(total))
     lines = [functools.partial(_moved, total, direction) for direction in directions]
-    scale = float(weights.abs() @ subject.value(subject.copies()).abs())
-    least = max(1e-9, 100 * total.eps) * scale
-    looks = lines[: max(1, min(3, int(BUDGET / (total.cost * LOOKS))))]  # along some, the values hardly change
-    size, spacings = max(size_of_steps(line, least) for line in looks)
+    size, spacings = _largest_steps(total, lines, least)
     gradient = real(zeros_for_none(subject, grads, slots))
     if not size or (_differences_agree(total, gradient, directions) and not _steps_for_one(total, gradient, least)):
         return None
@@ -303,7 +326,7 @@ def _over_steps(
     told = [m for m in measured[: len(anywhere)] if math.isfinite(m[1])]
     usual = math.hypot(*(slope for slope, _ in told)) / math.sqrt(len(told) or 1)
     accuracy = 0.02 + max(error for _, error in told) / usual if usual else math.inf
-    steps = f"the values come in steps of {size:.1g}"
+    steps = f"{IN_STEPS} of {size:.1g}"
     early = (
         f"Forward repeats the same operation {repeated} times and stops early, as bisection and fixed points with a "
         "loose tolerance do."

@@ -1,6 +1,7 @@
 """Other dtypes than float64: kept, accurate, and without overflow on the way."""
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,11 +125,18 @@ def _unseen(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: t
 
 
 def _conditioning(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:
-    """How far the results move, relative to their norm, if the inputs are off by rounding: so far may any method be."""
+    """How far the results move, relative to their norm, if the inputs are off by rounding: so far may any method be.
+
+    Both ways: on one of them, a number may pass a threshold.
+    """
     eps, wanted = torch.finfo(dtype).eps, _named(subject, exact)
     moves = dict.fromkeys(wanted, 0.0)
-    for error in (lambda v: torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v), torch.ones_like):
-        moved = [v * (1 + eps * error(v)) if is_differentiable(v) else v.clone() for v in values]
+    ones = [torch.ones_like(v) for v in values]
+    mixed = [torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v) for v in values]
+    apart = [one * (-1) ** k for k, one in enumerate(ones)]
+    for errors, sign in itertools.product((mixed, ones, apart) if len(values) > 1 else (mixed, ones), (1, -1)):
+        pairs = zip(values, errors, strict=True)
+        moved = [v * (1 + sign * eps * error) if is_differentiable(v) else v.clone() for v, error in pairs]
         try:
             results = _named(subject, subject.vjp(moved))
         except (Exception, SystemExit):
@@ -315,6 +323,8 @@ def _gross(
             else CANCELLED_NEXT_TO_LARGE
             if "added" in where
             else SUMMED
+            if max(v.numel() for v in values) > 256
+            else LOST
         )
         yield finding(
             "info" if threshold else "error",
