@@ -24,7 +24,6 @@ REPEATED = (
     "Where an index occurs more than once, backward keeps one of the gradients, and not their sum.",
     "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
 )
-IN_STEPS = "the values come in steps"  # which are not rounding
 LAYOUTS = "input_layouts", "grad_output_layouts"  # where both are refused for one reason
 SHARED = "refers to a single memory location"
 BY_GRAD_OUTPUT = ("undefined_gradient", "in_place_consumer")
@@ -47,8 +46,6 @@ def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bo
         same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
         refused = lead.summary.startswith(f"no {lead.check}: ")  # which is said of each
         return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
-    if lead.check == "first_order" and lead.summary.startswith(IN_STEPS):
-        return finding.check == "digits"
     if lead.check == finding.check == "first_order" and lead.severity == finding.severity == "error":
         same = (finding.cause, finding.fix) == (lead.cause, lead.fix)  # said of several inputs
         return same and findings.index(finding) > findings.index(lead)

@@ -18,7 +18,7 @@ from autograd_cookbook.auditing.diagnose import NEARLY, NOT_ZERO, difference, ex
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
-from autograd_cookbook.auditing.roots import IGNORED, IN_STEPS
+from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
@@ -326,7 +326,7 @@ def _over_steps(
     told = [m for m in measured[: len(anywhere)] if math.isfinite(m[1])]
     usual = math.hypot(*(slope for slope, _ in told)) / math.sqrt(len(told) or 1)
     accuracy = 0.02 + max(error for _, error in told) / usual if usual else math.inf
-    steps = f"{IN_STEPS} of {size:.1g}"
+    steps = f"the values come in steps of {size:.1g}"
     early = (
         f"Forward repeats the same operation {repeated} times and stops early, as bisection and fixed points with a "
         "loose tolerance do."

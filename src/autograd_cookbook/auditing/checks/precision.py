@@ -493,16 +493,43 @@ def digits(subject: Subject) -> Iterator[Finding]:
                 suspects.remove(name)
     for name in center:
         if name in suspects:
-            iterates = repetitions(subject) >= ITERATIONS
+            early = repetitions(subject) >= ITERATIONS and not _narrows_inside(subject)
             yield finding(
-                "error",
+                "info" if early else "error",
                 f"{name} does not move when the inputs move by a billionth, or jumps: it has the digits of float32",
-                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end"
-                + ("; or the iteration in forward stops so early that its result comes in steps." if iterates else "."),
-                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, torch.float32)"
-                + ("; tighten the tolerance of the iteration." if iterates else "."),
+                *(EARLY if early else CAST),
             )
             return
+
+
+EARLY = (
+    "The iteration in forward stops so early that its result comes in steps.",
+    "Nothing, if that accuracy suffices; otherwise tighten the tolerance of the iteration.",
+)
+CAST = (
+    "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end.",
+    "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, torch.float32).",
+)
+
+
+class _Narrow(TorchDispatchMode):
+    """Notes whether an operation returns numbers of fewer digits than float64 has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        dtypes = [t.dtype.to_real() for t in tree_leaves(result) if is_differentiable(t)]
+        self.seen |= any(dtype is not torch.float64 for dtype in dtypes)
+        return result
+
+
+def _narrows_inside(subject: Subject) -> bool:
+    with _Narrow() as mode:
+        subject.run().gradients()
+    return mode.seen
 
 
 @check(capability="autocast")
