@@ -212,7 +212,7 @@ def test_messages_of_torch_are_explained(by: str, provoke: Callable[[], Any]) ->
     error = raised(provoke)
     index = {entry.name: (entry.cause, entry.remedy) for entry in errors.entries() if entry.name == by}
     cases = [case for entry in errors.entries() for case in entry.cases]
-    index |= {case.cause: (case.cause, case.fix) for case in cases if by in case.cause}
+    index |= {case.cause: (case.cause, case.remedy) for case in cases if by in case.cause}
     own = {cause: (cause, fix) for _, cause, fix in CHANGED if by in cause}
     (expected,) = (index | own).values()
     assert explain(error) == tuple(text.replace("``", "") for text in expected), first_line(error)
