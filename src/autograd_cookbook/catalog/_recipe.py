@@ -44,7 +44,7 @@ class Cost:
     """The alternatives with which a recipe is compared. ``benchmarks/costs.py`` measures, and a page shows the table.
 
     Args:
-        inputs: returns the arguments of one call, in float32 and with a million elements or more.
+        inputs: returns the arguments of one call, in float32 and with a million units or more.
         saved: the number of bytes per unit that the recipe saves for backward in addition to its arguments. A test
             asserts that the number is exact.
         minimum: the number of bytes per unit that every exact backward needs.
