@@ -50,8 +50,10 @@ def per_channel(vector: Tensor, input: Tensor, dim: int | None, name: str) -> Te
 
 def nearest_level(input: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     """Return the level of each element, before the levels are limited to the range."""
-    # Multiply by the reciprocal, as torch does. A quotient could be rounded to another level near a tie.
-    return (input.to(scale.dtype) * scale.reciprocal()).round() + zero_point
+    # Multiply by the reciprocal, as torch does. A quotient could be rounded to another level near a tie. The reciprocal
+    # of a subnormal scale overflows. So multiply both numbers by a large power of two, which changes no other result.
+    larger = torch.where(scale < 1, 2.0**64, 1.0).to(scale.dtype)
+    return (input.to(scale.dtype) * larger).mul_((scale * larger).reciprocal()).round_() + zero_point
 
 
 class FakeQuantizeFunction(Function):
