@@ -10,8 +10,8 @@ from autograd_cookbook.recipes._context import Context
 def gated(input: Tensor, gate: Tensor, sign: int = 1) -> Tensor:
     """Multiply ``input`` by the logistic function of ``gate`` or, with the sign -1, of ``-gate``, in one pass.
 
-    The kernel is the backward of torch's softplus. It computes ``e / (1 + e)`` with ``e = exp(gate)``, which is accurate
-    down to the smallest number. But ``torch.sigmoid`` is 0 below -89 in float32.
+    The kernel is the backward of torch's softplus. It computes ``e / (1 + e)`` with ``e = exp(gate)``, which is
+    accurate down to the smallest number. But ``torch.sigmoid`` is 0 below -89 in float32.
     """
     # Above 40, where e could overflow, the kernel returns the input. There, the factor is 1 in every dtype.
     return torch.ops.aten.softplus_backward(input, gate, sign, 40)
@@ -23,7 +23,7 @@ def logistic(input: Tensor) -> Tensor:
 
 
 class GatedFunction(Function):
-    """``input`` times the logistic function of ``gate``, of the same shape. Keeps both, because ``1 - y`` loses digits."""
+    """``input`` times the logistic function of ``gate``, which has the same shape. Keeps both, and not the output."""
 
     generate_vmap_rule = True
 

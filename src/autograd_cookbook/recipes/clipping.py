@@ -40,8 +40,8 @@ def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor
     # Use <= and not >: a comparison with NaN is False, so this code does not treat a norm of NaN as small enough.
     fits = norm * scale <= max_norm
     factor = max_norm / nonzero(norm)
-    # The factor can be too small for the dtype although the clipped gradient is not. So multiply by two parts of similar
-    # size. The first part is a power of two, so the multiplication by it causes no rounding error.
+    # The factor can be too small for the dtype although the clipped gradient is not. So multiply by two parts of
+    # similar size. The first part is a power of two, so the multiplication by it causes no rounding error.
     with torch.no_grad():
         half = power_of_two(factor.sqrt() / scale.sqrt())
     return grad * torch.where(fits, 1, half) * torch.where(fits, 1, factor / half / scale)

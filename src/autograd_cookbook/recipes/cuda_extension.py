@@ -42,9 +42,9 @@ def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tupl
     x, factor = wide(input), wide(beta)
     product = factor * x
     # 1 - gate would lose its digits where the gate is close to 1, and x * x could overflow.
-    bend = gated(gated(x, product), product, -1)
-    grad_input = grad_output * torch.addcmul(logistic(product), factor, bend)
-    return grad_input.to(input.dtype), (grad_output * x * bend).sum().to(beta.dtype)
+    gate, rest = logistic(product), gated(x, product, -1)
+    grad_input = grad_output * (gate + factor * gate * rest)
+    return grad_input.to(input.dtype), (grad_output * x * (gate * rest)).sum().to(beta.dtype)
 
 
 def differentiable_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:

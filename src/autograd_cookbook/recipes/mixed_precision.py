@@ -17,8 +17,8 @@ def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[
     Also return this divisor as a product of two numbers, and a mask of the vectors that are not shorter than ``eps``.
     """
     exact = input.to(dtype)
-    # Squares of large numbers overflow, and squares of small numbers become 0. So first divide each vector by a power of
-    # two of about its size, which causes no rounding error. In float64, the sum of squares is accurate for long vectors.
+    # Squares of large numbers overflow, and squares of small numbers become 0. So first divide each vector by a power
+    # of two of about its size, which causes no rounding error. The sum of squares is accurate in float64.
     info = torch.finfo(dtype)
     largest = largest_size(exact.detach(), (dim,)) if exact.numel() else exact.new_ones(())
     unit = power_of_two(largest.clamp(min=max(eps, info.smallest_normal)))
