@@ -366,6 +366,68 @@ def test_what_drops_out_is_zero_however_large_it_was() -> None:
         assert not found.isnan().any(), what
 
 
+WHOLE = torch.tensor([[3.0, 4.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0], [1.0, -2.0, 5.0, 7.0]], dtype=torch.float64)
+# What a factor of the input only scales: the value by the factor to this power, the gradient by one power less.
+HOMOGENEOUS = {
+    "norm": (lambda x: call("norm", x, 2, 1), 1),
+    "norm of order 1.5": (lambda x: call("norm", x, 1.5, 1), 1),
+    "norm of order 31": (lambda x: call("norm", x, 31, 1), 1),
+    "norm of order 50": (lambda x: call("norm", x, 50, 1), 1),
+    "rms_norm": (lambda x: call("rms_norm", x, torch.ones_like(x[0]), 0.0), 0),
+    "cosine_similarity": (lambda x: call("cosine_similarity", x, x.detach().flip(-1), -1, 0.0), 0),
+    "phasor": (lambda x: torch.view_as_real(call("phasor", torch.view_as_complex(x.unflatten(-1, (2, 2))))), 0),
+    "fake_quantize": (lambda x: call("fake_quantize", x, 3 * x.detach()[1, :1]), 1),
+}
+
+
+@pytest.mark.parametrize("dtype", SCALES | {torch.float64: None}, ids=str)
+@pytest.mark.parametrize("case", HOMOGENEOUS)
+def test_subnormal_inputs_have_results_with_all_digits(case: str, dtype: torch.dtype) -> None:
+    """The truth is that of the same numbers times a power of two. It holds for float64, too."""
+    if case == "phasor" and dtype.itemsize == 2:
+        return  # torch has no complex numbers of this kind
+    function, degree = HOMOGENEOUS[case]
+    info = torch.finfo(dtype)
+    least = info.smallest_normal * info.eps
+    # A gradient of 1 would make those of the inputs overflow if their size is one over the size of the input.
+    upstream = 1.0 if degree else info.smallest_normal**0.5 / 32
+    for factor in (least, 8 * least, 256 * least, info.smallest_normal):
+        truth, grad_truth = (t.double() for t in pulled(function, WHOLE, 1.0))
+        found, grad = (t.double() for t in pulled(function, (WHOLE * factor).to(dtype), upstream))
+        torch.testing.assert_close(found / factor**degree, truth, rtol=8 * info.eps, atol=least / factor)
+        ratio = upstream / factor ** (1 - degree)
+        torch.testing.assert_close(grad / ratio, grad_truth, rtol=8 * info.eps, atol=8 * info.eps)
+
+
+def pulled(function: Callable[[Tensor], Tensor], x: Tensor, size: float) -> tuple[Tensor, Tensor]:
+    """The value, and the gradient for different gradients of the outputs."""
+    output = function(leaf := x.clone().requires_grad_())
+    upstream = torch.tensor([1.0, 1.25, 2.0, 1.5]).repeat(output.numel())[: output.numel()].reshape(output.shape)
+    (grad,) = torch.autograd.grad(output, leaf, (size * upstream.double()).to(output.dtype))
+    return output.detach(), grad
+
+
+@pytest.mark.parametrize("name", ["clip_gradient", "clip_gradient_norm"])
+@pytest.mark.parametrize("max_norm", [1e-3, 1.0, 1e3])
+def test_a_norm_beyond_the_dtype(max_norm: float, name: str) -> None:
+    """A bound divided by it is so small that float32 has few digits for it. The clipped gradient has all of them."""
+    x, grad = torch.zeros(1_000_000, requires_grad=True), torch.full((1_000_000,), 1e36)
+    (found,) = torch.autograd.grad(BY_NAME[name].function(x, max_norm), x, grad)
+    torch.testing.assert_close(found.double(), torch.full_like(grad, max_norm / 1e3).double(), rtol=1e-6, atol=0)
+
+
+def test_the_phasor_of_the_largest_numbers() -> None:
+    """Their length is more than the dtype has."""
+    largest = torch.finfo(torch.float32).max
+    z = torch.tensor([complex(largest, largest), complex(0.8 * largest, -0.6 * largest)], requires_grad=True)
+    found = call("phasor", z)
+    (grad,) = torch.autograd.grad(found.imag.sum(), z, torch.tensor(1e30))
+    torch.testing.assert_close(found, torch.tensor([0.5**0.5 * (1 + 1j), 0.8 - 0.6j]))
+    size = 1e30 / largest
+    expected = torch.tensor([(-1 + 1j) * size * 2**-1.5, (0.6 + 0.8j) * 0.8 * size])
+    torch.testing.assert_close(torch.view_as_real(grad), torch.view_as_real(expected), rtol=1e-6, atol=0)
+
+
 def sizes(low: float, high: float, count: int = 1000) -> Tensor:
     return torch.linspace(low, high, count, dtype=torch.float64)
 

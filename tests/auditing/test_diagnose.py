@@ -210,9 +210,9 @@ def test_messages_of_torch_are_explained(by: str, provoke: Callable[[], Any]) ->
     if by == "view_changed" and not since("2.13"):
         pytest.skip("up to torch 2.12 the message names no Function, and is that of hooks of modules, too")
     error = raised(provoke)
-    index = {entry.name: (entry.cause, entry.fix) for entry in errors.entries() if entry.name == by}
+    index = {entry.name: (entry.cause, entry.remedy) for entry in errors.entries() if entry.name == by}
     cases = [case for entry in errors.entries() for case in entry.cases]
-    index |= {case.cause: (case.cause, case.fix) for case in cases if by in case.cause}
+    index |= {case.cause: (case.cause, case.remedy) for case in cases if by in case.cause}
     own = {cause: (cause, fix) for _, cause, fix in CHANGED if by in cause}
     (expected,) = (index | own).values()
     assert explain(error) == tuple(text.replace("``", "") for text in expected), first_line(error)

@@ -755,6 +755,33 @@ def test_sizes_that_no_caller_mixes_may_raise():
     assert not [f for f in report.of("error") if "with size 1 " not in f.summary], str(report)
 
 
+class Recurrence(Function):
+    """``y[t] = a[t] y[t-1] + x[t]`` over the steps of ``x``, which takes an ``a`` of another length, too."""
+
+    @staticmethod
+    def forward(ctx, a, x):
+        steps = [x[0]]
+        for t in range(1, len(x)):
+            steps.append(a[t % len(a)] * steps[-1] + x[t])
+        y = torch.stack(steps)
+        ctx.save_for_backward(a, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, y = ctx.saved_tensors
+        grads = [grad_output[-1]]
+        for t in reversed(range(1, len(y))):
+            grads.insert(0, grad_output[t - 1] + a[t % len(a)] * grads[0])
+        grad_x = torch.stack(grads)
+        return torch.cat([torch.zeros_like(y[:1]), grad_x[1:] * y[:-1]]), grad_x
+
+
+def test_an_input_that_forward_takes_longer_than_its_partner_may_raise():
+    report = audit(Recurrence.apply, (leaf(5, 2), leaf(5, 2)), only=["sizes"])
+    assert not report.findings, str(report)
+
+
 class PowerOnOneSide(Function):
     """``x ** 2`` for positive numbers alone, with 0/0 in the backward at zero."""
 
@@ -1623,10 +1650,9 @@ class Centered(nn.Module):
         return CentersByItsState.apply(x, self.mean)
 
 
-def test_a_buffer_that_a_module_passes_on_may_be_updated():
-    assert audit(Centered(), (leaf(6, 4),), only=["inputs_unchanged", "first_order"]).ok
-    (found,) = audit(Centered(kept=False), (leaf(6, 4),), only=["inputs_unchanged"]).findings
-    assert "CentersByItsState.forward changes argument 1" in found.summary
+@pytest.mark.parametrize("kept", [True, False], ids=["a buffer", "an attribute"])
+def test_running_statistics_that_a_module_passes_on_may_be_updated(kept):
+    assert audit(Centered(kept), (leaf(6, 4),), only=["inputs_unchanged", "first_order"]).ok
 
 
 class KeepsOneOfARow(Function):
@@ -2213,3 +2239,140 @@ def test_a_view_of_a_conjugate_has_a_cause_and_a_fix():
     z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
     (found,) = audit(SumsParts.apply, (z,), only=["input_layouts"], isolate=False).of("error")
     assert found.fix == "Call x.resolve_conj() before torch.view_as_real."
+
+
+class CentersAndRemembers(Function):
+    """Subtracts the mean of the batch, and updates a running mean, which it does not use."""
+
+    @staticmethod
+    def forward(ctx, x, running_mean, scaled):
+        mean = x.mean(0)
+        running_mean.mul_(0.9).add_(mean, alpha=0.1)
+        return (x - mean) * (running_mean if scaled else 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output - grad_output.mean(0), None, None
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["only written", "also used"])
+def test_running_statistics_may_be_arguments(scaled):
+    report = audit(CentersAndRemembers.apply, (leaf(5, 3), torch.zeros(3), scaled), only=["inputs_unchanged"])
+    assert bool(report.findings) == scaled, str(report)
+
+
+class CrossWithAxis(Function):
+    """The cross product with a fixed axis; only backward asks for three coordinates."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.roll(1, -1) - x.roll(-1, -1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        assert grad_output.shape[-1] == 3, "expected three coordinates"
+        return grad_output.roll(-1, -1) - grad_output.roll(1, -1)
+
+
+def test_no_coordinates_are_no_empty_batch():
+    report = audit(lambda x: CrossWithAxis.apply(x).sum(-1), (leaf(4, 3),), only=["empty"])
+    assert not report.findings, str(report)
+
+
+class TransposesSaved(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w.mT.contiguous())
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (transposed,) = ctx.saved_tensors
+        transposed.mul_(2)
+        return grad_output @ transposed / 2, None
+
+
+def test_a_saved_tensor_that_backward_changes_explains_that_a_second_backward_raises():
+    (found,) = audit(
+        TransposesSaved.apply,
+        (leaf(4, 3), torch.randn(3, 2, dtype=torch.float64)),
+        only=["grad_output_unchanged", "backward_twice"],
+    ).of("error")
+    assert found.check == "grad_output_unchanged"
+    assert found.also == ("backward_twice",)
+    assert "in a second backward" in found.cause
+
+
+class ByPairs(Function):
+    """Twice a complex number, by pairs of real ones, which a lazy conjugate cannot be viewed as."""
+
+    @staticmethod
+    def forward(ctx, z):
+        return torch.view_as_complex(2 * torch.view_as_real(z))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.view_as_complex(2 * torch.view_as_real(grad_output))
+
+
+def test_one_reason_for_two_refused_layouts_is_one_finding():
+    z = torch.randn(3, dtype=torch.complex128, requires_grad=True)
+    (found,) = audit(ByPairs.apply, (z,), only=["input_layouts", "grad_output_layouts"]).of("error")
+    assert (found.check, found.also) == ("input_layouts", ("grad_output_layouts",))
+
+
+class MembraneRate(Function):
+    """A clipped mean over time, which is computed in float32, with a gradient that ends at a threshold."""
+
+    @staticmethod
+    def forward(ctx, x, threshold):
+        ctx.save_for_backward(x, threshold)
+        return x.float().mean(0).clamp(max=float(threshold))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, threshold = ctx.saved_tensors
+        below = x.mean(0) <= threshold
+        return (grad_output.to(x) * below / len(x)).expand(x.shape), (grad_output.to(x) * ~below).sum()
+
+
+def test_results_are_compared_with_the_digits_that_they_have():
+    inputs = leaf(6, 40), torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    checks = ["grad_output_layouts", "input_layouts", "same_tensor_twice", "bfloat16"]
+    report = audit(MembraneRate.apply, inputs, only=checks, gradient="custom")
+    assert not [f for f in report.findings if f.severity != "info" and "output 0 is torch.float32" not in f.summary], (
+        str(report)
+    )
+
+
+def _inverse(y, a, b, halvings):
+    """The number at which a rising function is ``y``, by few halvings."""
+    low, high = torch.full_like(y, -10.0), torch.full_like(y, 10.0)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        below = a.exp() * middle + torch.tanh(middle + b) < y
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return (low + high) / 2
+
+
+class Halved(Function):
+    @staticmethod
+    def forward(ctx, y, a, b):
+        x = _inverse(y, a, b, 25)
+        ctx.save_for_backward(x, a, b)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, a, b = ctx.saved_tensors
+        bend = 1 - torch.tanh(x + b) ** 2
+        grad_y = grad_output / (a.exp() + bend)
+        return grad_y, (-grad_y * a.exp() * x).sum(0), (-grad_y * bend).sum(0)
+
+
+@pytest.mark.parametrize("checks", [["special_points"], ["first_order", "digits", "special_points"]], ids=" ".join)
+def test_few_halvings_are_a_tolerance(checks):
+    a = (0.3 * leaf(3)).detach().requires_grad_()
+    report = audit(Halved.apply, (leaf(5, 3), a, leaf(3)), only=checks)
+    problems = [f for f in report.findings if f.severity != "info" and "±800" not in f.summary]
+    assert not problems, str(report)

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from autograd_cookbook.auditing import saved_bytes
-from autograd_cookbook.recipes._logistic import LogisticFunction, logistic
+from autograd_cookbook.recipes._logistic import GatedFunction, logistic
 from autograd_cookbook.recipes.elementwise import (
     clamp,
     elu,
@@ -174,7 +174,7 @@ def test_the_logistic_function_has_all_that_is_representable() -> None:
 def test_the_logistic_function_has_three_derivatives() -> None:
     """At 0 too, where the absolute value in the slope has no derivative."""
     x = torch.tensor([-3.0, -0.5, 0.0, 0.5, 3.0, 30.0], dtype=torch.float64, requires_grad=True)
-    ours, theirs = LogisticFunction.apply(x), torch.sigmoid(x)
+    ours, theirs = GatedFunction.apply(torch.ones_like(x), x), torch.sigmoid(x)
     weight = torch.tensor([1.0, -2.0, 3.0, 0.5, 0.7, 1.1], dtype=torch.float64)
     for _ in range(3):
         (ours,) = torch.autograd.grad(ours, x, weight, create_graph=True)

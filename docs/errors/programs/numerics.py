@@ -519,7 +519,8 @@ def imaginary_part_kept():
     cause="``torch.cdist`` and ``torch.pdist`` compute all distances in one kernel, "
     "whose backward has no derivative. A gradient penalty, forces in the loss, a Hessian or MAML need one.",
     fix="Write the distance with operations that can be differentiated again: ``(x[:, None] - y[None]).square().sum(-1)"
-    ".clamp_min(1e-12).sqrt()``. The clamp keeps the gradient finite where two points coincide.",
+    ".clamp_min(torch.finfo(x.dtype).tiny).sqrt()``. The clamp keeps the gradient finite where two points coincide. "
+    "A bound of ``1e-12`` would be 0 in float16.",
     see=("cookbook/05_higher_order/double_backward", "cookbook/03_stability/safe_functions"),
 )
 def distance_twice():
@@ -532,7 +533,7 @@ def distance_twice():
 @fixes(distance_twice)
 def distance_written():
     x, y = torch.randn(5, 3, requires_grad=True), torch.randn(4, 3)
-    energy = (x[:, None] - y[None]).square().sum(-1).clamp_min(1e-12).sqrt().sum()
+    energy = (x[:, None] - y[None]).square().sum(-1).clamp_min(torch.finfo(x.dtype).tiny).sqrt().sum()
     (force,) = torch.autograd.grad(energy, x, create_graph=True)
     force.square().sum().backward()
 

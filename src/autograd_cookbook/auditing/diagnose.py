@@ -85,7 +85,7 @@ def known(error: BaseException) -> tuple[str, str] | None:
     # The index answers a reader, who sees when the message is another one; an audit must not name a wrong cause.
     alone = alone and _says(found.entries[0], text)
     fitting = found.entries[:1] if alone else [e for e in errors.entries() if e.name in names]
-    return next(((e.cause.replace("``", ""), e.fix.replace("``", "")) for e in fitting), None)
+    return next(((e.cause.replace("``", ""), e.remedy.replace("``", "")) for e in fitting), None)
 
 
 def _says(entry: errors.Entry, text: str) -> bool:

@@ -24,9 +24,10 @@ REPEATED = (
     "Where an index occurs more than once, backward keeps one of the gradients, and not their sum.",
     "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
 )
+LAYOUTS = "input_layouts", "grad_output_layouts"  # where both are refused for one reason
 SHARED = "refers to a single memory location"
 BY_GRAD_OUTPUT = ("undefined_gradient", "in_place_consumer")
-# Where a second backward finds other arguments than the first.
+# Where a second backward finds other arguments, or other saved tensors, than the first.
 BY_ANOTHER_BACKWARD = ("backward_twice", "batched_grad")
 # A dtype that is fixed inside shows in every other one, and in what backward returns.
 DTYPE = ("output_dtype", "digits", "returned", "float32", "float16", "bfloat16")
@@ -50,6 +51,10 @@ def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bo
         return same and findings.index(finding) > findings.index(lead)
     if lead.check == "grad_output_unchanged" and finding.check == "grad_output_layouts":
         return SHARED in finding.summary  # written to in place, which no expanded tensor allows
+    if (lead.check, finding.check) == LAYOUTS:
+        return (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
+    if lead.check == "grad_output_unchanged" and " changes saved tensor " in lead.summary:
+        return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
     if lead.check == DTYPE[0] and lead.severity == "error" and finding.check in DTYPE[1:]:
         return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
     if lead.check == "returned" and lead.severity == "error" and finding.check == "digits":

@@ -322,8 +322,10 @@ def _with_evidence(found: Finding, subject: Subject, try_out: bool) -> Finding:
 
 
 def _why(refusal: Refused) -> tuple[str, str]:
-    declined = "The function or torch declines, with an exception.", "Nothing, unless it is needed."
-    return refusal.advice or known(refusal.__cause__ or refusal) or declined
+    cause = "The function or torch declines, with an exception."
+    if not refusal.__cause__:
+        cause = "The check has nothing to compare or to try on this function, for the reason above."
+    return refusal.advice or known(refusal.__cause__ or refusal) or (cause, "Nothing, unless it is needed.")
 
 
 def _in_process(task: _Task) -> Generator[Event]:

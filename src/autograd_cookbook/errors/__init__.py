@@ -105,6 +105,11 @@ class Entry:
         return advice(self.change, self.fix)
 
     @property
+    def remedy(self) -> str:
+        """All of the advice, in one text."""
+        return " ".join(filter(None, self.advice))
+
+    @property
     def anchor(self) -> str:
         """The anchor of that section on its page."""
         return f"error-{self.name.replace('_', '-')}"

@@ -86,7 +86,7 @@ def as_json(found: Explanation) -> dict[str, object]:
 
     def plain(entry: Entry) -> dict[str, object]:
         told = {"name": entry.name, "title": entry.title, "tell": entry.tell, "harmless": entry.harmless}
-        return {**told, "cause": entry.cause, "fix": " ".join(filter(None, entry.advice)), "url": entry.url}
+        return {**told, "cause": entry.cause, "fix": entry.remedy, "url": entry.url}
 
     entries = [{**plain(entry), "others": [plain(case) for case in entry.others]} for entry in found.entries]
     return {"known": found.known, "entries": entries, "general": found.note or found.general}

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from autograd_cookbook.harvest.callables import users, with_others
+from autograd_cookbook.layouts import PARTS, parts
 
 LIMIT = 2**25  # the most bytes of one call that are copied
 PLAIN = Tensor, nn.Parameter, nn.Buffer
-SPARSE = torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
 
 
 class UncopyableError(Exception):
@@ -56,7 +56,8 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
             storage = tensor.untyped_storage()
             storages[storage._cdata] = storage.nbytes()
         else:
-            storages[id(tensor)] = _sparse_bytes(tensor) if tensor.layout in SPARSE else tensor.nbytes
+            # The number of elements of a sparse tensor says nothing about its memory.
+            storages[id(tensor)] = sum(p.nbytes for p in parts(tensor)) if tensor.layout in PARTS else tensor.nbytes
     if (size := sum(storages.values())) > LIMIT:
         raise UncopyableError(f"its smallest call takes {size / 2**20:.0f} MiB; at most {LIMIT // 2**20} are recorded")
     memo: dict[int, Any] = {}
@@ -66,7 +67,7 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
                 # A detached tensor shares memory with the tensor and its views, and deepcopy copies each memory once.
                 # It cannot copy most sparse layouts, and no view shares their memory.
                 detached = tensor.detach()
-                twin = detached.clone() if tensor.layout in SPARSE else copy.deepcopy(detached, memo)
+                twin = detached.clone() if tensor.layout in PARTS else copy.deepcopy(detached, memo)
                 memo[key] = nn.Parameter(twin) if isinstance(tensor, nn.Parameter) else twin
                 memo[key].requires_grad_(tensor.requires_grad)
             # deepcopy does not copy functions, so one that uses a tensor of the arguments would keep the original.
@@ -76,12 +77,6 @@ def copied(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], int]:
     except Exception as error:
         reason = " ".join(str(error).split())
         raise UncopyableError(f"its arguments cannot be copied: {type(error).__name__}: {reason}"[:300]) from None
-
-
-def _sparse_bytes(tensor: Tensor) -> int:
-    """Return the bytes of the values and the indices. The number of elements says nothing about them."""
-    values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
-    return values.nbytes + 8 * tensor.sparse_dim() * tensor._nnz()
 
 
 @contextlib.contextmanager

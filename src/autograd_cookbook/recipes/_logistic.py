@@ -1,62 +1,70 @@
 """The logistic function and its slope, accurate down to the smallest representable number."""
 
-import math
-
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes.elementwise import wide
+
+
+def gated(input: Tensor, gate: Tensor, sign: int = 1) -> Tensor:
+    """Multiply ``input`` by the logistic function of ``gate`` or, with the sign -1, of ``-gate``, in one pass.
+
+    The kernel is the backward of torch's softplus. It computes ``e / (1 + e)`` with ``e = exp(gate)``, which is
+    accurate down to the smallest number. But ``torch.sigmoid`` is 0 below -89 in float32.
+    """
+    # Above 40, where e could overflow, the kernel returns the input. There, the factor is 1 in every dtype.
+    return torch.ops.aten.softplus_backward(input, gate, sign, 40)
 
 
 def logistic(input: Tensor) -> Tensor:
-    """The logistic function, accurate down to the smallest number. ``torch.sigmoid`` is 0 below -89 in float32."""
-    x = wide(input)
-    # Below `floor`, torch.sigmoid is too small. The maximum picks the accurate result. On a CPU, `torch.where` takes as
-    # long as fifty multiplications if its condition is True for some elements and False for others.
-    floor = math.ceil(math.log(torch.finfo(x.dtype).smallest_normal))
-    # Far below 0, the function grows by a factor of exp(shift) from x to x + shift. This sum is exact, and on a CPU,
-    # torch.exp would take three times as long as torch.sigmoid.
-    shift = -floor * 7 // 10
-    tail = x.clamp(max=floor).add_(shift).sigmoid_().mul_(math.exp(-shift))
-    return torch.sigmoid(x).clamp_min_(tail).to(input.dtype)
+    """The logistic function, accurate down to the smallest number."""
+    return gated(input.new_ones(()).expand_as(input), input)
 
 
-class LogisticFunction(Function):
-    """Keeps its input. If it kept the output y, derivatives would use 1 - y, which is inaccurate for y close to 1."""
+class GatedFunction(Function):
+    """``input`` times the logistic function of ``gate``, which has the same shape. Keeps both, and not the output."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(input: Tensor) -> Tensor:
-        return logistic(input)
+    def forward(input: Tensor, gate: Tensor) -> Tensor:
+        return gated(input, gate)
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
-        (input,) = ctx.saved_tensors
-        return grad_output * LogisticSlopeFunction.apply(input)
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, gate = ctx.saved_tensors
+        grad_input = grad_gate = None
+        if ctx.needs_input_grad[0]:
+            grad_input = GatedFunction.apply(grad_output, gate)
+        if ctx.needs_input_grad[1]:
+            grad_gate = grad_output * GateSlopeFunction.apply(input, gate)
+        return grad_input, grad_gate
 
 
-class LogisticSlopeFunction(Function):
-    """The slope of the logistic function. It is equal for x and -x, and ``exp(-|x|)`` cannot overflow."""
+class GateSlopeFunction(Function):
+    """``input`` times the slope of the logistic function at ``gate``. This slope is a product of two such functions."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(input: Tensor) -> Tensor:
-        e = wide(input).abs().neg_().exp_()
-        return e.div_((1 + e).pow_(2)).to(input.dtype)
+    def forward(input: Tensor, gate: Tensor) -> Tensor:
+        return gated(gated(input, gate), gate, -1)
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
+    def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Context, grad_output: Tensor) -> Tensor:
-        (input,) = ctx.saved_tensors
-        return -grad_output * LogisticSlopeFunction.apply(input) * torch.tanh(input / 2)
+    def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        input, gate = ctx.saved_tensors
+        grad_input = grad_gate = None
+        if ctx.needs_input_grad[0]:
+            grad_input = GateSlopeFunction.apply(grad_output, gate)
+        if ctx.needs_input_grad[1]:
+            grad_gate = -grad_output * GateSlopeFunction.apply(input, gate) * torch.tanh(gate / 2)
+        return grad_input, grad_gate

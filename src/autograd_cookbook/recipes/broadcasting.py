@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction
+from autograd_cookbook.recipes._logistic import GateSlopeFunction, logistic
 from autograd_cookbook.recipes.elementwise import wide
 
 
@@ -166,9 +166,9 @@ class ScaledSigmoidFunction(Function):
     def forward(input: Tensor, scale: Tensor) -> Tensor:
         product = scale * input
         if product.dtype not in (torch.float16, torch.bfloat16):
-            return LogisticFunction.apply(product)
+            return logistic(product)
         # The logistic function of a rounded product of -10 would have few correct digits.
-        return LogisticFunction.apply(wide(scale) * wide(input)).to(product.dtype)
+        return logistic(wide(scale) * wide(input)).to(product.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -179,7 +179,7 @@ class ScaledSigmoidFunction(Function):
         input, scale = ctx.saved_tensors
         x, s = wide(input), wide(scale)
         # Do not use output * (1 - output): the difference is only rounding error where the output is close to 1.
-        grad = grad_output * LogisticSlopeFunction.apply(s * x)
+        grad = GateSlopeFunction.apply(wide(grad_output), s * x)
         grad_input = grad_scale = None
         if ctx.needs_input_grad[0]:
             grad_input = as_gradient(grad * s, input)

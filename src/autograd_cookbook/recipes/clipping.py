@@ -7,10 +7,8 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes.reductions import Dim, as_dims, power_of_two
+from autograd_cookbook.recipes.reductions import Dim, as_dims, largest_size, power_of_two
 from autograd_cookbook.recipes.template import rows
-
-SMALL = 2.0**-10  # If a bound is at least this large, the bound divided by any float32 norm does not underflow to 0.
 
 
 def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -24,7 +22,7 @@ def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         nothing = wide.sum(dims, keepdim=True).abs()
         return nothing, torch.ones_like(nothing)
     with torch.no_grad():  # the choice of ``largest`` does not change the product of both factors
-        largest = wide.abs().amax(dims, keepdim=True)
+        largest = largest_size(wide, dims)
         largest = torch.where((largest == 0) | largest.isinf(), 1, largest)
     return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
 
@@ -42,16 +40,11 @@ def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor
     # Use <= and not >: a comparison with NaN is False, so this code does not treat a norm of NaN as small enough.
     fits = norm * scale <= max_norm
     factor = max_norm / nonzero(norm)
-    if max_norm < SMALL:
-        # The factor can underflow to 0 although the clipped gradient does not. So multiply by two parts of similar
-        # size. The first part is a power of two, so the multiplication by it causes no rounding error.
-        with torch.no_grad():
-            half = power_of_two(factor.sqrt() / scale.sqrt())
-        grad = grad * torch.where(fits, 1, half)
-        factor = factor / half / scale
-    else:
-        factor = factor / scale
-    return grad * torch.where(fits, 1, factor)
+    # The factor can be too small for the dtype although the clipped gradient is not. So multiply by two parts of
+    # similar size. The first part is a power of two, so the multiplication by it causes no rounding error.
+    with torch.no_grad():
+        half = power_of_two(factor.sqrt() / scale.sqrt())
+    return grad * torch.where(fits, 1, half) * torch.where(fits, 1, factor / half / scale)
 
 
 def limited(grad: Tensor, max_norm: float, dims: tuple[int, ...]) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction, logistic
+from autograd_cookbook.recipes._logistic import GatedFunction, GateSlopeFunction, gated, logistic
 from autograd_cookbook.recipes._native import Library
 from autograd_cookbook.recipes.elementwise import wide
 
@@ -34,14 +34,15 @@ SWISH = Library("swish", SOURCES, {"swish_forward": fake_forward, "swish_backwar
 def composed(input: Tensor, beta: Tensor) -> Tensor:
     """Return the output, computed with PyTorch's operations. It is used if the kernels are not built."""
     x = wide(input)
-    return (x * LogisticFunction.apply(wide(beta) * x)).to(input.dtype)
+    return GatedFunction.apply(x, wide(beta) * x).to(input.dtype)
 
 
 def composed_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """Return both gradients, computed with PyTorch's operations. It is used if the kernels are not built."""
     x, factor = wide(input), wide(beta)
+    product = factor * x
     # 1 - gate would lose its digits where the gate is close to 1, and x * x could overflow.
-    gate, rest = logistic(factor * x), x * logistic(-factor * x)
+    gate, rest = logistic(product), gated(x, product, -1)
     grad_input = grad_output * (gate + factor * gate * rest)
     return grad_input.to(input.dtype), (grad_output * x * (gate * rest)).sum().to(beta.dtype)
 
@@ -50,8 +51,9 @@ def differentiable_gradients(grad_output: Tensor, input: Tensor, beta: Tensor) -
     """Return the same gradients, in a slower form. The derivatives of this form do not overflow."""
     x, factor = wide(input), wide(beta)
     product = factor * x
-    bend = x * LogisticSlopeFunction.apply(product)
-    grad_input = grad_output * (LogisticFunction.apply(product) + factor * bend)
+    bend = GateSlopeFunction.apply(x, product)
+    gate = GatedFunction.apply(torch.ones_like(product), product)
+    grad_input = grad_output * (gate + factor * bend)
     return grad_input.to(input.dtype), (grad_output * x * bend).sum().to(beta.dtype)
 
 

@@ -310,7 +310,8 @@ class MishFunction(Function):
     def forward(input: Tensor) -> Tensor:
         x = wide(input)
         _, top = powers(x)
-        return (top / (top + 2)).mul_(x.clamp(min=-750)).to(input.dtype)
+        bottom = top + 2
+        return top.div_(bottom).mul_(x.clamp(min=-750)).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -353,7 +354,7 @@ def powers(input: Tensor) -> tuple[Tensor, Tensor]:
     """``e = exp(x)`` and ``e² + 2e``. With these, ``tanh(log(1 + e))`` and its slope are ratios of positive numbers."""
     # Beyond this limit e² would overflow. There the tanh is 1, and its slope is too small to be represented.
     e = input.clamp(max=math.log(torch.finfo(input.dtype).max) // 2.05).exp_()
-    return e, e * (e + 2)
+    return e, e.square().add_(e, alpha=2)
 
 
 def mish(input: Tensor) -> Tensor:

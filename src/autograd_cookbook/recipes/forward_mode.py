@@ -108,9 +108,10 @@ class ShareFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, other: Tensor, temperature: float) -> Tensor:
-        # Two equal infinities have a share of one half each, but their difference would be NaN.
-        difference = torch.where(input.isinf() & (input == other), 0, input - other)
-        return torch.sigmoid(difference / temperature)
+        # Two equal infinities have a share of one half each, but their difference would be NaN. So use finite numbers.
+        limit = torch.finfo(input.dtype).max
+        difference = input.clamp(-limit, limit) - other.clamp(-limit, limit)
+        return difference.div_(temperature).sigmoid_()
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:

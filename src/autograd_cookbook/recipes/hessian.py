@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._logistic import LogisticSlopeFunction
+from autograd_cookbook.recipes._logistic import GateSlopeFunction
 from autograd_cookbook.recipes.elementwise import wide
 
 Scalar = Callable[[Tensor], Tensor]
@@ -57,7 +57,7 @@ class TanhFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
         # In float16, the slope would become 0 where its product with a scaled gradient does not.
-        return (grad_output * (4 * LogisticSlopeFunction.apply(2 * wide(input)))).to(grad_output.dtype)
+        return GateSlopeFunction.apply(4 * wide(grad_output), 2 * wide(input)).to(grad_output.dtype)
 
 
 def log_cosh(input: Tensor) -> Tensor:

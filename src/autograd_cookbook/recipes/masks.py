@@ -176,7 +176,7 @@ class SeededDropoutFunction(Function):
             generator.manual_seed(number)
             for block in sample.split(BLOCK):
                 # Divide last, because an element that is dropped must be 0, not NaN, even if its quotient overflows.
-                block.mul_(torch.rand(block.shape, generator=generator, device=block.device) >= p).div_(1 - p)
+                block.mul_(torch.rand(block.shape, generator=generator, device=block.device).ge_(p)).div_(1 - p)
         return output
 
     @staticmethod

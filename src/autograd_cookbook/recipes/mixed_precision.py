@@ -8,14 +8,24 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
+from autograd_cookbook.recipes.reductions import largest_size, power_of_two
 
 
-def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return vectors divided by their lengths, or by ``eps`` if a length is smaller, and return the lengths."""
+def direction(input: Tensor, dim: int, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return vectors divided by their lengths, or by ``eps`` if a length is smaller.
+
+    Also return this divisor as a product of two numbers, and a mask of the vectors that are not shorter than ``eps``.
+    """
     exact = input.to(dtype)
-    # Use float64, because in float32 squares of large numbers overflow, and squares of small numbers become 0.
-    length = torch.linalg.vector_norm(exact, dim=dim, keepdim=True, dtype=torch.float64).to(dtype)
-    return exact / length.clamp(min=eps), length
+    # Squares of large numbers overflow, and squares of small numbers become 0. So first divide each vector by a power
+    # of two of about its size, which causes no rounding error. The sum of squares is accurate in float64.
+    info = torch.finfo(dtype)
+    largest = largest_size(exact.detach(), (dim,)) if exact.numel() else exact.new_ones(())
+    unit = power_of_two(largest.clamp(min=max(eps, info.smallest_normal)))
+    scaled = exact / unit
+    length = torch.linalg.vector_norm(scaled, dim=dim, keepdim=True, dtype=torch.float64).to(dtype)
+    divisor = length.clamp(min=eps / unit)
+    return scaled / divisor, divisor, unit, length >= eps / unit
 
 
 class CosineSimilarityFunction(Function):
@@ -40,16 +50,17 @@ class CosineSimilarityFunction(Function):
         exact = torch.promote_types(grad_output.dtype, torch.float32)
         # Compute the vectors again from the arguments. Saved float32 vectors would take four times the bytes of one
         # argument, and a second derivative would treat them as constants.
-        units, lengths = zip(*(direction(t, ctx.dim, ctx.eps, exact) for t in tensors), strict=True)
-        cosine = torch.mul(*units).sum(ctx.dim, keepdim=True)
+        found = [direction(t, ctx.dim, ctx.eps, exact) for t in tensors]
+        cosine = (found[0][0] * found[1][0]).sum(ctx.dim, keepdim=True)
         grad = grad_output.to(exact).reshape(cosine.shape)
         grads = [None, None]
-        for k, (unit, length, towards) in enumerate(zip(units, lengths, reversed(units), strict=True)):
+        for k, (along, divisor, unit, is_long) in enumerate(found):
             if ctx.needs_input_grad[k]:
                 # For nearly parallel vectors, this is a difference of nearly equal numbers. In half precision, the
                 # result would be only rounding error.
-                across = towards - torch.where(length >= ctx.eps, cosine * unit, 0)
-                grads[k] = (grad / length.clamp(min=ctx.eps) * across).to(tensors[k].dtype)
+                across = torch.addcmul(found[1 - k][0], along, torch.where(is_long, cosine, 0), value=-1)
+                # Divide twice, because the product of both divisors can be too small for the dtype.
+                grads[k] = (grad / divisor * across / unit).to(tensors[k].dtype)
         return *grads, None, None
 
 
@@ -60,8 +71,8 @@ def cosine_similarity(input: Tensor, other: Tensor, dim: int = -1, eps: float = 
         c = a^\top b, \quad a = \frac{x}{\max(\|x\|, \varepsilon)}, \quad b = \frac{y}{\max(\|y\|, \varepsilon)},
         \qquad \bar{x} = \bar{c}\,\frac{b - c\,a}{\|x\|}, \quad \bar{y} = \bar{c}\,\frac{a - c\,b}{\|y\|}
 
-    If a vector is shorter than :math:`\varepsilon`, its gradient has no term with :math:`c`. The function adds squares
-    in float64, because in float32 the squares of numbers above about 1e19 overflow.
+    If a vector is shorter than :math:`\varepsilon`, its gradient has no term with :math:`c`. The function divides each
+    vector by a power of two first, because in float32 the squares of numbers above about 1e19 overflow.
 
     Args:
         input: real floating dtype, any shape.

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._logistic import LogisticFunction, LogisticSlopeFunction
+from autograd_cookbook.recipes._logistic import GatedFunction, GateSlopeFunction, gated
 from autograd_cookbook.recipes.broadcasting import sum_to_shape
 from autograd_cookbook.recipes.elementwise import wide
 
@@ -20,7 +20,7 @@ class ParametricSwishFunction(Function):
     @staticmethod
     def forward(input: Tensor, beta: Tensor) -> Tensor:
         x = wide(input)
-        return LogisticFunction.apply(wide(beta) * x).mul_(x).to(input.dtype)
+        return gated(x, wide(beta) * x).to(input.dtype)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
@@ -33,14 +33,13 @@ class ParametricSwishFunction(Function):
         # gate * (1 - gate) is only rounding error where the gate is close to 1, so use the slope of the logistic
         # function. Multiply the input by this slope first: the product is small, but the square of the input can
         # overflow.
-        bend = input * LogisticSlopeFunction.apply(product)
+        grad = wide(grad_output)
+        bend = grad * GateSlopeFunction.apply(input, product)
         grad_input = grad_beta = None
         if ctx.needs_input_grad[0]:
-            gate = LogisticFunction.apply(product)
-            grad_input = (grad_output * torch.addcmul(gate, beta, bend)).to(grad_output.dtype)
-            del gate
+            grad_input = torch.addcmul(GatedFunction.apply(grad, product), beta, bend).to(grad_output.dtype)
         if ctx.needs_input_grad[1]:
-            grad_beta = sum_to_shape(grad_output * input * bend, beta.shape).to(grad_output.dtype)
+            grad_beta = sum_to_shape(input * bend, beta.shape).to(grad_output.dtype)
         return grad_input, grad_beta
 
 

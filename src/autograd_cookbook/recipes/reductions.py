@@ -348,14 +348,17 @@ def var(input: Tensor, dim: Dim = None, keepdim: bool = False, correction: float
     return VarFunction.apply(input, as_dims(dim, input.dim()), keepdim, correction)
 
 
-def power_of_two(size: Tensor) -> Tensor:
-    """Return the largest power of two that is not larger than ``size``.
+def largest_size(input: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return the largest absolute value over ``dims``, which stay. For real numbers, no absolute value is stored."""
+    if input.is_complex():
+        return input.abs().amax(dims, keepdim=True)
+    return torch.maximum(input.amax(dims, keepdim=True), -input.amin(dims, keepdim=True))
 
-    The result is 1 if ``size`` is 0, infinite or NaN, and the smallest normal number if ``size`` is smaller than that.
-    """
+
+def power_of_two(size: Tensor) -> Tensor:
+    """Return the largest power of two that is not larger than ``size``, or 1 if ``size`` is 0, infinite or NaN."""
     mantissa, _ = torch.frexp(size)
-    unit = (size / (2 * mantissa)).clamp(min=torch.finfo(size.dtype).smallest_normal)
-    return torch.where((size > 0) & size.isfinite(), unit, 1)
+    return torch.where((size > 0) & size.isfinite(), size / (2 * mantissa), 1)
 
 
 HIGH = 32  # powers with at least this exponent
@@ -374,7 +377,7 @@ class NormFunction(Function):
         # of similar size. A power of two causes no rounding error, but leaves numbers up to 2, and high powers of
         # these overflow, too.
         x = wide(input)
-        largest = x.abs().amax(dims, keepdim=True)
+        largest = largest_size(x, dims)
         unit = power_of_two(largest) if ord < HIGH else largest.where((largest > 0) & largest.isfinite(), 1)
         output = torch.linalg.vector_norm(x / unit, ord, dims, keepdim)
         output = output * unit.reshape(output.shape)
@@ -401,7 +404,11 @@ class NormFunction(Function):
             output = output.masked_fill(output == 0, math.inf)
             # In float16, a small ratio would have few correct digits, and so would a power of it.
             weight = wide(input) / wide(output)
-            if ctx.ord != 2:
+            if ctx.ord == 2:
+                # The output is rounded, and a subnormal output has few digits. But the exact ratios have the norm 1.
+                total = torch.linalg.vector_norm(weight.detach(), 2, ctx.dims, keepdim=True)
+                grad_output = wide(grad_output).reshape(shape) / total.where((total > 0) & total.isfinite(), 1)
+            else:
                 size = weight.abs()
                 # At 0, the derivative of a power with an exponent below 1 is infinite, and infinity times sgn(0) is
                 # NaN.

@@ -5,9 +5,10 @@ import math
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.nn import functional as F
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes._logistic import LogisticFunction
+from autograd_cookbook.recipes._logistic import GatedFunction
 from autograd_cookbook.recipes.broadcasting import as_gradient
 from autograd_cookbook.recipes.elementwise import wide
 
@@ -19,9 +20,8 @@ class SoftplusFunction(Function):
 
     @staticmethod
     def forward(input: Tensor, beta: float) -> Tensor:
-        # In place, because memory for another result takes as long as computing it.
-        x = wide(input)
-        return x.abs().mul_(-beta).exp_().log1p_().div_(beta).add_(x.clamp(min=0)).to(input.dtype)
+        # Above 20, torch's function returns its input by default, which is wrong in float64. Above 40, it is right.
+        return F.softplus(input, beta, threshold=40)
 
     @staticmethod
     def setup_context(ctx: Context, inputs: tuple[Tensor, float], output: Tensor) -> None:
@@ -32,7 +32,7 @@ class SoftplusFunction(Function):
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor, None]:
         (input,) = ctx.saved_tensors
         # In float16, the slope would become 0 where its product with a scaled gradient does not.
-        return (grad_output * LogisticFunction.apply(ctx.beta * wide(input))).to(grad_output.dtype), None
+        return GatedFunction.apply(wide(grad_output), ctx.beta * wide(input)).to(grad_output.dtype), None
 
 
 def softplus(input: Tensor, beta: float = 1.0) -> Tensor:

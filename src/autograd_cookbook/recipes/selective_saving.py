@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from autograd_cookbook.recipes._context import Context
 from autograd_cookbook.recipes._opaque import opaque
+from autograd_cookbook.recipes.reductions import largest_size
 from autograd_cookbook.recipes.template import rows
 
 FLAT = 1000.0  # beyond this absolute value, the slope of GELU is 0 or 1 in every dtype
@@ -171,15 +172,19 @@ def swiglu_linear(gate: Tensor, up: Tensor, weight: Tensor) -> Tensor:
     return SwiGLULinearFunction.apply(gate, up, weight)
 
 
-def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return each row divided by its root mean square, and 1 / (root mean square). Both are float32 or wider."""
+def normalized(input: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return each row divided by its root mean square, and two numbers ``scale`` and ``unit`` in float32 or wider.
+
+    Their quotient ``scale / unit`` is 1 / (root mean square). For a row of tiny numbers, this quotient overflows.
+    """
     input = input.to(torch.promote_types(input.dtype, torch.float32))
     # Squares of large numbers overflow. So divide each row by its largest absolute value first. This factor cancels.
-    largest = input.detach().abs().amax(-1, keepdim=True) if input.numel() else input.new_ones(())
+    largest = largest_size(input.detach(), (-1,)) if input.numel() else input.new_ones(())
     info = torch.finfo(input.dtype)
     unit = largest.clamp(max(math.sqrt(eps), info.smallest_normal), info.max)
-    scale = torch.rsqrt((input / unit).square().mean(-1, keepdim=True) + eps / unit / unit) / unit
-    return input * scale, scale
+    scaled = input / unit
+    scale = torch.rsqrt(scaled.square().mean(-1, keepdim=True) + eps / unit / unit)
+    return scaled * scale, scale, unit
 
 
 class RMSNormFunction(Function):
@@ -199,12 +204,12 @@ class RMSNormFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         input, weight = ctx.saved_tensors
-        direction, scale = normalized(input, ctx.eps)
+        direction, scale, unit = normalized(input, ctx.eps)
         grad_input = grad_weight = None
         if ctx.needs_input_grad[0]:
             grad = grad_output.to(scale.dtype) * weight  # a product of two float16 numbers can overflow
             along = (grad * direction).mean(-1, keepdim=True)
-            grad_input = ((grad - direction * along) * scale).to(input.dtype)
+            grad_input = (torch.addcmul(grad, direction, along, value=-1) * scale / unit).to(input.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = rows(grad_output * direction).sum(0).to(weight.dtype)
         return grad_input, grad_weight, None

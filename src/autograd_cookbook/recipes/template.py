@@ -128,9 +128,9 @@ class ReLUFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (output,) = ctx.saved_tensors
-        # Use where, because a product of 0 and an infinite grad_output would be NaN. NaN <= 0 is False, so at a NaN the
-        # gradient passes, as in torch.
-        return torch.where(output <= 0, 0, grad_output)
+        # The kernel of torch's relu returns 0 where the output is at most 0. A product of 0 and an infinite grad_output
+        # would be NaN, and torch.where takes many times as long on a CPU if its condition is True for some elements.
+        return torch.ops.aten.threshold_backward(grad_output, output, 0)
 
 
 def relu(input: Tensor) -> Tensor:

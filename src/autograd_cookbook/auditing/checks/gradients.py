@@ -20,7 +20,7 @@ from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, jumps_often, size_of_steps
+from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from autograd_cookbook.auditing.subject import (
     Refused,
@@ -43,6 +43,7 @@ from autograd_cookbook.auditing.surrogates import (
     unlike_declared,
 )
 from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
+from autograd_cookbook.layouts import parts
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
 SECONDS = 1.0  # for measuring how good they are
@@ -269,6 +270,34 @@ def _beyond_a_solver(
     }
 
 
+def _summed(
+    subject: Subject, values: Sequence[Tensor], slots: Sequence[int], weights: Tensor
+) -> tuple[Derivative, float]:
+    """The weighted sum of the outputs at some point, and how far it moves at least if it jumps, and not by rounding."""
+    total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), values, slots, subject.coarsest)
+    scale = float(weights.abs() @ subject.value([v.clone() for v in values]).abs())
+    return total, max(1e-9, 100 * total.eps) * scale
+
+
+def _anywhere(total: Derivative) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(6)
+    return [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
+
+
+def _largest_steps(total: Derivative, lines: Sequence[Line], least: float) -> tuple[float, list[float]]:
+    looks = lines[: max(1, min(3, int(BUDGET / (total.cost * LOOKS))))]  # along some, the values hardly change
+    return max(size_of_steps(line, least) for line in looks)
+
+
+def in_steps(subject: Subject, values: Sequence[Tensor], weights: Tensor) -> bool:
+    """Whether the values come in steps around a point, as those of a solver that stops early do."""
+    if repetitions(subject) < ITERATIONS:
+        return False
+    total, least = _summed(subject, values, subject.leaves, weights)
+    lines = [functools.partial(_moved, total, direction) for direction in _anywhere(total)]
+    return _largest_steps(total, lines, least)[0] > 0
+
+
 def _over_steps(
     subject: Subject, grads: Sequence[Tensor | None], slots: Sequence[int], weights: Tensor
 ) -> Finding | None:
@@ -278,15 +307,10 @@ def _over_steps(
     """
     if (repeated := repetitions(subject)) < ITERATIONS:
         return None
-    total = Derivative(lambda v: (weights @ subject.value(v)).reshape(1), subject.base, slots, subject.coarsest)
-    generator = torch.Generator().manual_seed(6)
-    anywhere = [torch.randn(total.n, generator=generator, dtype=torch.float64) * total.unit for _ in range(6)]
-    directions = list(anywhere)
+    total, least = _summed(subject, subject.base, slots, weights)
+    directions = list(anywhere := _anywhere(total))
     lines = [functools.partial(_moved, total, direction) for direction in directions]
-    scale = float(weights.abs() @ subject.value(subject.copies()).abs())
-    least = max(1e-9, 100 * total.eps) * scale
-    looks = lines[: max(1, min(3, int(BUDGET / (total.cost * LOOKS))))]  # along some, the values hardly change
-    size, spacings = max(size_of_steps(line, least) for line in looks)
+    size, spacings = _largest_steps(total, lines, least)
     gradient = real(zeros_for_none(subject, grads, slots))
     if not size or (_differences_agree(total, gradient, directions) and not _steps_for_one(total, gradient, least)):
         return None
@@ -655,20 +679,10 @@ def _refused_in(grads: Sequence[Tensor]) -> bool:
     return any(node.name().rpartition("::")[2] == "Error" for node in nodes_of(grads))
 
 
-COMPRESSED = torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc
-
-
 def _memory(tensor: Tensor) -> tuple[torch.layout, int | None]:
     """Where the numbers of a tensor are; a sparse one that is made from the memory of a dense one is another tensor."""
-    if tensor.layout is torch.sparse_coo:
-        numbers = tensor.detach()._values()
-    elif tensor.layout in COMPRESSED:
-        numbers = tensor.detach().values()
-    elif tensor.layout is torch.strided:
-        numbers = tensor
-    else:
-        return tensor.layout, None
-    return tensor.layout, numbers.untyped_storage().data_ptr()
+    consists_of = parts(tensor.detach())
+    return tensor.layout, consists_of[-1].untyped_storage().data_ptr() if consists_of else None
 
 
 def _saved_intermediate(subject: Subject) -> str:

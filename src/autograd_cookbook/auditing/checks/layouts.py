@@ -386,7 +386,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
         try:
             grads = run.gradients()
         except (Exception, SystemExit) as error:
-            if not subject.custom or _parted(subject, values):
+            if not subject.custom or _parted(subject, values) or _fixed(subject, values):
                 continue
             yield finding(
                 "error",
@@ -419,6 +419,18 @@ def empty(subject: Subject) -> Iterator[Finding]:
                     "Allocate it with zeros, and handle a size of zero.",
                 )
                 return
+
+
+def _fixed(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether the sizes that were changed have a meaning, as of three coordinates: one entry more is refused, too."""
+    more = subject.copies()
+    for i, d, n in _changed(subject, values):
+        more[i] = _resized(more[i], d, n + 1, None)
+    try:
+        subject.run(more).gradients()
+    except (Exception, SystemExit):
+        return True
+    return False
 
 
 SOME_SIZES = (
@@ -461,16 +473,18 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             if not numbers.isfinite().all() or not 0 < numbers.numel() < ELEMENTS:
                 continue
             parted = _parted(subject, values)
-            if parted and not (_broadcasts(subject, values, numbers) or _free(subject, values)):
+            broadcasts = parted and _broadcasts(subject, values, numbers)
+            if parted and not (broadcasts or _free(subject, values)):
                 continue  # what forward does not refuse is not always a call that it is made for
             done += 1
             label = f"with size {size} in {where}"
             problems = list(_right_at(subject, values, label))
             single = any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True))
-            if single or (size != 1 and parted) or _index_parted(subject, values):
+            stands_for_many = broadcasts and size == 1
+            if single or (parted and not stands_for_many) or _index_parted(subject, values):
                 # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
-            elif parted:
+            elif stands_for_many:
                 raises = [replace(p, cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
                 problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(_right_at(subject, _gentle(subject, values), label)):

@@ -26,6 +26,7 @@ from autograd_cookbook.auditing.subject import (
     own_nodes_of,
     weights_of,
 )
+from autograd_cookbook.layouts import parts
 
 
 def _tensors_in(value: Any, name: str, depth: int = 0) -> Iterator[tuple[str, Tensor]]:
@@ -156,22 +157,9 @@ def _evaluated(subject: Subject) -> Callable[[], Any]:
     return call
 
 
-_PARTS = {
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
-
-
-def _dense(value: Any) -> list[Tensor]:
+def _memory(value: Any) -> list[Tensor]:
     """The tensors that have memory, those that sparse ones consist of among them."""
-    found = []
-    for t in torch.utils._pytree.tree_leaves(value):
-        if isinstance(t, Tensor):
-            found += [t] if t.layout is torch.strided else [getattr(t, part)() for part in _PARTS.get(t.layout, ())]
-    return found
+    return [part for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, Tensor) for part in parts(t)]
 
 
 class _Storages(TorchDispatchMode):
@@ -183,8 +171,8 @@ class _Storages(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = {t.untyped_storage()._cdata for t in _dense((args, kwargs))}
-        for t in _dense(result):
+        given = {t.untyped_storage()._cdata for t in _memory((args, kwargs))}
+        for t in _memory(result):
             storage = t.untyped_storage()
             if storage._cdata not in given:  # a view allocates nothing
                 self.seen[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())

@@ -1,6 +1,7 @@
 """Other dtypes than float64: kept, accurate, and without overflow on the way."""
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,11 +125,18 @@ def _unseen(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: t
 
 
 def _conditioning(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:
-    """How far the results move, relative to their norm, if the inputs are off by rounding: so far may any method be."""
+    """How far the results move, relative to their norm, if the inputs are off by rounding: so far may any method be.
+
+    Both ways: on one of them, a number may pass a threshold.
+    """
     eps, wanted = torch.finfo(dtype).eps, _named(subject, exact)
     moves = dict.fromkeys(wanted, 0.0)
-    for error in (lambda v: torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v), torch.ones_like):
-        moved = [v * (1 + eps * error(v)) if is_differentiable(v) else v.clone() for v in values]
+    ones = [torch.ones_like(v) for v in values]
+    mixed = [torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v) for v in values]
+    apart = [one * (-1) ** k for k, one in enumerate(ones)]
+    for errors, sign in itertools.product((mixed, ones, apart) if len(values) > 1 else (mixed, ones), (1, -1)):
+        pairs = zip(values, errors, strict=True)
+        moved = [v * (1 + sign * eps * error) if is_differentiable(v) else v.clone() for v, error in pairs]
         try:
             results = _named(subject, subject.vjp(moved))
         except (Exception, SystemExit):
@@ -315,6 +323,8 @@ def _gross(
             else CANCELLED_NEXT_TO_LARGE
             if "added" in where
             else SUMMED
+            if max(v.numel() for v in values) > 256
+            else LOST
         )
         yield finding(
             "info" if threshold else "error",
@@ -483,16 +493,43 @@ def digits(subject: Subject) -> Iterator[Finding]:
                 suspects.remove(name)
     for name in center:
         if name in suspects:
-            iterates = repetitions(subject) >= ITERATIONS
+            early = repetitions(subject) >= ITERATIONS and not _narrows_inside(subject)
             yield finding(
-                "error",
+                "info" if early else "error",
                 f"{name} does not move when the inputs move by a billionth, or jumps: it has the digits of float32",
-                "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end"
-                + ("; or the iteration in forward stops so early that its result comes in steps." if iterates else "."),
-                "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, torch.float32)"
-                + ("; tighten the tolerance of the iteration." if iterates else "."),
+                *(EARLY if early else CAST),
             )
             return
+
+
+EARLY = (
+    "The iteration in forward stops so early that its result comes in steps.",
+    "Nothing, if that accuracy suffices; otherwise tighten the tolerance of the iteration.",
+)
+CAST = (
+    "A cast (.float(), torch.float32, a NumPy float32 array) on the way, undone at the end.",
+    "Compute in the dtype of the inputs; raise low precision with torch.promote_types(dtype, torch.float32).",
+)
+
+
+class _Narrow(TorchDispatchMode):
+    """Notes whether an operation returns numbers of fewer digits than float64 has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        dtypes = [t.dtype.to_real() for t in tree_leaves(result) if is_differentiable(t)]
+        self.seen |= any(dtype is not torch.float64 for dtype in dtypes)
+        return result
+
+
+def _narrows_inside(subject: Subject) -> bool:
+    with _Narrow() as mode:
+        subject.run().gradients()
+    return mode.seen
 
 
 @check(capability="autocast")
