@@ -46,13 +46,13 @@ expected loss.
 # If you add Gumbel noise to :math:`x` first, :math:`y` is a random sample from :math:`\operatorname{softmax}(x)`. This
 # method is called straight-through Gumbel-softmax.
 #
-# For masks and ranks, the soft choice :math:`y` is the point nearest to :math:`x / \epsilon` in a polytope :math:`P`, a
-# convex set with flat sides and corners. The strength :math:`\epsilon` controls the smoothing, and the corners of
-# :math:`P` are the hard choices. For masks, :math:`P` contains all vectors whose entries lie between 0 and 1 and have
-# the sum k. For ranks, :math:`P` is the permutahedron, whose corners are all orders of the numbers from 1 to n.
+# For masks and ranks, the hard choices are the corners of a polytope :math:`P`, a convex set with flat sides. The soft
+# choice :math:`y` is the point of :math:`P` nearest to :math:`x / \epsilon`. The strength :math:`\epsilon` controls the
+# smoothing. For masks, :math:`P` contains all vectors whose entries lie between 0 and 1 and have the sum k. For ranks,
+# :math:`P` is the permutahedron, whose corners are all orders of the numbers from 1 to n.
 #
-# The entries of :math:`y` form blocks :math:`B`, and the sum of a block is fixed. So backward subtracts the mean over
-# the block:
+# In a mask, all entries strictly between 0 and 1 form one block :math:`B`. In ranks, entries with close scores form a
+# block. The sum of :math:`y` over a block is fixed, so backward subtracts the mean over the block:
 #
 # .. math::
 #
@@ -194,13 +194,13 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 # * A low temperature gives less bias but more noise. No temperature gives both little bias and little noise.
 # * The straight-through argmax without noise always picks the same outcome. Its gradient is far from the gradient of
 #   the expected loss.
-# * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. With a baseline, its
-#   samples are about as noisy as the other estimates on this problem of three choices, so its mean is the most
-#   accurate.
+# * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. On this problem of three choices,
+#   its samples with a baseline are about as noisy as the other estimates. Because REINFORCE is also unbiased, its mean
+#   is the most accurate.
 #
-# A bias changes the result of training. In the next example, a random choice :math:`b` of 0 or 1 has the loss :math:`(b
-# - 0.45)^2`. The best choice is always 0. But the straight-through gradient is 0 where the probability of 1 is near
-# 0.45, so training stops there:
+# A bias changes the result of training. In the next example, a random choice :math:`b` of 0 or 1 has the loss
+# :math:`(b - 0.45)^2`. The best choice is always 0. But the straight-through gradient is 0 where the probability of
+# :math:`b = 1` is near 0.45, so training stops there:
 
 
 def end_of_training(estimator, steps=500, batch=64):

@@ -15,8 +15,9 @@ backward needs only the output.
 #
 # If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
 # gradient unless its probability is rounded to 0. In float32, every entry has a gradient if it is less than about 100
-# below the largest entry. In contrast, sparsemax gives an entry probability 0 and gradient 0 if it is 1 or more below
-# the largest entry. For entmax, this distance is 2. Entries at smaller distances often get probability 0, too.
+# below the largest entry. In contrast, if an entry is 1 or more below the largest entry, its probability and its
+# gradient in sparsemax are 0. For entmax, this distance is 2. Entries at smaller distances often get probability 0,
+# too.
 #
 # The gradient
 # ------------
@@ -31,10 +32,11 @@ backward needs only the output.
 #    \text{1.5-entmax: } p_i = \max(x_i/2 - \tau, 0)^2, \qquad \sum_i p_i = 1 .
 #
 # Backward does not have to differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
-# :math:`p_i > 0`. Almost everywhere, a small change of :math:`x` does not change :math:`S`. So :math:`dp_i = s_i\,(dx_i
-# - c)` with some constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax,
-#   and elsewhere :math:`s_i = 0`. Because the probabilities still sum to 1, the changes :math:`dp_i` sum to 0. This
-#   condition determines :math:`c`, and the gradient is
+# :math:`p_i > 0`. Almost everywhere, a small change of :math:`x` does not change :math:`S`. So
+# :math:`dp_i = s_i\,(dx_i - c)`, where the constant :math:`c` comes from the change of :math:`\tau`. On the support,
+# :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax, and elsewhere :math:`s_i = 0`. Because the
+# probabilities still sum to 1, the changes :math:`dp_i` sum to 0. This condition determines :math:`c`, and the gradient
+# is
 #
 # .. math:: \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big) .
 #
@@ -141,11 +143,12 @@ for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, 
 # The wrong version
 # -----------------
 #
-# The algorithm for entmax computes a square root for every possible size of the support. If autograd differentiates
-# this algorithm, the gradient is right almost everywhere, because ``clamp`` stops the gradient of sizes without a real
-# root. But if a size that is *not* selected has the root :math:`\sqrt{0}`, its slope is infinite. The backward of
-# indexing multiplies this slope by 0, which gives NaN. Up to torch 2.13, this happens with whole numbers as logits.
-# Since torch 2.14, ``clamp`` also stops the gradient at its bounds, so the result is finite:
+# The algorithm for entmax computes a square root for every possible size of the support. For some sizes, the number
+# under the root is negative. There, ``clamp`` replaces the number by 0 and stops the gradient. So if autograd
+# differentiates this algorithm, the gradient is right almost everywhere. But if a size that is *not* selected has the
+# root :math:`\sqrt{0}`, its slope is infinite. The backward of indexing multiplies this slope by 0, which gives NaN. Up
+# to torch 2.13, this happens with whole numbers as logits. Since torch 2.14, ``clamp`` also stops the gradient at its
+# bounds, so the result is finite:
 
 
 def left_to_autograd(x):

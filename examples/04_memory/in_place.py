@@ -83,7 +83,7 @@ figure, axis = plt.subplots(figsize=(7, 3.4), layout="constrained")
 for (name, values), style in zip(curves.items(), ("-o", "-.s", ":^", "--D"), strict=True):
     axis.plot(depths, values, style, label=name, markersize=5)
 axis.set(xlabel="layers", ylabel="activations alive at the peak", xticks=depths)
-axis.set_title("Peak memory of training: in place halves leaky ReLU, and gives ReLU nothing")
+axis.set_title("In-place leaky ReLU halves the peak memory; in-place ReLU saves nothing")
 axis.legend()
 plt.show()
 
@@ -144,9 +144,10 @@ except RuntimeError as error:
 # The error message proposes to return a view. With this view, the function runs, and the gradient through its *result*
 # is right. But the next cell shows three wrong results:
 #
-# * The input variable has the new values, but its gradient ignores the activation.
+# * The variable that you passed as input has the new values. But if a loss uses this variable, the gradient ignores the
+#   activation.
 # * The function overwrites a leaf that requires grad, without an error.
-# * If the input is a view, the same is true for the base of the view.
+# * If the input is a view and a loss uses its base, the gradient ignores the activation, too.
 #
 # In the last test, another function has saved the tensor before the write. PyTorch raises an error for the wrong
 # version and for the recipe:
@@ -207,7 +208,7 @@ assert found["unmarked", "leaf_afterwards"] == [-1, 3]
 assert all(found[name, "saved_by_another"].startswith("refused") for name in ("unmarked", "recipe"))
 
 # %%
-# Some releases leak memory if a ``Function`` saves an output that is a view marked as dirty. The reason is a
+# Some releases leak memory if a ``Function`` saves an output that is a view and is marked as dirty. The reason is a
 # reference cycle, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__. Memory then grows in
 # each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
 #
@@ -285,7 +286,7 @@ for activation in (Marked.apply, leaky_relu_):
 
 # %%
 # :func:`torch.compile` does not support ``mark_dirty`` for a tensor from outside of the compiled function. The compiled
-# code then silently passes the gradient on unchanged. The recipe causes a graph break, so it runs outside of the
+# code then silently returns the incoming gradient unchanged. The recipe causes a graph break, so it runs outside of the
 # compiled code and its gradient is right:
 
 for name, activation in (("marked", Marked.apply), ("recipe", leaky_relu_)):

@@ -10,13 +10,12 @@ gigabytes that the logits take.
 # When to use it
 # --------------
 #
-# Use a fused linear cross-entropy, one function for the linear layer and the loss, if the logits, which have one number
-# per token and class, do not fit into memory. With a thousand classes, you do not need it.
+# A fused linear cross-entropy is one function for the linear layer and the loss. Use it if the logits do not fit into
+# memory. The logits have one number per token and class. With a thousand classes, you do not need it.
 #
 # If you compile, check whether one tensor of all logits, in the dtype of the weight, fits into memory. If it fits,
-# compile the plain composition.
-# :func:`torch.compile` fuses the operations after the logits, and needs one tensor of them. "Compiled, in bfloat16"
-# below has the numbers.
+# compile the plain composition. :func:`torch.compile` makes one tensor of all logits, and fuses the operations that
+# follow. "Compiled, in bfloat16" below has the numbers.
 #
 # If this tensor is too large and a first derivative is enough, use torch's function: call
 # :func:`!torch.nn.functional.linear_cross_entropy` with
@@ -29,8 +28,7 @@ gigabytes that the logits take.
 #
 # * You need second derivatives or :func:`torch.func.grad`.
 # * You need the lowest peak, and have many more than 1024 classes. At the peak, the recipe holds the logits of all
-#   tokens for a chunk of classes, which has 1024 classes or more. Torch's function holds the logits of 256 tokens for
-#   all classes.
+#   tokens for a chunk of 1024 classes or more. Torch's function holds the logits of 256 tokens for all classes.
 # * You run several losses before you call backward. Between forward and backward, torch's function keeps gradients that
 #   are as large as the weight. The recipe keeps eight bytes per token, also when you compile it.
 #
@@ -130,7 +128,7 @@ axis.text(vocabularies[-1] * 1.08, logits[-1], "the logits alone", color="0.4", 
 axis.set(xlim=(None, vocabularies[-1] * 2.6), xlabel="classes", ylabel="MB at the peak, beyond gradients")
 axis.set_xticks(vocabularies, [f"{v:,}" for v in vocabularies])
 axis.minorticks_off()
-axis.set_title("Peak memory for 512 tokens: that of the recipe does not grow with the vocabulary")
+axis.set_title("The recipe's peak memory for 512 tokens does not grow with the vocabulary")
 plt.show()
 
 print("MB at 32,768 classes:", {name: round(values[-1], 1) for name, values in curves.items()})
@@ -229,11 +227,11 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 #    "32,768", "composed", "1,460", "536.87", "1.00"
 #    "32,768", "torch, its own chunks", "151", "150.99", "1.13"
 #    "32,768", "torch, 256 tokens a chunk", "151", "150.99", "0.97"
-#    "32,768", "ours", "50", "0.03", "1.24"
+#    "32,768", "the recipe", "50", "0.03", "1.24"
 #    "131,072", "composed", "5,889", "2,147.48", "1.00"
 #    "131,072", "torch, its own chunks", "554", "553.65", "1.46"
 #    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.84"
-#    "131,072", "ours", "50", "0.03", "1.03"
+#    "131,072", "the recipe", "50", "0.03", "1.03"
 #
 # The default size of torch's chunks, and so the time, depends on the shape of the weight. The next cell measures the
 # time for 512 tokens of width 64 and 16,384 classes, as a multiple of the composition's time:
@@ -268,10 +266,10 @@ assert max(held["recipe"]) < 0.005 < logits <= min(held["composed"])
 assert max(held["torch, 256 tokens"]) < logits / 10
 
 # %%
-# In float16 and bfloat16, the recipe computes only the matmuls in the input's dtype. It computes exponentials, sums
-# over chunks and the loss in float32, and rounds the result to the input's dtype, as torch does. For a float32 loss,
-# use ``torch.autocast``. PyTorch's function adds the losses of its chunks in bfloat16, so **its loss is
-# wrong if it uses many chunks**. The next cell compares with float64, for the same rounded inputs:
+# In float16 and bfloat16, the recipe computes only the matmuls in the input's dtype. It computes the exponentials, the
+# sums over chunks and the loss in float32. Then it rounds the result to the input's dtype, as torch does. For a float32
+# loss, use ``torch.autocast``. PyTorch's function adds the losses of its chunks in bfloat16, so **its loss is wrong if
+# it uses many chunks**. The next cell compares with float64, for the same rounded inputs:
 
 input, weight, target = problem(16_384)
 low = [t.detach().bfloat16().requires_grad_() for t in (input, weight)]
@@ -299,8 +297,8 @@ assert off["torch, 256 tokens"] < 0.01 < 0.1 < off["torch, in chunks"]
 # The next cell compiles each function with :func:`torch.compile`'s default backend, Inductor, and measures the peak for
 # 32,768 classes in bfloat16. In eager mode, the composition makes several tensors as large as the logits, some of them
 # in float32. Compiled, it needs the logits once, in bfloat16. For 512 tokens, this is less than torch's function needs.
-# For 2,048 tokens, the composition needs four times as much as for 512, torch's function needs the same, and the recipe
-# needs twice as much:
+# From 512 to 2,048 tokens, the peak of the composition grows by a factor of four and the peak of the recipe by a factor
+# of two. The peak of torch's function stays the same:
 
 functions = {name: losses[name] for name in ("composed", "torch, 256 tokens", "recipe")}
 peaks = {}

@@ -16,8 +16,8 @@ result after 1024 micro-batches with equal gradients.
 # large as the next summand. Weights in float32 under autocast don't need the recipe, because their ``.grad`` is
 # float32.
 #
-# * ``MainGrad`` is a hook for the parameters of any layer. A bfloat16 gradient exists for one parameter at a time,
-#   until the hook adds it to the buffer.
+# * ``MainGrad`` is a hook for the parameters of any layer. When a bfloat16 gradient is complete, the hook adds it to
+#   the buffer and sets ``.grad`` to None. So during backward, only one parameter at a time has a bfloat16 gradient.
 # * ``linear_main_grad`` is a linear layer. Its backward computes the gradient of the weight in float32 and adds it to
 #   the buffer, so this gradient is never rounded to bfloat16.
 #
@@ -150,8 +150,8 @@ assert losses[-1] < 0.5 * losses[0]
 # The wrong version
 # -----------------
 #
-# With main gradients, ``.grad`` is None. So code that reads ``.grad`` silently skips the parameter, for example a clip
-# by norm, an optimizer of the bfloat16 weights, or a check for infinities. Clip the buffers instead.
+# With main gradients, ``.grad`` is None. So a clip by norm, an optimizer of the bfloat16 weights, a check for
+# infinities, and other code that reads ``.grad`` silently skip the parameter. Clip the buffers instead.
 
 parameter, buffer = nn.Parameter(weight.clone()), torch.zeros(32, 64)
 linear_main_grad(inputs[0], parameter, buffer).sum().backward()

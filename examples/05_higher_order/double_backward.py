@@ -38,11 +38,12 @@ You will write functions whose second and third derivatives are right, in four w
 # The recipe
 # ----------
 #
-# ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. ``lambert_w``
-# also keeps its input, which your graph usually holds anyway, because the slope is more accurate with it. For a large
-# :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, but :math:`y / x` does not. Near :math:`y = -1`,
-# the sum :math:`1 + y` of the rounded output has few digits, so the recipe computes it from the input. ``logdet`` has a
-# second output, which its gradient needs and which the public function drops.
+# ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. The slope is
+# more accurate if it is computed from input and output, so ``lambert_w`` also keeps its input. Your graph usually holds
+# this input anyway. For a large :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, so the recipe
+# computes the equal number :math:`y / x`, which does not. Near :math:`y = -1`, the sum :math:`1 + y` of the rounded
+# output has few digits, so the recipe computes it from the input. ``logdet`` has a second output, which its gradient
+# needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -250,9 +251,12 @@ print(f"with once_differentiable {slope_of_the_product(Once.apply):+.4f}, and no
 assert abs(slope_of_the_product(Once.apply) - 0.3619) < 1e-4  # f'(1) alone, and f''(1) is missing
 
 # %%
-# ``once_differentiable`` raises only when ``grad_output`` itself can be differentiated. Here ``grad_output`` is the
-# constant 1, so the first derivative counts as a constant. The other path, through the factor ``x``, still returns a
-# part of the derivative. Two other ways to compute the second derivative raise an error:
+# With ``once_differentiable``, ``.backward()`` raises only if ``grad_output`` itself requires a gradient. Even then,
+# :func:`torch.autograd.grad` is silent if a second path leads to the input, because the engine follows only this path:
+# see :doc:`/guide/gradgradcheck`. Here ``grad_output`` is the constant 1, so the first derivative counts as a constant.
+# The other path, through the factor ``x``, still returns a part of the derivative. Two other ways to compute the second
+# derivative raise an error. In the first, ``.backward()`` reaches the marked backward. In the second, no path is left,
+# so the result requires no gradient:
 
 x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 for name, attempt in {
@@ -290,11 +294,11 @@ else:
     raise AssertionError("compiled code has a second derivative: say so above")
 
 # %%
-# ``logdet`` is faster with large matrices. It computes a factorization and an inverse, together :math:`n^3`
-# multiplications, while the backward of ``torch.linalg.cholesky`` or ``torch.logdet`` works on a whole matrix again.
-# With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. The next cell prints the time of
-# forward and backward in float32, as a multiple of the time of ``torch.logdet``. The machine that built this page
-# measured it on one thread:
+# ``logdet`` is faster with large matrices. Its forward computes a factorization and an inverse, together :math:`n^3`
+# multiplications, and its backward only scales the inverse. The backward of ``torch.linalg.cholesky`` or
+# ``torch.logdet`` must solve systems with the whole matrix. With small matrices the overhead of the calls dominates,
+# and ``logdet`` takes longer. The next cell prints the time of forward and backward in float32, as a multiple of the
+# time of ``torch.logdet``. The machine that built this page measured it on one thread:
 
 
 def seconds(function, matrix):

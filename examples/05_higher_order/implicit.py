@@ -35,8 +35,9 @@ the solver's iterations.
 #
 # So the gradient costs the solution :math:`u` of one linear system, with the *transposed* Jacobian at the solution. How
 # forward found the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes
-# :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products
-# with :math:`J^\top` can find. For one equation in one unknown, the system is a division.
+# :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. So :math:`u` is again a fixed point, and you
+# can find it by iterating this equation with products with :math:`J^\top`. For one equation in one unknown, the system
+# is a division.
 #
 # The recipe
 # ----------

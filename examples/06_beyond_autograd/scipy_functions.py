@@ -18,10 +18,10 @@ finds the conductivity of a metal plate from a few temperatures.
 # The gradient
 # ------------
 #
-# Autograd does not record NumPy, so backward must be a formula. The best formulas call the *same* function again. Then
-# there is a second derivative, too, and ``once_differentiable`` is not needed. The simplest case is a linear map. Its
-# derivative is the map itself, and its adjoint is another linear map. The cosine transform here is orthogonal, so its
-# adjoint is its inverse:
+# Autograd does not record NumPy, so backward must be a formula. If possible, let backward call the *same* ``Function``
+# again, with other arguments. Then there is a second derivative, too, and ``once_differentiable`` is not needed. The
+# simplest case is a linear map. Its derivative is the map itself, and its adjoint is another linear map. The cosine
+# transform here is orthogonal, so its adjoint is its inverse:
 #
 # .. math::
 #
@@ -47,8 +47,10 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # Copy three parts of these recipes into your own code:
 #
-# * ``as_numpy`` detaches, copies from the GPU, and resolves lazy conjugates. ``.to(input)`` converts the result back.
-# * ``vmap`` has a rule, because NumPy can't see batches. One matrix with many right-hand sides is *one* solve.
+# * ``as_numpy`` detaches, copies from the GPU, and computes conjugates that torch has only marked (``resolve_conj``).
+#   ``.to(input)`` converts the result back.
+# * ``vmap`` has a rule, because NumPy can't see batches. For one matrix with many right-hand sides, this rule calls the
+#   solver *once*.
 # * ``torch.compiler.disable`` keeps the compiler from tracing the Python code inside of SciPy.
 
 # sphinx_gallery_tags = ["black box", "second order", "forward mode"]
@@ -72,9 +74,9 @@ print("torch", torch.__version__)
 # -----------
 #
 # A plate is cold along its rim, and heated at twelve places, one after the other. Sensors measure temperatures, with
-# noise. The task is to find where the plate conducts badly. The heat equation on 32 × 32 cells is a sparse system. Its
-# values are differentiable functions of the conductivity, and ``sparse_solve`` computes the gradient through the
-# solution.
+# noise. The task is to find where the plate conducts badly. The heat equation on 32 × 32 cells is a sparse system. The
+# entries of its matrix are differentiable functions of the conductivity, and ``sparse_solve`` computes the gradients of
+# these entries.
 
 side = 32
 cell = torch.arange(side * side).reshape(side, side)
@@ -229,9 +231,8 @@ assert torch.allclose(factors, torch.tensor([4.0] + 7 * [2.0], dtype=torch.float
 # -------------
 #
 # The next cell compares each recipe with an alternative. For the cosine transform, the alternative is a transform made
-# of
-# :func:`torch.fft.fft`, which needs no SciPy. For sparse systems, the alternative is :func:`torch.linalg.solve` on the
-# dense matrix. The cell prints the time of forward and backward:
+# of :func:`torch.fft.fft`, which needs no SciPy. For sparse systems, the alternative is :func:`torch.linalg.solve` on
+# the dense matrix. The cell prints the time of forward and backward:
 
 
 def from_fourier(x):
@@ -274,13 +275,13 @@ for side in (8, 16, 28):
     )
 
 # %%
-# Autograd does not count the factors, which stay in SciPy's memory from forward to backward. For small systems, the
-# dense solve is faster.
+# ``saved_bytes`` does not count the LU factors, because SciPy keeps them in its own memory from forward to backward.
+# For small systems, the dense solve is faster.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/06_beyond_autograd/custom_operator`: the same as an operator that the compiler accepts.
+# * :doc:`/cookbook/06_beyond_autograd/custom_operator`: how to make an operator that the compiler accepts.
 # * :doc:`/cookbook/05_higher_order/implicit`: the adjoint of any equation, and of dense systems.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: what a ``vmap`` rule must do.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: when there is no formula.

@@ -25,21 +25,22 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 #    y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j, \qquad
 #    \bar{x}_i = y_i \Big( \bar{y}_i - \sum_j \bar{y}_j y_j \Big) .
 #
-# The gradient is linear and symmetric in :math:`\bar{y}`, so the second derivative with respect to :math:`\bar{y}` uses
-# the same kernel again.
+# The gradient is linear in :math:`\bar{y}`, and the matrix of this linear map is symmetric. So the second derivative
+# with respect to :math:`\bar{y}` uses the same kernel again.
 #
 # The recipe
 # ----------
 #
 # .. recipe:: triton_softmax
 #
-# ``operator`` registers the functions that launch kernels as operators of torch, with :func:`torch.library.triton_op`
-# and :func:`torch.library.wrap_triton`. So :func:`torch.compile` sees the kernel and can compile the code around it.
-# The ``Function`` connects the operators. Without a GPU and without the interpreter, torch's operations run. The
-# function ``backend`` says which code runs.
+# ``operator`` takes a function that launches kernels, and registers it as an operator of torch, with
+# :func:`torch.library.triton_op` and :func:`torch.library.wrap_triton`. So :func:`torch.compile` sees the kernel and
+# can compile the code around it. The ``Function`` connects the operators. Without a GPU and without the interpreter,
+# torch's operations run. The function ``backend`` says which code runs.
 #
-# Without a GPU, Triton's interpreter runs a kernel in NumPy, one program after the other. This is slow, but useful for
-# tests and for ``print``. Triton reads the variable ``TRITON_INTERPRET`` when it is imported, so set it first:
+# Without a GPU, Triton's interpreter runs a kernel in NumPy, and its parallel copies (called programs) one after the
+# other. This is slow, but useful for tests and for ``print``. Triton reads the variable ``TRITON_INTERPRET`` when it is
+# imported, so set it first:
 
 # sphinx_gallery_tags = ["kernel", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1
@@ -178,8 +179,8 @@ for width in (4, 5):
 # because the gradient really is the derivative of this wrong function. Only a comparison with a softmax shows the
 # mistake.
 #
-# Autotune a backward kernel: reset what it adds to
-# -------------------------------------------------
+# Autotune a backward kernel: reset the summed buffers
+# ----------------------------------------------------
 #
 # In the first call for each new key (the values of the arguments that are named in ``key``), ``triton.autotune`` runs
 # *every* configuration to measure its time. A kernel that adds to a buffer, with ``atomic_add`` or ``+=``, adds once in

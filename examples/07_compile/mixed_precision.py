@@ -58,8 +58,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# The figure shows the error of the gradient for different angles between the vectors, compared with float64 at the same
-# rounded arguments. The dotted line is the float64 gradient, rounded to bfloat16: no bfloat16 gradient can be better.
+# The figure shows the error of the gradient for different angles between the vectors. The reference is the gradient in
+# float64, for the same arguments, which are already rounded to bfloat16. The dotted line is the float64 gradient,
+# rounded to bfloat16: no bfloat16 gradient can be better.
 
 torch.manual_seed(0)
 vectors, others, weights = torch.randn(256, 256), torch.randn(256, 256), torch.rand(256) + 0.5
@@ -360,10 +361,10 @@ for function in (Unguarded, Guarded):
     print(f"   compiled {error_of(whole):.0e}")
 
 # %%
-# The second mistake is ``custom_fwd(cast_inputs=...)`` in a function that is differentiated twice. The decorator passes
-# cast tensors to ``forward``, which have no connection to the graph, so the second derivative silently loses a part.
-# The example is the derivative of :math:`\partial (wx)^3 / \partial x` with respect to :math:`w`, which is :math:`9 w^2
-# x^2`:
+# The second mistake is ``custom_fwd(cast_inputs=...)`` in a function that is differentiated twice. The decorator casts
+# the tensors, and passes the results to ``forward``. These results have no connection to the graph, so the second
+# derivative silently loses a part. The example is the derivative of :math:`\partial (wx)^3 / \partial x` with respect
+# to :math:`w`, which is :math:`9 w^2 x^2`:
 
 
 class Cube(Function):
@@ -409,8 +410,8 @@ assert second["custom_fwd"] != second["cast_inputs"] == 9 * 1.5**2
 #
 # .. costs::
 #
-# Backward computes the unit vectors again. In bfloat16, the composition in float32 keeps 16 bytes for each element of
-# two bytes.
+# Backward computes the unit vectors again. For bfloat16 arguments, which have two bytes per element, the composition
+# that computes in float32 keeps 16 bytes per element.
 #
 # Neighbors
 # ---------
