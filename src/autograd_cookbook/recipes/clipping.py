@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.recipes._context import Context
-from autograd_cookbook.recipes.reductions import Dim, as_dims, largest_size, power_of_two
+from autograd_cookbook.recipes.reductions import Dim, as_dims, power_of_two
 from autograd_cookbook.recipes.template import rows
 
 
@@ -22,7 +22,7 @@ def norm_parts(tensor: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         nothing = wide.sum(dims, keepdim=True).abs()
         return nothing, torch.ones_like(nothing)
     with torch.no_grad():  # the choice of ``largest`` does not change the product of both factors
-        largest = largest_size(wide, dims)
+        largest = wide.abs().amax(dims, keepdim=True)
         largest = torch.where((largest == 0) | largest.isinf(), 1, largest)
     return torch.linalg.vector_norm(wide / largest, 2, dims, keepdim=True), largest
 
@@ -44,7 +44,9 @@ def shrunk(grad: Tensor, max_norm: float, norm: Tensor, scale: Tensor) -> Tensor
     # similar size. The first part is a power of two, so the multiplication by it causes no rounding error.
     with torch.no_grad():
         half = power_of_two(factor.sqrt() / scale.sqrt())
-    return grad * torch.where(fits, 1, half) * torch.where(fits, 1, factor / half / scale)
+    clipped, rest = grad * torch.where(fits, 1, half), torch.where(fits, 1, factor / half / scale)
+    # Memory for another result takes longer than the product. But if autograd records, it needs both results.
+    return clipped * rest if clipped.requires_grad else clipped.mul_(rest)
 
 
 def limited(grad: Tensor, max_norm: float, dims: tuple[int, ...]) -> Tensor:
