@@ -12,10 +12,8 @@ from typing import Any
 # Fields whose texts repeat each other, or that most entries lack. Every other field has a table of its own.
 TOGETHER = (
     ("message", "former", "wordings"),
-    ("title", "tell", "cause", "fix", "change", "cases", "harmless", "borrowed"),
-    ("needs", "favors", "against", "shown_by", "signs", "prior", "proven", "common", "announces"),
-    ("group", "kind", "torch"),
-    ("source", "see"),
+    ("title", "tell", "cause", "fix", "change", "cases"),
+    ("needs", "favors", "against", "shown_by", "signs"),
 )
 
 

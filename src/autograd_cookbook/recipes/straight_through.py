@@ -106,8 +106,8 @@ class BinarizeFunction(Function):
     @staticmethod
     def backward(ctx: Context, grad_output: Tensor) -> Tensor:
         (input,) = ctx.saved_tensors
-        # This kernel returns 0 at its bounds and beyond, but not at NaN. So choose the next number after 1 as the bound,
-        # and replace NaN. On a CPU, torch.where would take several times as long.
+        # This kernel returns 0 at its bounds and beyond, but not at NaN. So the bound is the next number after 1,
+        # and NaN is replaced. On a CPU, torch.where would take several times as long.
         bound = 1 + torch.finfo(input.dtype).eps
         return torch.ops.aten.hardtanh_backward(grad_output, input.nan_to_num(torch.inf), -bound, bound)
 
