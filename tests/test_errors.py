@@ -3283,3 +3283,139 @@ def test_clipping_does_not_remove_nan_and_inf() -> None:
 )
 def test_what_a_worker_says_of_cuda_is_about_its_process(said: str) -> None:
     assert "forked process" in explain(f"RuntimeError: {said}").general
+
+
+# --- what readers tell of a training that goes wrong ---
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "My net does not learn: the loss hovers around 0.693, no matter which learning rate.",
+            "told_weights_unchanged",
+            "one batch",
+        ),
+        ("We train LoRA adapters, but the model is not learning at all.", "told_weights_unchanged", "lora_B"),
+        ("The loss falls for 4k steps, then it shoots up. No NaN.", "told_diverges", "clip_grad_norm_"),
+        ("Loss increases instead of decreasing", "told_diverges", "100 times smaller"),
+        ("Accuracy collapses as soon as I call model.eval()", "told_eval_differs", "running_mean"),
+        (
+            "Two runs with the same seed diverge, the results are not reproducible",
+            "told_gradients_differ",
+            "first steps",
+        ),
+        ("The same script gives a different loss on A100 and on V100", "told_gradients_differ", "allow_tf32"),
+        ("From batch size 32 to 256 the final accuracy is worse", "told_batch_size", "one sample"),
+        ("DDP on 4 GPUs is less accurate than one GPU after equal epochs", "told_parallel_differs", "optimizer steps"),
+        ("Training in bf16 plateaus at a worse level than fp32", "told_half_differs", "float32"),
+        ("A model under torch.compile is 20 percent slower than before", "told_compile_slow", "recompiles"),
+        ("Each epoch takes longer than the previous one, training slows down", "told_backward_slow", "detach"),
+        ("With 2 GPUs and DDP, training is slower than on one GPU", "told_backward_slow", "samples per second"),
+        ("Validation runs OOM, training is fine: evaluation goes out of memory", "told_memory_high", "no_grad"),
+        ("All rows of weight.grad are identical", "told_gradients_equal", "at random"),
+        ("After resuming, the loss jumps to a much higher value", "told_resume_differs", "fixed batch"),
+        ("Validation accuracy never changes, the training loss falls", "told_validation_stuck", "training data"),
+        (
+            "With gradient accumulation over 8 batches the loss is 8 times larger",
+            "told_accumulation_differs",
+            "loss / n",
+        ),
+        ("My backward does not match the numerical gradient", "told_gradients_wrong", "float64"),
+        ("The gradients of all parameters are None with DeepSpeed", "told_gradient_none", "safe_get_full_grad"),
+        ("Some layers have zero gradients; at evaluation I pick actions by argmax", "told_gradient_zero", "normalize"),
+        ("It keeps OOMing after maybe four epochs", "told_memory_grows", "item()"),
+    ],
+)
+def test_a_training_that_goes_wrong_gets_the_check_to_make_first(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", name)
+    assert advice in " ".join(found.entries[0].advice)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            'Traceback (most recent call last):\n  File "engine.py", line 7, in backward_and_step\n'
+            "    self.scaler.step(self.opt)\n"
+            "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+            "cuda:0 and cpu! "
+            "(when checking argument for argument state_steps in method wrapper_CUDA___fused_adamw_)",
+            "optimizer_state_on_other_device",
+            "step counts",
+        ),
+        (
+            f"def f(n):\n    for i in torch.arange(n):\n        ...\n\ntorch.vmap(f)(torch.tensor([2, 5]))\n\n{ITEM}",
+            "item_under_vmap",
+            "fixed maximum",
+        ),
+        (
+            "RuntimeError: Function 'CopySlices' returned nan values in its 1th output.",
+            "nan_in_slice",
+            "read the tensor",
+        ),
+        (
+            "ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler' (/opt/triton/compiler.py)",
+            "no_triton",
+            "matching Triton",
+        ),
+        (
+            "ValueError: Expected parameter loc (Tensor of shape (32, 8)) of distribution "
+            "Normal(loc: torch.Size([32, 8]), scale: torch.",
+            "distribution_of_nan",
+            "",
+        ),
+    ],
+)
+def test_words_and_ends_of_a_message_are_whole_ones(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert found.known != "no"
+    assert names(found)[0] == name
+    assert advice in " ".join(found.entries[0].advice)
+
+
+def test_what_symptoms_are_said_to_come_from_is_so() -> None:
+    def change_in_place() -> None:
+        x = torch.zeros(4, requires_grad=True) * 1
+        x[0:2].sqrt_()
+        (x * 0).sum().backward()
+
+    def infinite_of_both_signs() -> None:
+        x = torch.zeros(4)
+        x[0:2] = torch.zeros(2, requires_grad=True)
+        loss = x[:2].sqrt().sum() - x[:2].sqrt().sum()
+        assert loss.isfinite()
+        loss.backward()
+
+    for step in (change_in_place, infinite_of_both_signs):
+        ignored = warnings.catch_warnings(action="ignore")
+        with ignored, torch.autograd.detect_anomaly(), pytest.raises(RuntimeError, match="CopySlices"):
+            step()
+
+    def doubled(n: torch.Tensor) -> torch.Tensor:
+        y = torch.ones(())
+        for i in range(5):
+            y = torch.where(i < n, y * 2, y)
+        return y
+
+    assert torch.vmap(doubled)(torch.tensor([3, 4])).tolist() == [8, 16]
+    layer = torch.nn.Linear(3, 4)
+    layer(torch.randn(5, 3)).sum().backward()
+    assert all(torch.equal(row, layer.weight.grad[0]) for row in layer.weight.grad)
+    # An update that is smaller than the rounding of bfloat16 is lost.
+    assert torch.tensor(1.0, dtype=torch.bfloat16) + 0.001 == 1
+    # The start of LoRA: B is zero, so the first gradient of A is zero.
+    a, b = torch.randn(2, 3, requires_grad=True), torch.zeros(4, 2, requires_grad=True)
+    (b @ a @ torch.randn(3)).sum().backward()
+    assert not a.grad.any()
+    assert b.grad.any()
+    # A fresh Adam steps as far as the learning rate allows, whatever the gradient.
+    for size in (1e-4, 10.0):
+        p = torch.nn.Parameter(torch.zeros(3))
+        optimizer = torch.optim.Adam([p], lr=0.1)
+        p.grad = torch.full((3,), size)
+        optimizer.step()
+        torch.testing.assert_close(p.detach(), torch.full((3,), -0.1), atol=1e-3, rtol=0)
+    with pytest.warns(UserWarning, match="broadcast"):
+        torch.nn.functional.mse_loss(torch.zeros(3, 1), torch.zeros(3))

@@ -129,7 +129,8 @@ def statement(name: str) -> Row:
     try:
         NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
     except CellExecutionError as error:
-        return {name: anywhere(f"{error.ename}: {error.evalue}")}
+        first, _, _ = f"{error.ename}: {error.evalue}".partition("\n")  # the rest may be the traces of all ranks
+        return {name: anywhere(first)}
     return {}
 
 

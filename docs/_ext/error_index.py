@@ -6,6 +6,7 @@ The programs run while the page is read, and what they raise must be what the in
 import hashlib
 import inspect
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,11 +81,11 @@ class ErrorsDirective(SphinxDirective):
         if program is not None:
             section += self.programs(program, entry)
         elif entry.source:
-            text = f"Seen in torch {entry.torch}; not run here. "
+            text = f"Seen in {release(entry.torch)}; not run here. "
             source = nodes.reference("", "Source", refuri=entry.source)
             section += nodes.paragraph("", "", nodes.Text(text), source, nodes.Text("."))
         for former in entry.former:
-            said = f"torch {former.torch} said"
+            said = f"{release(former.torch)} said"
             folded = nodes.admonition("", nodes.title(said, said), classes=["error-former"], collapsible="closed")
             folded += self.message(f"{former.kind or entry.kind}: {former.message}".rstrip())
             section += folded
@@ -147,6 +148,15 @@ class ErrorSearchDirective(SphinxDirective):
 </form>
 """
         return [nodes.raw("", html, format="html")]
+
+
+def release(text: str) -> str:
+    """Name the releases of an entry: "torch 2.0 to 2.5", or "Lightning 1.2" for those of a library."""
+    if text in ("all", "any"):
+        return "all releases of torch"
+    if re.match(r"(?:all|any|on|with)\b", text):
+        return f"torch, {text}"
+    return f"torch {text}" if re.match(r"\d|before\b", text) else text
 
 
 def for_browser() -> dict[str, object]:

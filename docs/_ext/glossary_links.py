@@ -15,12 +15,33 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.nodes import make_refnode
 
 GLOSSARY = "glossary"
-FOLDERS = ("guide/", "pitfalls/", "errors/")
+FOLDERS = ("guide/", "pitfalls/", "errors/", "cookbook/")
+GALLERY = re.compile(r"cookbook/(.*/)?index")  # its cards are links, and its texts are short
+# Pages of the cookbook where a word of the glossary has another meaning: the kernel of a convolution, the nodes of a
+# graph that is data, the graph of the compiler.
+OTHERWISE = {
+    "convolution": {"kernel", "stride"},
+    "custom_operator": {"graph"},
+    "data_parallel": {"view"},
+    "flash_attention": {"graph"},
+    "graph_breaks": {"graph"},
+    "masks": {"storage"},
+    "recompiling": {"graph"},
+    "row_reduction": {"tangent"},
+    "scipy_functions": {"graph", "transform"},
+    "selective_checkpointing": {"graph"},
+    "sparse": {"graph", "node"},
+    "torch_compile": {"graph"},
+    "transport": {"kernel"},
+}
 # What a use may stand in, inside of its paragraph; all else is code, a formula, a link, or the caption of one.
 MARKUP = (nodes.emphasis, nodes.strong)
 # Paragraphs in there are left alone: tables are looked things up in, cards are links, terminals are printed text.
 CLOSED = (nodes.table, nodes.title, nodes.term, nodes.caption, nodes.legend, nodes.reference, addnodes.pending_xref)
-CLOSED_CLASSES = {"terminal", "cell_output", "sd-card", "toctree-wrapper", "no-glossary"}
+CLOSED_CLASSES = {
+    *("terminal", "cell_output", "sd-card", "toctree-wrapper", "no-glossary"),
+    *("recipe", "sphx-glr-example-tags"),
+}
 # What the rules for plurals miss, and where a form is another word.
 EXTRA = {"leaf": r"(?<=\bthe )leaves", "vertex": "vertices", "matrix": "matrices"}
 NOT_BEFORE = {"in-place": r"\s+of\b"}
@@ -58,7 +79,7 @@ class Finder:
         pairs = sorted(((t, e) for e in entries for t in e.terms), key=lambda pair: -len(pair[0]))
         self.entries = [entry for _, entry in pairs]
         groups = "|".join(f"(?P<t{i}>{pattern(term)})" for i, (term, _) in enumerate(pairs))
-        self.expression = re.compile(rf"(?<![\w-])(?:{groups})(?![\w-])")
+        self.expression = re.compile(rf"(?<![\w.-])(?:{groups})(?![\w-])")
 
     def __call__(self, text: str) -> Iterator[tuple[re.Match[str], Entry]]:
         for match in self.expression.finditer(text):
@@ -78,7 +99,13 @@ def entries_of(doctree: nodes.document) -> list[Entry]:
 
 
 def in_scope(docname: str) -> bool:
-    return docname.startswith(FOLDERS)
+    return docname.startswith(FOLDERS) and not GALLERY.fullmatch(docname)
+
+
+def otherwise(docname: str) -> set[str]:
+    """The terms that have another meaning on a page."""
+    folder, _, page = docname.rpartition("/")
+    return OTHERWISE.get(page, set()) if folder.startswith("cookbook/") else set()
 
 
 def prose_of(document: nodes.document) -> Iterator[nodes.Text]:
@@ -100,6 +127,7 @@ def link_glossary(app: Sphinx, document: nodes.document, docname: str) -> None:
     if not entries or not in_scope(docname):
         return
     find, linked = Finder(entries), set()
+    linked |= {entry.anchor for entry in entries if otherwise(docname) & {*entry.terms}}
     for text in list(prose_of(document)):
         pieces, end = [], 0
         for match, entry in find(str(text)):

@@ -378,10 +378,18 @@ class Matcher {
     if (wording.plainly && share < rules.whole) score *= share;
     else if (matched >= rules.enough && share >= rules.piece) score = Math.max(score, explained * (0.5 + 0.45 * share));
     if (share < rules.half && explained < rules.among && matched < rules.heavy) score *= rules.strewn;
+    if (wording.plainly && message.part === "prose" && explained < rules.among) score *= rules.strewn;
     let { telling } = wording;
-    if (matched >= rules.enough && last === text.tokens.length - 1) {
-      const there = new Set(wording.lead.slice(0, wording.lead.lastIndexOf(text.tokens[last]) + 1));
+    const unfinished = compiled(rules.unfinished).test(message.text);
+    if (matched >= rules.enough && last >= text.tokens.length - 1 - (unfinished ? rules.unfinished_tokens : 0)) {
+      const begin = wording.lead.slice(0, wording.lead.lastIndexOf(text.tokens[last]) + 1);
+      const there = new Set(begin);
       telling = telling.filter(([word]) => there.has(word));
+      if (unfinished) {
+        const begun = matched / Math.max(sum(begin.map((word) => this.weight.get(word) ?? 0)), 1e-9);
+        const told = matched / Math.max(sums[last + 1] - sums[text.starts[first]], 1e-9);
+        score = Math.max(score, Math.min(rules.begun, begun * Math.min(1, told)));
+      }
     }
     if (telling.length > 1) {
       const there = telling.filter(([word]) => positions.has(word));

@@ -20,16 +20,17 @@ them. You will also see which mistakes PyTorch reports, and the one mistake that
 # ------------
 #
 # A number that is not a tensor is a constant, so it has no gradient, and backward returns None for it. But the number
-# appears in the gradients of the tensors. For the numbers :math:`a` and :math:`b`, the target :math:`t`, the error
-# :math:`e = t - x` and the quantile :math:`q`, these gradients are
+# appears in the gradients of the tensors. The first formula below is ``scaled_tanh`` with the numbers :math:`a` and
+# :math:`b`. The second is ``pinball_loss`` with the target :math:`t`, the error :math:`e = t - x` and the quantile
+# :math:`q`:
 #
 # .. math::
 #
 #    y = a \tanh(b x): \quad \bar{x} = \bar{y}\, a b \bigl(1 - \tfrac{y^2}{a^2}\bigr), \qquad
 #    y = \max(q e, (q - 1) e): \quad \bar{x} = -\bar{y}\, \frac{\operatorname{sgn}(e) + 2q - 1}{2} .
 #
-# The sum of the second function over many targets has its minimum where the fraction :math:`q` of the targets is below
-# :math:`x`. At this point, the slopes of the targets below and above :math:`x` cancel.
+# If you sum the second function over many targets, the sum is smallest where the fraction :math:`q` of the targets lies
+# below :math:`x`. There, the slopes of the targets below :math:`x` cancel the slopes of the targets above it.
 #
 # The recipe
 # ----------
@@ -58,7 +59,8 @@ from autograd_cookbook.recipes.arguments import affine, pinball_loss, scaled_tan
 # -----------
 #
 # The float ``quantile`` decides what a network learns. In the next cell, three outputs of one network learn three
-# quantiles. They predict how diabetes progresses in a year from the body mass index of 442 patients:
+# quantiles. They predict how diabetes progresses in a year from the body mass index of 442 patients. The left figure
+# shows the gradient for each quantile, and the right figure shows the three learned curves:
 
 data = load_diabetes(scaled=False)
 index_of_mass = torch.tensor(data.data[:, 2:3], dtype=torch.float32)
@@ -103,8 +105,8 @@ for i, q in enumerate(quantiles):
     assert abs(below - q) < 0.03
 
 # %%
-# ``weight`` and ``bias`` of a layer norm may be missing. The recipe ``affine`` saves None for them, and
-# ``ctx.saved_tensors`` then contains None:
+# ``weight`` and ``bias`` of a layer norm may be missing. The recipe ``affine`` saves None for a missing one, and
+# ``ctx.saved_tensors`` then contains None at this place:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,), (3,)))
@@ -118,8 +120,8 @@ print("affine agrees with layer_norm, with weight, bias, both, neither")
 # The wrong version
 # -----------------
 #
-# The function ``f(input, exponent, mode)`` has one tensor argument. The next cell tries which values backward may
-# return:
+# The function ``Returns`` has the tensor argument ``input`` and two others, ``exponent`` and ``mode``. The next cell
+# tries which values its backward may return:
 
 
 class Returns(Function):
@@ -154,7 +156,7 @@ for Returns.rest in ((None, None), (), (None,), (None, None, None, None), (0.0, 
 
 # %%
 # Backward must return one value per argument, and additional Nones are allowed. Any other return value raises an error,
-# for example the number 0 as the gradient of a number. The next cell tries how a caller may *pass* the arguments:
+# for example the number 0.0 for ``exponent``. The next cell tries how a caller may *pass* the arguments:
 
 Returns.rest = (None, None)
 for name, call in {
@@ -187,8 +189,8 @@ except TypeError as error:
 # caller does not pass it. To support all forms in every release, call ``apply`` in a Python function that also checks
 # the values, as every recipe does.
 #
-# PyTorch does not report a tensor *inside* an argument, for example in a list. Autograd looks for tensors among the
-# arguments but does not search lists or tuples:
+# PyTorch reports no mistake if a tensor is *inside* an argument, for example in a list. Autograd looks for tensors
+# among the arguments, but it does not search lists or tuples. So this tensor gets no gradient:
 
 
 class ScaledSum(Function):
@@ -244,10 +246,10 @@ assert not ScaledSum.apply(frozen, [w, b]).requires_grad
 assert gradcheck(WithAStar.apply, (scale, w, b))
 
 # %%
-# If only tensors in the list require grad, the result does not require grad, and the :term:`engine` never calls
-# backward. If another argument requires grad, backward must return None for the list, and autograd silently treats the
-# tensors in the list as constants. So pass each tensor as a separate argument with a star, as in ``WithAStar``, and
-# return one gradient for each of them.
+# If only tensors in the list require grad, the result does not require grad, and the engine never calls backward. If
+# another argument requires grad, backward must return None for the list, and autograd silently treats the tensors in
+# the list as constants. So pass each tensor as a separate argument with a star, as in ``WithAStar``, and return one
+# gradient for each of them.
 #
 # What it costs
 # -------------

@@ -11,7 +11,8 @@ wrong shape: sometimes it raises an error, and sometimes it silently sums the gr
 # --------------
 #
 # Read this page if an input of your custom function may be smaller than its output, for example a bias, a scale, a
-# learned threshold or a temperature. If you write no backward, autograd computes the sums.
+# learned threshold or a temperature. A composition of torch operations does not need this page, because autograd
+# computes the sums for it.
 #
 # The gradient
 # ------------
@@ -98,7 +99,7 @@ for left, right in [((2, 3), (3,)), ((4, 1), (3,)), ((2, 1, 3), (4, 1)), ((2, 3)
 # The wrong version
 # -----------------
 #
-# Which wrong shapes of a gradient does the :term:`engine` accept?
+# Which wrong shapes of a gradient does the engine accept? The next cell returns six of them from backward:
 
 
 class ReturnsShape(Function):
@@ -134,8 +135,9 @@ for input_shape, returned in [
         print(f"input {input_shape!s:7} returned {returned!s:7} raises: {str(error).partition(' - ')[2]}")
 
 # %%
-# A gradient that is too small raises an error. A gradient that is too *large* is silently summed if the input could be
-# broadcast to the shape of the gradient. If the missing sum is the only mistake in backward, the result is right.
+# The engine raises an error for a gradient that is too small. It silently sums a gradient that is too *large*, if the
+# input could be broadcast to the shape of the gradient. If the missing sum is the only mistake in backward, the result
+# is right.
 #
 # But the silent sum hides the bug below. Forward squeezes ``weight`` from shape ``(n, 1)`` to ``(n,)``, and backward
 # forgets to do so. So the product of the vector ``grad_output`` and this column is a matrix. The engine sums the matrix

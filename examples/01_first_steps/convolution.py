@@ -11,13 +11,14 @@ number of groups. You will see that each of these gradients is a convolution aga
 # --------------
 #
 # Copy the recipe if you change something *inside* a convolution, for example quantized weights, noise on the gradient,
-# or another multiplication. For a plain convolution, call torch's function, as the recipe does.
+# or another multiplication. For a plain convolution, call torch's function, which the recipe also calls in its forward.
 #
 # The gradient
 # ------------
 #
-# With stride :math:`s`, dilation :math:`d` and padding :math:`p`, output :math:`t` reads input :math:`i = st + dk - p`
-# and multiplies it by weight :math:`k`. All three formulas follow from this relation:
+# The formulas are for one dimension. With stride :math:`s`, dilation :math:`d` and padding :math:`p`, output :math:`t`
+# reads input :math:`i = st + dk - p` and multiplies it by weight :math:`k`. All three formulas follow from this
+# relation:
 #
 # .. math::
 #
@@ -77,8 +78,8 @@ figure.colorbar(shown, ax=axes, label="reads")
 plt.show()
 
 # %%
-# With stride 4, the windows skip some rows and do not reach the last rows. The output does not depend on these pixels,
-# so their gradient is 0.
+# With stride 4, the windows skip some rows and columns, and do not reach the last ones. The output does not depend on
+# these pixels, so their gradient is 0.
 #
 # Compare all options at once with torch and with finite differences:
 

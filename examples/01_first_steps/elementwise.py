@@ -13,10 +13,11 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # the speed. Read this page to learn which tensor your own function should save.
 #
 # Two of the recipes do something that torch's functions do not. At :math:`\pm\infty`, ``gelu`` and ``mish`` return the
-# limits of value and slope, but torch's slopes are NaN. ``gelu`` is also accurate below -9, where torch returns 0.
+# limits of the value and of the slope, but torch's slopes are NaN. ``gelu`` is also accurate for inputs below -9, where
+# torch returns 0.
 #
-# ``clamp`` saves a mask of one byte per element, and :func:`torch.clamp` saves the input. The mask saves memory only if
-# no other function keeps the input.
+# ``clamp`` saves a mask of one byte per element, and :func:`torch.clamp` saves the input. So the mask reduces the
+# memory only if no other function keeps the input.
 #
 # The gradient
 # ------------
@@ -33,8 +34,8 @@ You will choose which tensor an element-wise function saves for backward, so tha
 #
 # Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a matrix
 # product follows, because the product keeps its input. Save your input if the operation before keeps its result, as
-# ``exp``, ``sigmoid`` and ``softmax`` do. But save the input in any case if the slope from the output has no digits, as
-# for ``elu`` in bfloat16: see the last section.
+# ``exp``, ``sigmoid`` and ``softmax`` do. But save the input in any case if a slope that is computed from the output
+# consists of rounding errors. This happens for ``elu`` in bfloat16, as the last section shows.
 #
 # Do not save a floating-point tensor that ``forward`` computes between input and output. Autograd treats this tensor as
 # a constant, so the second derivative would be wrong. You may save a mask, because a mask has no derivative.
@@ -107,7 +108,8 @@ assert all(size == 4 for name, size in kept.items() if name != "clamp")
 
 # %%
 # Whether to save the input or the output depends on the next function. A linear layer keeps its input. So a function
-# before a linear layer adds nothing if it saves its *output*, but adds a whole activation if it saves its *input*:
+# before a linear layer needs no additional memory if it saves its *output*. If it saves its *input*, autograd keeps one
+# more tensor of this size:
 
 weight = torch.randn(100, 100, requires_grad=True)
 table = torch.randn(500, 100, requires_grad=True)
@@ -124,8 +126,8 @@ assert saved_bytes(between_two_layers(relu), table, weight) == 4 * table.numel()
 assert saved_bytes(between_two_layers(gelu), table, weight) == 8 * table.numel()
 
 # %%
-# At the ends of the interval, ``clamp`` has a :term:`kink`, so both slopes 0 and 1 are valid. :func:`torch.clamp` uses
-# slope 1 up to torch 2.13 and slope 0 since torch 2.14. The recipe uses slope 1 with every release:
+# At the ends of the interval, ``clamp`` has a kink, so both slopes 0 and 1 are valid. :func:`torch.clamp` uses slope 1
+# up to torch 2.13 and slope 0 since torch 2.14. The recipe uses slope 1 with every release:
 
 for label, function in (("ours ", clamp), ("torch", torch.clamp)):
     x = torch.tensor([0.0, 1.0], requires_grad=True)
@@ -135,7 +137,8 @@ for label, function in (("ours ", clamp), ("torch", torch.clamp)):
 
 # %%
 # A mask, for example in attention, often writes :math:`-\infty` into a tensor. The limits of ``gelu`` and ``mish`` at
-# :math:`\pm\infty` exist, and the recipes return them. PyTorch multiplies :math:`\infty` by 0, which gives NaN:
+# :math:`\pm\infty` exist, and the recipes return them. To compute the slope there, PyTorch multiplies :math:`\infty` by
+# 0, which gives NaN:
 
 print("torch", torch.__version__)
 for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
@@ -193,14 +196,16 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
 # Keep all digits in half precision and in the tails
 # --------------------------------------------------
 #
-# In the usual formulas, two numbers nearly cancel each other: :math:`1` and :math:`\operatorname{erf} \approx -1` in
-# ``gelu``, :math:`y \approx -\alpha` and :math:`\alpha` in ``elu``, :math:`1` and :math:`t^2 \approx 1` in ``mish``.
-# Each of the two numbers is rounded, so only rounding errors remain. The recipes use other formulas and compute half
-# precision in float32.
+# In the usual formulas, two numbers nearly cancel each other. For ``gelu``, these are :math:`1` and
+# :math:`\operatorname{erf} \approx -1`. For the slope of ``elu``, they are the output :math:`y \approx -\alpha` and
+# :math:`\alpha`. For the slope of ``mish``, they are :math:`1` and :math:`t^2 \approx 1`, where :math:`t` is the tanh
+# in its formula. Each of the two numbers is rounded, so only rounding errors remain. The recipes use other formulas and
+# compute half precision in float32.
 #
-# The figure shows the error of the ELU's slope at each negative bfloat16 number. At and below -6.25, the slope from the
-# rounded output is 0. A bfloat16 number has 8 significant bits, so this is an error of up to 256 units in the last
-# place. The slope from the input has an error of at most half a unit, the least possible.
+# The figure shows the error of the ELU's slope at each bfloat16 number between -80 and -0.01. The error is counted in
+# units in the last place: one unit is the distance from one bfloat16 number to the next. At and below -6.25, the slope
+# from the rounded output is 0. A bfloat16 number has 8 significant bits, so this is an error of up to 256 units. The
+# slope from the input has an error of at most half a unit, which is the least possible.
 
 every = torch.arange(-(2**15), 0).to(torch.int16).view(torch.bfloat16)
 every = every[(every >= -80) & (every <= -0.01)].sort().values

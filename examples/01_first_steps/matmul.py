@@ -33,8 +33,8 @@ layer in which a mask keeps most weights at 0, and see a network that learns alt
 #           \begin{pmatrix} \bar{Y}_1 \\ \vdots \\ \bar{Y}_n \end{pmatrix} .
 #
 # The right side is one product of two tall matrices. This product computes the sum while it multiplies, so it needs no
-# memory for the separate terms. With a mask :math:`M` and a weight :math:`W`, the factor :math:`B` is
-# :math:`M \odot W`. By the chain rule, the gradient is masked as well: :math:`\bar{W} = M \odot \bar{B}`.
+# memory for the separate terms. In ``masked_linear``, the factor :math:`B` is :math:`M \odot W`, with a mask :math:`M`
+# and a weight :math:`W`. By the chain rule, the gradient is masked as well: :math:`\bar{W} = M \odot \bar{B}`.
 #
 # The recipe
 # ----------
@@ -60,7 +60,8 @@ from autograd_cookbook.recipes.matmul import masked_linear, matmul
 # -----------
 #
 # The next cell multiplies a batch by one shared weight. If backward first computes a product for each batch element, as
-# ``torch.bmm`` with ``expand`` does, it holds a weight gradient for *every* element at the same time:
+# ``torch.bmm`` with ``expand`` does, it holds a weight gradient for *every* element at the same time. In the figure,
+# its peak memory grows with the batch size:
 
 weight = torch.randn(128, 128, requires_grad=True)
 
@@ -117,9 +118,10 @@ for left, right in [
     print(f"{left!s:13} @ {right!s:10} -> {tuple(out.shape)}")
 
 # %%
-# With ``masked_linear``, training does not bring back a weight that the mask removes. In the next example, 64 units see
-# the 64 pixels of a digit, and each unit sees only the 3×3 pixels around its own place. If you set all other weights to
-# zero only *once* and then use a plain layer, the first training step makes these weights nonzero again:
+# With ``masked_linear``, training does not bring back a weight that the mask removes. In the next example, a layer has
+# one unit for each of the 64 pixels of a digit, and each unit sees only the 3×3 pixels around its own pixel. If you set
+# all other weights to zero only *once* and then use a plain layer, the first training step makes these weights nonzero
+# again:
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data[:500], dtype=torch.float32) / 16, torch.tensor(digits.target[:500])
@@ -160,9 +162,9 @@ assert gradcheck(lambda X: matmul(X, X), square)
 # The wrong version
 # -----------------
 #
-# Two mistakes are common. The first mistake is a missing sum over the batch. The :term:`engine` then silently sums the
+# Two mistakes are common. The first mistake is a missing sum over the batch. The engine then silently sums the
 # gradient, if the input can be expanded to the shape of its gradient. The result is right, but it needs as much memory
-# as the curve "multiply, then sum" in the figure.
+# as "multiply, then sum" in the first figure.
 #
 # The second mistake is a missing transpose. PyTorch raises an error because the shapes do not fit, unless the matrix is
 # square:
@@ -203,7 +205,8 @@ for name, weight in (("3×2", square[:, :2]), ("3×3", square), ("3×3, symmetri
 # %%
 # gradcheck finds the missing transpose if the matrix is not symmetric. Covariance matrices and the identity are
 # symmetric, so do not test with them. You cannot find this mistake from the loss. The next cell trains a masked layer
-# followed by three square layers on handwritten digits, with the right gradient and with two wrong ones:
+# followed by three square layers on handwritten digits. It uses the right gradient and two wrong ones: one without the
+# transpose, and one that sends no gradient to the layers below:
 
 
 class NoGradient(NoTranspose):
@@ -248,7 +251,8 @@ assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 
 # %%
 # The layers adapt to the wrong gradient, as networks with random feedback weights do (Lillicrap and others, Nature
-# Communications 2016). The loss curve looks like a bad learning rate.
+# Communications 2016). Their loss falls more slowly, so it is easy to suspect a bad learning rate instead of a wrong
+# gradient.
 #
 # What it costs
 # -------------
@@ -256,7 +260,7 @@ assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 # .. costs::
 #
 # ``matmul`` keeps its two factors, which the caller keeps anyway. The same layer written with torch's operations also
-# keeps the product ``weight * mask``, even when you compile it. This product is as large as the weight:
+# keeps the product ``w * m``, which is as large as the weight, even when you compile it:
 
 x, weight = (torch.randn(n, 1000, requires_grad=True) for n in (16, 1000))
 mask = torch.rand(1000, 1000) < 0.1

@@ -15,13 +15,14 @@ You will put a custom function with a learned parameter into a network, train th
 #
 # The two recipes of this page, ``parametric_swish`` and ``smooth_l1``, are examples. In your program, use
 # ``torch.nn.SmoothL1Loss``, and write the activation with torch operations. If you compile them, they keep no more
-# bytes than the recipes. Only in :term:`eager mode`, the recipes keep fewer.
+# bytes than the recipes. If you do not compile, in eager mode, the recipes keep fewer bytes.
 #
 # The gradient
 # ------------
 #
-# If many elements share a parameter, the gradient of the parameter is the sum over these elements. With one steepness
-# :math:`\beta_c` per channel :math:`c` and the gate :math:`g = \sigma(\beta x)`:
+# If many elements share a parameter, the gradient of the parameter is the sum over these elements. ``parametric_swish``
+# has one steepness :math:`\beta_c` per channel :math:`c`. It multiplies the input by the gate :math:`g = \sigma(\beta
+# x)`:
 #
 # .. math::
 #
@@ -29,8 +30,9 @@ You will put a custom function with a learned parameter into a network, train th
 #    \bar{x} = \bar{y}\,(g + \beta x\, g (1 - g)), \qquad
 #    \bar{\beta}_c = \sum_n \bar{y}_{nc}\, x_{nc}^2\, g_{nc} (1 - g_{nc}) .
 #
-# In ``smooth_l1``, :math:`\beta` is another number: up to an error of this size, the gradient grows with the error. For
-# larger errors, it is constant. So an outlier has no larger gradient than a point with the error :math:`\beta`.
+# In ``smooth_l1``, :math:`\beta` is not a steepness but a bound. If the error is below :math:`\beta`, the gradient
+# grows with the error. If the error is larger, the gradient is constant. So an outlier has no larger gradient than a
+# point with the error :math:`\beta`.
 #
 # The recipe
 # ----------
@@ -53,8 +55,9 @@ from autograd_cookbook.recipes.module import SmoothL1Loss, Swish, parametric_swi
 # See it work
 # -----------
 #
-# The data are points on a curve with a kink, with noise and a few outliers. The same small network is trained twice,
-# with the squared error and with the recipe's loss. Each of its sixteen units has its own steepness.
+# The data are points on a curve with a kink, with noise and a few outliers. The next cell trains the same small network
+# twice, with the squared error and with the recipe's loss. The left figure shows both fits. Each of the network's
+# sixteen units has its own steepness, and the right figure shows how they change during training.
 
 generator = torch.Generator().manual_seed(0)
 x = torch.linspace(-2, 2, 120).unsqueeze(1)
@@ -143,10 +146,10 @@ for activation in (PlainSwish(16), Swish(16)):
 # gradients that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the batch. With a constant
 # target, ``smooth_l1`` returns one gradient instead of two.
 #
-# In float16, the square in the gradient of the steepness, :math:`x^2\,g (1 - g)`, overflows for :math:`|x| \ge 256`,
-# and the gradient is NaN. Also, :math:`1 - g` is only rounding error where the gate is close to 1. So the recipe
-# computes :math:`g (1 - g)` in float32 from :math:`e^{-|\beta x|}`, and multiplies by :math:`x` twice instead of by the
-# square:
+# The gradient of the steepness contains :math:`x^2\,g (1 - g)`. In float16, :math:`x^2` overflows to infinity for
+# :math:`|x| \ge 256`. The other factor may be 0, and infinity times 0 is NaN. Also, :math:`1 - g` is only rounding
+# error where the gate is close to 1. So the recipe computes :math:`g (1 - g)` in float32 from :math:`e^{-|\beta x|}`,
+# and multiplies by :math:`x` twice instead of by the square:
 
 steep = torch.ones((), dtype=torch.float16, requires_grad=True)
 parametric_swish(torch.tensor([-1000.0, 1.0, 1000.0], dtype=torch.float16), steep).sum().backward()

@@ -2,8 +2,8 @@ r"""
 Reductions: sum, mean, variance, norm, maximum, log-sum-exp
 ===========================================================
 
-You will write reductions that take ``dim`` in all its forms. You will also see why the *second* derivative can be
-wrong if you save the wrong tensor.
+You will write reductions that take ``dim`` in all its forms: None, a number, or several numbers. You will also see why
+the *second* derivative can be wrong if you save the wrong tensor.
 """
 
 # %%
@@ -23,8 +23,8 @@ wrong if you save the wrong tensor.
 # ------------
 #
 # Backward of a sum gives every term the incoming gradient. The other reductions multiply the incoming gradient by a
-# weight per element. In these formulas, :math:`n` is the number of elements and :math:`c` the correction of the
-# variance:
+# weight per element. The weights for an input :math:`x` with :math:`n` elements, the output :math:`y` and the mean
+# :math:`m` are below. The number :math:`c` is the argument ``correction`` of the variance:
 #
 # .. math::
 #
@@ -38,9 +38,9 @@ wrong if you save the wrong tensor.
 # In the variance, the mean :math:`m` also depends on every :math:`x_i`. This adds nothing to the gradient, because the
 # deviations from the mean add up to 0.
 #
-# The remaining difficulty is the shape. The incoming gradient has no reduced dimensions, unless ``keepdim`` was set. So
-# backward must put dimensions of size 1 back at their *old positions* before the gradient can broadcast. One reshape,
-# to the shape that ``keepdim=True`` would give, does this for every form of ``dim``.
+# The remaining difficulty is the shape. The incoming gradient lacks the reduced dimensions, unless ``keepdim`` was set.
+# So backward must put dimensions of size 1 back at their *old positions* before the gradient can broadcast. One
+# reshape, to the shape that ``keepdim=True`` would give, does this for every form of ``dim``.
 #
 # The recipe
 # ----------
@@ -164,7 +164,7 @@ assert naive < 0 or naive > 1.2 * 2 / 3 or naive < 0.8 * 2 / 3
 # %%
 # A norm that is written as the square root of a sum of squares is another wrong version. At 0, the derivative of the
 # square root is infinite and the derivative of the squares is 0, so their product is NaN. The end of the cell compares
-# the gradients of a 3-norm in float16:
+# the gradients of a 3-norm in float16, where torch's gradient is NaN:
 
 zero = torch.zeros(2, 1, requires_grad=True)
 for name, function in {
@@ -187,11 +187,11 @@ for name, function in (("torch", torch.linalg.vector_norm), ("ours", norm)):
 # Keep the digits at every size
 # -----------------------------
 #
-# Two obvious formulas fail for sizes that tests rarely use.
+# Two obvious formulas fail for very large or very small numbers, which tests rarely use.
 #
 # The weights of ``logsumexp`` should add up to 1. The formula :math:`e^{x_i - y}` uses the rounded output :math:`y`. In
-# bfloat16, it gives weights that add up to 0.34 for 1000 logits of 1000 each. So the recipe computes the softmax from
-# the input.
+# bfloat16, for 1000 logits that are all 1000, these weights add up to only 0.34. So the recipe computes the softmax
+# from the input.
 #
 # The squares in ``norm`` overflow above :math:`10^{19}` and become 0 below :math:`10^{-23}` in float32. So the recipe
 # first divides by a power of two, which causes no rounding error:
@@ -211,9 +211,9 @@ for size in (1e20, 1e-25):
 # At infinity
 # -----------
 #
-# In a fully masked row, torch's gradient is NaN, because :math:`-\infty - (-\infty)` is NaN. The softmax has no limit
-# there, and the recipe returns 0, which leaves masked entries unchanged. With one entry of :math:`+\infty`, the softmax
-# has a limit, and the recipe returns it:
+# A fully masked row contains only :math:`-\infty`. There, torch's gradient is NaN, because :math:`-\infty - (-\infty)`
+# is NaN. The softmax has no limit there, and the recipe returns 0, which leaves masked entries unchanged. With one
+# entry of :math:`+\infty`, the softmax has a limit, and the recipe returns it:
 
 inf = float("inf")
 for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf, 0.0]]:
@@ -257,7 +257,7 @@ for name, function in (("torch", torch.var), ("ours", var)):
 #
 # .. costs::
 #
-# This cell prints the bytes kept in addition to the argument, for 1000 rows of 100 float32 numbers:
+# This cell prints the bytes that autograd keeps in addition to the argument, for 1000 rows of 100 float32 numbers:
 
 table = torch.randn(1000, 100, requires_grad=True)
 for name, function in {

@@ -26,8 +26,8 @@ also mark outputs without a derivative, and see that a float output without this
 #    \bar{x} = \Bigl(\frac{\partial y_1}{\partial x}\Bigr)^{\!\top} \bar{y}_1
 #            + \Bigl(\frac{\partial y_2}{\partial x}\Bigr)^{\!\top} \bar{y}_2 + \dots
 #
-# The :term:`engine` calls backward once, with the gradients :math:`\bar{y}_k` of all outputs. If the loss does not use
-# an output, its gradient is 0, and PyTorch passes a tensor of zeros. To get None instead of zeros, call
+# The engine calls backward once, with the gradients :math:`\bar{y}_k` of all outputs. If the loss does not use an
+# output, its gradient is 0, and PyTorch passes a tensor of zeros. To get None instead of zeros, call
 # ``ctx.set_materialize_grads(False)``.
 #
 # An output without a derivative, such as an index, adds nothing to this sum. Pass such an output to
@@ -56,8 +56,8 @@ from autograd_cookbook.recipes.several_outputs import max_with_index, split_sign
 #
 # The left figure shows the gradient of ``split_sign`` for three losses, which use the first output, the second output,
 # or both. The right figure shows the peak memory of backward for a function with many outputs, of which the loss uses
-# one. Both curves are for the same function and the same gradient. In one curve, backward gets zeros for the unused
-# outputs, and in the other curve, it gets None.
+# one. The memory is counted in tensors of the size of the input. Both curves are for the same function and the same
+# gradient. In one curve, backward gets zeros for the unused outputs, and in the other curve, it gets None.
 
 
 class Powers(Function):
@@ -135,7 +135,7 @@ for name, function in {
 # The wrong version
 # -----------------
 #
-# Must you mark an index? The next cell compares a function without and with marks:
+# Must you mark an index? The next cell compares a function without marks and the same function with marks:
 
 
 class Unmarked(Function):
@@ -228,9 +228,9 @@ except TypeError as error:
 # ``split_sign`` keeps only its input, which the caller usually keeps anyway, but two calls of ``relu`` keep both
 # results. ``split_sign`` takes a little longer than the two calls.
 #
-# The next cell shows the cost of zeros for an unused output: the peak of forward and backward in exact bytes, for a
-# million float32 numbers. The zeros take 4 bytes per number, and the products that backward computes from the zeros
-# take another 4 bytes.
+# The next cell shows the cost of zeros for an unused output. It counts the exact bytes at the peak of forward and
+# backward, for a million float32 numbers. The zeros take 4 bytes per number, and the products that backward computes
+# from the zeros take another 4 bytes.
 
 million = torch.randn(1_000_000, requires_grad=True)
 ones = torch.ones_like(million)

@@ -14,22 +14,23 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 #
 # * Autograd cannot see the computation, for example a solver, a kernel or NumPy code.
 # * You want a gradient that is not the derivative.
-# * The saved tensors need too much memory.
+# * The tensors that autograd saves for backward need too much memory.
 #
-# Do *not* write a ``Function`` because autograd "is slow": torch operations under :func:`torch.compile` are hard to
-# beat.
+# Do *not* write a ``Function`` only to be faster. First compile the torch operations with :func:`torch.compile`, and
+# measure the time.
 #
 # In your own code, use torch's ``linear``, ``relu``, ``sigmoid`` and ``tanh``. This page writes them again because you
 # know their results. Copy ``linear`` as the template for your own function, change the formulas, and check the result
-# with the three lines of "See it work". Next, :doc:`/guide/one_by_one` writes six activations from the formula to the
-# finished function, each with a mistake that a check finds.
+# with the three checks in "See it work". Next, read :doc:`/guide/one_by_one`. That page writes six activation
+# functions, from the formula to the finished ``Function``. For each of them, it also shows a mistake that a check
+# finds.
 #
 # The gradient
 # ------------
 #
 # Backward receives :math:`\bar{Y} = \partial L / \partial Y`, the gradient of the loss :math:`L` for each output
-# element. It returns the gradient for each input element, which is a :term:`vector-Jacobian product`. For :math:`Y = X
-# W^\top + b`, these gradients are
+# element. It returns the gradient for each input element, which is a vector-Jacobian product. For :math:`Y = X W^\top +
+# b`, these gradients are
 #
 # .. math::
 #
@@ -42,14 +43,14 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 # The recipe
 # ----------
 #
-# A ``Function`` has three static methods. ``forward`` computes the output and does nothing for gradients.
-# ``setup_context`` saves what backward needs. ``backward`` returns one value per input, in order, and None for an input
-# without a gradient.
+# A ``Function`` has three static methods. ``forward`` only computes the output. ``setup_context`` saves what backward
+# needs. ``backward`` returns one value per input, in order, and None for an input without a gradient.
 #
 # .. recipe:: linear
 #
-# The three element-wise functions save their *output*, because the gradient can be computed from the output and the
-# next layer usually keeps that tensor anyway.
+# The next three recipes are element-wise: each output element depends on one input element. They save their *output*,
+# because backward can compute the gradient from it. The next layer usually keeps this tensor anyway, so saving it needs
+# no additional memory.
 #
 # .. recipe:: relu
 #
@@ -74,7 +75,8 @@ from autograd_cookbook.recipes.template import Linear, linear, relu, sigmoid, ta
 # See it work
 # -----------
 #
-# Check the gradient, the second derivative and the output in float64:
+# ``gradcheck`` compares the gradient with finite differences, and ``gradgradcheck`` does the same for the second
+# derivative. The third check compares the output with that of torch. All three use float64:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (5, 3), (5,)))
@@ -85,7 +87,8 @@ print("same as torch ", torch.allclose(linear(x, w, b), nn.functional.linear(x, 
 
 # %%
 # A network built only from these functions learns to separate two spirals. All gradients inside the network come from
-# the formulas above.
+# the formulas above. The left figure shows the prediction of the network behind the points, and the right figure shows
+# the loss.
 
 turns = torch.linspace(0.3, 2.2, 150)
 angle = 2 * torch.pi * turns
@@ -131,12 +134,12 @@ assert accuracy == 1.0
 # What ``ctx`` is for
 # -------------------
 #
-# Save tensors with ``ctx.save_for_backward``. PyTorch then detects an in-place change between forward and backward, and
-# frees the tensors after backward. Put anything else on ``ctx`` as a plain attribute.
+# Save tensors with ``ctx.save_for_backward``. PyTorch then detects an in-place change of a saved tensor between forward
+# and backward, and frees the tensors after backward. Put anything else on ``ctx`` as a plain attribute.
 #
 # ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its input,
 # so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the two matrix products there. The next cell
-# measures the same function without this condition:
+# writes the same function without this condition, and compares the times:
 
 
 class Unguarded(Function):
@@ -170,8 +173,8 @@ print(f"frozen input: without the guard {ratio:.2f} times the time, forward and 
 # The wrong version
 # -----------------
 #
-# If ``backward`` forgets the gradient of the bias, PyTorch raises no error. ``None`` is a legal return value, and
-# ``bias.grad`` stays None:
+# If ``backward`` forgets the gradient of the bias, PyTorch raises no error, because ``None`` is a legal return value.
+# ``bias.grad`` then stays None:
 
 
 class ForgetsBias(Function):
@@ -236,8 +239,8 @@ composed = saved_bytes(lambda x: 1 / (1 + torch.exp(-x)), vector) / vector.numel
 print(f"sigmoid composed of exp, + and /: {composed:.0f} bytes an element")
 
 # %%
-# A built-in function that you write again gains nothing. But a function of your own can save less than a composition of
-# torch operations, because you choose what it saves.
+# You gain nothing if you write a built-in function again. But a function of your own can save less than a composition
+# of torch operations, because you choose what it saves.
 #
 # Neighbors
 # ---------

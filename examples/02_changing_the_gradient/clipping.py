@@ -17,15 +17,19 @@ another training result than clipping afterwards.
 # * A few examples dominate the gradient. The sum over the batch does not show which examples these are.
 # * The gradient overflows during backward. The direction of an infinite gradient is lost.
 #
-# To clip the gradient of one tensor, a hook is enough: ``clip_gradient`` on the page
-# :doc:`/cookbook/02_changing_the_gradient/hooks` uses the same formula as ``clip_gradient_norm``. In addition,
-# ``clip_gradient_norm`` can limit each row separately, and its name appears in the autograd graph, where you can find
-# it when you debug. ``clip_gradient_value`` has no advantage over a hook. ``clipped_linear`` has an advantage: it clips
-# the gradient of each example, but a hook on the weight gets only the sum over the batch.
+# To clip the gradient of one tensor, a hook is often enough:
 #
-# With DDP (data parallel training), a mean loss divides each gradient by the number of samples *on one rank*. If you
-# spread the same batch over more ranks, this number shrinks, so a fixed bound silently clips more. If each rank keeps
-# its number of samples, a fixed bound clips as before. :doc:`/guide/ranks` shows both, and how to choose the bound.
+# * ``clip_gradient_value`` limits each element. It has no advantage over a hook.
+# * ``clip_gradient_norm`` limits the norm. The hook ``clip_gradient`` on the page
+#   :doc:`/cookbook/02_changing_the_gradient/hooks` uses the same formula. In addition, the recipe can limit each row
+#   separately, and its name appears in the autograd graph, where you can find it when you debug.
+# * ``clipped_linear`` limits the gradient of each example. A hook on the weight cannot do this, because it gets only
+#   the sum over the batch.
+#
+# With DDP (data parallel training), each process, called a rank, has its own part of the batch. A mean loss divides
+# each gradient by the number of samples *on one rank*. If you spread the same batch over more ranks, this number
+# shrinks, so a fixed bound silently clips more. If each rank keeps its number of samples, a fixed bound clips as
+# before. :doc:`/guide/ranks` shows both, and how to choose the bound.
 #
 # The gradient
 # ------------
@@ -37,9 +41,10 @@ another training result than clipping afterwards.
 #    \text{value: } \bar{x}_i = \min(\max(\bar{y}_i, -c), c), \qquad
 #    \text{norm: } \bar{x} = \bar{y} \min\left(1, \frac{c}{\lVert \bar{y} \rVert}\right).
 #
-# In a linear layer, an *example* is one row of the input, and example :math:`n` adds the matrix :math:`\bar{Y}_n
-# X_n^\top` of rank one to the gradient of the weight. The norm of this matrix is :math:`\lVert \bar{Y}_n \rVert \lVert
-# X_n \rVert`. So backward can compute the clipping factor :math:`f_n` of each example without computing the matrix:
+# In a linear layer, an *example* is one row of the input. Example :math:`n` adds the matrix :math:`\bar{Y}_n X_n^\top`
+# to the gradient of the weight. This matrix is the product of two vectors, so its norm is :math:`\lVert \bar{Y}_n
+# \rVert \lVert X_n \rVert`. So backward can compute the clipping factor :math:`f_n` of each example without computing
+# the matrix:
 #
 # .. math::
 #
@@ -74,9 +79,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# The data are the body mass index of 442 patients and how their diabetes progressed in a year. In 5 % of the records,
-# we move the decimal point of the progression, so it is ten times too large. Gradient descent fits a line to these
-# records in three ways. A fourth line is fitted to the correct records:
+# The data are the body mass index of 442 patients and how their diabetes progressed in a year. The next cell makes the
+# progression ten times too large in 5 % of the records, as if a decimal point were in the wrong place. Gradient descent
+# fits a line to these records in three ways. A fourth line is fitted to the correct records:
 
 torch.manual_seed(0)
 bmi, progress = load_diabetes(return_X_y=True, scaled=False)
@@ -128,12 +133,13 @@ for name, line in lines.items():
 assert lines["clip_grad_norm_ after backward"][2] > 10
 
 # %%
-# Most of the wrong records lie above the visible part of the plot. Each step here uses all records. Then clipping after
-# backward shortens some steps, so it changes how fast the fit reaches the minimum, but not where the minimum is.
+# Most of the wrong records lie above the visible part of the plot. Because each step uses all records, clipping after
+# backward only shortens some steps. So it changes how fast the fit reaches the minimum, but not where the minimum is.
 # Clipping the gradient of each example moves the minimum toward the correct line.
 #
 # With minibatches, clipping after backward also changes where the fit ends, because it shortens the steps of batches
-# with wrong records more than the other steps. How far the line moves depends on the batch size and on the bound:
+# with wrong records more than the other steps. How far the line moves depends on the batch size and on the bound, as
+# the next cell shows:
 
 for size, after in ((442, 2000.0), (32, float("inf")), (32, 2000.0), (32, 1000.0)):
     line = fit(F.linear, records, after, size)
@@ -184,8 +190,8 @@ for grad in (torch.full((100,), 1e4, dtype=torch.float16), torch.full((100,), 1e
 
 # %%
 # The gradients above are finite, and only their norm overflows. If an *element* is infinite or NaN, clipping by norm
-# returns NaN, so a ``GradScaler`` still detects the overflow. Clipping by value makes an infinite gradient finite, as
-# in torch, so a ``GradScaler`` does not detect it:
+# returns NaN, so the ``GradScaler`` of mixed-precision training still detects the overflow. Clipping by value makes an
+# infinite gradient finite, as in torch, so the ``GradScaler`` does not detect it:
 
 for bad in (torch.inf, torch.nan):
     grad = torch.tensor([bad, 1.0])
@@ -197,10 +203,10 @@ for bad in (torch.inf, torch.nan):
 # The wrong version
 # -----------------
 #
-# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size (with DDP,
-# by the batch size of one rank). A bound that was chosen without this division then clips nothing. Divide the bound by
-# the same number. If the loss is also a mean over several outputs of an example, divide by their number, too. The next
-# cell has one output:
+# By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. With DDP,
+# it is divided by the batch size of one rank. If you chose the bound without this division, it then clips nothing.
+# Divide the bound by the same number. If the loss is also a mean over several outputs of an example, divide by their
+# number, too. In the next cell, each example has one output:
 
 
 def share_clipped(reduction, bound):
@@ -218,7 +224,8 @@ assert share_clipped("mean", 300.0 / 442) == share_clipped("sum", 300.0) > 0
 
 # %%
 # With an input of shape ``(batch, tokens, features)``, ``clipped_linear`` clips each *token*, not each sequence. The
-# gradient of a sequence is a sum over its tokens, which has no rank one. To clip whole sequences, see
+# gradient of a sequence is a sum over its tokens. This sum is not a product of two vectors, so the recipe's formula for
+# the norm does not hold. To clip whole sequences, see
 # :doc:`/cookbook/05_higher_order/per_sample_gradients`. The next cell has 2 sequences of 5 tokens:
 
 tokens, matrix = torch.randn(2, 5, 4), torch.randn(3, 4, requires_grad=True)
@@ -240,8 +247,8 @@ print(f"norm {unclipped.norm():.1f}, clipped by tokens {of_tokens.norm():.2f}, b
 assert of_sequences.norm() <= 2 < of_tokens.norm()
 
 # %%
-# A clamp in *forward* is another mistake. It changes the value, and its gradient is 0 for elements outside the bounds,
-# so training cannot move these elements back:
+# It is also a mistake to clamp in *forward* instead of clipping in backward. The clamp changes the value, and its
+# gradient is 0 for elements outside the bounds, so training cannot move these elements back:
 
 x = torch.tensor([-5.0, 0.5, 5.0], requires_grad=True)
 (clamped,) = torch.autograd.grad((100 * x.clamp(-1, 1)).sum(), x)

@@ -17,10 +17,11 @@ expected loss.
 #
 # If the choice is *random* and you minimize the expected loss, you have two options:
 #
-# * REINFORCE multiplies the loss of a sample by the gradient of the log-probability. It is unbiased and needs no
-#   gradient of the loss. Subtract a baseline from the loss to reduce the noise.
-# * A straight-through estimator gives a gradient to all layers before the choice. This gradient is biased, so an
-#   average over more samples is still wrong.
+# * REINFORCE multiplies the loss of a sample by the gradient of the sample's log-probability. This estimate is unbiased
+#   and needs no gradient of the loss. To reduce its noise, subtract a baseline from the loss, for example the mean
+#   loss.
+# * A straight-through estimator passes a gradient through the choice to all layers before it. This gradient is biased,
+#   so an average over more samples is still wrong.
 #
 # To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits. Then multiply
 # each branch by its entry of the choice. ``unbind`` splits the choice into one entry per branch, for a single row of
@@ -47,8 +48,8 @@ expected loss.
 #
 # For masks and ranks, the soft choice :math:`y` is the point nearest to :math:`x / \epsilon` in a polytope :math:`P`, a
 # convex set with flat sides and corners. The strength :math:`\epsilon` controls the smoothing, and the corners of
-# :math:`P` are the hard choices. For masks, :math:`P` contains all vectors with entries between 0 and 1 and sum k. For
-# ranks, :math:`P` is the permutahedron, whose corners are all orders of the numbers from 1 to n.
+# :math:`P` are the hard choices. For masks, :math:`P` contains all vectors whose entries lie between 0 and 1 and have
+# the sum k. For ranks, :math:`P` is the permutahedron, whose corners are all orders of the numbers from 1 to n.
 #
 # The entries of :math:`y` form blocks :math:`B`, and the sum of a block is fixed. So backward subtracts the mean over
 # the block:
@@ -91,7 +92,9 @@ print("torch", torch.__version__)
 # -----------
 #
 # Three random choices among four entries have 64 outcomes, so the exact gradient of the expected loss can be computed.
-# The next cell compares it with 16,384 estimates of each method, each from one random sample:
+# The next cell compares it with 16,384 estimates of each method, each from one random sample. The left figure shows how
+# bias and noise depend on the temperature. The right figure shows how the error decreases if you average over more
+# samples:
 
 torch.manual_seed(0)
 logits = torch.randn(3, 4, dtype=torch.float64)
@@ -195,8 +198,9 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 #   samples are about as noisy as the other estimates on this problem of three choices, so its mean is the most
 #   accurate.
 #
-# A bias changes the result of training. In the next example, a random choice :math:`b` of 0 or 1 has the loss
-# :math:`(b - 0.45)^2`. The best choice is always 0, but the straight-through gradient is 0 near a probability of 0.45:
+# A bias changes the result of training. In the next example, a random choice :math:`b` of 0 or 1 has the loss :math:`(b
+# - 0.45)^2`. The best choice is always 0. But the straight-through gradient is 0 where the probability of 1 is near
+# 0.45, so training stops there:
 
 
 def end_of_training(estimator, steps=500, batch=64):

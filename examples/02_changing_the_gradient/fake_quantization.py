@@ -3,26 +3,27 @@ Fake quantization and learned step size
 =======================================
 
 You will train weights of two and three bits: forward rounds the weights, and backward passes the gradient as if there
-were no rounding. You will also learn the distance between two levels together with the weights.
+were no rounding. You will also train the distance between two levels together with the weights.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Use this page if your network must run with integers of four bits or fewer. With eight bits, you rarely need
-# training: round the trained weights.
+# Use this page if your network must run with integers of four bits or fewer. With eight bits, you rarely need to train
+# with rounding. Round the trained weights instead.
 #
 # PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
 # function in most cases. Use the recipe to change the gradient, to work in float64, or to avoid torch's mask of one
-# byte per element. For a learned step, use ``learned_step_size``, because torch has only a private function, which may
-# change in any release.
+# byte per element. The distance between two levels is called the step. To learn the step, use ``learned_step_size``,
+# because torch has only a private function for it, which may change in any release.
 #
 # The gradient
 # ------------
 #
 # Rounding has derivative 0 almost everywhere. So backward uses the derivative of the clamp instead, as if there were no
-# rounding. With the step :math:`s`, the zero point :math:`z` and the level :math:`q = \operatorname{round}(x / s) + z`:
+# rounding. Below, :math:`s` is the step, :math:`z` is the zero point (the level that stands for 0), and :math:`q =
+# \operatorname{round}(x / s) + z` is the level of :math:`x`:
 #
 # .. math::
 #
@@ -31,9 +32,9 @@ were no rounding. You will also learn the distance between two levels together w
 #
 # The method LSQ (learned step size quantization) also gives the step :math:`s` a gradient. Differentiate
 # :math:`y = s \operatorname{round}(x / s)` by the product rule, with derivative 1 for the rounding. Inside the range,
-# the result is :math:`\partial y / \partial s = \operatorname{round}(x / s) - x / s`, which is the rounding error in
-# steps. Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`. All :math:`N` elements share
-# one step, so the sum over them is large. LSQ multiplies this sum by :math:`1 / \sqrt{N q_{\max}}`.
+# the result is :math:`\partial y / \partial s = \operatorname{round}(x / s) - x / s`, which is the rounding error,
+# measured in steps. Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`. All :math:`N`
+# elements share one step, so the sum over them is large. LSQ multiplies this sum by :math:`1 / \sqrt{N q_{\max}}`.
 #
 # The recipe
 # ----------
@@ -63,8 +64,8 @@ from autograd_cookbook.recipes.fake_quantization import fake_quantize, initial_s
 # See it work
 # -----------
 #
-# A network of three layers for handwritten digits is trained in float32. Its weights are then rounded, or trained for
-# 50 more steps with rounding in forward.
+# The next cells train a network of three layers for handwritten digits in float32. Then they round its weights, or
+# train the weights for 50 more steps with rounding in forward.
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
@@ -110,7 +111,9 @@ in_float = accuracy(trained, full)
 
 # %%
 # Rounding without training uses the step with the smallest squared error for each row of weights. In training, the step
-# is either learned, or fixed so that the largest weight is rounded to the last level.
+# is either learned, or fixed so that the largest weight is rounded to the last level. The left figure compares the
+# accuracies. The right figure shows the loss with 2 bits, also for rounding without a straight-through gradient, where
+# the gradient is 0 and the loss does not change.
 
 
 def largest_scale(weight, low, high):
@@ -183,15 +186,15 @@ assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"]
 assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
 
 # %%
-# Does it help to learn the step, or would any good step do? The next cell fixes the best step from the search and
-# trains the weights:
+# Is it the learning of the step that helps, or is any good step enough? The next cell fixes the best step from the
+# search and trains the weights:
 
 searched, _ = with_scales(best_scale, 2, True)
 print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
 assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 
 # %%
-# The accuracy is about the same. So here, learning the step only replaces the search.
+# The accuracy is about the same. So in this example, learning the step only replaces the search.
 #
 # In float32, the recipe returns the values and gradients of torch's function bit by bit, also halfway between two
 # levels. In float64, torch's function rounds the step to float32. In both dtypes, torch's function turns NaN into the
@@ -214,15 +217,15 @@ for value in (0.31, float("nan")):
 #
 # In QAT (quantization-aware training), the scale and the zero point come from one of three places:
 #
-# * **An observer** computes them in forward from the smallest and the largest value that it has seen. They are buffers,
-#   so no optimizer changes them. This is the default of ``torch.ao.quantization``, and
+# * **An observer** computes both in forward from the smallest and the largest value that it has seen. Scale and zero
+#   point are buffers, so no optimizer changes them. This is the default of ``torch.ao.quantization``, and
 #   ``disable_observer()`` freezes them after some epochs.
 # * **A calibration** before training sets them once, as for quantization without training.
 # * **A gradient**: the scale is a parameter, as in LSQ.
 #
 # The next cell takes one step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. In a new module,
-# the scale has a gradient, but the observer replaces the scale in each forward. Call ``enable_param_learning()`` after
-# some forwards with the observer:
+# the scale has a gradient, but the observer replaces the scale in each forward. So the optimizer has no effect on the
+# scale. Call ``enable_param_learning()`` after some forwards with the observer, and the observer stops:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -248,10 +251,15 @@ for mode in ("new", "enable_param_learning", "enable_static_estimate"):
     )
 
 # %%
-# If a learned scale does not change, look for four causes: the module is still in the mode of the observer, you made
-# the optimizer before the scale was a parameter, the scale is a buffer or your code overwrites its ``.data``, or the
-# quantization is off (``fake_quant_enabled``). If you write your own module, make the scale a parameter in ``__init__``
-# and set its value from the first batch under ``no_grad``, with ``copy_``:
+# If a learned scale does not change, look for one of these causes:
+#
+# * The module is still in the mode of the observer.
+# * You made the optimizer before the scale was a parameter.
+# * The scale is a buffer, or your code overwrites its ``.data``.
+# * The quantization is off (``fake_quant_enabled``).
+#
+# If you write your own module, make the scale a parameter in ``__init__`` and set its value from the first batch under
+# ``no_grad``, with ``copy_``:
 
 
 class LearnedQuantizer(nn.Module):
@@ -319,11 +327,12 @@ print(report.findings[0].summary)
 assert not report.ok
 
 # %%
-# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. For each layer, the next cell divides the
-# gradient of the step by the step, and the norm of the weights' gradient by the norm of the weights. It prints the
-# ratio of these two relative gradients. A ratio of about 1 means that step and weights change equally fast. Without the
-# factor, SGD makes the steps jump, and some become negative. With a learning rate that works for the right version, the
-# network does not recover. Adam normalizes each gradient, so the missing factor does no harm there.
+# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell shows the effect. For each
+# layer, it divides the gradient of the step by the step, and the norm of the weights' gradient by the norm of the
+# weights. It prints the ratio of these two relative gradients. A ratio of about 1 means that step and weights change
+# equally fast. Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works
+# for the right version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm
+# there.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):
@@ -352,12 +361,13 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 # The two recipes keep only their arguments. A recipe cannot save its output instead, because an output at the last
 # level does not tell whether the input was inside the range.
 #
+# If you compile, write the learned step as a composition of torch operations. A compiled composition keeps nothing
+# either, and it is faster than the recipe.
+#
 # A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before. A
 # relu keeps its output, which is the input of the recipe, so the recipe adds nothing. A linear layer does not keep its
-# output, so the recipe keeps 4 bytes per element there, and the mask of torch's function needs 1 byte.
-#
-# If you compile, write the learned step as a composition of torch operations. Compiled, it also keeps nothing and is
-# faster than the recipe.
+# output. There, the recipe keeps 4 bytes per element, and torch's function keeps its mask of 1 byte. The next cell
+# counts these bytes together with the 4 bytes of the result:
 
 activations, weight = torch.randn(1000, 100, requires_grad=True), torch.randn(100, 100, requires_grad=True)
 for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():

@@ -10,8 +10,9 @@ also store the saved tensors in half of the memory.
 # When to use it
 # --------------
 #
-# Use a hook if you only want to change, measure or use a gradient, and forward needs no change. A hook needs no
-# ``Function`` and works on any tensor that requires grad. In these cases, use something else:
+# A hook is a function of yours that PyTorch calls during backward, for example with the gradient of a tensor. Use a
+# hook if you only want to change, measure or use a gradient, and forward needs no change. A hook needs no ``Function``
+# and works on any tensor that requires grad. In these cases, use something else:
 #
 # * To replace a derivative by another formula, write a ``Function``.
 # * To clip the gradients for the optimizer, call :func:`torch.nn.utils.clip_grad_norm_` after backward.
@@ -20,8 +21,8 @@ also store the saved tensors in half of the memory.
 # The gradient
 # ------------
 #
-# A tensor hook is a function :math:`h` of the gradient of one tensor. The engine calls the hook when this gradient is
-# complete, and replaces the gradient by the result:
+# A tensor hook is a function :math:`h` of the gradient of one tensor. The engine, which runs backward, calls the hook
+# when this gradient is complete. It then replaces the gradient by the result:
 #
 # .. math:: \bar{x} \leftarrow h(\bar{x}), \qquad \text{for example } h(g) = g \min(1, c / \lVert g \rVert) .
 #
@@ -59,9 +60,9 @@ from autograd_cookbook.recipes.hooks import GradientLog, clip_gradient, saved_as
 # See it work
 # -----------
 #
-# In this recurrent network, each step backward makes the gradient of the state 1.35 times as long, so the gradient
-# explodes over 60 steps. ``GradientLog`` records its norm. In the figure, backward runs from right to left. With one
-# ``clip_gradient`` per step, the norm does not grow.
+# The next cell runs a recurrent network of 60 steps. In backward, each step makes the gradient of the state 1.35 times
+# as long, so the gradient explodes. ``GradientLog`` records the norm of this gradient at each step. In the figure,
+# backward runs from right to left. With one ``clip_gradient`` per step, the norm does not grow.
 
 torch.manual_seed(0)
 steps, width = 60, 32
@@ -109,8 +110,9 @@ print(f"peak of backward: {after:,} bytes, with steps inside {inside:,}: {after 
 assert inside < after / 4
 
 # %%
-# Hooks on *saved tensors* change the form in which PyTorch stores tensors between forward and backward. In bfloat16,
-# the output stays exact, but the gradient gets an error, which you should measure for your own network:
+# Hooks on *saved tensors* change the form in which PyTorch stores tensors between forward and backward. Here,
+# ``saved_as`` stores them in bfloat16. The output stays exact, but the gradient gets an error, which you should measure
+# for your own network:
 
 
 def network(x):
@@ -134,9 +136,9 @@ assert 0 < error < 0.02
 # Where a hook can sit
 # --------------------
 #
-# You can put a hook on a tensor, on a :term:`node` of the graph, on a :term:`leaf` after accumulation, or on a module.
-# The next cell prints the gradients that hooks in the first three places get in one backward through ``hidden = x *
-# 3``:
+# You can put a hook on a tensor, on a node of the graph, or on a module. On a leaf, you can also put a hook that runs
+# after the gradient has been added to ``.grad``. The next cell prints the gradients that all of these hooks except the
+# module's get in one backward through ``hidden = x * 3``:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3
@@ -166,8 +168,8 @@ assert hidden.grad.item() == 10
 
 # %%
 # Each hook gets the result of the hook before. ``retain_grad`` stores the gradient after all tensor hooks, even if you
-# call it first. A hook on a node gets all gradients of one operation, either before or after the operation. A leaf has
-# no ``grad_fn``, so register hooks on the leaf itself.
+# call it first. The prehook of a node gets the gradients of the operation's outputs, and the hook of a node gets the
+# gradients of its inputs. A leaf has no ``grad_fn``, so register hooks on the leaf itself.
 #
 # A *module* hook gets the gradients of the module's inputs and outputs, but not of its parameters. PyTorch finds inputs
 # that are positional arguments, and outputs that are tensors or tuples of tensors. All other inputs and outputs are
@@ -219,9 +221,10 @@ assert layer.weight.grad.all()
 # -----------------------------
 #
 # PyTorch runs a module's hook only if you *call* the module. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` call
-# no module. So a module hook misses activations that guided backpropagation or relevance propagation must change. Write
-# their backward rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls this ``Function`` wherever the model
-# calls one of the functions that you list:
+# no module. So a module hook misses the activations in such calls. This is a problem for guided backpropagation and
+# relevance propagation, two methods that explain a prediction by another backward rule for activations. Write this
+# backward rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls your ``Function`` wherever the model calls
+# one of the functions that you list:
 
 
 class Ruled(Function):
@@ -331,8 +334,8 @@ assert parameter.grad.item() == 0.0625
 
 # %%
 # With ``register_full_backward_hook``, the module returns a view of its output. PyTorch raises an error if the next
-# layer writes to it in place, so a network with in-place activations no longer runs. ``GradientLog.watch_modules``
-# avoids this problem, because it puts hooks on the output tensors:
+# layer writes to this view in place, so a network with in-place activations no longer runs.
+# ``GradientLog.watch_modules`` avoids this problem, because it puts hooks on the output tensors:
 
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 1))
 handle = model[0].register_full_backward_hook(lambda module, grads, grad_outputs: None)

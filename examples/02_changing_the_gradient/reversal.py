@@ -18,8 +18,8 @@ set that has no labels.
 # To stop the *whole* gradient, you do not need a recipe: call ``.detach()``, or ``requires_grad_(False)`` for a
 # parameter.
 #
-# A hook can replace the recipe and needs no memory either: ``y = x.view_as(x)``, then ``y.register_hook(lambda g:
-# -g)``. The advantages of the recipe are its name in the graph, and an error for an invalid factor.
+# A hook can replace the recipe and needs no memory either: write ``y = x.view_as(x)``, then ``y.register_hook(lambda g:
+# -g)``. The recipe has two advantages: its name appears in the graph, and it raises an error for an invalid factor.
 #
 # The gradient
 # ------------
@@ -34,10 +34,10 @@ set that has no labels.
 #    \bar{x}_i = \bar{y}_i\,[\neg m_i] \;\text{(stop)} .
 #
 # In a typical use, the inputs come from two data sets, called domains. A head :math:`\phi` predicts the domain from
-# features :math:`f_\theta(x)`, with the loss :math:`L_d(\phi(f_\theta(x)))`. The head makes this loss small, and the
-# features make it large, so that they do not show the domain: :math:`\max_\theta \min_\phi L_d`. With a reversal
-# between :math:`f` and :math:`\phi`, one step of gradient descent decreases the loss for the head and increases it for
-# the features. You need no second optimizer and no alternating steps.
+# features :math:`f_\theta(x)`, with the loss :math:`L_d(\phi(f_\theta(x)))`. Training the head makes this loss small.
+# Training the features makes it large, so that the head cannot find the domain in them: :math:`\max_\theta \min_\phi
+# L_d`. With a reversal between :math:`f` and :math:`\phi`, one step of gradient descent decreases the loss for the head
+# and increases it for the features. You need no second optimizer and no alternating steps.
 #
 # The recipe
 # ----------
@@ -142,8 +142,8 @@ axes[0].set(ylabel="second input")
 plt.show()
 
 # %%
-# Gray points are the labeled source, and colored points the target. The next cell prints three seeds, without reversal
-# (λ = 0) and with reversal (λ = 1):
+# In the figure, gray points are the labeled source, colored points are the target, and the black line is the decision
+# boundary. The next cell prints the accuracy for three seeds, without reversal (λ = 0) and with reversal (λ = 1):
 
 for strength, networks in runs.items():
     on_source = [accuracy(*network[:2], source, source_labels) for network in networks]
@@ -239,11 +239,11 @@ assert len(graphs) == 2
 #
 # .. costs::
 #
-# Like a hook, the recipes need no memory. A composition of torch operations writes a new tensor.
+# Like a hook, the recipes need no additional memory. A composition of torch operations writes a new tensor.
 #
 # But ``stop_gradient`` needs more memory than ``.detach()``. ``.detach()`` cuts the graph, but ``stop_gradient`` sends
-# zeros through the graph of its input, so PyTorch keeps this graph until backward. Also, an optimizer with momentum
-# changes a parameter with gradient 0, but skips one with gradient None:
+# zeros through the graph of its input, so PyTorch keeps this graph until backward. The zeros also have an effect on
+# training: an optimizer with momentum changes a parameter with gradient 0, but skips a parameter with gradient None:
 
 x = torch.randn(10_000, requires_grad=True)
 everywhere = torch.ones(1, dtype=torch.bool)

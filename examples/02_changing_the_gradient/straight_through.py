@@ -2,8 +2,8 @@ r"""
 Straight-through estimators: round, sign, binarize
 ==================================================
 
-You will train through step functions, whose derivative is zero wherever it exists. You will train a network with
-weights of one bit.
+You will train through step functions, whose derivative is zero wherever it exists. As an example, you will train a
+network with weights of one bit.
 """
 
 # %%
@@ -11,12 +11,13 @@ weights of one bit.
 # --------------
 #
 # Use a straight-through estimator if forward must round, apply a threshold or take a sign, and layers before this step
-# must learn. The estimator replaces the true gradient, which is zero. A step along the new gradient often lowers the
-# loss, but not always. If you can train with a smooth function and round after training, do that.
+# must learn. The true gradient of this step is zero, and the estimator replaces it by the gradient of a function
+# without steps. If you follow the new gradient, the loss often decreases, but not always. If you can train with a
+# smooth function and round after training, do that.
 #
 # You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
-# way. The recipes are easier to read, and also return the right value for infinity and for the sign in half precision.
-# See "The wrong version". "What it costs" compares the times.
+# way. The recipes are easier to read. They also return the right value for infinity, and for the sign in half
+# precision, as the section "The wrong version" shows. The section "What it costs" compares the times.
 #
 # The gradient
 # ------------
@@ -62,8 +63,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# The next cell trains a network on handwritten digits. All weights and all activations of the hidden layer are 1 or -1.
-# The optimizer updates real numbers, called latent weights here, and forward uses only the signs of these numbers.
+# The next cell trains a network on handwritten digits. In forward, all weights and all activations of the hidden layer
+# are 1 or -1. The optimizer updates real numbers, called latent weights here, and forward uses only the signs of these
+# numbers.
 
 images, digits = load_digits(return_X_y=True)
 order = torch.randperm(len(digits), generator=torch.Generator().manual_seed(0))
@@ -163,8 +165,8 @@ except RuntimeError as error:
 print("torch.round:", gradcheck(torch.round, (x,)))
 
 # %%
-# So test with the :term:`audit` instead, and pass the function :math:`s` as ``surrogate``. The audit then compares with
-# the gradient of :math:`s`, and it distinguishes the identity from the clamp:
+# So test with the audit instead, and pass the function :math:`s` as ``surrogate``. The audit then compares the gradient
+# of the recipe with the gradient of :math:`s`. It distinguishes the identity from the clamp:
 
 for name, stand_in in (("x", lambda x: x * 1), ("clamp(x)", lambda x: x.clamp(-1, 1))):
     verdicts = {f.__name__: audit(f, (x,), surrogate=stand_in, skip=["compile"]).ok for f in (sign_ste, binarize)}

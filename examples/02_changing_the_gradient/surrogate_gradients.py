@@ -54,7 +54,8 @@ from autograd_cookbook.recipes.surrogate_gradients import spike
 # A leaky integrate-and-fire neuron adds its inputs to a potential and loses a tenth of this potential in each step. If
 # the potential is above 1, the neuron spikes and subtracts 1 from it. In the example, 40 noisy inputs are connected to
 # 30 such neurons, and these are connected to one output neuron. Training must make the output neuron spike at five
-# given times:
+# given times. In the figure, the left panels show the output neuron before and after training, and the right panels
+# show three surrogates and their losses:
 
 steps, times = 50, [8, 16, 28, 34, 44]
 torch.manual_seed(0)
@@ -139,26 +140,27 @@ assert min(runs["triangle, slope 1"][0]) < 0.3 * runs["triangle, slope 1"][0][0]
 assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 
 # %%
-# The width of the bump matters more than its form. A triangle of slope 3 is 0 for distances of 1/3 and more from the
-# threshold. A neuron whose potential never comes so close to the threshold gets no gradient and does not learn. The
-# fast sigmoid is positive at every distance.
+# In this example, the width of the bump matters more than its form. A triangle of slope 3 is 0 for distances of 1/3 and
+# more from the threshold. A neuron whose potential never comes so close to the threshold gets no gradient and does not
+# learn. The fast sigmoid is positive at every distance.
 #
 # The reset: with a gradient or detached
 # --------------------------------------
 #
 # A spike has two effects: it is the output, and it resets the potential. In forward, ``reset = fired`` and ``reset =
 # fired.detach()`` give the same numbers. A separate tensor of ones where the neuron fired gives the same numbers, too.
-# In backward, the resets differ. With the decay :math:`\lambda`, the potential :math:`v` and the surrogate :math:`h`,
-# the derivative from one step to the next is
+# In backward, the resets differ, because only ``fired`` has a gradient. With the decay :math:`\lambda`, the potential
+# :math:`v` and the surrogate :math:`h`, the derivative from one step to the next is
 #
 # .. math::
 #
 #    \frac{\partial v_{t+1}}{\partial v_t} = \lambda\,(1 - h) \;\text{ with the gradient,} \qquad
 #    \frac{\partial v_{t+1}}{\partial v_t} = \lambda \;\text{ with the detached reset.}
 #
-# Near the threshold :math:`h` is 1, so the gradient of earlier steps vanishes. If the surrogate is higher than 1, the
-# derivative is negative near the threshold, which can harm training. The next cell prints the derivative of the second
-# potential with respect to the first current, which is just above the threshold. Then the cell trains both ways:
+# Near the threshold, :math:`h` is about 1. So with the gradient, this derivative is about 0, and the gradient of
+# earlier steps vanishes. If the surrogate is higher than 1, the derivative is negative near the threshold, which can
+# harm training. The next cell prints the derivative of the second potential with respect to the first current, which is
+# just above the threshold. Then the cell trains with both resets:
 
 
 def through_the_reset(height, detach_reset):
@@ -207,8 +209,9 @@ else:
 
 # %%
 # To test the gradient, write a function that has the same values and the *intended* gradient, computed by autograd. For
-# this purpose, add :math:`g(x) - g(x)` and detach the second :math:`g(x)`. This adds 0 to the value and :math:`g'(x)`
-# to the gradient. The audit compares values and gradients of your ``Function`` with this one:
+# this purpose, take a function :math:`g` whose derivative is the surrogate. Add :math:`g(x) - g(x)` to the threshold,
+# and detach the second :math:`g(x)`. This adds 0 to the value and :math:`g'(x)` to the gradient. The audit compares
+# values and gradients of your ``Function`` with this one:
 
 
 def declared(x, slope=2.0):
@@ -252,7 +255,7 @@ except RuntimeError as error:
 # %%
 # The second wrong version trains with a sigmoid in forward, and replaces it by the threshold after training. The
 # gradient is exact, but it belongs to another network. With a sigmoid, the neurons output fractions of a spike, and
-# training relies on these fractions. With the threshold, the fractions are missing:
+# training relies on these fractions. With the threshold, the fractions are missing, so the result is worse:
 
 
 def soft(x):

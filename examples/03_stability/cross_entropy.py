@@ -187,7 +187,8 @@ for function in (softmax, torch.softmax):
 
 # %%
 # Two results stay infinite or NaN, as in torch. If the *target* class is masked, the loss is infinite. If all rows are
-# ignored, their mean is 0/0, which is NaN. But the recipe's gradient is 0, so the parameters stay finite:
+# ignored, their mean is 0/0, which is NaN. In this second case, the recipe's gradient is 0, so the parameters stay
+# finite:
 
 print(cross_entropy(torch.tensor([[0.0, -inf]]), torch.tensor([1])), end=" ")
 print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
@@ -235,8 +236,8 @@ for name, function in {
     assert (kept == 0) == (function is cross_entropy)
 
 # %%
-# In return, the recipe computes the softmax a second time in backward. If the logits come from a linear layer, you can
-# also avoid storing the logits: see :doc:`/cookbook/04_memory/linear_cross_entropy`.
+# To keep fewer bytes, the recipe computes the softmax a second time in backward. If the logits come from a linear
+# layer, you can also avoid storing the logits: see :doc:`/cookbook/04_memory/linear_cross_entropy`.
 #
 # Neighbors
 # ---------

@@ -10,23 +10,23 @@ will learn for which losses these gradients are also right.
 # When to use it
 # --------------
 #
-# If your loss is a *symmetric* function of the eigenvalues, such as :math:`\sum_i f(\lambda_i)`, and you need only
-# first derivatives, you do not need this page: PyTorch's gradient is right for equal eigenvalues, too. The largest
-# eigenvalue alone is not symmetric. If it is equal to another one, it has no derivative, and PyTorch returns the
-# gradient for one arbitrary eigenvector. At equal eigenvalues, the second derivatives of all functions on this page are
-# NaN or raise. The section before the costs shows these cases.
+# You do not need this page if your loss is a *symmetric* function of the eigenvalues, such as :math:`\sum_i
+# f(\lambda_i)`, and you need only first derivatives. PyTorch's gradient of such a loss is right for equal eigenvalues,
+# too. The largest eigenvalue alone is not a symmetric function. If it is equal to another one, it has no derivative,
+# and PyTorch returns the gradient for one arbitrary eigenvector. At equal eigenvalues, the second derivatives of all
+# functions on this page are NaN or raise. The section "The wrong version" shows these cases.
 #
-# If your loss uses *vectors*, equal eigenvalues or singular values are a problem, and they are common. Examples are a
-# covariance that starts at the identity, orthogonal matrices (a common start for layers), and pixels that are always 0.
-# Then use a recipe:
+# If your loss uses eigenvectors or singular *vectors*, equal eigenvalues or singular values are a problem, and they are
+# common. Examples are a covariance that starts at the identity, orthogonal matrices (a common start for layers), and
+# pixels that are always 0. Then use a recipe:
 #
 # * ``matrix_function`` if the result is a function of the matrix, for example a root, an inverse root, a logarithm or
 #   whitening. Its gradient is right for any distance of the eigenvalues, and you pass the derivative of the function.
 # * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
 # * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
 #
-# If several eigenvalues are equal, a single one of their eigenvectors has no derivative. Only the space that they span
-# has one.
+# If several eigenvalues are equal, a single one of their eigenvectors has no derivative. Only the space that these
+# eigenvectors span has a derivative.
 #
 # The gradient
 # ------------
@@ -39,7 +39,8 @@ will learn for which losses these gradients are also right.
 #
 # The recipe ``eigh`` replaces 0/0 by 0. A cluster is a group of equal eigenvalues with their eigenvectors. The 0 is
 # right if the loss uses only the projector onto the eigenvectors of the cluster. It is also right for symmetric
-# functions of the cluster's eigenvalues. For :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0:
+# functions of the cluster's eigenvalues. But for :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0, so
+# the 0 would be wrong:
 #
 # .. math::
 #
@@ -176,9 +177,9 @@ assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential
 # Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
 # inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
 # cluster, and the gradient is accurate for losses of the projector. The limit is ``gap`` times the norm of the matrix.
-# By default, ``gap`` is 10 n ``eps`` for n rows. Raise it if rounding errors in your matrix separate equal eigenvalues
-# by more than this. ``matrix_function`` is accurate for every distance. Broadening helps with the projector. For the
-# exponential, it loses a part of the gradient if the distance is smaller than the width ε.
+# By default, ``gap`` is 10 n ``eps`` for n rows. Raise ``gap`` if rounding errors in your matrix separate equal
+# eigenvalues by more than this limit. ``matrix_function`` is accurate for every distance. Broadening helps with the
+# projector. For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
 #
 # PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
 # matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell computes the covariance of
@@ -223,8 +224,9 @@ assert not abs(slopes["torch.linalg.eigh"] / expected - 1) < 1e-5
 assert not abs(slopes["eigh"] / expected - 1) < 1e-5
 
 # %%
-# The next cell computes the nearest orthogonal matrix of the identity, whose singular values are all 1. The loss is the
-# sum of its entries times fixed weights. The exact gradient is the antisymmetric part of these weights.
+# The next cell computes the orthogonal matrix that is nearest to the identity. All singular values of the identity are
+# 1. The loss is the sum of its entries times fixed weights. The exact gradient is the antisymmetric part of these
+# weights.
 
 weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
 for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_matrices=False), "svd": svd}.items():
@@ -238,7 +240,7 @@ for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_ma
 # The wrong version
 # -----------------
 #
-# A finite gradient need not be right. The next cell computes :math:`V e^{\Lambda} V^\top` with ``eigh`` at the
+# A finite gradient can still be wrong. The next cell computes :math:`V e^{\Lambda} V^\top` with ``eigh`` at the
 # identity. The gradient is finite, but its entries outside the diagonal are 0, because ``eigh`` replaces 0/0 by 0.
 # Broadening and :math:`U f(S) V^\top` with ``svd`` have the same problem. Use ``matrix_function`` for such losses:
 
@@ -258,10 +260,10 @@ for name, loss in {
 
 # %%
 # For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate. So
-# ``matrix_function`` then uses a mean of the derivative at both eigenvalues and their midpoint. Three equal derivatives
-# do not prove that the eigenvalues are close: at 0, 1 and 2, :math:`\sin 2 \pi x` has the derivative :math:`2 \pi`, but
-# for the eigenvalues 0 and 2 the quotient is 0. So the recipe uses the mean only if it agrees with the quotient within
-# the rounding error:
+# ``matrix_function`` then uses a mean of the derivative at both eigenvalues and their midpoint. For distant
+# eigenvalues, this mean can be wrong even if the three derivatives are equal. For example, :math:`\sin 2 \pi x` has the
+# derivative :math:`2 \pi` at 0, 1 and 2, but the quotient for the eigenvalues 0 and 2 is 0. So the recipe uses the mean
+# only if it agrees with the quotient within the rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi
@@ -272,7 +274,7 @@ assert gradient.abs().max() < 1e-14
 
 # %%
 # If eigenvalues are equal, the second derivatives of ``eigh`` and ``svd`` are NaN, because finite ones would be wrong.
-# This also holds for :math:`\sum_i f(\lambda_i)`, whose first derivative is right:
+# The same happens for :math:`\sum_i f(\lambda_i)`, whose first derivative is right:
 
 for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: eigh(matrix)[0]}.items():
     for entries in ([1.0, 2.0], [1.0, 1.0]):
@@ -283,8 +285,9 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
         assert second.isfinite().all() == (entries[0] < entries[1])
 
 # %%
-# The largest eigenvalue has a kink where it is equal to another. Along the direction below, it rises on both sides of
-# the identity, but PyTorch returns a slope of 0. Its gradient is right only where the eigenvalues differ:
+# The largest eigenvalue has a kink where it is equal to another eigenvalue. Along the direction in the next cell, it
+# rises on both sides of the identity, but PyTorch returns a slope of 0. Its gradient is right only where the
+# eigenvalues differ:
 
 direction = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
 for entries in ([1.0, 2.0], [1.0, 1.0]):

@@ -209,7 +209,8 @@ print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")
 # %%
 # The square root has an infinite derivative at 0, and ``safe_sqrt`` returns 0 instead. This is right for a norm or a
 # standard deviation, because 0 is their smallest value. Do not use ``safe_sqrt`` for a parameter :math:`x` that you
-# train: once :math:`x` is 0, it stays 0. Train its logarithm instead, for example.
+# train, because its gradient at 0 is 0. So once :math:`x` is 0, it stays 0. For example, train the logarithm of
+# :math:`x` instead.
 #
 # The next cell prints the gradients of torch's functions at 0:
 

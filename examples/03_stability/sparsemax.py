@@ -10,8 +10,8 @@ backward needs only the output.
 # When to use it
 # --------------
 #
-# Use these functions if exact zeros help you: attention with zeros is easier to read, and parts of a mixture with
-# weight 0 need not be computed. PyTorch has neither function.
+# Use these functions if exact zeros help you: attention with zeros is easier to read, and you do not have to compute
+# the parts of a mixture that have weight 0. PyTorch has neither function.
 #
 # If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
 # gradient unless its probability is rounded to 0. In float32, every entry has a gradient if it is less than about 100
@@ -30,10 +30,11 @@ backward needs only the output.
 #    \text{sparsemax: } p_i = \max(x_i - \tau, 0), \qquad
 #    \text{1.5-entmax: } p_i = \max(x_i/2 - \tau, 0)^2, \qquad \sum_i p_i = 1 .
 #
-# Backward need not differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
-# :math:`p_i > 0`, and almost everywhere a small change of :math:`x` does not change it. So :math:`dp_i = s_i\,(dx_i -
-# c)` with some constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax,
-# and elsewhere :math:`s_i = 0`. Because the probabilities still sum to 1, :math:`c` is known, and the gradient is
+# Backward does not have to differentiate the search for :math:`\tau`. The support :math:`S` is the set of entries with
+# :math:`p_i > 0`. Almost everywhere, a small change of :math:`x` does not change :math:`S`. So :math:`dp_i = s_i\,(dx_i
+# - c)` with some constant :math:`c`. On the support, :math:`s_i` is 1 for sparsemax and :math:`\sqrt{p_i}` for entmax,
+#   and elsewhere :math:`s_i = 0`. Because the probabilities still sum to 1, the changes :math:`dp_i` sum to 0. This
+#   condition determines :math:`c`, and the gradient is
 #
 # .. math:: \bar{x}_i = s_i \Big(\bar{p}_i - \frac{\sum_j s_j \bar{p}_j}{\sum_j s_j}\Big) .
 #
@@ -85,8 +86,8 @@ for name, function in functions.items():
     assert (certain == 0) == (function is torch.softmax)
 
 # %%
-# Softmax also gives gradient 0 if the probability is too small for the dtype. Here is the gradient of the smaller of
-# two float32 logits at growing distances:
+# Softmax also gives gradient 0 if the probability is too small for the dtype. The next cell prints the gradient of the
+# smaller of two float32 logits at growing distances:
 
 for distance in (0.5, 1.0, 2.0, 100.0, 110.0):
     slopes = {}
@@ -124,9 +125,9 @@ figure.colorbar(shown, ax=axes, shrink=0.8)
 plt.show()
 
 # %%
-# An entry of :math:`-\infty` has probability 0, and a row that contains only :math:`-\infty` is 0. Large logits lose no
-# accuracy, because the recipe first subtracts the largest entry and computes the threshold from numbers between -1 and
-# 0.
+# An entry of :math:`-\infty` has probability 0. For a row that contains only :math:`-\infty`, the recipe returns only
+# zeros. Large logits lose no accuracy, because the recipe first subtracts the largest entry and computes the threshold
+# from numbers between -1 and 0.
 
 inf = float("inf")
 for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, -1e30]):

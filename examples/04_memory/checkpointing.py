@@ -10,10 +10,10 @@ train a deep sequence of layers whose memory grows only with the square root of 
 # When to use it
 # --------------
 #
-# Use checkpointing if the :term:`activations <activation>` do not fit into memory and you can accept a longer training
-# time. In production, use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on
-# the same principle. In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of
-# the results. Copy the recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
+# Use checkpointing if the activations do not fit into memory and you can accept a longer training time. In production,
+# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on the same principle.
+# In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the
+# recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
 # ``checkpoint_sequence``.
 #
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
@@ -123,9 +123,9 @@ print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of kee
 
 # %%
 # You can also keep some results and compute the others again. In the next example, matrix products take most of the
-# time and a third of the bytes. Normalization and activation take little time and two thirds of the bytes. So keep only
-# the products: torch's function accepts a list of operations whose results it keeps. The next cell counts the products
-# that run, and the bytes after forward:
+# time and a third of the bytes. Normalization and activation take little time and two thirds of the bytes. So it is
+# best to keep only the products. To do this, pass a list of operations to torch's function, which then keeps their
+# results. The next cell counts the products that run, and the bytes after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
 selective = partial(create_selective_checkpoint_contexts, PRODUCTS)
@@ -174,9 +174,9 @@ print("gradients and second derivatives agree in every bit, dropout included")
 # The wrong version
 # -----------------
 #
-# The textbook version is a ``Function`` that runs its argument again in backward. Its backward returns a gradient for
-# each *tensor argument*. But the parameters of a layer are not arguments, so they get no gradient, and PyTorch raises
-# no error:
+# The textbook version is a ``Function`` whose first argument is the function to run, and which runs this function again
+# in backward. Its backward returns a gradient for each *tensor argument*. But the parameters of a layer are not
+# arguments, so they get no gradient, and PyTorch raises no error:
 
 
 class Naive(Function):
@@ -219,8 +219,8 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # What it costs
 # -------------
 #
-# The recipe costs the time of one more forward of all segments except the last one. It also keeps the state of the
-# CPU's random generator, 5,056 bytes per call. These bytes matter only for small functions.
+# The recipe costs the time of one more forward of all segments except the last one. The recipe also keeps the state of
+# the CPU's random generator, 5,056 bytes per call. These bytes matter only for small functions.
 #
 # ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. You
 # can compile torch's function.

@@ -152,14 +152,16 @@ for name, values in peaks.items():
 for name, (teacher, student) in learned.items():
     print(f"{name:21} accuracy of the teacher {teacher[-1]:.2f}, of the student {student[-1]:.2f}")
 assert peaks["no_grad"][0] == peaks["no_grad"][-1]
-assert peaks["detached first"][-1] < peaks["detached in the loss"][-1] < peaks["attached"][-1]
+assert peaks["detached first"][-1] < 0.8 * peaks["attached"][-1]
+assert 0.9 * peaks["attached"][-1] < peaks["detached in the loss"][-1] < peaks["attached"][-1]
 assert learned["recipe"][0][-1] == learned["recipe"][0][0]
 assert learned["attached"][0][-1] < 0.2
 
 # %%
 # Without a detach, training changes the teacher to match the untrained student, and both networks end with a low
-# accuracy. Detaching reduces the peak only if you detach before the student runs. As long as a variable refers to the
-# teacher's output, PyTorch keeps the teacher's graph.
+# accuracy. Detaching inside the loss hardly reduces the peak, because the teacher's graph is still in memory while the
+# student runs. To reduce the peak, detach the teacher's output first: PyTorch frees the teacher's graph as soon as no
+# variable refers to the attached output.
 #
 # It is not enough to return None for the target in backward. ``apply`` connects the loss with the teacher's graph, so
 # the tensors that the teacher saved stay in memory as long as the loss:
@@ -181,8 +183,8 @@ assert kept(distillation_loss) < 100_000 < kept(DistillationLossFunction.apply)
 # -----------------
 #
 # ``.data`` seems to do the same as ``.detach()``, and its result uses the same memory. But ``.data`` does not share the
-# :term:`version counter`, with which autograd detects that a saved tensor was changed. In the next cell, a sigmoid
-# saves its output, and the caller then scales this output in place:
+# version counter, with which autograd detects that a saved tensor was changed. In the next cell, a sigmoid saves its
+# output, and the caller then scales this output in place:
 
 x = torch.zeros(3, requires_grad=True)
 for name, cut in (("data", lambda t: t.data), ("detach", torch.Tensor.detach)):

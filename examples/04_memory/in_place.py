@@ -145,8 +145,8 @@ except RuntimeError as error:
 # is right. But the next cell shows three wrong results:
 #
 # * The input variable has the new values, but its gradient ignores the activation.
-# * The function overwrites a :term:`leaf` that requires grad, without an error.
-# * If the input is a :term:`view`, the same is true for the base of the view.
+# * The function overwrites a leaf that requires grad, without an error.
+# * If the input is a view, the same is true for the base of the view.
 #
 # In the last test, another function has saved the tensor before the write. PyTorch raises an error for the wrong
 # version and for the recipe:
@@ -211,9 +211,9 @@ assert all(found[name, "saved_by_another"].startswith("refused") for name in ("u
 # reference cycle, `reported for torch 2.8 <https://github.com/pytorch/pytorch/issues/160317>`__. Memory then grows in
 # each step, also after ``gc.collect()``. The releases that we ran, 2.12 to 2.15, free the memory.
 #
-# If you see this leak, save ``output.detach()`` instead. The detached tensor shares memory and version counter, so
-# autograd still detects later writes. It does not refer to the graph, so there is no cycle. The next cell counts the
-# contexts in memory, which shows whether your release has the leak:
+# If you see this leak, save ``output.detach()`` instead. The detached tensor shares memory and version counter with the
+# output, so autograd still detects later writes. It does not refer to the graph, so there is no cycle. The next cell
+# counts the contexts in memory, which shows whether your release has the leak:
 
 contexts = []
 
@@ -285,7 +285,8 @@ for activation in (Marked.apply, leaky_relu_):
 
 # %%
 # :func:`torch.compile` does not support ``mark_dirty`` for a tensor from outside of the compiled function. The compiled
-# code then silently passes the gradient on unchanged. The recipe causes a graph break, so its gradient is right:
+# code then silently passes the gradient on unchanged. The recipe causes a graph break, so it runs outside of the
+# compiled code and its gradient is right:
 
 for name, activation in (("marked", Marked.apply), ("recipe", leaky_relu_)):
     leaf = torch.tensor([-2.0, 3.0], requires_grad=True)

@@ -10,19 +10,20 @@ gigabytes that the logits take.
 # When to use it
 # --------------
 #
-# Use a fused linear cross-entropy if the logits, with one number per token and class, do not fit into memory. With a
-# thousand classes, you do not need it.
+# Use a fused linear cross-entropy, one function for the linear layer and the loss, if the logits, which have one number
+# per token and class, do not fit into memory. With a thousand classes, you do not need it.
 #
-# If you compile, and one tensor of logits fits into memory in the dtype of the weight, compile the plain composition.
+# If you compile, check whether one tensor of all logits, in the dtype of the weight, fits into memory. If it fits,
+# compile the plain composition.
 # :func:`torch.compile` fuses the operations after the logits, and needs one tensor of them. "Compiled, in bfloat16"
 # below has the numbers.
 #
 # If this tensor is too large and a first derivative is enough, use torch's function: call
 # :func:`!torch.nn.functional.linear_cross_entropy` with
 # ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``. Torch's function needs
-# three matmuls, and the recipe needs four. You can run its backward twice, and :func:`torch.compile` compiles it
-# without a graph break. Always set ``batch_chunk_size``. With the default, a chunk can be a single token, which is
-# slow, and the loss is then wrong in bfloat16, as "What it costs" shows.
+# three matmuls, and the recipe needs four. With these options, you can also run the backward of torch's function twice,
+# and :func:`torch.compile` compiles it without a graph break. Always set ``batch_chunk_size``. With the default, a
+# chunk can be a single token. This is slow, and in bfloat16 the loss is then wrong, as "What it costs" shows.
 #
 # Use the recipe in these cases:
 #
@@ -36,9 +37,9 @@ gigabytes that the logits take.
 # The gradient
 # ------------
 #
-# The logits are :math:`z = X W^\top + b`, and :math:`\operatorname{lse}_n` is the log-sum-exp of the logits of token
-# :math:`n`, whose target is the class :math:`t_n`. If :math:`\operatorname{lse}_n` is known, backward can compute each
-# probability from its own logit, without the other logits of the row:
+# The logits are :math:`z = X W^\top + b`. For token :math:`n`, :math:`t_n` is the target class, and
+# :math:`\operatorname{lse}_n` is the log-sum-exp of the logits. If :math:`\operatorname{lse}_n` is known, backward can
+# compute each probability from its own logit, without the other logits of the row:
 #
 # .. math::
 #
@@ -80,8 +81,8 @@ from autograd_cookbook.recipes.linear_cross_entropy import linear_cross_entropy
 # See it work
 # -----------
 #
-# The figure shows the peak memory of forward and backward for 512 tokens and a growing number of classes. The exact
-# count does not include the gradients, because every function must return them:
+# The figure shows the peak memory of forward and backward for 512 tokens and a growing number of classes. The bytes are
+# exact, and they do not include the gradients, because every function must return them:
 
 
 def composed(input, weight, target):
@@ -155,8 +156,8 @@ for ours, theirs in zip(curvature["recipe"], curvature["composed"], strict=True)
 assert curvature.keys() == {"composed", "recipe"}
 
 # %%
-# You do not need the recipe to run backward twice. PyTorch's function raises an error by default, but with
-# ``allow_retain_graph=True`` it works:
+# If you only want to run backward twice, you do not need the recipe. PyTorch's function raises an error by default, but
+# it works with ``allow_retain_graph=True``:
 
 for name, loss in losses.items():
     value = loss(input, weight, target)
@@ -181,9 +182,9 @@ print("gradients of single tokens:", tuple(each.shape))
 # The wrong version
 # -----------------
 #
-# This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. The code makes no tensor
-# of all logits. But the graph keeps the log-softmax of each chunk until backward, and all chunks together need as many
-# bytes as the logits.
+# This version cuts the tokens into chunks, adds the losses, and calls ``backward`` at the end. This code never makes
+# one tensor with all logits. But the graph keeps the log-softmax of each chunk until backward, and all chunks together
+# need as many bytes as the logits.
 
 
 def chunk_loss(rows, weight, targets):

@@ -3,8 +3,8 @@ Linear scan: a recurrence without a loop, in both directions
 ============================================================
 
 You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-space model, and their gradients, in
-:math:`2 \log_2 T` steps instead of :math:`T`. In eager mode, backward needs only the decays ``a`` and the states ``h``:
-4 bytes a state, beyond the arguments.
+:math:`2 \log_2 T` steps instead of :math:`T`. In eager mode, backward needs only the decays ``a``, which are an
+argument, and the states ``h``. So autograd keeps 4 bytes per state in addition to the arguments.
 """
 
 # %%
@@ -24,7 +24,8 @@ You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-sp
 # .. math:: h_{t+1} = (a_{t+1} a_t)\, h_{t-1} + (a_{t+1} b_t + b_{t+1}) .
 #
 # A scan uses this formula to combine pairs of steps. The combined steps form a recurrence of half the length, whose
-# solution is every second state. One more step then computes each state in between. For backward, write
+# solution is every second state. One more step then computes each state in between. The scan solves the shorter
+# recurrence in the same way, so it has about :math:`\log_2 T` levels. For backward, write
 # :math:`\bar{h}_t` for the gradient that arrives from the output. The next state adds a second term:
 #
 # .. math:: \bar{b}_t = \bar{h}_t + a_{t+1} \bar{b}_{t+1}, \qquad \bar{a}_t = \bar{b}_t h_{t-1} .
@@ -110,10 +111,11 @@ for ours, theirs in zip(torch.autograd.grad(linear_scan(*tensors).square().sum()
 # -----------------------------------
 #
 # Products of many decays go to 0, which is correct, because steps from long ago no longer matter. The recipe never
-# divides by these products. The next cell prints the largest error of 4,096 steps in float32 against float64, in units
-# of float32's ``eps``, and the gradient that the first input gets through all steps. The scan rounds the products of
-# decays once more at each level, so it is less accurate than the loop at the decay 0.999. The scan also adds in pairs,
-# so it is more accurate at the decay 1 and at 1 - 2\ :sup:`-20`, where thousands of inputs add up:
+# divides by these products. The next cell compares 4,096 steps in float32 with the same steps in float64, and prints
+# the largest error in units of float32's ``eps``. It also prints the gradient that the first input gets through all
+# steps. The scan rounds the products of decays once more at each level, so it is less accurate than the loop at the
+# decay 0.999. The scan also adds in pairs, so it is more accurate at the decay 1 and at 1 - 2\ :sup:`-20`, where
+# thousands of inputs add up:
 
 for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
     input = torch.randn(4096, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -132,7 +134,7 @@ for decay in (1e-30, 0.5, 0.999, 1 - 2**-20, 1.0):
 # The audit
 # ---------
 #
-# The :term:`audit` runs its checks on a small problem:
+# The audit runs its checks on a small problem:
 
 sample = tuple(torch.randn(7, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
 report = audit(linear_scan, sample)
@@ -144,7 +146,8 @@ assert report.ok, report
 # -----------------
 #
 # The closed form :math:`h_t = P_t \sum_{s \le t} b_s / P_s` with :math:`P_t = a_1 \cdots a_t` takes two lines, with
-# ``cumprod`` and ``cumsum``. It divides by products that go to 0, so it returns NaN after a few hundred steps:
+# ``cumprod`` and ``cumsum``. The closed form divides by products that go to 0, so it returns NaN after a few hundred
+# steps:
 
 
 def by_cumprod(decay, input):
@@ -165,10 +168,10 @@ assert abs(linear_scan(decays, input)[-1].item() - 1 / 0.3) < 1e-5
 #
 # .. costs::
 #
-# The :term:`composition` in the table is ``scan``, differentiated by autograd. The table does not contain the loop. The
-# numbers of the recipe are those of eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The
-# compiler then derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep
-# twice as many bytes as in eager mode. Compiling ``scan`` takes longer, because the compiler unrolls all levels.
+# The composition in the table is ``scan``, differentiated by autograd. The table does not contain the loop. The recipe
+# was measured in eager mode. **If you compile, copy** ``scan`` **alone, without the backward.** The compiler then
+# derives the same backward, keeps as few bytes, and fuses the levels. The compiled recipe would keep twice as many
+# bytes as in eager mode. Compiling ``scan`` takes longer, because the compiler unrolls all levels.
 #
 # Neighbors
 # ---------

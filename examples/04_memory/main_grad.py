@@ -2,8 +2,9 @@ r"""
 Main gradients: accumulate in float32 while the weights are bfloat16
 ====================================================================
 
-You will add the gradients of many micro-batches to a float32 buffer, ``main_grad``, instead of to a bfloat16 ``.grad``.
-You will also see how much a bfloat16 sum loses: after 1024 micro-batches of equal gradients, three quarters.
+You will add the gradients of many micro-batches, the parts into which a large batch is split, to a float32 buffer
+``main_grad`` instead of to a bfloat16 ``.grad``. You will also see how much a bfloat16 sum loses: three quarters of the
+result after 1024 micro-batches with equal gradients.
 """
 
 # %%
@@ -23,7 +24,7 @@ You will also see how much a bfloat16 sum loses: after 1024 micro-batches of equ
 # The gradient
 # ------------
 #
-# For the linear layer :math:`y = x W^\top` and the micro-batches :math:`k = 1, 2, \dots`:
+# For the linear layer :math:`y = x W^\top` and the micro-batches :math:`k = 1, 2, \dots`, backward computes
 #
 # .. math:: \bar{x}_k = \bar{y}_k W, \qquad B \leftarrow B + \bar{y}_k^\top x_k .
 #
@@ -52,7 +53,7 @@ print("torch", torch.__version__)
 # -----------
 #
 # The cell sums gradients of a bfloat16 linear layer over micro-batches. The gradients have a common direction, and
-# noise. The figure shows the error of the sum, relative to the sum in float64.
+# random noise is added to it. The figure shows the error of the sum, relative to the sum in float64.
 
 torch.manual_seed(0)
 steps = 512
@@ -149,8 +150,8 @@ assert losses[-1] < 0.5 * losses[0]
 # The wrong version
 # -----------------
 #
-# With main gradients, ``.grad`` is None. Code that reads ``.grad`` skips the parameter silently: a clip by norm, an
-# optimizer of the bfloat16 weights, a check for infinities. Clip the buffers instead.
+# With main gradients, ``.grad`` is None. So code that reads ``.grad`` silently skips the parameter, for example a clip
+# by norm, an optimizer of the bfloat16 weights, or a check for infinities. Clip the buffers instead.
 
 parameter, buffer = nn.Parameter(weight.clone()), torch.zeros(32, 64)
 linear_main_grad(inputs[0], parameter, buffer).sum().backward()
@@ -198,9 +199,9 @@ else:
 # What it costs
 # -------------
 #
-# The buffers take 4 bytes a weight, twice as much as a bfloat16 ``.grad``. ``linear_main_grad`` also makes float32
-# copies of its input and its gradient for the product. Some GPU kernels multiply bfloat16 operands and add to a float32
-# result, so they need no copies; we have not measured such a kernel.
+# The buffers take 4 bytes per weight, which is twice as much as a bfloat16 ``.grad``. ``linear_main_grad`` also makes
+# float32 copies of its input and its gradient for the product. Some GPU kernels multiply bfloat16 operands and add to a
+# float32 result, so they need no copies. We have not measured such a kernel.
 #
 # Neighbors
 # ---------

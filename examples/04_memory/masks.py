@@ -2,7 +2,7 @@ r"""
 Masks: one bit an element, or none
 ==================================
 
-You will keep the mask of a rectifier (ReLU) in one bit an element, and the mask of a whole dropout in eight bytes. You
+You will keep the mask of a rectifier (ReLU) in one bit per element, and the mask of a whole dropout in eight bytes. You
 will also see where packing a mask costs more than it saves.
 """
 
@@ -96,8 +96,8 @@ assert saved_bytes(seeded_dropout, x) == 8
 
 # %%
 # Packing is exact for every size. ``linear_relu``, a linear layer with its rectifier, keeps its arguments and the
-# packed bits. The recipes do not keep the output, so you may write to it in place. With torch's rectifier, backward
-# then raises an error:
+# packed bits. The recipes do not keep the output, so you may write to the output in place. If you do so with torch's
+# rectifier, backward raises an error:
 
 for n in (0, 1, 8, 9, 1001):
     mask = torch.rand(n) > 0.5
@@ -129,8 +129,8 @@ for randomness in ("same", "different"):
 # The wrong version
 # -----------------
 #
-# This version keeps the mask as an attribute of ``ctx``. The gradient is the same. But tools that count or move saved
-# tensors do not see the mask. Autograd does not free the mask after backward, so it lives as long as the output:
+# This version keeps the mask as an attribute of ``ctx``. The gradient is still right. But tools that count or move
+# saved tensors do not see the mask. Autograd does not free the mask after backward, so it lives as long as the output:
 
 
 class MaskOnCtx(Function):
@@ -193,13 +193,13 @@ assert len(set(drawn[1])) == 3
 # .. costs::
 #
 # Packing and unpacking take several times as long as the rectifier itself, because a rectifier is a cheap operation. In
-# backward the unpacked mask takes a byte an element again. So the *peak* of one call is higher than torch's, although a
-# deep network keeps less in total.
+# backward, the unpacked mask takes one byte per element again. So the *peak* of one call is higher than torch's,
+# although a deep network keeps less in total.
 #
-# ``seeded_dropout`` keeps less and has a lower peak. Its time depends on the size: it draws its mask twice and makes a
-# generator each time, which dominates for small tensors. For large tensors, ``torch.rand`` is faster than the Bernoulli
-# generator in torch's dropout. Here is the time of forward and backward as a multiple of torch's time, on this machine
-# and one thread:
+# ``seeded_dropout`` keeps less and has a lower peak. Its time depends on the size, because it draws its mask twice and
+# makes a generator each time. For small tensors, making the generator takes most of the time. For large tensors,
+# ``torch.rand`` is faster than the Bernoulli generator in torch's dropout. The next cell prints the time of forward and
+# backward as a multiple of torch's time, measured on one thread of the machine that built this page:
 
 
 def seconds(function, input):
@@ -217,7 +217,7 @@ for size in (100, 10_000, 1_000_000):
 print({f"{size:,} elements": f"{ratio:.2f}" for size, ratio in ratios.items()})
 
 # %%
-# :func:`torch.compile` keeps one byte an element for either mask, and it refuses the generator of ``seeded_dropout``.
+# :func:`torch.compile` keeps one byte per element for either mask, and it refuses the generator of ``seeded_dropout``.
 #
 # Neighbors
 # ---------

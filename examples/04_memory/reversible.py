@@ -55,8 +55,8 @@ from autograd_cookbook.recipes.reversible import reversible_sequence
 # See it work
 # -----------
 #
-# The figure compares three versions of the same stack. All blocks share their parameters here, so the memory is that of
-# activations. The unit is the size of one half.
+# The figure compares three versions of the same stack. All blocks share their parameters here, so the growing part of
+# the memory is that of activations. The unit is the size of one half.
 
 torch.manual_seed(0)
 f, g = (nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)) for _ in range(2))
@@ -150,8 +150,8 @@ assert errors["64 blocks", torch.float32][-1] < 1e-4
 assert errors["one block 64 times", torch.float32][-1] > 1e-2
 
 # %%
-# Measure this error on your own stack before you train with it: a gradient that is lost to rounding looks like any
-# other gradient.
+# Measure this error on your own stack before you train with it, because a gradient that consists of rounding errors
+# looks like any other gradient.
 #
 # The wrong version
 # -----------------
@@ -206,9 +206,10 @@ for name, dropout in (("no dropout", 0.0), ("dropout", 0.5)):
         assert (error > 0.1) == (name == "dropout" and label == "by hand")
 
 # %%
-# Another mistake costs the memory that you wanted to save. With one ``Function`` for each block, every block saves its
-# own output, so the memory still grows with depth. Write one ``Function`` for the whole chain: it saves the last output
-# only, and its backward goes through the blocks from the end. Parameters are arguments, so they get gradients:
+# Another mistake keeps the memory as large as before. With one ``Function`` for each block, every block saves its own
+# output, so the memory still grows with depth. Write one ``Function`` for the whole chain: it saves the last output
+# only, and its backward goes through the blocks from the end. The parameters are arguments of this ``Function``, so
+# they get gradients:
 
 
 class Chain(Function):
@@ -274,8 +275,9 @@ for one, other in zip(expected, found, strict=True):
     assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(one.abs().max()))
 
 # %%
-# If the memory of your own reversible stack grows with depth, look for other references to the halves: a list of
-# activations, a forward hook, a library's option to keep the input (``keep_input``), or blocks outside of the wrapper.
+# If the memory of your own reversible stack grows with depth, look for other references to the halves. Examples are a
+# list of activations, a forward hook, a library's option to keep the input (``keep_input``), and blocks outside of the
+# wrapper.
 #
 # The recipe has no ``Function``. It uses hooks on saved tensors, as on the page about
 # :doc:`checkpointing </cookbook/04_memory/checkpointing>`. The hooks give autograd a placeholder for each saved tensor,

@@ -145,8 +145,8 @@ for name, call in {"one step for all": one_step_for_all, "one for each row": com
     assert (rows_lost > 0.9) == (name == "one step for all")
 
 # %%
-# Another problem comes with every pair of hooks, even hooks that change nothing: torch no longer detects that a saved
-# tensor was overwritten in place. The recipes check this themselves:
+# Every pair of hooks has another problem, even hooks that change nothing: with hooks, torch no longer detects that a
+# saved tensor was overwritten in place. The recipes check this themselves:
 
 
 def hooks_that_do_nothing(function, x):
@@ -177,7 +177,7 @@ for name, call in {"no hooks": lambda f, x: f(x), "hooks": hooks_that_do_nothing
 #
 # The time of ``offloaded`` was measured with files in the disk cache, so expect more time if your disk must be read.
 # ``compressed`` reads each saved tensor two more times in forward and one more time in backward. The hooks do not store
-# parameters and arguments again. They also leave saved tensors that need no gradient, such as masks, unchanged.
+# parameters and arguments a second time. They also leave saved tensors that need no gradient, such as masks, unchanged.
 #
 # Neighbors
 # ---------

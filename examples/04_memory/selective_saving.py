@@ -10,11 +10,11 @@ it, a gated feed-forward block, and a normalization. You will also see how much 
 # When to use it
 # --------------
 #
-# Use these recipes when :term:`activations <activation>` fill your memory and you do not compile, or when you need
-# second derivatives, because a compiled function refuses second derivatives. A single element-wise function needs no
-# recipe, because torch's own functions keep at most their input. Most "memory-efficient" activations keep fewer bytes
-# than a composition, but not fewer than torch's own function. If you compile, set the compiler's memory budget and
-# measure: in the figure below, the budget reaches the same bytes.
+# Use these recipes when activations fill your memory and you do not compile. Also use them when you need second
+# derivatives, because a compiled function refuses second derivatives. A single element-wise function needs no recipe,
+# because torch's own functions keep at most their input. Most "memory-efficient" activations keep fewer bytes than a
+# composition, but not fewer than torch's own function. If you compile, set the compiler's memory budget and measure: in
+# the figure below, the budget reaches the same bytes.
 #
 # The gradient
 # ------------
@@ -27,9 +27,9 @@ it, a gated feed-forward block, and a normalization. You will also see how much 
 #    \bar{x} = (\bar{y}\,W) \odot \phi'(x), \qquad
 #    \bar{W} = \bar{y}^\top \phi(x) .
 #
-# With a gate, :math:`h = \phi(g) \odot u`, the recipe keeps two tensors instead of three. A normalization :math:`n = x
-# / r` computes :math:`r` from :math:`x` again, with one more reduction. None of the recipes computes a matrix product
-# again.
+# With a gate, :math:`h = \phi(g) \odot u`, the recipe keeps two tensors instead of three. For a normalization :math:`n
+# = x / r`, backward computes :math:`r` from :math:`x` again, with one more reduction. None of the recipes computes a
+# matrix product again.
 #
 # The recipe
 # ----------
@@ -124,8 +124,8 @@ for row, theirs in zip(table.values(), ([16, 4, 4], [12, 8, 4], [4 + per_row] * 
     assert row[4] == 0
 
 # %%
-# The compiler by itself keeps no results within a chain of element-wise operations, and one number a row for RMSNorm.
-# It computes the input of a matrix product again only if a budget tells it to.
+# Without a budget, the compiler keeps no results within a chain of element-wise operations, and one number per row for
+# RMSNorm. The compiler computes the input of a matrix product again only if a budget tells it to.
 #
 # In a network, multiply these bytes by the number of elements. The next cell computes the total in bfloat16, for the 32
 # blocks of a model of the size of LLaMA-7B on 4096 tokens. There, torch's RMSNorm computes in float32:
@@ -144,9 +144,9 @@ assert saved_bytes(rms_norm, *half) == 0
 # The wrong version
 # -----------------
 #
-# This normalization saves the root that forward has computed, because one number a row is cheap. The first derivative
-# is right. But a tensor made in ``forward`` is a constant to the second derivative, so the second derivative is
-# silently wrong:
+# This normalization saves the root that forward has computed, because one number per row is cheap. The first derivative
+# is right. But autograd treats a tensor that ``forward`` has made as a constant, so the second derivative is silently
+# wrong:
 
 
 class SavesRoot(Function):
@@ -191,7 +191,7 @@ torch.testing.assert_close(right, norm_squared(lambda p: F.rms_norm(p, (3,), one
 assert not torch.allclose(wrong, right, rtol=0.1)
 
 # %%
-# The other mistake is a ``Function`` that gains nothing. A swish that keeps only its input is better than ``x *
+# The second mistake is a ``Function`` that gains nothing. A swish that keeps only its input is better than ``x *
 # torch.sigmoid(x)``, but the built-in keeps as little:
 
 
@@ -242,7 +242,7 @@ else:
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/04_memory/masks`: keep one bit an element instead of a number.
+# * :doc:`/cookbook/04_memory/masks`: keep one bit per element instead of a number.
 # * :doc:`/cookbook/04_memory/checkpointing`: the same trade for any part of a network, including matrix products.
 # * :doc:`/cookbook/01_first_steps/reductions`: save a softmax, and lose the second derivative.
 # * :doc:`/cookbook/07_compile/torch_compile`: what the compiler sees of a custom function.

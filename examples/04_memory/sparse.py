@@ -3,8 +3,9 @@ Sparse matrices and segments: gradients at the stored places only
 =================================================================
 
 You will multiply by a sparse matrix and train its values, look up embeddings, and reduce rows by segment: sum, mean,
-maximum and softmax. None of these functions makes a dense matrix. With 4,000 rows of ten values, forward and backward
-take 4 MB; :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are computed in float32.
+maximum and softmax. A segment is the group of all rows with the same index. None of these functions makes a dense
+matrix. For a matrix of 4,000 rows with ten values each, forward and backward take less than 4 MB, but
+:func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are computed in float32.
 """
 
 # %%
@@ -12,10 +13,11 @@ take 4 MB; :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are
 # --------------
 #
 # Use these recipes when you train the stored values of a sparse matrix, or when a network computes these values.
-# Examples are graph layers, sparse weights, interpolation and finite elements. They also serve for attention over the
-# edges of a graph, and for embeddings in bfloat16. In other cases, something else is better:
+# Examples are graph layers, sparse weights, interpolation and finite elements. The recipes also serve for attention
+# over the edges of a graph, and for embeddings in bfloat16. In other cases, something else is better:
 #
-# * The matrix is a constant: ``A @ X`` with a CSR tensor is faster, and its gradient for ``X`` is fine.
+# * The matrix is a constant: ``A @ X`` with a CSR tensor (torch's format of compressed rows) is faster, and its
+#   gradient for ``X`` is right.
 # * The CSR tensor itself is the parameter, in float32, and you need only first derivatives: call
 #   :func:`torch.sparse.mm`. It also computes the gradient at the stored places only (torch 2.13).
 # * A large part of the entries is stored: use a dense matrix and a mask (:doc:`/cookbook/01_first_steps/matmul`).
@@ -24,8 +26,8 @@ take 4 MB; :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are
 # ------------
 #
 # Two operations are the basis of this page, and each operation is the gradient of the other. One *looks up* rows by an
-# index, and the other *adds* rows by an index. For the product, with values :math:`a_e` at row :math:`r_e` and column
-# :math:`c_e`:
+# index, and the other *adds* rows by an index. The product of a sparse matrix :math:`A`, whose values :math:`a_e` are
+# stored at row :math:`r_e` and column :math:`c_e`, and a dense matrix :math:`X` uses both:
 #
 # .. math::
 #
@@ -35,8 +37,8 @@ take 4 MB; :func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are
 #
 # The first gradient consists of the entries of :math:`\bar{Y} X^\top` at the stored places, called a *sampled* product.
 # The second gradient is the product with :math:`A^\top`, which is the same function with rows and columns exchanged.
-# The gradient of the sampled product is again a sparse product. So both functions call each other, and have derivatives
-# of every order. Both process the stored places in chunks that fit into the cache.
+# The gradient of the sampled product is again a sparse product. So the product and the sampled product call each other
+# in backward, and have derivatives of every order. Both process the stored places in chunks that fit into the cache.
 #
 # The recipe
 # ----------
@@ -229,7 +231,7 @@ ours = sparse_mm(torch.stack([row, csr.col_indices()]), csr.values(), input, row
 torch.testing.assert_close(ours, coo.to_dense() @ input)
 
 # %%
-# This cell adds 4,000 values in bfloat16, all 1 and in one row. The recipe rounds once, at the end:
+# The next cell adds 4,000 values of 1 in one row, in bfloat16. The recipe rounds once, at the end:
 
 places = torch.stack([torch.zeros(4000, dtype=torch.int64), torch.arange(4000)])
 ones = torch.ones(4000, dtype=torch.bfloat16)
@@ -316,9 +318,9 @@ assert table.weight.grad.layout == torch.strided
 # ---------------------------------------
 #
 # If your code needs torch's sparse tensor, build it *in forward* from the values that you train. The gradient of
-# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The incoming gradient is sparse or
-# dense, depending on the next operation; torch reads both correctly. If an index occurs twice, forward adds the values
-# of this index, so each of these values gets the whole gradient of that place:
+# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The next operation decides whether
+# the incoming gradient is sparse or dense. torch reads both correctly. If an index occurs twice, forward adds the
+# values of this index, so each of these values gets the whole gradient of that place:
 
 places = torch.tensor([[0, 0, 1], [1, 1, 2]])  # (0, 1) twice
 trained = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -413,7 +415,7 @@ for name, consumer in consumers.items():
 # The audit
 # ---------
 #
-# The :term:`audit` runs its checks on a small problem:
+# The audit runs its checks on a small problem:
 
 values = torch.randn(4, dtype=torch.float64, requires_grad=True)
 input = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
@@ -450,11 +452,11 @@ for function in (with_one_maximum, segment_softmax):
 #
 # .. costs::
 #
-# In eager mode, the :term:`composition` keeps the looked-up rows of ``X``, one for each stored value, and needs them
-# twice at the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the
-# cache. **If you compile and stay in float32, write the composition**: the compiler looks up, multiplies and adds in
-# one loop, so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums
-# in half precision, and it also checks indices.
+# In eager mode, the composition keeps the looked-up rows of ``X``, one for each stored value, and needs them twice at
+# the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the cache. **If
+# you compile and stay in float32, write the composition.** The compiled code looks up, multiplies and adds in one loop,
+# so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums in half
+# precision, and it also checks indices.
 #
 # ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
 

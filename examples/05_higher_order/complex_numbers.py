@@ -2,8 +2,8 @@ r"""
 Complex numbers: where the conjugate goes
 =========================================
 
-You will write gradients of complex functions in PyTorch's convention, for holomorphic and other functions, and see what
-happens when you forget a conjugate.
+You will write gradients of functions of complex numbers in PyTorch's convention, and see what happens when you forget a
+conjugate.
 """
 
 # %%
@@ -69,7 +69,7 @@ from autograd_cookbook.recipes.complex_numbers import PolyvalFunction, abs_squar
 # -----------
 #
 # The figure shows gradient descent on :math:`|z^3 - 1|^2`, from 24 points around the origin. On the right, the backward
-# lacks the conjugate:
+# lacks the conjugate, and most of the paths do not end at a root (a star):
 
 
 def horner(coefficients, z):
@@ -125,7 +125,8 @@ assert reached["right"] == 24
 assert reached["no conjugate"] < 12
 
 # %%
-# The next cell checks the convention with differences of a real loss along both axes, combined as above.
+# The next cell checks the convention. It computes finite differences of a real loss along both axes, and combines them
+# as in the first formula.
 
 torch.manual_seed(0)
 coefficients = torch.randn(4, dtype=torch.complex128)
@@ -173,8 +174,8 @@ assert torch.allclose(gradient, torch.complex(*parts))
 assert torch.allclose(gradient, 2 * output.detach()[:, None] * x.conj())
 
 # %%
-# At 0, where the phase is not defined, ``phasor`` and ``torch.sgn`` have value and gradient 0; the gradient of the
-# quotient is NaN:
+# At 0, where the phase is not defined, ``phasor`` and ``torch.sgn`` have value 0 and gradient 0. The gradient of the
+# quotient ``z / z.abs()`` is NaN there:
 
 for name, function in {"phasor": phasor, "torch.sgn": torch.sgn, "z / z.abs()": lambda z: z / z.abs()}.items():
     zero = torch.zeros((), dtype=torch.complex64, requires_grad=True)
@@ -212,7 +213,8 @@ for name, run in {
         print(f"{name}: {str(error).splitlines()[0]}")
 
 # %%
-# So test with complex inputs, or refuse them. If you give the audit only real samples, it tries complex ones as well:
+# So test with complex inputs, or raise an error for them. If you give the audit only real samples, it tries complex
+# ones as well:
 
 report = audit(wrong, (real,), only=["first_order", "complex128"])
 for finding in report.findings:
@@ -225,7 +227,8 @@ assert report.capabilities["complex128"] == "wrong"
 #
 # .. costs::
 #
-# Here are the bytes kept beyond the arguments, for a polynomial of degree 8 and a thousand complex numbers of 8 bytes:
+# The next cell prints the bytes that autograd keeps beyond the arguments, for a polynomial of degree 8 and a thousand
+# complex numbers of 8 bytes:
 
 numbers = torch.randn(1000, dtype=torch.complex64, requires_grad=True)
 nine = torch.randn(9, dtype=torch.complex64)

@@ -9,38 +9,40 @@ You will write functions whose second and third derivatives are right, in four w
 # When to use it
 # --------------
 #
-# Read this page when your gradient may be differentiated again: Hessians, gradient penalties, physics-informed losses,
-# meta-learning. If this never happens, you can mark the backward with ``once_differentiable``; read below what this
-# mark does not catch. Copy ``lambert_w``, because torch has none. Without second derivatives, a compiled loop of Newton
-# steps is no slower and keeps less. Copy ``logdet`` for large positive definite matrices: it takes less time than
-# ``torch.logdet`` there, but more for small ones.
+# Read this page when your gradient may be differentiated again, for example for Hessians, gradient penalties,
+# physics-informed losses or meta-learning. If this never happens, you can mark the backward with
+# ``once_differentiable``. The section "The wrong version" shows what this mark does not catch.
+#
+# Copy ``lambert_w``, the solution :math:`y` of :math:`y e^y = x`, because torch does not have this function. If you
+# need no second derivatives, a compiled loop of Newton steps is no slower and keeps less. Copy ``logdet`` for large
+# positive definite matrices: for these it takes less time than ``torch.logdet``, but for small ones it takes more.
 #
 # The gradient
 # ------------
 #
-# For a second derivative, autograd records what your backward computes, and differentiates it. It must know where each
-# tensor in backward comes from. Autograd knows three origins: inputs of the :term:`node`, outputs of the node, and
-# results of other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so it
-# counts as a constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. It can compute the slope from
-# three tensors:
+# For a second derivative, autograd records what your backward computes, and differentiates it. For this, autograd must
+# know where each tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node,
+# and results of other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so
+# it counts as a constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. There are three tensors from
+# which it can get the slope. The formula needs one of the first two:
 #
 # .. math::
 #
 #    y'(x) = \frac{e^{-y}}{1 + y}, \qquad \text{from } x \text{ (solve again) or from } y \text{ (the output).}
 #
 # The third tensor is :math:`s` itself, if forward computes it and returns it as a second output. A second output needs
-# its own gradient, here :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A` a second output is the best way.
-# The gradient is :math:`Z = A^{-1}`, which costs as much as everything else together, and a gradient :math:`\bar{Z}` of
-# the second output gives :math:`\bar{A} = -Z \bar{Z} Z`.
+# its own gradient, here :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A`, a second output is the best way.
+# The gradient is :math:`Z = A^{-1}`, and computing :math:`Z` costs as much as everything else together. So ``logdet``
+# returns :math:`Z` as a second output. A gradient :math:`\bar{Z}` of this output gives :math:`\bar{A} = -Z \bar{Z} Z`.
 #
 # The recipe
 # ----------
 #
 # ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. ``lambert_w``
-# also keeps its input, which your graph usually holds anyway. The input gives the slope more digits. For a large
+# also keeps its input, which your graph usually holds anyway, because the slope is more accurate with it. For a large
 # :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, but :math:`y / x` does not. Near :math:`y = -1`,
-# the sum :math:`1 + y` has few digits. ``logdet`` has a second output, which its gradient needs and which the public
-# function drops.
+# the sum :math:`1 + y` of the rounded output has few digits, so the recipe computes it from the input. ``logdet`` has a
+# second output, which its gradient needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -158,8 +160,9 @@ axes[1].legend(loc="lower right", fontsize=8)
 plt.show()
 
 # %%
-# All ways but the last are right. The next cell prints what they cost: the bytes per float32 element kept for the first
-# backward, the bytes kept after a backward with ``create_graph=True``, and the processor time of forward and backward.
+# All ways are right except the last one, which saves the slope. The next cell prints what they cost. The first number
+# is the bytes per float32 element that autograd keeps for the first backward. The second number is the bytes after a
+# backward with ``create_graph=True``. The third number is the processor time of forward and backward.
 
 table = torch.rand(300, 500, requires_grad=True)
 
@@ -190,15 +193,16 @@ assert min(both for first, both in kept.values()) == kept["saves the slope"][1]
 assert kept["the recipe: by hand"][1] < kept["saves the output"][1]
 
 # %%
-# If the gradient follows from the output, save the output. A second ``Function`` for the backward needs less memory for
-# the second derivative, because it keeps only its arguments, and autograd would keep every step of the formula. If your
-# backward is a kernel, a second ``Function`` is the only way, because autograd does not see inside a kernel.
+# If you can compute the gradient from the output, save the output. A second ``Function`` for the backward needs less
+# memory for the second derivative, because it keeps only its arguments. Without it, autograd keeps every step of the
+# formula. If your backward is a kernel, a second ``Function`` is the only way, because autograd does not see inside a
+# kernel.
 #
 # An intermediate as output
 # -------------------------
 #
-# ``logdet`` can't compute its gradient from its output, one number, so it returns the inverse as well. PyTorch does the
-# same, and keeps the result of its factorization:
+# ``logdet`` can't compute its gradient from its output, because this is only one number. So it returns the inverse as
+# well. PyTorch does the same, and keeps the result of its factorization:
 
 generator = torch.Generator().manual_seed(0)
 factor = torch.randn(5, 5, dtype=torch.float64, generator=generator)
@@ -272,8 +276,8 @@ assert gradgradcheck(lambert_w, (x,))
 #
 # .. costs::
 #
-# ``lambert_w`` keeps 4 bytes an element; the loop with autograd keeps 131. The compiled loop keeps none and is no
-# slower, but compiled code can be differentiated only once:
+# ``lambert_w`` keeps 4 bytes per element, and the loop with autograd keeps 131 bytes. The compiled loop keeps none and
+# is no slower, but compiled code can be differentiated only once:
 
 compiled = torch.compile(LambertWFunction.forward, backend="aot_eager", fullgraph=True)
 x = torch.tensor(1.0, requires_grad=True)
@@ -288,8 +292,9 @@ else:
 # %%
 # ``logdet`` is faster with large matrices. It computes a factorization and an inverse, together :math:`n^3`
 # multiplications, while the backward of ``torch.linalg.cholesky`` or ``torch.logdet`` works on a whole matrix again.
-# With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. Here is the time of forward and
-# backward in float32, as a multiple of the time of ``torch.logdet``, on this machine and one thread:
+# With small matrices the overhead of the calls dominates, and ``logdet`` takes longer. The next cell prints the time of
+# forward and backward in float32, as a multiple of the time of ``torch.logdet``. The machine that built this page
+# measured it on one thread:
 
 
 def seconds(function, matrix):
@@ -314,6 +319,5 @@ print({f"{size} × {size}": f"{ratio:.2f}" for size, ratio in ratios.items()})
 # * :doc:`/cookbook/05_higher_order/hessian`: how to use second derivatives.
 # * :doc:`/cookbook/05_higher_order/implicit`: more equations that forward solves.
 # * :doc:`/cookbook/01_first_steps/reductions`: the Hessian of a function that saves a softmax.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.autograd.gradgradcheck`, :class:`torch.autograd.Function`.

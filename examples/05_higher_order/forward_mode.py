@@ -11,10 +11,11 @@ especially with ``torch.compile``.
 # --------------
 #
 # Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
-# parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv` (forward over
-# reverse). For a loss with many parameters, use backward and write no ``jvp``: you do not need it, and
-# ``torch.compile(fullgraph=True)`` refuses a class that has one, unless you mark its caller as shown under "Compiled".
-# A function composed of torch's operations has forward mode already.
+# parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv`, where forward
+# mode differentiates a backward (forward over reverse). For a loss with many parameters, use backward and write no
+# ``jvp``, because you do not need it. Also, ``torch.compile(fullgraph=True)`` refuses a class that has a ``jvp``,
+# unless you mark its caller as shown under "Compiled". A function composed of torch's operations has forward mode
+# already.
 #
 # The gradient
 # ------------
@@ -56,8 +57,8 @@ from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximu
 #
 # The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer has 16 inputs and a
 # growing number of outputs. On the right, it has 16 outputs and a growing number of inputs. Both modes return the same
-# Jacobian. Forward mode (``jacfwd``) carries one tangent for each input at once, and reverse mode (``jacrev``) one
-# gradient for each output. So use forward mode for few inputs, and reverse mode for few outputs:
+# Jacobian. Forward mode (``jacfwd``) holds one tangent for each input at the same time, and reverse mode (``jacrev``)
+# holds one gradient for each output. So use forward mode for few inputs, and reverse mode for few outputs:
 
 torch.manual_seed(0)
 sizes = [16, 32, 64, 128, 256, 512]
@@ -125,9 +126,9 @@ print({name: round(peak / x.untyped_storage().nbytes()) for name, peak in peaks.
 assert peaks["jvp"] < peaks["backward"] / 3
 
 # %%
-# The next cell does the same with dual numbers, which hold a value and a tangent in one tensor. For an input without a
-# tangent, ``jvp`` receives zeros, or None after ``set_materialize_grads(False)``, as in ``smooth_maximum``. For an
-# argument that is not a tensor, ``jvp`` receives None.
+# The next cell uses forward mode without ``torch.func``, by dual numbers, which hold a value and a tangent in one
+# tensor. For an input without a tangent, ``jvp`` receives zeros, or None after ``set_materialize_grads(False)``, as in
+# ``smooth_maximum``. For an argument that is not a tensor, ``jvp`` receives None.
 
 x, direction = torch.tensor([-1.0, 0.0, 3.0]), torch.ones(3)
 with forward_ad.dual_level():
@@ -143,7 +144,8 @@ assert gradcheck(smooth_maximum, (a, b, 0.5), check_forward_ad=True, check_batch
 # The wrong version
 # -----------------
 #
-# A ``jvp`` is a second formula, and by default no test covers it. This one returns the tangent without the slope:
+# A ``jvp`` is a second formula, and ``gradcheck`` does not test it by default. This ``jvp`` returns the tangent without
+# the slope:
 
 
 class Careless(SymlogFunction):
@@ -193,9 +195,10 @@ for name, function in nested.items():
 # --------
 #
 # With ``fullgraph=True``, the compiler raises an error if your class has a ``jvp`` and an input requires grad. If you
-# call ``torch.func.jvp`` *inside* of compiled code, it silently drops your ``jvp`` and differentiates ``forward``
-# instead. For ``symlog``, the two differ at 0. In both cases, call the custom function in a function that you mark with
-# ``torch.compiler.allow_in_graph``. Then the graph stays whole, and PyTorch uses your ``backward`` and your ``jvp``:
+# call ``torch.func.jvp`` *inside* of compiled code, the compiler silently drops your ``jvp`` and differentiates
+# ``forward`` instead. For ``symlog``, these two derivatives differ at 0. In both cases, call the custom function in a
+# function that you mark with ``torch.compiler.allow_in_graph``. Then the graph stays whole, and PyTorch uses your
+# ``backward`` and your ``jvp``:
 
 
 def slope_at_zero(function):
@@ -283,7 +286,7 @@ print("tangent of another dtype: no error,", jvp(WrongDtype.apply, (x,), (x,))[1
 # .. costs::
 #
 # A ``jvp`` costs nothing until it is called, except that ``fullgraph`` refuses it. In eager mode, both recipes keep
-# less than the :term:`composition`. Compiled, the composition keeps as little or less, and is faster. But the
+# less than the composition. If you compile the composition, it keeps as little or less, and is faster. But the
 # composition has the slope 0 at 0, because :math:`\operatorname{sign}(0) = 0`. So a parameter that starts at 0 would
 # stay at 0:
 
@@ -294,8 +297,8 @@ for name, function in {"symlog": symlog, "composed": lambda x: x.sign() * x.abs(
     assert (parameter.grad.item() == 0) == (name == "composed")
 
 # %%
-# You could also compute the slope of ``symlog`` from its output, as :math:`e^{-|y|}`. But the exponential turns the
-# rounding error of a large :math:`y` into an error :math:`|y|` times as large. So the recipe keeps its input and
+# You could also compute the slope of ``symlog`` from its output, as :math:`e^{-|y|}`. But then the exponential makes
+# the relative rounding error of a large :math:`y` larger by the factor :math:`|y|`. So the recipe keeps its input and
 # computes :math:`1 / (1 + |x|)`.
 
 # %%

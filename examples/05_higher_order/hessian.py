@@ -10,12 +10,15 @@ Hessians of any model.
 # When to use it
 # --------------
 #
-# Use second derivatives when you need curvature: Newton steps, sharpness, influence functions, physics-informed losses.
-# In most cases a product :math:`Hv` is enough; the whole Hessian costs as much as :math:`n` products. torch has
-# ``torch.func.hessian`` for whole Hessians, with the same numbers. For products, torch has two functions. In the run
-# below, ``torch.autograd.functional.vhp`` needs the least time and memory, and the peak of
-# ``torch.autograd.functional.hvp`` is one and a half times that of the recipe. Neither works under ``vmap`` (torch
-# 2.13). The recipes work there, use reverse or forward mode, report wrong shapes, and show how to write such functions.
+# Use second derivatives when you need curvature, for example for Newton steps, sharpness, influence functions or
+# physics-informed losses. In most cases, a product :math:`Hv` of the Hessian and a vector is enough. The whole Hessian
+# of :math:`n` variables costs as much as :math:`n` products.
+#
+# For whole Hessians, ``torch.func.hessian`` gives the same numbers as the recipe. For products, torch has two
+# functions. In the run below, ``torch.autograd.functional.vhp`` needs the least time and memory, and the peak of
+# ``torch.autograd.functional.hvp`` is one and a half times that of the recipe. Neither of the two works under ``vmap``
+# (torch 2.13), but the recipes do. The recipes also let you choose between reverse and forward mode, report wrong
+# shapes, and show how to write such functions.
 #
 # The gradient
 # ------------
@@ -25,9 +28,9 @@ Hessians of any model.
 #    H v = \nabla_x \left( \nabla f(x)^\top v \right)
 #    = \left.\frac{d}{dt}\right|_{t=0} \nabla f(x + t v) .
 #
-# The first form runs backward twice; the second runs forward mode through backward. In both cases, a custom function's
-# ``backward`` is one more computation to differentiate. So ``backward`` must consist of differentiable operations on
-# tensors that autograd knows: inputs and outputs.
+# The first form runs backward twice, and the second form runs forward mode through backward. In both cases, PyTorch
+# also differentiates the ``backward`` of a custom function. So ``backward`` must consist of differentiable operations
+# on tensors that autograd knows: inputs and outputs.
 #
 # The recipe
 # ----------
@@ -58,9 +61,10 @@ from autograd_cookbook.recipes.hessian import hessian, hvp, log_cosh
 # See it work
 # -----------
 #
-# A small network learns a sine with a log-cosh loss. The figure shows the eigenvalues of the Hessian of the loss.
+# A small network learns a sine with a log-cosh loss. The left figure shows the eigenvalues of the Hessian of the loss.
 # Before training, the loss curves up in some directions and down in others. After training, it curves up steeply in a
-# few directions, and little in all others.
+# few directions, and little in all others. The right figure compares the time of a whole Hessian with the time of one
+# product, for functions of different sizes.
 
 torch.manual_seed(0)
 data = torch.linspace(-3, 3, 40, dtype=torch.float64)[:, None]
@@ -129,7 +133,7 @@ direction = torch.randn_like(end)
 assert torch.allclose(hvp(loss, end, direction), hessian(loss, end) @ direction, rtol=1e-9)
 
 # %%
-# A product holds :math:`n` numbers, the Hessian :math:`n^2`. For this network:
+# A product has :math:`n` numbers, and the Hessian has :math:`n^2`. For this network:
 
 print(f"{end.numel()} parameters; a product holds {end.numel()} numbers, the Hessian {end.numel() ** 2}")
 
@@ -138,8 +142,8 @@ print(f"{end.numel()} parameters; a product holds {end.numel()} numbers, the Hes
 # -----------------
 #
 # This ``Function`` saves an intermediate, ``tanh(x)``, because backward will need it. The first derivative is right.
-# But the saved tensor was made inside of ``forward``, where autograd does not record, so it is a constant for the
-# second derivative:
+# But the saved tensor was made inside of ``forward``, where autograd does not record, so autograd treats it as a
+# constant in the second derivative:
 
 
 class SavesIntermediate(Function):
@@ -231,7 +235,7 @@ except RuntimeError as error:
 #
 # .. costs::
 #
-# The time of one product is a small multiple of the time of one gradient, whatever the number of variables:
+# The time of one product is a small multiple of the time of one gradient, here for 200,000 variables:
 
 x, v = torch.randn(200_000), torch.randn(200_000)
 gradient = torch.func.grad(coupled)

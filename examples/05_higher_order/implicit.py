@@ -10,11 +10,15 @@ the solver's iterations.
 # When to use it
 # --------------
 #
-# Use implicit differentiation when an equation defines your function: a deep equilibrium layer, an implied volatility,
-# the resting state of a simulator, a threshold that makes weights sum to one. You can also unroll the iterations and
-# let autograd differentiate them. This is right, too, once the iterations have converged, but it needs more memory: if
-# ten iterations are enough and memory is no concern, unroll. For dense linear systems :func:`torch.linalg.solve` is
-# faster; use ``linear_solve`` to save the memory of the factors, or with a solver that is not torch's.
+# Use implicit differentiation when an equation defines your function. Examples are a deep equilibrium layer, an implied
+# volatility, the resting state of a simulator, and a threshold that makes weights sum to one.
+#
+# You can also unroll the iterations, which means that autograd records and differentiates all of them. This is right,
+# too, once the iterations have converged, but it needs more memory. So unroll if ten iterations are enough and you have
+# the memory.
+#
+# For dense linear systems, :func:`torch.linalg.solve` is faster. Use ``linear_solve`` to save the memory of the
+# factors, or with a solver that is not torch's.
 #
 # The gradient
 # ------------
@@ -29,7 +33,7 @@ the solver's iterations.
 #    \bar{\theta} = \left(\frac{\partial g}{\partial \theta}\right)^{\!\top} u, \qquad
 #    \left(\frac{\partial g}{\partial z}\right)^{\!\top} u = -\bar{z} .
 #
-# The gradient takes one linear system for :math:`u`, with the *transposed* :term:`Jacobian` at the solution. How
+# So the gradient costs the solution :math:`u` of one linear system, with the *transposed* Jacobian at the solution. How
 # forward found the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes
 # :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. This is again a fixed point, which products
 # with :math:`J^\top` can find. For one equation in one unknown, the system is a division.
@@ -69,7 +73,7 @@ from autograd_cookbook.recipes.implicit import bisect, fixed_point, linear_solve
 # * Unrolled: autograd keeps every iteration, and the gradient converges more slowly than the value.
 # * Last step only: autograd differentiates the last iteration. This is cheap, but here the error stays large, however
 #   many iterations you make.
-# * The recipe: it keeps the result, and its gradient is as accurate as its value.
+# * The recipe: it keeps only the result, and its gradient is as accurate as its value.
 
 torch.manual_seed(0)
 size = 40
@@ -169,7 +173,7 @@ assert abs(one_step["contraction"] / slope - 1) > 0.1
 # ------------------------------------
 #
 # Implementations of deep equilibrium layers (DEQ) often use a hook instead of a ``Function``, because then the
-# parameters of a module need not be arguments:
+# parameters of a module do not have to be arguments:
 #
 # 1. Solve without recording.
 # 2. Make *one* step with recording, which attaches the result to its parameters.
@@ -269,8 +273,8 @@ assert torch.allclose(by_sample, together, rtol=1e-9)
 # %%
 # ``bisect`` solves one equation for each element. The example is Kepler's equation, :math:`E - e \sin E = M`, which
 # gives the position of a planet on its ellipse. Bisection finds the solution between two bounds at which the signs
-# differ. It has no gradient of its own, because the midpoints do not depend on the parameters. The equation gives the
-# gradient, :math:`dE/dM = 1 / (1 - e \cos E)`:
+# differ. Autograd can get no gradient from its steps, because the midpoints do not depend on the parameters. The
+# equation gives the gradient, :math:`dE/dM = 1 / (1 - e \cos E)`:
 
 
 def kepler(anomaly, mean, eccentricity):
@@ -329,7 +333,7 @@ assert gradcheck(linear_solve, (general, rhs))
 
 # %%
 # The second mistake is a parameter that the function uses without having it as an argument. A simple ``Function``
-# silently loses its gradient. The recipe detects this and raises an error:
+# silently loses the gradient of such a parameter. The recipe detects this and raises an error:
 
 try:
     fixed_point(lambda z: layer(z, x, weight), start)
@@ -390,9 +394,9 @@ assert len(caught) == 1
 #
 # .. costs::
 #
-# This cell measures the peak memory of forward and backward, in units of the state. Each iteration brings the state
-# only one percent closer. The peak is the same for 10 iterations as for 1000. ``history`` would keep two more states
-# for each step that it combines, while the solver runs:
+# The next cell measures the peak memory of forward and backward, in units of the state. Each iteration brings the state
+# only one percent closer to the fixed point. The peak is the same for 10 iterations as for 1000. ``history`` would keep
+# two more states for each step that it combines, while the solver runs:
 
 
 def train(iterations):
@@ -409,7 +413,7 @@ assert len(set(peaks.values())) == 1
 
 # %%
 # The time depends on the solver. Backward is another solve, of a linear problem, with one vector-Jacobian product per
-# iteration. ``linear_solve`` factors the matrix again in backward; if time matters more than memory, use
+# iteration. ``linear_solve`` factors the matrix again in backward. If time matters more than memory, use
 # :func:`torch.linalg.solve`. The compiler can compile ``bisect`` and ``linear_solve`` as a whole, but not the loops of
 # ``fixed_point`` and ``root``, whose number of iterations depends on the data.
 #

@@ -11,19 +11,19 @@ adjoint equation.
 # When to use it
 # --------------
 #
-# Use these recipes when a solver with many steps is a part of your model: continuous-depth networks, flows, a simulator
-# whose parameters you fit. For a few steps and a small network, write the loop and let autograd differentiate it. For
-# adaptive steps, see the package ``torchdiffeq``. If the loop does not fit into memory, use ``odeint``. Use
-# ``odeint_adjoint`` only if even the states of one interval do not fit into memory, or to learn what other libraries
-# do: its gradient has an error, and for some equations it is useless.
+# Use these recipes when a solver with many steps is a part of your model, for example in continuous-depth networks, in
+# flows, or in a simulator whose parameters you fit. For a few steps and a small network, write the loop and let
+# autograd differentiate it. For adaptive steps, see the package ``torchdiffeq``. If the loop does not fit into memory,
+# use ``odeint``. Use ``odeint_adjoint`` only if even the states of one interval do not fit into memory, or to learn
+# what other libraries do. Its gradient has an error, and for some equations this gradient is useless.
 #
 # The gradient
 # ------------
 #
 # *Discretize, then differentiate.* The solver is a chain of steps :math:`z_{k+1} = \Phi(z_k, \theta)`. Backward goes
-# through the chain with :math:`a_k = (\partial \Phi / \partial z_k)^\top a_{k+1}`. This gradient is exact. It needs all
-# states :math:`z_k`, which are small compared with the activations inside of :math:`\Phi`. ``odeint`` keeps some of the
-# states and recomputes the others.
+# through the chain from the end. It computes the gradient :math:`a_k` for each state by :math:`a_k = (\partial \Phi /
+# \partial z_k)^\top a_{k+1}`. This gradient is exact. Backward needs all states :math:`z_k`, which are small compared
+# with the activations inside of :math:`\Phi`. ``odeint`` keeps some of the states and recomputes the others.
 #
 # *Differentiate, then discretize.* Let the steps in the formula above go to zero, for the equation :math:`\dot{z} =
 # f(t, z, \theta)`. Then the adjoint :math:`a = \partial L / \partial z(t)` follows its own differential equation:
@@ -59,9 +59,9 @@ from autograd_cookbook.recipes.neural_ode import odeint, odeint_adjoint
 # See it work
 # -----------
 #
-# The data is a spiral, :math:`\dot{z} = A z^3`, observed with noise at 25 times. A network learns the right-hand side.
-# It never sees a slope, only the observed states. Each solution starts at one observation and is compared with the next
-# three.
+# The data is a spiral, :math:`\dot{z} = A z^3`, observed with noise at 25 times. A network learns the right-hand side
+# of this equation. It never sees a slope, only the observed states. Each solution starts at one observation and is
+# compared with the next three. The right figure shows the peak memory of three solvers for different numbers of steps.
 
 torch.manual_seed(0)
 swirl = torch.tensor([[-0.1, -2.0], [2.0, -0.1]])
@@ -247,8 +247,8 @@ assert len(set(kept)) == 1
 
 # %%
 # Backward of ``odeint`` solves the equation once more, without gradients, and runs the forward of each step once more.
-# Backward of ``odeint_adjoint`` solves one more equation. Compiled, both are long programs, because the compiler
-# unrolls every step.
+# Backward of ``odeint_adjoint`` solves one more equation. If you compile them, both become long programs, because the
+# compiler unrolls every step.
 #
 # Neighbors
 # ---------

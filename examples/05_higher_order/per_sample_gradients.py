@@ -14,23 +14,25 @@ will also write the rule that lets ``vmap`` pass through code that it can't trac
 # which samples dominate a batch. If you only need the sum or the mean, a plain backward is cheaper. A custom function
 # in the model needs one line, ``generate_vmap_rule = True``, if it consists of torch operations. Otherwise write its
 # ``vmap`` by hand: for NumPy, for a kernel, or for a solver that takes whole batches. Real private training also needs
-# random sampling, and a privacy accountant that adds up how much privacy each step spends; Opacus has both.
+# random sampling, and a privacy accountant that adds up how much privacy each step spends. The library Opacus has both.
 #
 # The gradient
 # ------------
 #
 # Backward sums over the batch, so the gradients :math:`g_i` of single samples never exist. ``vmap`` runs the gradient
-# of one sample with a batch dimension that the code does not see. Clipping to a norm :math:`C`, with noise of standard
-# deviation :math:`\sigma C`, then limits the effect of one sample:
+# of one sample with a batch dimension that the code does not see. For private training with a batch of :math:`B`
+# samples, each gradient is then clipped to the norm :math:`C`, and noise of standard deviation :math:`\sigma C` is
+# added. This limits the effect of one sample:
 #
 # .. math::
 #
 #    \tilde{g} = \frac{1}{B} \Big( \sum_i g_i \min\!\big(1, \tfrac{C}{\lVert g_i \rVert}\big)
 #    + \mathcal{N}(0, \sigma^2 C^2 I) \Big) .
 #
-# A rule for ``vmap`` gets the inputs *with* their hidden batch dimension, and says where the outputs have this
-# dimension. The example is isotonic regression, which finds the closest non-decreasing sequence. It replaces blocks of
-# values by their means; its gradient is an average over the same blocks.
+# If ``vmap`` can't trace your code, you write a rule for it. The rule gets the inputs *with* their hidden batch
+# dimension, and says where the outputs have this dimension. The example is isotonic regression, which finds the closest
+# non-decreasing sequence. Isotonic regression replaces blocks of values by their means, so its gradient is an average
+# over the same blocks.
 #
 # The recipe
 # ----------
@@ -70,8 +72,9 @@ from autograd_cookbook.recipes.template import tanh
 # See it work
 # -----------
 #
-# A network with a custom function is trained on handwritten digits in three ways: with plain gradients, with clipped
-# gradients, and with clipped gradients and noise.
+# The next cell trains a network with a custom function on handwritten digits in three ways: with plain gradients, with
+# clipped gradients, and with clipped gradients and noise. The left figure shows the norms of the gradients of single
+# samples, and the right figure shows the accuracy during training.
 
 digits = load_digits()
 images = torch.tensor(digits.data / 16, dtype=torch.float32)
@@ -139,8 +142,8 @@ for name, (_, curve) in runs.items():
 assert runs[f"clipped at {CLIP:g}"][1][-1] > 0.75
 
 # %%
-# The next cell checks that the gradients are those of a loop over the samples, and that one sample moves the mean by at
-# most :math:`2C / B`, if all gradients are finite:
+# The next cell checks that the gradients are those of a loop over the samples. It also checks that one sample moves the
+# mean by at most :math:`2C / B`, which holds if all gradients are finite:
 
 wide = tree_map(torch.Tensor.double, start)
 batch = train[0][:20].double(), train[1][:20]
@@ -193,8 +196,8 @@ assert torch.allclose(mapped, looped, rtol=1e-12)
 # The wrong version
 # -----------------
 #
-# Three versions are wrong: a generated rule, which sends a batched tensor into NumPy; no rule; and a rule that assumes
-# that the batch comes first:
+# The next cell shows three wrong versions. The first has a generated rule, which sends a batched tensor into NumPy. The
+# second has no rule. The rule of the third assumes that the batch comes first:
 
 
 class Generated(IsotonicFunction):
@@ -250,8 +253,8 @@ assert audit(isotonic_regression, (square,), only=["vmap"]).capabilities["vmap"]
 # -------------
 #
 # Per-sample gradients need memory for :math:`B` gradients instead of one, and clipping makes scaled copies of them.
-# ``clipped_mean_gradient`` clips one chunk of samples at a time, so ``chunk_size`` limits the memory. Here is the peak
-# for the network above and 256 samples, in units of one gradient:
+# ``clipped_mean_gradient`` clips one chunk of samples at a time, so ``chunk_size`` limits the memory. The next cell
+# prints the peak for the network above and 256 samples, in units of one gradient:
 
 batch = train[0][:256], train[1][:256]
 one = sum(p.untyped_storage().nbytes() for p in start.values())
@@ -266,7 +269,7 @@ assert peaks[16] < 64
 
 
 # %%
-# Here is the time, in units of one plain backward over the batch. A loop runs 256 backward passes:
+# The next cell prints the time, in units of one plain backward over the batch. A loop runs 256 backward passes:
 
 
 def seconds(run):
@@ -293,8 +296,8 @@ print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {lo
 # The compiler accepts per-sample gradients if the model has no custom function. With a custom function whose argument
 # is computed from the weights, as below, it raises an error, because it loses the rule for ``vmap``. Under ``vmap``
 # without ``grad``, a custom function compiles, which is worse: a ``loss.backward()`` *outside* of the compiled part
-# silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents
-# both, see :doc:`/guide/compiled_rules`.
+# silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents both
+# problems, see :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"
@@ -325,6 +328,5 @@ for size in (1e25, 1e-30):
 # * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip the gradient at a layer, for the whole batch.
 # * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that needs its own method.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code without a known formula.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep your backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.func.vmap`, :func:`torch.func.grad`.

@@ -10,8 +10,8 @@ turn, where textbook formulas divide by zero.
 # When to use it
 # --------------
 #
-# Use these recipes when poses are unknowns or outputs: robotics, bundle adjustment, molecules, networks that predict an
-# orientation.
+# Use these recipes when poses are unknowns or outputs, for example in robotics, bundle adjustment, molecules, or
+# networks that predict an orientation.
 #
 # * ``rotation_exp`` makes a rotation matrix from three numbers (axis times angle), which you can optimize.
 # * ``rotation_log`` computes these three numbers from a matrix, for a loss on the angle between two rotations.
@@ -26,7 +26,7 @@ turn, where textbook formulas divide by zero.
 # A rotation has nine entries but can change in only three directions: :math:`dR = [\varphi]_\times R`, where
 # :math:`[\varphi]_\times` is the matrix of the cross product with :math:`\varphi`. So the recipes compute all gradients
 # with the three numbers :math:`\varphi`. ``axial`` turns a matrix into such numbers, :math:`m =
-# \operatorname{axial}(\bar{R} R^\top)`:
+# \operatorname{axial}(\bar{R} R^\top)`. With the angle :math:`\theta = \lVert \omega \rVert`:
 #
 # .. math::
 #
@@ -185,9 +185,9 @@ assert torch.allclose(found, truth, atol=1e-12)
 # Quaternions
 # -----------
 #
-# A quaternion of any length gives a rotation if you divide by its squared norm. Then there is no constraint, and the
-# four numbers can be parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and ``torch.asarray`` make new
-# tensors from the *numbers*, so the gradient is lost silently:
+# A quaternion of any length gives a rotation if you divide by its squared norm. So its length needs no constraint, and
+# you can train its four numbers as parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and
+# ``torch.asarray`` make new tensors from the *numbers*, so the gradient is lost silently:
 
 
 def matrix_of(quaternion):  # w, x, y, z in the last dimension
@@ -298,11 +298,11 @@ assert torch.autograd.gradgradcheck(quaternion_of, matrix)
 # If the loss can compare matrices, you need no quaternion: ``(R - S).square().sum()`` has a gradient for every entry.
 # Two other parametrizations also have right gradients at the identity:
 #
-# * **Euler angles.** They fail elsewhere: at a middle angle of 90 degrees, the first and the last angle turn about the
-#   same axis, so no change of the angles turns about the third (gimbal lock).
-# * **6D**, two columns that Gram-Schmidt makes orthonormal, is suitable for gradient descent. The map is smooth while
-#   the two columns are not parallel, and six numbers reach every rotation without a jump. ``nearest_rotation`` of nine
-#   numbers is the symmetric counterpart.
+# * **Euler angles** fail elsewhere. At a middle angle of 90 degrees, the first and the last angle turn about the same
+#   axis. So no change of the angles gives a turn about the third axis (gimbal lock).
+# * **6D** consists of two columns of three numbers, which the Gram-Schmidt method makes orthonormal. It is suitable for
+#   gradient descent: the map is smooth while the two columns are not parallel, and six numbers reach every rotation
+#   without a jump. ``nearest_rotation`` of nine numbers is the symmetric counterpart.
 
 
 def euler(angles):
@@ -341,8 +341,8 @@ assert torch.autograd.grad(quaternion_of(euler(start))[1:].sum(), start)[0].toli
 # The wrong version
 # -----------------
 #
-# This version uses the gradient of the logarithm without a call of ``nearest_rotation`` before it. The gradient is
-# right for every step from one rotation to another. But ``gradcheck`` changes one entry at a time, and the changed
+# This version computes the logarithm, and its gradient, without a call of ``nearest_rotation`` before it. The gradient
+# is right for every step from one rotation to another. But ``gradcheck`` changes one entry at a time, and the changed
 # matrix is not a rotation. So ``gradcheck`` rejects it:
 
 rotation = rotation_exp(truth).requires_grad_()

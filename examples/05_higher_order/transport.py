@@ -10,9 +10,9 @@ matching. Backward solves one linear system instead of differentiating hundreds 
 # When to use it
 # --------------
 #
-# Use optimal transport when a loss compares two sets or two histograms, or when a layer assigns items to places: point
-# clouds, soft sorting and permutations, keypoints, clusters, detections and their targets. The *plan* is a matrix that
-# says how much weight moves from each item to each place.
+# Use optimal transport when a loss compares two sets or two histograms, or when a layer assigns items to places.
+# Examples are point clouds, soft sorting and permutations, keypoints, clusters, and detections with their targets. The
+# *plan* is a matrix that says how much weight moves from each item to each place.
 #
 # * ``sinkhorn_cost`` returns the cost of the plan as a number, for a loss. Its gradient is the plan, and needs no
 #   linear system.
@@ -20,8 +20,8 @@ matching. Backward solves one linear system instead of differentiating hundreds 
 # * ``assignment_cost`` is the one-to-one matching without regularization, computed by SciPy.
 #
 # You can also unroll a fixed number of iterations. This is simpler, and the gradient is right for the plan after
-# *these* iterations. Do it if ten or twenty iterations are enough. For clouds of tens of thousands of points, the
-# matrices do not fit into memory; use a library that never makes them, such as GeomLoss or OTT.
+# *these* iterations. Unroll if ten or twenty iterations are enough. For clouds of tens of thousands of points, the
+# matrices do not fit into memory. Then use a library that never makes these matrices, such as GeomLoss or OTT.
 #
 # The gradient
 # ------------
@@ -78,7 +78,7 @@ print("torch", torch.__version__)
 #
 # The example has thirty points on each side, and a regularization that is small compared with the costs, so that the
 # plan is nearly a matching. If you unroll, autograd keeps every iteration, and the gradient belongs to a plan that has
-# not converged. The recipe keeps the potentials. It also makes Newton steps, because the iterations get slow.
+# not converged. The recipe keeps only the potentials, and it makes Newton steps when the iterations get slow.
 
 
 def unrolled_plan(cost, a, b, regularization, iterations):
@@ -203,8 +203,9 @@ assert gradcheck(assignment_cost, (pairs,))
 # The wrong version
 # -----------------
 #
-# This version finds the potentials without autograd, and then computes the plan from them with autograd. For the cost
-# this is right, by the envelope theorem. For the plan it is wrong, because the potentials also change with the costs.
+# This version finds the potentials without autograd, and then computes the plan from them with autograd. For the
+# gradient of ``sinkhorn_cost`` this is right, by the envelope theorem. For the gradient of the plan it is wrong,
+# because the potentials also change with the costs.
 
 
 def detached_plan(cost, a, b, regularization):

@@ -10,9 +10,9 @@ You will train through code that autograd cannot see, and measure how accurate t
 # --------------
 #
 # Use these recipes when a simulator or a library computes the value and you cannot derive its gradient. With few
-# inputs, use finite differences: about nine correct digits for two evaluations per input. With many inputs and little
-# time, use simultaneous perturbation: two evaluations in all, and a noisy direction. If you *can* write down the
-# gradient, or rewrite the code in torch, do that instead.
+# inputs, use finite differences. They give about nine correct digits, and take two evaluations per input. With many
+# inputs and little time, use simultaneous perturbation. It takes only two evaluations in all, but its direction is
+# noisy. If you *can* write down the gradient, or rewrite the code in torch, do that instead.
 #
 # The gradient
 # ------------
@@ -53,9 +53,9 @@ from autograd_cookbook.recipes.approximate_gradients import finite_difference, s
 # See it work
 # -----------
 #
-# The first figure shows the accuracy, for a black box in NumPy whose gradient we know. On the left is the error of
-# finite differences by step, for a black box in float64 and one in float32. On the right is the cosine between the
-# estimate and the gradient, by the number of random directions.
+# The first figure shows the accuracy, for a black box in NumPy whose gradient we know. The left part shows the error of
+# finite differences for different steps, for a black box in float64 and one in float32. The right part shows the cosine
+# between the estimate and the gradient, for different numbers of random directions.
 
 n = 30
 rng = np.random.default_rng(0)
@@ -115,8 +115,8 @@ assert best < 1e-9
 assert float(cosines[-1].min()) > 0.95
 
 # %%
-# The second example fits a simulator in plain Python. It returns the position of a thrown ball after each tenth of a
-# second. Training finds speed, angle and drag from observed positions.
+# The second example fits a simulator in plain Python. The simulator returns the position of a thrown ball after each
+# tenth of a second. Training finds speed, angle and drag from observed positions.
 
 
 def flight(parameters):
@@ -167,7 +167,8 @@ assert curves["finite differences"][-1] < 1e-3
 # -------------------
 #
 # ``gradcheck`` compares with finite differences, so ``finite_difference`` passes. It rejects a random gradient, as it
-# should. With one input element the estimate has no variance, so there you can check the *wrapper*:
+# should. But with one input element the random estimate has no variance, so with this input you can check the *code*
+# around the estimate:
 
 print("torch", torch.__version__)
 few = torch.linspace(-1, 1, 4, dtype=torch.float64).requires_grad_()
@@ -206,7 +207,7 @@ assert noise > 0.05
 # What it costs
 # -------------
 #
-# Here are the number of evaluations of the black box for one backward, and the time, for n inputs:
+# The next cell prints how often one backward evaluates the black box, and how long it takes, for n inputs:
 
 for n_inputs in (10, 100, 1000):
     point = torch.ones(n_inputs, requires_grad=True)
@@ -230,6 +231,5 @@ for n_inputs in (10, 100, 1000):
 #
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: when you know the gradient of your foreign code.
 # * :doc:`/cookbook/05_higher_order/hessian`: which mistakes ``once_differentiable`` catches, and which it does not.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop this backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep this backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.autograd.gradcheck`, :class:`torch.autograd.Function`.

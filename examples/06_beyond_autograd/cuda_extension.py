@@ -12,8 +12,8 @@ other operation.
 #
 # Write an extension when you already *have* a kernel, or when the compiler cannot generate the one you need. For a
 # chain of element-wise operations, :func:`torch.compile` writes a kernel that is as good as yours. This page uses such
-# a chain anyway, so that you can compare its numbers with the compiled :term:`composition`. You can use the same files
-# for a solver or a simulation.
+# a chain anyway, so that you can compare its numbers with the compiled composition. You can use the same files for a
+# solver or a simulation.
 #
 # The gradient
 # ------------
@@ -32,8 +32,9 @@ other operation.
 #
 # The file below contains its C++ and CUDA sources. Without a build, it runs in Python. ``SWISH.build()`` compiles the
 # kernels for which the machine has compilers, and from then on the recipe uses them. The command ``python -m
-# autograd_cookbook build`` does the same for all kernels of this package. They are registered with torch's *stable
-# ABI*, so one binary works with every torch from 2.11 on, which includes each release that this package supports.
+# autograd_cookbook build`` does the same for all kernels of this package. The kernels are registered with torch's
+# *stable ABI* (a binary interface that stays the same), so one binary works with every torch from 2.11 on. This
+# includes each release that this package supports.
 #
 # .. recipe:: swish
 #

@@ -17,9 +17,9 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # The gradient
 # ------------
 #
-# An all-pole filter adds its own past output to its input. torch has no function for it, because each step needs the
-# step before, and a loop in Python is slow. The derivative is the same recursion with another input, and the
-# :term:`adjoint` is this recursion run backward in time:
+# An all-pole filter adds its own past output to its input. torch has no function for it. Because each step needs the
+# step before, it would be a loop in Python, which is slow. The derivative is the same recursion with another input, and
+# the adjoint is this recursion run backward in time:
 #
 # .. math::
 #
@@ -69,9 +69,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# An object with three resonances is struck with noise, and we record the sound, with additional noise. The example
-# learns the six coefficients of the filter by gradients through SciPy. The coefficients are the product of three
-# sections with two coefficients each, and the parameters of these sections keep the filter stable:
+# In this example, random noise strikes an object with three resonances, and a microphone records the sound, with
+# additional noise. The cell learns the six coefficients of the filter by gradients through SciPy. The coefficients are
+# the product of three sections with two coefficients each, and the parameters of these sections keep the filter stable:
 
 
 def poles(radius, angle):
@@ -127,7 +127,7 @@ assert (learned - truth).abs().max() < 0.05
 # One gradient, three wrappers
 # ----------------------------
 #
-# This cell compares three wrappers of the same parts. The first is a ``Function`` without an operator. The second is
+# The next cell compares three wrappers of the same code. The first is a ``Function`` without an operator. The second is
 # the operator alone, with ``register_fake``, ``register_vmap`` and ``register_autograd``. The third is the recipe,
 # which has both.
 
@@ -228,10 +228,11 @@ assert [table["torch.func.grad", name] for name in wrappers] == ["yes", "raises"
 assert [table["compile, fullgraph", name] for name in wrappers] == ["raises", "yes", "yes"]
 
 # %%
-# The table shows two limits. A bare ``Function`` around SciPy can't be compiled whole, and can't be exported with its
-# gradient. NumPy is an exception, because the compiler translates its functions, as the next cell shows.
-# ``torch.func.grad`` refuses an operator with a registered gradient, and forward mode silently treats it as a
-# *constant*. torch offers no way to register a forward derivative for an operator:
+# The table shows the limits of the first two wrappers. A bare ``Function`` around SciPy can't be compiled whole, and
+# can't be exported with its gradient. NumPy is an exception, because the compiler translates its functions, as the next
+# cell shows. The second wrapper has other limits: ``torch.func.grad`` refuses an operator with a registered gradient,
+# and forward mode silently treats the operator as a *constant*. torch offers no way to register a forward derivative
+# for an operator:
 
 print([name for name in dir(recursive_filter_op) if name.startswith("register")])
 assert not hasattr(recursive_filter_op, "register_jvp")
@@ -305,8 +306,8 @@ for name, seconds in fastest.items():
 # The wrong version
 # -----------------
 #
-# ``opcheck`` is torch's test for operators. It checks the registration (schema, shapes, tracing) but no numbers. Here
-# the gradient of the signal is wrong by a factor of 123:
+# ``opcheck`` is torch's test for operators. It checks the registration (schema, shapes, tracing) but no numbers. In the
+# next cell, the gradient of the signal is wrong by a factor of 123, and ``opcheck`` does not notice it:
 
 
 @custom_op("cookbook_page::wrong_filter", mutates_args=())

@@ -11,10 +11,10 @@ The matrix of scores alone would grow with the square of the length.
 # --------------
 #
 # Use this recipe to learn the algorithm, to change it (another mask, another function of the scores), or when you need
-# a second derivative. For plain attention, call :func:`torch.nn.functional.scaled_dot_product_attention`. It has
-# kernels of this kind for GPUs and for the CPU, and in the measurement below it is faster, but it has no second
-# derivative. For other masks on a GPU, see :func:`!torch.nn.attention.flex_attention`. For short sequences, you need
-# none of this.
+# a second derivative. For plain attention, call :func:`torch.nn.functional.scaled_dot_product_attention`. This function
+# has kernels of the same kind for GPUs and for the CPU. In the measurement below, it is faster than the recipe, but it
+# has no second derivative. For other masks on a GPU, see :func:`!torch.nn.attention.flex_attention`. For short
+# sequences, you need none of this.
 #
 # The gradient
 # ------------
@@ -31,11 +31,11 @@ The matrix of scores alone would grow with the square of the length.
 #    a' = e^{m - m'} a + \sum_j e^{s_j - m'} v_j, \qquad
 #    o = a / \ell .
 #
-# The recipe keeps two numbers a row, :math:`m` and :math:`\log \ell`. From them, backward can compute each probability
-# separately, :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`, so it can process the tiles in any order. Most kernels
-# keep only the sum of the two numbers. But at scores of 1000, float32 rounds this sum by up to 3e-5, so every
-# probability of the row gets a relative error of this size. The backward of a softmax also needs a sum over a whole
-# row, which follows from the output :math:`o`:
+# The recipe keeps two numbers per row, :math:`m` and :math:`\log \ell`. From them, backward can compute each
+# probability separately, :math:`p_{ij} = e^{s_{ij} - m_i - \log \ell_i}`. A tile is a block of queries together with a
+# block of keys, and backward can process the tiles in any order. Most kernels keep only the sum of the two numbers. But
+# at scores of 1000, float32 rounds this sum by up to 3e-5, so every probability of the row gets a relative error of
+# this size. The backward of a softmax also needs a sum over a whole row, which follows from the output :math:`o`:
 #
 # .. math::
 #
@@ -52,8 +52,8 @@ The matrix of scores alone would grow with the square of the length.
 #
 # ``triton_attention`` is the same algorithm as kernels in Triton. Forward runs one program for each block of queries.
 # Backward runs one program for each block of queries and one for each block of keys, so every number is written only
-# once. It runs on a GPU or in Triton's interpreter, and otherwise with torch's operations as above. For the parts
-# around the kernels, see :doc:`/cookbook/06_beyond_autograd/triton_kernel`.
+# once. The recipe runs these kernels on a GPU or in Triton's interpreter. Everywhere else, it runs torch's operations
+# as above. For the parts around the kernels, see :doc:`/cookbook/06_beyond_autograd/triton_kernel`.
 #
 # .. recipe:: triton_attention
 
@@ -73,8 +73,8 @@ from autograd_cookbook.recipes.flash_attention import attention
 # See it work
 # -----------
 #
-# The figure shows forward and backward of one head: the exact number of bytes at the peak, without the gradients, which
-# every version must return:
+# The left figure is for forward and backward of one head. It shows the exact number of bytes at the peak, without the
+# gradients, which every version must return. The right figure shows which tiles a causal mask makes unnecessary:
 
 
 def composed(query, key, value, causal=False):
@@ -160,8 +160,8 @@ assert "torch" not in curvature
 # The wrong version
 # -----------------
 #
-# Here are two mistakes that raise no error. In forward, the old sum is not rescaled when the maximum changes. In
-# backward, :math:`\delta` is missing:
+# The next cell has two mistakes that raise no error. In forward, the old sum is not rescaled when the maximum changes.
+# In backward, :math:`\delta` is missing:
 
 
 def unscaled(query, key, value, block):
@@ -217,8 +217,8 @@ for found, right, name in zip(
 #
 # .. costs::
 #
-# The compiled :term:`composition` keeps as few bytes as torch's kernel, because the compiler recognizes attention and
-# calls this kernel.
+# The compiled composition keeps as few bytes as torch's kernel, because the compiler recognizes attention and calls
+# this kernel.
 #
 # The next table has other lengths, for one head of width 64 in float32, on one core of an AMD EPYC. Bytes are exact.
 # The time is processor time, the shortest of three runs, as a multiple of the composition's time:
@@ -237,7 +237,7 @@ for found, right, name in zip(
 #    "16,384", "ours", "7.7", "0.51"
 #
 # The composition keeps the probabilities until backward, where it computes their gradient, a matrix of the same size.
-# The recipe keeps its output and two numbers a query, one more than torch:
+# The recipe keeps its output and two numbers per query, which is one number more than torch keeps:
 
 tensors = problem(2_048)
 for name, function in ways.items():
@@ -246,7 +246,7 @@ queries = tensors[0].shape[:-1].numel()
 assert held_bytes(attention, *tensors) == held_bytes(F.scaled_dot_product_attention, *tensors) + 4 * queries
 
 # %%
-# This site is built without a GPU, so it shows no GPU times; ``benchmarks/attention.py`` measures the Triton kernels on
+# This site is built without a GPU, so it shows no GPU times. ``benchmarks/attention.py`` measures the Triton kernels on
 # a GPU. :func:`torch.compile` treats the loops over tiles as one operator. So the graph does not grow with the number
 # of tiles, and the compiled recipe keeps the same bytes as in eager mode (:doc:`/guide/compiled_bytes`):
 

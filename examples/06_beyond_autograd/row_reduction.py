@@ -11,8 +11,9 @@ same bits in every run and on any number of threads.
 # --------------
 #
 # Write such a kernel when the compiler's kernel reads memory more often than necessary. This happens with reductions,
-# see the table at the end. Also use this recipe if the squares of a row may overflow. It does not keep fewer bytes: a
-# few lines of Python keep as few (:doc:`/cookbook/04_memory/selective_saving`), and run everywhere.
+# as the table at the end shows. Also use this recipe if the squares of a row may overflow. The recipe does not reduce
+# the bytes that are kept: a few lines of Python keep as few (:doc:`/cookbook/04_memory/selective_saving`), and run
+# everywhere.
 #
 # The gradient
 # ------------
@@ -25,8 +26,9 @@ same bits in every run and on any number of threads.
 #    \bar{x} = r \Big(w \bar{y} - \hat{x}\,\frac{1}{n} \sum_j w_j \bar{y}_j \hat{x}_j\Big), \qquad
 #    \bar{w} = \sum_{\text{rows}} \bar{y}\,\hat{x} .
 #
-# Backward needs :math:`\sum x_j^2` and :math:`\sum w_j \bar{y}_j x_j`. One pass along the row computes both, so
-# backward computes :math:`r` again, and only the arguments are kept. A second pass writes :math:`\bar{x}` and adds to
+# Backward needs :math:`\sum x_j^2` and :math:`\sum w_j \bar{y}_j x_j`. One pass along the row computes both. So
+# backward can compute :math:`r` again, and only the arguments are kept. A second pass writes :math:`\bar{x}` and adds
+# to
 # :math:`\bar{w}`; by then the row is in the cache.
 #
 # The sum for :math:`\bar{w}` goes across rows, which different threads process. Atomic additions would run in another

@@ -10,18 +10,18 @@ finds the conductivity of a metal plate from a few temperatures.
 # When to use it
 # --------------
 #
-# Use SciPy when it has the algorithm and torch does not: sparse factorizations, special functions, filters. If torch
-# has the function, use torch: :mod:`torch.fft`, :mod:`torch.linalg` and :mod:`torch.special` have gradients and run on
-# a GPU. Each call below copies to the CPU, and ``torch.compile`` leaves it out of its graph. For a call inside of a
-# compiled graph, write an operator, see :doc:`/cookbook/06_beyond_autograd/custom_operator`.
+# Use SciPy when it has the algorithm and torch does not, for example for sparse factorizations, special functions and
+# filters. If torch has the function, use torch: :mod:`torch.fft`, :mod:`torch.linalg` and :mod:`torch.special` have
+# gradients and run on a GPU. Each call below copies to the CPU, and ``torch.compile`` leaves it out of its graph. For a
+# call inside of a compiled graph, write an operator, see :doc:`/cookbook/06_beyond_autograd/custom_operator`.
 #
 # The gradient
 # ------------
 #
 # Autograd does not record NumPy, so backward must be a formula. The best formulas call the *same* function again. Then
 # there is a second derivative, too, and ``once_differentiable`` is not needed. The simplest case is a linear map. Its
-# derivative is the map itself, and its :term:`adjoint` is another linear map. The cosine transform here is orthogonal,
-# so its adjoint is its inverse:
+# derivative is the map itself, and its adjoint is another linear map. The cosine transform here is orthogonal, so its
+# adjoint is its inverse:
 #
 # .. math::
 #
@@ -175,8 +175,8 @@ print("dct, types 1 to 4: gradcheck True")
 # The wrong version
 # -----------------
 #
-# This backward forgets to transpose. For a *symmetric* matrix, such as a Laplacian, a covariance or a graph, every test
-# passes:
+# This backward forgets to transpose. For a *symmetric* matrix, such as a Laplacian, a covariance or an undirected
+# graph, ``gradcheck`` passes:
 
 
 class NeverTransposes(Function):
@@ -228,9 +228,10 @@ assert torch.allclose(factors, torch.tensor([4.0] + 7 * [2.0], dtype=torch.float
 # What it costs
 # -------------
 #
-# The cell compares two alternatives. For the cosine transform, the alternative is a transform made of
+# The next cell compares each recipe with an alternative. For the cosine transform, the alternative is a transform made
+# of
 # :func:`torch.fft.fft`, which needs no SciPy. For sparse systems, the alternative is :func:`torch.linalg.solve` on the
-# dense matrix. Here is the time of forward and backward:
+# dense matrix. The cell prints the time of forward and backward:
 
 
 def from_fourier(x):

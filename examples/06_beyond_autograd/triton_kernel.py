@@ -35,8 +35,8 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 #
 # ``operator`` registers the functions that launch kernels as operators of torch, with :func:`torch.library.triton_op`
 # and :func:`torch.library.wrap_triton`. So :func:`torch.compile` sees the kernel and can compile the code around it.
-# The ``Function`` connects the operators. Without a GPU and without the interpreter, torch's operations run;
-# ``backend`` says which code runs.
+# The ``Function`` connects the operators. Without a GPU and without the interpreter, torch's operations run. The
+# function ``backend`` says which code runs.
 #
 # Without a GPU, Triton's interpreter runs a kernel in NumPy, one program after the other. This is slow, but useful for
 # tests and for ``print``. Triton reads the variable ``TRITON_INTERPRET`` when it is imported, so set it first:
@@ -69,7 +69,8 @@ print(f"torch {torch.__version__}, triton {triton.__version__}, running in {back
 #
 # A GPU runs many copies of a kernel at once, called programs. Each program asks for its number, computes which elements
 # it has to process, and masks the elements after the end of the row. The mask is needed because the size of a block is
-# a power of two, and the width of the data usually is not. This kernel stores which program processed which element:
+# a power of two, and the width of the data usually is not. The next kernel stores which program processed which
+# element. In the left panel of the figure, each row is one program, and the numbers count the rounds of its loop:
 
 
 @triton.jit
@@ -180,11 +181,11 @@ for width in (4, 5):
 # Autotune a backward kernel: reset what it adds to
 # -------------------------------------------------
 #
-# In the first call for each new key, ``triton.autotune`` runs *every* configuration to measure its time. A kernel that
-# adds to a buffer, with ``atomic_add`` or ``+=``, adds once in each of these runs. So the first gradient is too large,
-# and later calls are right. Name the buffers in ``reset_to_zero``, which sets them to zero before each run. If the
-# buffer must keep what it contains, name it in ``restore_value``. The interpreter can't measure times, so here
-# ``do_bench`` runs each configuration once:
+# In the first call for each new key (the values of the arguments that are named in ``key``), ``triton.autotune`` runs
+# *every* configuration to measure its time. A kernel that adds to a buffer, with ``atomic_add`` or ``+=``, adds once in
+# each of these runs. So the first gradient is too large, and later calls are right. Name the buffers in
+# ``reset_to_zero``, which sets them to zero before each run. If the buffer must keep what it contains, name it in
+# ``restore_value``. The interpreter can't measure times, so here ``do_bench`` runs each configuration once:
 
 
 def summing_kernel(**options):
@@ -217,8 +218,8 @@ assert sums == {"no option": [300, 100], "reset_to_zero": [100, 100], "restore_v
 # %%
 # Two programs that *load*, add and *store* at the same address lose additions, because one overwrites the other's
 # result. For example, in the backward of a convolution, each output position adds to several input positions. Use
-# ``tl.atomic_add``, or better, give each program the input positions, and let it gather the terms that belong to them:
-# then each address is written once, and the result is the same in each run.
+# ``tl.atomic_add``. It is better to give each program some input positions, and to let it gather the terms that belong
+# to them. Then each address is written once, and the result is the same in each run.
 #
 # What it costs
 # -------------
@@ -233,8 +234,8 @@ assert saved_bytes(triton_softmax, x) == 4 * x.numel()
 # %%
 # There are no times here, because this site is built without a GPU, and times of the interpreter say nothing about a
 # GPU. The tests compile every kernel to machine code for a GPU, run it in the interpreter, and run it on a GPU if there
-# is one (``nox -s gpu``). Two results differ in the interpreter of Triton 3.7. It truncates to bfloat16 where a GPU
-# rounds. It also computes wrong products of bfloat16 matrices, so the recipe of
+# is one (``nox -s gpu``). The interpreter of Triton 3.7 differs from a GPU in two results. The interpreter truncates to
+# bfloat16 where a GPU rounds. It also computes wrong products of bfloat16 matrices, so the recipe of
 # :doc:`/cookbook/06_beyond_autograd/flash_attention` does not use the interpreter for them.
 #
 # Neighbors

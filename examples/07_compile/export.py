@@ -11,7 +11,7 @@ export raise if it loses one.
 # --------------
 #
 # Use this check when you will *differentiate* a program made by :func:`torch.export.export`: fine-tune it elsewhere,
-# attack it, or put it into a larger model. For inference alone, there is nothing to check.
+# compute adversarial examples with it, or put it into a larger model. For inference alone, there is nothing to check.
 #
 # The gradient
 # ------------
@@ -58,7 +58,8 @@ print("torch", torch.__version__)
 # -----------
 #
 # This layer rounds its weights to multiples of 1/8 in two ways: with the ``Function`` of
-# :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with the same gradient on an operator.
+# :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with the same gradient on an operator. The figure
+# shows that only the exported program with the operator can be fine-tuned.
 
 
 @torch.library.custom_op("cookbook_page::round_through", mutates_args=())

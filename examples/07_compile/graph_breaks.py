@@ -10,9 +10,9 @@ silently get another gradient.
 # When to use it
 # --------------
 #
-# Read this page when ``fullgraph=True`` raises an error, or when a compiled model is not faster: find the message
-# below. Read it also when your code compiles, because the last part is about code that compiles and is wrong. Without a
-# custom function, the page :doc:`/cookbook/07_compile/torch_compile` is enough.
+# Read this page when ``fullgraph=True`` raises an error, or when a compiled model is not faster. You can search the
+# page for your message. Read it also when your code compiles, because the last part is about code that compiles and is
+# wrong. Without a custom function, the page :doc:`/cookbook/07_compile/torch_compile` is enough.
 #
 # The gradient
 # ------------
@@ -319,7 +319,7 @@ table(
 print("\ngraph_breaks:", *graph_breaks(lambda x: IfOnData.apply(x), torch.ones(3, requires_grad=True)))
 
 # %%
-# Here are the fixes, which all compile whole:
+# Each of these fixes compiles whole:
 #
 # * Decide with ``torch.where`` instead of ``if``.
 # * Keep a tensor, not its value.
@@ -501,8 +501,8 @@ for name, module in (("siblings, held as .apply", HoldsApply), ("fix: siblings, 
     print(f"{name:38} {verdicts[name][0]:8} {found[0].tolist()} and {found[1].tolist()}")
 
 # %%
-# Side effects get lost as well. A forward that appends to a global list does so in every call, also when compiled. If
-# the list belongs to an enclosing function, compiled code appends in no call:
+# Side effects get lost as well. A forward that appends to a global list does so in every call, also when it is
+# compiled. But if the list belongs to an enclosing function, the compiled code never appends to it:
 
 
 def counted():
@@ -579,12 +579,11 @@ assert len(shown["refused"]) == 10 + (version >= (2, 13)) - (version >= (2, 15))
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/07_compile/torch_compile`: how much compiling gains.
+# * :doc:`/cookbook/07_compile/torch_compile`: how much faster compiled code is.
 # * :doc:`/cookbook/07_compile/recompiling`: the graph is whole, and is compiled again and again.
 # * :doc:`/cookbook/07_compile/mixed_precision`: a fourth silent case, a compiled backward under autocast.
 # * :doc:`/cookbook/04_memory/in_place`: functions with ``mark_dirty``.
 # * :doc:`/cookbook/02_changing_the_gradient/surrogate_gradients`: one forward, several backwards.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep your backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.compiler.disable`,
 #   :func:`torch.library.custom_op`.

@@ -10,10 +10,10 @@ affects the forward and the backward of a custom function.
 # When to use it
 # --------------
 #
-# In half precision, every operation of a :term:`composition` rounds its result. If this loses too much accuracy, write
-# a ``Function``. It computes in float32 between half-precision arguments and a half-precision result, rounds once, and
-# keeps no float32 tensor for backward. You need no ``Function`` if torch has such a fused operation, or if the rounding
-# of each step is harmless.
+# In half precision, every operation of a composition rounds its result. If this loses too much accuracy, write a
+# ``Function`` that takes half-precision arguments, computes in float32, rounds only its result, and keeps no float32
+# tensor for backward. You need no ``Function`` if torch has such a fused operation, or if the rounding of each step is
+# harmless.
 #
 # The gradient
 # ------------
@@ -294,9 +294,9 @@ print("cast_inputs, eager and compiled: the same gradients")
 # Small gradients
 # ---------------
 #
-# float16 has no number between 0 and 6e-8, and the gradient of a mean over a million elements is about that small. So
-# scale the loss with ``GradScaler``, which also works on the CPU and with custom functions. The scaled loss must not
-# overflow, so return a loss in float32.
+# float16 has no number between 0 and 6e-8. The gradient of a mean over a million elements is about as small, so some of
+# its elements become 0. So scale the loss with ``GradScaler``, which also works on the CPU and with custom functions.
+# The scaled loss must not overflow, so return a loss in float32.
 
 
 class MeanSquare(Function):

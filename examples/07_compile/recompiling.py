@@ -10,9 +10,9 @@ derivatives.
 # When to use it
 # --------------
 #
-# Read this page when more than the very first step of a training run is slow: with batches of different sizes, a
-# schedule that changes a number, or evaluation between training steps. If all calls look alike, you don't need this
-# page.
+# Read this page when more than the very first step of a training run is slow. The usual reasons are batches of
+# different sizes, a schedule that changes a number, and evaluation between training steps. If all calls look alike, you
+# don't need this page.
 #
 # The gradient
 # ------------
@@ -142,7 +142,7 @@ assert others["factor a tensor"] == [1, 1, 1, 1]
 # -----------------
 #
 # This code computes a second derivative through a compiled function. torch compiles the function and its first
-# derivative. It raises an error only when you ask for the second derivative:
+# derivative, and raises an error only when you ask for the second derivative:
 
 
 class Cube(Function):
@@ -201,8 +201,8 @@ for function, result in {cube: 0 * x, marked_cube: 48 * x}.items():
     print(f"{function.__name__:12} {compiled(x.detach()).tolist()}")
 
 # %%
-# *Compiled autograd* is another feature. It captures the backward pass as it runs, across all functions, hooks and the
-# accumulation of gradients, and compiles it. The forward may be compiled or not:
+# *Compiled autograd* is another feature. This feature captures the backward pass while it runs, with all functions, all
+# hooks and the accumulation of gradients. Then it compiles the backward pass. The forward may be compiled or not:
 
 
 def step(x):
@@ -231,7 +231,7 @@ torch._dynamo.reset()
 # ---------
 #
 # * :doc:`/cookbook/07_compile/graph_breaks`: code that is not compiled at all.
-# * :doc:`/cookbook/07_compile/torch_compile`: how much compiling gains.
+# * :doc:`/cookbook/07_compile/torch_compile`: how much faster compiled code is.
 # * :doc:`/cookbook/05_higher_order/double_backward`: second derivatives in eager mode.
 # * :doc:`/cookbook/05_higher_order/maml`: an algorithm that needs second derivatives.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.func.grad`.

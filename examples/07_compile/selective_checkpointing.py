@@ -2,8 +2,8 @@ r"""
 Checkpoints that keep what is expensive
 =======================================
 
-You will drop all activations of a block except the results of one expensive operator, count what is kept and what runs
-twice, and see why you can't choose a ``Function`` in this way.
+You will drop all activations of a block except the results of one expensive operator, and count what is kept and what
+runs twice. You will also see why this works for an operator but not for a ``Function``.
 """
 
 # %%
@@ -12,7 +12,7 @@ twice, and see why you can't choose a ``Function`` in this way.
 #
 # Use a selective checkpoint when :func:`torch.utils.checkpoint.checkpoint` saves the memory that you need, but repeats
 # an operation that takes long: a large matrix product, attention, a solver. If all operations are cheap, use a plain
-# checkpoint. If memory suffices, use none.
+# checkpoint. If you have enough memory, use no checkpoint.
 #
 # The gradient
 # ------------
@@ -21,9 +21,9 @@ twice, and see why you can't choose a ``Function`` in this way.
 # decides whether to keep the operator's result or to compute it again. When torch repeats the forward for backward, it
 # returns the kept results instead of running these operators.
 #
-# Torch calls the policy for operators, below autograd. The policy sees ``aten::addmm`` and not ``linear``, and it sees
-# your own operators by their names. A ``Function`` is not an operator, so the policy sees only the operators inside of
-# it, and nothing of what NumPy does there.
+# Torch calls the policy for the operators that run in the end, not for the functions that you call. So the policy sees
+# ``aten::addmm`` and not ``linear``, and it sees your own operators by their names. A ``Function`` is not an operator,
+# so the policy sees only the operators inside of it, and nothing of what NumPy does there.
 #
 # The recipe
 # ----------
@@ -207,7 +207,7 @@ for name, filter in {"Function": BareFunction.apply, "operator": recursive_filte
 
 # %%
 # The second mistake is the name of an operator that never runs. ``linear`` is made of other operators, so a policy for
-# ``linear`` keeps nothing. torch does not report this; the recipe does:
+# ``linear`` keeps nothing. torch does not report this mistake, but the recipe does:
 
 
 def layer(x):

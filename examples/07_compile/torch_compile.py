@@ -10,10 +10,9 @@ why the graph of another function breaks.
 # When to use it
 # --------------
 #
-# Before you write a backward for *speed*, write the function with PyTorch's own operations (a :term:`composition`), and
-# compile it. The figure in "See it work" shows the gain. Write a ``Function`` for what the compiler cannot know: a
-# gradient that is not the derivative, a better formula, fewer bytes. Then make sure that the ``Function`` compiles,
-# too.
+# Before you write a backward for *speed*, write the function with PyTorch's own operations (a composition), and compile
+# it. The figure in "See it work" shows the gain. Write a ``Function`` for what the compiler cannot know: a gradient
+# that is not the derivative, a better formula, fewer bytes. Then make sure that the ``Function`` compiles, too.
 #
 # The gradient
 # ------------
@@ -106,10 +105,10 @@ for function in ways.values():
 # -------------------
 #
 # The compiler traces tensors, not their values. Where Python needs a value (an ``if``, a ``print``, ``.item()``, NumPy
-# code), it ends the graph, runs Python, and starts another graph. ``graph_breaks`` lists the reasons, with the line of
-# code. ``torch._dynamo.explain``, PyTorch's own tool, reports no break if the compiler runs the whole function in
-# Python, as for the two custom functions below. ``graph_breaks`` finds these, too, because it also tries
-# ``fullgraph=True``:
+# code), the compiler ends the graph, lets Python run this code, and starts another graph. ``graph_breaks`` lists the
+# reasons, with the line of code. ``torch._dynamo.explain``, PyTorch's own tool, reports no break if the compiler runs
+# the whole function in Python, as for the two custom functions below. ``graph_breaks`` finds these, too, because it
+# also tries ``fullgraph=True``:
 
 
 def branches(x):
@@ -226,8 +225,8 @@ assert saved_bytes(huber, residuals) == 0
 assert saved_bytes(composed, residuals) > 0
 
 # %%
-# So compile first. For Huber's function, a hand-written backward is better only in eager code. :doc:`/costs` has the
-# same comparison for all recipes.
+# So compile first. For Huber's function, a hand-written backward is better only in code that you do not compile.
+# :doc:`/costs` has the same comparison for all recipes.
 #
 # Neighbors
 # ---------
@@ -236,6 +235,5 @@ assert saved_bytes(composed, residuals) > 0
 # * :doc:`/cookbook/07_compile/recompiling`: sizes that change.
 # * :doc:`/cookbook/06_beyond_autograd/cuda_extension`: a kernel that the compiler treats as one opaque operator.
 # * :doc:`/cookbook/01_first_steps/template`: the form of ``Function`` that compiles.
-# * :doc:`/guide/compiled_rules`: inside of :mod:`torch.func`, the compiler can drop your backward without a warning;
-#   one line keeps it.
+# * :doc:`/guide/compiled_rules`: how to keep your backward when you compile code that calls :mod:`torch.func`.
 # * In torch's documentation: :func:`torch.compile`, :func:`torch.clamp`.

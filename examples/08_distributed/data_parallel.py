@@ -10,9 +10,11 @@ rounding, and compute a loss across the processes.
 # When to use it
 # --------------
 #
-# Under DDP (``DistributedDataParallel``) and FSDP2 (``fully_shard``), a custom function must take its parameters as
-# arguments and *return* their gradients. A backward that calls ``torch.autograd.backward``, like many checkpoints
-# written by hand, fills ``.grad`` itself, and DDP can silently miss a part of this gradient; see the wrong version.
+# DDP (``DistributedDataParallel``) and FSDP2 (``fully_shard``) split the batch over several processes and average the
+# gradients. FSDP2 also splits the weights. Under both, a custom function must take its parameters as arguments and
+# *return* their gradients. A backward that calls ``torch.autograd.backward``, like many checkpoints written by hand,
+# fills ``.grad`` itself. DDP can then silently miss a part of this gradient, as the section "The wrong version" shows.
+#
 # Read on if your gradients differ from those of one process. Also read on if a loss compares samples of different
 # processes, as contrastive losses do. Such a loss needs :func:`~autograd_cookbook.recipes.data_parallel.all_gather`.
 #
@@ -36,8 +38,8 @@ rounding, and compute a loss across the processes.
 # .. recipe:: all_gather
 #
 # ``run_ranks`` lets you try distributed code without a cluster: it runs a function in several processes of this
-# machine. The function is sent as text, so it must import what it uses. In a program started by ``torchrun``, call
-# ``init_process_group`` and then the function.
+# machine. ``run_ranks`` sends the function as text, so the function must import all modules that it uses. In a program
+# started by ``torchrun``, call ``init_process_group`` and then the function.
 #
 # .. recipe:: run_ranks
 
@@ -54,8 +56,8 @@ from autograd_cookbook.recipes.data_parallel import run_ranks
 #
 # The model consists of two custom functions, :doc:`linear_relu </cookbook/04_memory/masks>` and
 # :doc:`linear_cross_entropy </cookbook/04_memory/linear_cross_entropy>`, in float64. Two ranks process half of the
-# batch each, and the cell compares their gradients with those of the whole batch in one process. The mistakes further
-# down run in the same processes.
+# batch each, and the cell compares their gradients with those of the whole batch in one process. The same processes
+# also run the mistakes that the section "The wrong version" prints.
 
 
 def models():
@@ -379,7 +381,8 @@ assert found["FSDP2, second order after unshard()"] is None
 # FSDP2 empties the storage of a full weight after forward, and fills the same storage again for backward. So a weight
 # that is an attribute of ``ctx`` does come back, although you may read the opposite. But an attribute escapes the check
 # for in-place changes (:ref:`tensor on ctx <check-tensors-on-ctx>`). A *copy* of a weight, or any tensor computed from
-# it, costs memory, because it stays whole on every rank. Here are the bytes for a weight of 6 × 6 in float64:
+# it, costs memory, because it stays whole on every rank. The next cell prints the bytes for a weight of 6 × 6 in
+# float64:
 
 for name in ("attribute", "copy"):
     print(f"{name:9} {found[f'bytes of the {name} after forward']:4} bytes between forward and backward")

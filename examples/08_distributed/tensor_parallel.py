@@ -11,14 +11,14 @@ of a single process.
 # --------------
 #
 # Split a layer when the layer, its activations or its logits do not fit on one device, and the connection between the
-# devices is fast, because every layer communicates. For modules, torch has ``torch.distributed.tensor.parallel``; a
-# test checks that its gradients equal those of this page. Write the operators yourself for your own kernel or loss, or
-# to understand why a gradient is wrong by a factor.
+# devices is fast, because every layer communicates. For modules, torch has ``torch.distributed.tensor.parallel``. A
+# test of this project checks that its gradients equal those of this page. Write the operators yourself for your own
+# kernel or loss, or to understand why a gradient is wrong by a factor.
 #
 # The gradient
 # ------------
 #
-# A tensor is *replicated* if every rank has the same one; then its gradient is replicated, too. Otherwise the tensor
+# A tensor is *replicated* if every rank has the same tensor. Its gradient is then replicated, too. Otherwise the tensor
 # *varies* from rank to rank: it is a part of a whole, or one term of a sum. Every operator converts one kind into the
 # other, and its backward converts back:
 #
@@ -46,9 +46,9 @@ of a single process.
 # multivariate chain rule: :math:`x` is used once on each rank.
 #
 # After a gather, the ranks continue either with the same computation, or with different ones. If the computations
-# differ, every rank has its own gradient for every part, and backward must add them up: a reduce-scatter. For this case
-# use :doc:`all_gather </cookbook/08_distributed/data_parallel>`, which is ``gather_from_ranks`` followed by
-# ``copy_to_ranks``.
+# differ, every rank has its own gradient for every part. Backward must then add up these gradients and give each rank
+# the sum for its part, which is called a reduce-scatter. For this case use :doc:`all_gather
+# </cookbook/08_distributed/data_parallel>`, which is ``gather_from_ranks`` followed by ``copy_to_ranks``.
 #
 # The recipe
 # ----------
@@ -62,7 +62,7 @@ of a single process.
 #
 # .. recipe:: column_parallel_linear
 #
-# If the vocabulary is split, no rank has all logits of a token. The ranks exchange three numbers a token.
+# If the vocabulary is split, no rank has all logits of a token. The ranks exchange three numbers per token.
 #
 # .. recipe:: vocab_parallel_cross_entropy
 
@@ -80,7 +80,7 @@ from autograd_cookbook.recipes.data_parallel import run_ranks
 #
 # The figure shows which rank has which tensor. Green tensors are replicated. Blue belongs to rank 0 and orange to rank
 # 1: either two parts of a tensor side by side or, hatched, two terms of a sum, each of full size. A heavy arrow sends
-# data. Read backward from right to left:
+# data. The upper row is forward. The lower row is backward, which runs from right to left:
 
 GREEN, COLORS = "#009E73", ("#56B4E9", "#E69F00")
 figure, axis = plt.subplots(figsize=(7.4, 3.3), layout="constrained")
@@ -246,9 +246,10 @@ assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
 # Which all-reduce: who has the loss, and who averages
 # ----------------------------------------------------
 #
-# ``torch.distributed.all_reduce`` has no backward. For a sum over ranks inside of a *loss*, two backwards are common.
-# One is the identity (``reduce_from_ranks``). The other is another sum (``torch.distributed.nn.functional.all_reduce``,
-# or ``copy_to_ranks(reduce_from_ranks(x))``). Two questions decide which one is right. Do all ranks compute the *same*
+# An all-reduce adds the tensors of all ranks, and every rank gets the sum. ``torch.distributed.all_reduce`` has no
+# backward. For a sum over ranks inside of a *loss*, two backwards are common. One is the identity
+# (``reduce_from_ranks``). The other is another sum (``torch.distributed.nn.functional.all_reduce``, or
+# ``copy_to_ranks(reduce_from_ranks(x))``). Two questions decide which one is right. Do all ranks compute the *same*
 # loss from the sum, or does each rank compute its own loss? And are the gradients of parameters *averaged* afterward,
 # as DDP does, or added? The cell prints the ratio of each result to the gradient of one process:
 
@@ -314,8 +315,8 @@ assert ratios["a loss on each rank, their mean", "identity", "averaged"] == "ano
 # * ``gather_from_ranks`` has a backward in which each rank takes its own part of its own gradient.
 # * ``torch.distributed.all_gather`` has no backward, so its users put the rank's own part back into the list.
 #
-# Here they run inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over two ranks. Each rank
-# computes either the whole loss, or only the rows of its own samples:
+# The next cell runs these gathers inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over
+# two ranks. Each rank computes either the whole loss, or only the rows of its own samples:
 
 
 def contrastive():
@@ -378,7 +379,7 @@ for name in ("gather_from_ranks", "own part put back"):
 # * ``all_gather`` is right under DDP for *both* losses. With the whole loss on each rank, its backward counts every
 #   term once per rank, and DDP's mean divides by the same number.
 # * Putting the rank's own part back is wrong. With the whole loss on each rank, the gradient is too small by the number
-#   of ranks; multiply the loss by this number, or use ``all_gather``. If each rank uses the rows of its own samples,
+#   of ranks. Multiply the loss by this number, or use ``all_gather``. If each rank uses the rows of its own samples,
 #   the gathered parts need a gradient, so training goes in another direction.
 # * ``gather_from_ranks`` is for ranks that compute the same loss and do *not* average.
 #
@@ -392,9 +393,9 @@ for name in ("gather_from_ranks", "own part put back"):
 #   of the sequence. This gradient needs no :math:`X`.
 # * :math:`\bar{W}_r = \bar{Y}_r^\top X`: this gradient needs the *whole* :math:`X`.
 #
-# So an ``all_gather`` of the input in backward is necessary if forward saved only the rank's part. That is a choice: if
-# forward saves the gathered input, backward needs only the reduce-scatter, but each rank then keeps the activations of
-# the whole sequence, and sequence parallelism saves no memory there. On a GPU, the second gather can overlap with the
+# So an ``all_gather`` of the input in backward is necessary if forward saved only the rank's part. You can also let
+# forward save the gathered input. Backward then needs only the reduce-scatter, but each rank keeps the activations of
+# the whole sequence, so sequence parallelism saves no memory there. On a GPU, the second gather can overlap with the
 # product that computes :math:`\bar{X}`. The cell compares both:
 
 
@@ -472,7 +473,7 @@ assert [numbers[3] for numbers in sequence.values()] == [0, 64 * 8 * 8]  # the w
 # -------------
 #
 # The figure shows what each rank holds in the run above: its weights, and what it keeps for backward. All weights are
-# split. The activations are split, too, except the output of the second layer, and two numbers a token.
+# split. The activations are split, too. The exceptions are the output of the second layer, and two numbers per token.
 
 sizes = list(found)
 figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
@@ -490,12 +491,12 @@ assert all(numbers["weights"] * size == found[1]["weights"] for size, numbers in
 
 # %%
 # In exchange, the ranks communicate. For two layers, forward sends one tensor of the size of the output, and backward
-# one of the size of the input. The cross-entropy sends three numbers a token in forward, and nothing in backward.
+# one of the size of the input. The cross-entropy sends three numbers per token in forward, and nothing in backward.
 #
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/08_distributed/data_parallel`: split the batch instead; ``all_gather``, and how the ranks start.
+# * :doc:`/cookbook/08_distributed/data_parallel`: split the batch instead, ``all_gather``, and how the ranks start.
 # * :doc:`/cookbook/04_memory/linear_cross_entropy`: a large vocabulary on one device.
 # * :doc:`/cookbook/05_higher_order/double_backward`: why a backward should consist of functions with a backward.
 # * In torch's documentation: :func:`torch.distributed.all_reduce`, :func:`torch.nn.functional.cross_entropy`.

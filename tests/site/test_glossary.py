@@ -23,6 +23,9 @@ leaf tensor
 hook
     Called with a gradient.
 
+kernel
+    A program on a device.
+
 saved-tensor hook
     Called with a saved tensor.
 
@@ -75,7 +78,14 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "guide" / "page.md").write_text(PAGE)
     (tmp_path / "guide" / "other.md").write_text("# Other\n\nAnother hook.\n")
     (tmp_path / "outside.md").write_text("# Outside\n\nNo hook here.\n")
-    (tmp_path / "index.md").write_text("# Start\n\n```{toctree}\nglossary\noutside\nguide/page\nguide/other\n```\n")
+    (tmp_path / "cookbook" / "01_first_steps").mkdir(parents=True)
+    for name in ("index", "convolution", "module"):
+        recipe = tmp_path / "cookbook" / "01_first_steps" / f"{name}.md"
+        recipe.write_text("# Recipe\n\nThe kernel of a convolution, or a torch.hook: a hook.\n")
+    (tmp_path / "index.md").write_text(
+        "# Start\n\n```{toctree}\nglossary\noutside\nguide/page\nguide/other\n"
+        "cookbook/01_first_steps/index\ncookbook/01_first_steps/convolution\ncookbook/01_first_steps/module\n```\n"
+    )
     return tmp_path
 
 
@@ -97,6 +107,10 @@ def test_the_first_use_of_each_term_is_linked(folder: Path, parallel: int) -> No
         ("VJPs", "../glossary.html#term-VJP"),
     ]
     assert linked(folder, "guide/other.html") == [("hook", "../glossary.html#term-hook")]
+    hook, kernel = (("hook", "../../glossary.html#term-hook"), ("kernel", "../../glossary.html#term-kernel"))
+    assert linked(folder, "cookbook/01_first_steps/module.html") == [kernel, hook]
+    assert linked(folder, "cookbook/01_first_steps/convolution.html") == [hook], "its kernel is no program"
+    assert linked(folder, "cookbook/01_first_steps/index.html") == []
     assert linked(folder, "outside.html") == linked(folder, "glossary.html") == []
     assert 'title="Called with a gradient."' in (folder / "out" / "guide" / "page.html").read_text()
 
@@ -123,6 +137,7 @@ def entries(*terms: str) -> list[Entry]:
         ("Jacobian", "Jacobians jacobian", ["Jacobians"]),
         ("in-place", "in place of it, written in\nplace", ["in\nplace"]),
         ("leaf", "it leaves the leaves", ["leaves"]),
+        ("functional", "torch.nn.functional, a functional one", ["functional"]),
     ],
 )
 def test_forms(term: str, text: str, found: list[str] | int) -> None:

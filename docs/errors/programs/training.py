@@ -86,7 +86,8 @@ def loss_function_given_tensors():
     constant almost everywhere. A loss that is computed from the predicted class, such as the accuracy, has nothing to
     differentiate.""",
     fix="""Compute the loss from the logits: ``F.cross_entropy(logits, target)``, and use the accuracy for the log
-    only. To train through a hard choice, use a straight-through estimator or ``F.gumbel_softmax(..., hard=True)``.""",
+    only. For coordinates, use a soft-argmax: ``(softmax(logits) * positions).sum(-1)``. To train through a hard choice,
+    use a straight-through estimator or ``F.gumbel_softmax(..., hard=True)``.""",
     see=("cookbook/02_changing_the_gradient/straight_through", "guide/graph"),
 )
 def loss_of_argmax():

@@ -60,7 +60,7 @@ class ScaleShiftSums(Function):
 
 @broken("subsets", inputs=lambda: (leaf(4, 3), leaf(2, 3)))
 class LinearSavesTheWrongOne(Function):
-    """Saves the weight if the weight needs a gradient. But the gradient of the input needs the weight."""
+    """The function saves the weight if the weight needs a gradient. But the gradient of the input needs the weight."""
 
     generate_vmap_rule = True
 
@@ -83,7 +83,7 @@ class LinearSavesTheWrongOne(Function):
 
 @fixes(LinearSavesTheWrongOne)
 class LinearSavesTheRightOne(Function):
-    """Saves each factor if the other factor needs a gradient."""
+    """The function saves each factor if the other factor needs a gradient."""
 
     generate_vmap_rule = True
 
@@ -109,7 +109,9 @@ class LinearSavesTheRightOne(Function):
 
 @broken("unused_outputs", inputs=lambda: (leaf(4, 3), leaf(3)))
 class ActNormNeedsBothGradients(Function):
-    """Asks for None instead of zeros, but computes with both gradients. A loss may use only one output."""
+    """The function asks for None instead of zeros, but backward computes with both gradients. A loss may use only one
+    output.
+    """
 
     generate_vmap_rule = True
 
@@ -133,7 +135,7 @@ class ActNormNeedsBothGradients(Function):
 
 @fixes(ActNormNeedsBothGradients)
 class ActNormNeedsNoGradient(Function):
-    """Leaves out the terms of an output that the loss does not use."""
+    """Backward leaves out the terms of an output that the loss does not use."""
 
     generate_vmap_rule = True
 
@@ -164,7 +166,7 @@ class ActNormNeedsNoGradient(Function):
 
 @broken("undefined_gradient", inputs=lambda: (leaf(4, 3),))
 class SoftsignWithoutMaterializing(Function):
-    """Asks for None instead of zeros, to save memory, but then multiplies by this None."""
+    """To save memory, the function asks for None instead of zeros, but backward then multiplies by this None."""
 
     generate_vmap_rule = True
 
@@ -185,7 +187,7 @@ class SoftsignWithoutMaterializing(Function):
 
 @fixes(SoftsignWithoutMaterializing)
 class SoftsignReturnsNone(Function):
-    """Returns None if there is no grad_output."""
+    """Backward returns None if there is no grad_output."""
 
     generate_vmap_rule = True
 
@@ -211,7 +213,9 @@ class SoftsignReturnsNone(Function):
 
 @broken("backward_twice", inputs=lambda: (leaf(4, 5), torch.tensor([1, 0, 4, 2])), source="unslothai/unsloth#5002")
 class CrossEntropyReusesItsBuffer(Function):
-    """Writes the gradient into the saved probabilities, so a second backward no longer finds the probabilities."""
+    """Backward writes the gradient into the saved probabilities, so a second backward no longer finds the
+    probabilities.
+    """
 
     generate_vmap_rule = True
 
@@ -235,7 +239,7 @@ class CrossEntropyReusesItsBuffer(Function):
 
 @fixes(CrossEntropyReusesItsBuffer)
 class CrossEntropyKeepsItsBuffer(Function):
-    """Computes the gradient in new memory."""
+    """Backward computes the gradient in new memory."""
 
     generate_vmap_rule = True
 
@@ -260,7 +264,9 @@ class CrossEntropyKeepsItsBuffer(Function):
 
 @broken("independent_calls", inputs=lambda: (leaf(4, 5),))
 class SoftmaxOnTheClass(Function):
-    """Keeps its output on the class. The next call overwrites it before the backward of this call has run."""
+    """The function keeps its output on the class. The next call overwrites this output before the backward of the first
+    call has run.
+    """
 
     output = None
 
@@ -281,7 +287,7 @@ class SoftmaxOnTheClass(Function):
 
 @fixes(SoftmaxOnTheClass)
 class SoftmaxOnItsContext(Function):
-    """Saves the output on the ctx of the call."""
+    """The function saves the output on the ctx of the call."""
 
     generate_vmap_rule = True
 
@@ -304,7 +310,7 @@ class SoftmaxOnItsContext(Function):
 
 @broken("same_tensor_twice", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
 class SimilarityToItself(Function):
-    """Treats x against x as a special case, and puts the factor of two into the gradients of both arguments."""
+    """Backward treats x against x as a special case, and puts the factor of two into both gradients."""
 
     @staticmethod
     def forward(query, key):
@@ -329,7 +335,7 @@ class SimilarityToItself(Function):
 
 @fixes(SimilarityToItself)
 class SimilarityOfTwo(Function):
-    """Returns each argument its own part, and lets the engine add the parts."""
+    """Backward returns each argument its own part, and the engine adds the parts."""
 
     generate_vmap_rule = True
 
@@ -375,7 +381,7 @@ class LinearAddsToGradItself(Function):
 
 @fixes(LinearAddsToGradItself)
 class LinearReturnsGrad(Function):
-    """Returns the gradient of the weight. The engine passes it to the caller."""
+    """Backward returns the gradient of the weight, and the engine passes it to the caller."""
 
     generate_vmap_rule = True
 

@@ -10,7 +10,9 @@ from torch.autograd.function import once_differentiable
 
 @broken("inputs_unchanged", inputs=lambda: (leaf(2, 4, 4),))
 class CausalSoftmaxMasksItsInput(Function):
-    """Writes minus infinity into the caller's scores, so all other code that reads them gets wrong numbers."""
+    """Forward writes minus infinity into the caller's scores, so all other code that reads the scores gets wrong
+    numbers.
+    """
 
     generate_vmap_rule = True
 
@@ -31,7 +33,7 @@ class CausalSoftmaxMasksItsInput(Function):
 
 @fixes(CausalSoftmaxMasksItsInput)
 class CausalSoftmaxMasksACopy(Function):
-    """Uses masked_fill without the underscore, which makes a new tensor."""
+    """Forward calls masked_fill without the underscore, which makes a new tensor."""
 
     generate_vmap_rule = True
 
@@ -55,7 +57,7 @@ class CausalSoftmaxMasksACopy(Function):
 
 @broken("grad_output_unchanged", inputs=lambda: (leaf(4, 3),))
 class Relu6ClearsGradOutput(Function):
-    """Sets entries of grad_output to zero, although the engine may pass the same tensor to another branch."""
+    """Backward sets entries of grad_output to zero, although the engine may pass the same tensor to another branch."""
 
     generate_vmap_rule = True
 
@@ -75,7 +77,7 @@ class Relu6ClearsGradOutput(Function):
 
 @fixes(Relu6ClearsGradOutput)
 class Relu6ClearsACopy(Function):
-    """Uses masked_fill without the underscore, which does not change grad_output."""
+    """Backward calls masked_fill without the underscore, which does not change grad_output."""
 
     generate_vmap_rule = True
 
@@ -98,7 +100,7 @@ class Relu6ClearsACopy(Function):
 
 @broken("global_random_state", inputs=lambda: (leaf(4, 3), 0.5, 7))
 class DropoutSeedsTheProgram(Function):
-    """To draw the same mask again in backward, it seeds the generator that the whole program uses."""
+    """To draw the same mask again in backward, the function seeds the generator that the whole program uses."""
 
     @staticmethod
     def forward(x, p, seed):
@@ -118,7 +120,7 @@ class DropoutSeedsTheProgram(Function):
 
 @fixes(DropoutSeedsTheProgram)
 class DropoutSeedsItsGenerator(Function):
-    """Draws from its own generator."""
+    """The function draws from its own generator."""
 
     @staticmethod
     def forward(x, p, seed):
@@ -141,7 +143,7 @@ class DropoutSeedsItsGenerator(Function):
 
 @broken("global_settings", inputs=lambda: (leaf(5, 4), 10_000.0))
 class RotarySetsTheDefaultDtype(Function):
-    """To compute the angles in float64, it makes float64 the default for every later tensor of the program."""
+    """To compute the angles in float64, the function makes float64 the default for all later tensors."""
 
     generate_vmap_rule = True
 
@@ -169,7 +171,7 @@ class RotarySetsTheDefaultDtype(Function):
 
 @fixes(RotarySetsTheDefaultDtype)
 class RotaryNamesItsDtype(Function):
-    """Passes dtype=torch.float64 where it makes the angles."""
+    """The function passes dtype=torch.float64 where it makes the angles."""
 
     generate_vmap_rule = True
 
@@ -200,7 +202,9 @@ class RotaryNamesItsDtype(Function):
 
 @broken("later_writes", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
 class GluSavesData(Function):
-    """Saves x.data, which shares the memory of the input but not its version: PyTorch notices no later write."""
+    """The function saves x.data, which shares the memory of the input but not its version. So PyTorch notices no later
+    write.
+    """
 
     generate_vmap_rule = True
 
@@ -223,7 +227,7 @@ class GluSavesData(Function):
 
 @fixes(GluSavesData)
 class GluSavesInputs(Function):
-    """Saves the inputs themselves. If a later write changes them, backward now raises."""
+    """The function saves the inputs themselves. If a later write changes them, backward now raises."""
 
     generate_vmap_rule = True
 
@@ -268,7 +272,7 @@ class CopyToModelParallelRegion(Function):
 
 @fixes(CopyToModelParallelRegion)
 class CopyThatMayBeWrittenTo(Function):
-    """Returns a copy, which costs memory. If no caller writes in place, input.view_as(input) costs nothing."""
+    """Forward returns a copy, which costs memory. If no caller writes in place, input.view_as(input) costs nothing."""
 
     @staticmethod
     def forward(x):

@@ -32,7 +32,7 @@ class LeakyReluForgetsItsSlope(Function):
 
 @fixes(LeakyReluForgetsItsSlope)
 class LeakyReluWithItsSlope(Function):
-    """Returns None for the slope, which is no tensor."""
+    """Backward returns None for the slope, which is no tensor."""
 
     generate_vmap_rule = True
 
@@ -76,7 +76,7 @@ class DropPathOfItsOwnGenerator(Function):
 
 @fixes(DropPathOfItsOwnGenerator)
 class DropPathOfTheGlobalGenerator(Function):
-    """Draws from torch's global generator, which torch.manual_seed sets."""
+    """The function draws from torch's global generator, which torch.manual_seed sets."""
 
     @staticmethod
     def forward(x, keep):
@@ -99,7 +99,7 @@ class DropPathOfTheGlobalGenerator(Function):
 
 @broken("without_grad", inputs=lambda: (leaf(4, 5), torch.tensor([1, 0, 4, 2])))
 class SmoothsLabelsInTraining(Function):
-    """Uses requires_grad as a sign of training, so the same loss has another value under no_grad."""
+    """The function uses requires_grad as a sign of training, so the same loss has another value under no_grad."""
 
     generate_vmap_rule = True
 

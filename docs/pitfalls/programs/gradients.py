@@ -35,7 +35,7 @@ class CharbonnierForgetsTheMean(Function):
 
 @fixes(CharbonnierForgetsTheMean)
 class Charbonnier(Function):
-    """Divides by the number of elements, as the mean does."""
+    """Backward divides by the number of elements, as the mean does."""
 
     generate_vmap_rule = True
 
@@ -82,7 +82,7 @@ class MishClampsGradients(Function):
 
 @fixes(MishClampsGradients)
 class MishLeavesGradients(Function):
-    """Multiplies by grad_output, and leaves clipping to the optimizer."""
+    """Backward multiplies by grad_output, and leaves clipping to the optimizer."""
 
     generate_vmap_rule = True
 
@@ -106,7 +106,9 @@ class MishLeavesGradients(Function):
 
 @broken("second_order", inputs=lambda: (leaf(4, 3),), source="pytorch/pytorch#58509")
 class SiluSavesItsSigmoid(Function):
-    """Saves sigmoid(x), which has no graph back to x. The gradient is right, but its derivative lacks a term."""
+    """The function saves sigmoid(x), which has no graph back to x. The gradient is right, but its derivative lacks a
+    term.
+    """
 
     generate_vmap_rule = True
 
@@ -127,7 +129,7 @@ class SiluSavesItsSigmoid(Function):
 
 @fixes(SiluSavesItsSigmoid)
 class SiluSavesItsInput(Function):
-    """Saves only the input, and computes the sigmoid again in backward, where it has a graph."""
+    """The function saves only the input. Backward computes the sigmoid again, where it has a graph."""
 
     generate_vmap_rule = True
 
@@ -212,7 +214,9 @@ class BiasGeluAddsTangents(Function):
 
 @broken("reference", inputs=lambda: (leaf(4, 3),), reference=F.gelu)
 class GeluByTanh(Function):
-    """Computes the approximation by tanh, with its right derivative. But the exact GELU was intended."""
+    """The function computes the approximation by tanh, and the right derivative of this approximation. But the exact
+    GELU was intended.
+    """
 
     generate_vmap_rule = True
 
@@ -234,7 +238,7 @@ class GeluByTanh(Function):
 
 @fixes(GeluByTanh)
 class GeluByErf(Function):
-    """Computes the exact GELU."""
+    """The function computes the exact GELU."""
 
     generate_vmap_rule = True
 

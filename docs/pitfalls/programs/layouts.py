@@ -10,7 +10,7 @@ from torch.autograd import Function
 
 @broken("input_layouts", inputs=lambda: (leaf(4, 6), 3))
 class MovingAverageByStrides(Function):
-    """Makes its windows with as_strided, for the strides of a contiguous input."""
+    """Forward makes its windows with as_strided, for the strides of a contiguous input."""
 
     @staticmethod
     def forward(x, width):
@@ -30,7 +30,7 @@ class MovingAverageByStrides(Function):
 
 @fixes(MovingAverageByStrides)
 class MovingAverageByUnfold(Function):
-    """Uses unfold, which respects the strides."""
+    """Forward uses unfold, which respects the strides."""
 
     generate_vmap_rule = True
 
@@ -53,7 +53,7 @@ class MovingAverageByUnfold(Function):
 
 @broken("grad_output_layouts", inputs=lambda: (leaf(2, 3, 4), leaf(5, 4)), source="NVIDIA/apex#1573")
 class LinearViewsGradOutput(Function):
-    """Flattens grad_output with view, which raises if a transpose or a sum follows the function."""
+    """Backward flattens grad_output with view, which raises if a transpose or a sum follows the function."""
 
     generate_vmap_rule = True
 
@@ -78,7 +78,7 @@ class LinearViewsGradOutput(Function):
 
 @fixes(LinearViewsGradOutput)
 class LinearReshapesGradOutput(Function):
-    """Flattens grad_output with reshape, which copies if necessary."""
+    """Backward flattens grad_output with reshape, which copies if necessary."""
 
     generate_vmap_rule = True
 
@@ -106,7 +106,9 @@ class LinearReshapesGradOutput(Function):
 
 @broken("given_layout", inputs=lambda: (leaf(4, 8).detach()[:, :5].requires_grad_(),))
 class QueryNormAssumesDenseRows(Function):
-    """Checks that neighbors in a row are neighbors in memory, but assumes that the next row follows at once."""
+    """The function checks that neighbors in a row are neighbors in memory, but it assumes that each row starts in
+    memory where the row before it ends.
+    """
 
     @staticmethod
     def forward(x):
@@ -129,7 +131,7 @@ class QueryNormAssumesDenseRows(Function):
 
 @fixes(QueryNormAssumesDenseRows)
 class QueryNormAsksForDenseRows(Function):
-    """Makes the input contiguous if it is not."""
+    """The function makes the input contiguous if it is not."""
 
     @staticmethod
     def forward(x):
@@ -154,7 +156,7 @@ class QueryNormAsksForDenseRows(Function):
 
 @broken("empty", inputs=lambda: (leaf(4, 3), leaf(3, 3)))
 class QuadraticFormSumsInPython(Function):
-    """Adds the gradient of the matrix sample by sample. For an empty batch, this sum is the Python number 0."""
+    """Backward adds the matrix gradient sample by sample. For an empty batch, this sum is the Python number 0."""
 
     @staticmethod
     def forward(x, matrix):
@@ -177,7 +179,7 @@ class QuadraticFormSumsInPython(Function):
 
 @fixes(QuadraticFormSumsInPython)
 class QuadraticFormSumsByMatmul(Function):
-    """Uses a matrix product, which returns a matrix of zeros for an empty batch."""
+    """Backward uses a matrix product, which returns a matrix of zeros for an empty batch."""
 
     generate_vmap_rule = True
 
@@ -205,7 +207,7 @@ class QuadraticFormSumsByMatmul(Function):
 
 @broken("sizes", inputs=lambda: (leaf(8, 3), leaf(3)))
 class PreluLeavesTheLastTile(Function):
-    """Sums the gradient of the slope over tiles of four rows, and skips the rows after the last full tile."""
+    """Backward sums the gradient of the slope over tiles of four rows, and skips the rows after the last full tile."""
 
     generate_vmap_rule = True
 
@@ -230,7 +232,7 @@ class PreluLeavesTheLastTile(Function):
 
 @fixes(PreluLeavesTheLastTile)
 class PreluTakesTheLastTile(Function):
-    """Rounds the number of tiles up, so that the last tile may have fewer rows."""
+    """Backward rounds the number of tiles up, so that the last tile may have fewer rows."""
 
     generate_vmap_rule = True
 
@@ -263,7 +265,7 @@ class PreluTakesTheLastTile(Function):
     source="pytorch/pytorch#1347",
 )
 class RaggedMeanMasksGarbage(Function):
-    """Multiplies unwritten memory by a mask of zeros. If the memory holds NaN, the product is NaN."""
+    """The function multiplies unwritten memory by a mask of zeros. If the memory holds NaN, the product is NaN."""
 
     @staticmethod
     def forward(x, lengths):
@@ -285,7 +287,7 @@ class RaggedMeanMasksGarbage(Function):
 
 @fixes(RaggedMeanMasksGarbage)
 class RaggedMeanPadsWithZeros(Function):
-    """Starts with zeros, so the padding is zero before the mask is applied."""
+    """The function starts with zeros, so the padding is zero before the function applies the mask."""
 
     @staticmethod
     def forward(x, lengths):

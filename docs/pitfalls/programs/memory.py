@@ -10,7 +10,9 @@ from torch.autograd.function import once_differentiable
 
 @broken("tensors_on_ctx", "later_writes", inputs=lambda: (leaf(2, 4, 4), 5.0))
 class SoftCapOnCtx(Function):
-    """Keeps the attention scores as an attribute of ctx, without version checks and hidden from hooks."""
+    """The function keeps the attention scores as an attribute of ctx. There, they have no version check, and hooks do
+    not see them.
+    """
 
     generate_vmap_rule = True
 
@@ -29,7 +31,7 @@ class SoftCapOnCtx(Function):
 
 @fixes(SoftCapOnCtx)
 class SoftCapSaved(Function):
-    """Saves the scores. The cap is a number and may stay on ctx."""
+    """The function saves the scores. The cap is a number and may stay on ctx."""
 
     generate_vmap_rule = True
 
@@ -72,7 +74,7 @@ class SoftmaxRefersToItsOutput(Function):
 
 @fixes(SoftmaxRefersToItsOutput)
 class SoftmaxSavesItsOutput(Function):
-    """Uses save_for_backward, which keeps an output without a cycle."""
+    """The function uses save_for_backward, which keeps an output without a cycle."""
 
     generate_vmap_rule = True
 
@@ -95,7 +97,7 @@ class SoftmaxSavesItsOutput(Function):
 
 @broken("unused_saved", inputs=lambda: (leaf(2, 5, 3),))
 class MeanPoolSavesForTheShape(Function):
-    """Keeps the whole sequence in memory until backward, although backward uses only its shape."""
+    """The function keeps the whole sequence in memory until backward, although backward uses only its shape."""
 
     generate_vmap_rule = True
 
@@ -115,7 +117,7 @@ class MeanPoolSavesForTheShape(Function):
 
 @fixes(MeanPoolSavesForTheShape)
 class MeanPoolKeepsTheShape(Function):
-    """Keeps the shape as an attribute of ctx."""
+    """The function keeps the shape as an attribute of ctx."""
 
     generate_vmap_rule = True
 
@@ -137,7 +139,9 @@ class MeanPoolKeepsTheShape(Function):
 
 @broken("saved_copies", inputs=lambda: (leaf(4, 3), leaf(4, 3)))
 class GegluSavesClones(Function):
-    """Saves clones to be safe from later writes, so both inputs are in memory twice. PyTorch notices writes anyway."""
+    """To be safe from later writes, the function saves clones, so both inputs are in memory twice. But PyTorch notices
+    later writes to saved inputs anyway.
+    """
 
     generate_vmap_rule = True
 
@@ -161,7 +165,7 @@ class GegluSavesClones(Function):
 
 @fixes(GegluSavesClones)
 class GegluSavesInputs(Function):
-    """Saves the inputs themselves, which are in memory anyway."""
+    """The function saves the inputs themselves, which are in memory anyway."""
 
     generate_vmap_rule = True
 
@@ -208,7 +212,7 @@ class AdapterComputesAll(Function):
 
 @fixes(AdapterComputesAll)
 class AdapterComputesWhatIsNeeded(Function):
-    """Asks ctx.needs_input_grad before each product."""
+    """Backward asks ctx.needs_input_grad before each product."""
 
     generate_vmap_rule = True
 

@@ -30,7 +30,7 @@ class RowNormAtZero(Function):
 
 @fixes(RowNormAtZero)
 class RowNormSafeAtZero(Function):
-    """Divides by one if the norm is zero, so the gradient is zero there."""
+    """Backward divides by one if the norm is zero, so the gradient is zero there."""
 
     generate_vmap_rule = True
 
@@ -53,7 +53,7 @@ class RowNormSafeAtZero(Function):
 
 @broken("reference_points", inputs=lambda: (leaf(4, 3),), reference=F.softplus, source="apache/tvm#1768")
 class SoftplusOverflows(Function):
-    """The exponential is infinite for numbers above 710, where softplus(x) is x."""
+    """The exponential is infinite for inputs above 710, although the right result there, x itself, is finite."""
 
     generate_vmap_rule = True
 
@@ -73,7 +73,7 @@ class SoftplusOverflows(Function):
 
 @fixes(SoftplusOverflows)
 class SoftplusTakesTheMaximum(Function):
-    """Computes the exponential only of negative numbers: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))."""
+    """The function takes exponentials only of negative numbers: log(1 + exp(x)) = max(x, 0) + log(1 + exp(-|x|))."""
 
     generate_vmap_rule = True
 

@@ -14,7 +14,7 @@ def shifted(offset, *shape):
 
 @broken("float32", inputs=lambda: (shifted(1000.0, 8, 3),))
 class VarianceInOnePass(Function):
-    """Subtracts the square of the mean from the mean of the squares. If both are large, few digits remain."""
+    """The function subtracts the squared mean from the mean of the squares. If both are large, few digits remain."""
 
     generate_vmap_rule = True
 
@@ -36,7 +36,7 @@ class VarianceInOnePass(Function):
 
 @fixes(VarianceInOnePass)
 class VarianceInTwoPasses(Function):
-    """Subtracts the mean first, so it squares only small numbers."""
+    """The function subtracts the mean first, so it squares only small numbers."""
 
     generate_vmap_rule = True
 
@@ -65,7 +65,7 @@ def scaled(factor, *shape):
 
 @broken("float16", inputs=lambda: (scaled(400.0, 4, 6), leaf(6)), source="pytorch/pytorch#133085")
 class RmsNormSquaresInHalf(Function):
-    """Squares activations in float16. Above 256, as in large models, the square overflows."""
+    """The function squares activations in float16. Above 256, as in large models, the square overflows."""
 
     generate_vmap_rule = True
 
@@ -88,7 +88,7 @@ class RmsNormSquaresInHalf(Function):
 
 @fixes(RmsNormSquaresInHalf)
 class RmsNormSquaresInFloat32(Function):
-    """Computes in float32 or higher precision, and casts the results back."""
+    """The function computes in float32 or higher precision, and casts the results back."""
 
     generate_vmap_rule = True
 
@@ -116,7 +116,7 @@ class RmsNormSquaresInFloat32(Function):
 
 @broken("bfloat16", inputs=lambda: (leaf(2, 3), torch.arange(40) % 2))
 class LookupSumsInBfloat16(Function):
-    """Adds the gradients of a row one by one in bfloat16, where 256 + 1 is 256."""
+    """Backward adds the gradients of a row one by one in bfloat16, where 256 + 1 is 256."""
 
     generate_vmap_rule = True
 
@@ -138,7 +138,7 @@ class LookupSumsInBfloat16(Function):
 
 @fixes(LookupSumsInBfloat16)
 class LookupSumsInFloat32(Function):
-    """Adds in float32 or higher precision, and casts the sums back."""
+    """Backward adds in float32 or higher precision, and casts the sums back."""
 
     generate_vmap_rule = True
 
@@ -164,7 +164,7 @@ class LookupSumsInFloat32(Function):
 
 @broken("output_dtype", inputs=lambda: (leaf(2, 4, 4),))
 class SoftmaxInFloat32(Function):
-    """Computes in float32 to be accurate in half precision, but float64 inputs lose nine digits."""
+    """The function computes in float32 to be accurate in half precision, but float64 inputs lose nine digits."""
 
     generate_vmap_rule = True
 
@@ -185,7 +185,7 @@ class SoftmaxInFloat32(Function):
 
 @fixes(SoftmaxInFloat32)
 class SoftmaxInFloat32AtLeast(Function):
-    """Raises half precision to float32, keeps float64, and returns the dtype of the input."""
+    """The function converts half precision to float32, keeps float64, and returns the dtype of the input."""
 
     generate_vmap_rule = True
 
@@ -236,7 +236,7 @@ class LayerNormInFloat32(Function):
 
 @fixes(LayerNormInFloat32)
 class LayerNormInFloat32AtLeast(Function):
-    """Raises half precision to float32 and leaves float64 alone."""
+    """Backward converts half precision to float32 and leaves float64 alone."""
 
     generate_vmap_rule = True
 
@@ -265,7 +265,7 @@ class LayerNormInFloat32AtLeast(Function):
 
 @broken("autocast", inputs=lambda: (shifted(30.0, 5, 4), shifted(30.0, 3, 4)))
 class SquaredDistancesByMatmul(Function):
-    """Casts to float32 for a difference of large numbers, but autocast still runs the product in bfloat16."""
+    """The function casts to float32 for a difference of large numbers, but autocast runs the product in bfloat16."""
 
     generate_vmap_rule = True
 
@@ -288,7 +288,7 @@ class SquaredDistancesByMatmul(Function):
 
 @fixes(SquaredDistancesByMatmul)
 class SquaredDistancesWithoutAutocast(Function):
-    """Turns autocast off for this product, and moves the origin between the points."""
+    """The function turns autocast off for this product, and moves the origin between the points."""
 
     generate_vmap_rule = True
 

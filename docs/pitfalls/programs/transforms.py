@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 @broken("checkpoint", inputs=lambda: (leaf(4, 3), leaf(3)), source="stanford-futuredata/stk#7")
 class SnakeReadsSavedTensorsTwice(Function):
-    """Reads ctx.saved_tensors once for each tensor. A checkpoint returns each saved tensor only once."""
+    """Backward reads ctx.saved_tensors once for each tensor. A checkpoint returns each saved tensor only once."""
 
     generate_vmap_rule = True
 
@@ -34,7 +34,7 @@ class SnakeReadsSavedTensorsTwice(Function):
 
 @fixes(SnakeReadsSavedTensorsTwice)
 class SnakeReadsSavedTensorsOnce(Function):
-    """Reads both tensors at once."""
+    """Backward reads both tensors at once."""
 
     generate_vmap_rule = True
 
@@ -59,7 +59,9 @@ class SnakeReadsSavedTensorsOnce(Function):
 
 @broken("saved_tensor_hooks", inputs=lambda: (leaf(2, 6),))
 class SmoothnessReachesItsNeighbor(Function):
-    """Saves a slice, and reads one element after its end. A copy of the slice, as on the CPU, lacks this element."""
+    """The function saves a slice, and backward reads one element after its end. If the slice is saved as a copy, for
+    example on the CPU, this element is missing.
+    """
 
     @staticmethod
     def forward(ctx, flow):
@@ -83,7 +85,7 @@ class SmoothnessReachesItsNeighbor(Function):
 
 @fixes(SmoothnessReachesItsNeighbor)
 class SmoothnessSavesAll(Function):
-    """Saves the whole tensor, and takes both slices from the saved tensor."""
+    """The function saves the whole tensor, and takes both slices from the saved tensor."""
 
     @staticmethod
     def forward(ctx, flow):
@@ -107,7 +109,9 @@ class SmoothnessSavesAll(Function):
 
 @broken("func_grad", inputs=lambda: (leaf(4, 5),))
 class RowMaximumSkipsTheSearch(Function):
-    """Looks for the places only if the input requires grad. Inside of torch.func, requires_grad does not say so."""
+    """Forward looks for the places of the maxima only if the input requires grad. Inside of torch.func, requires_grad
+    is false although the caller differentiates.
+    """
 
     generate_vmap_rule = True
 
@@ -156,7 +160,7 @@ class RowMaximumAlwaysSearches(Function):
 
 @broken("vmap", inputs=lambda: (leaf(4, 3),))
 class SoftmaxWithACarelessRule(Function):
-    """The rule leaves the new dimension in its place. If it is the last one, the softmax runs along it."""
+    """The vmap rule leaves the new dimension in its place. If this is the last dimension, the softmax runs along it."""
 
     @staticmethod
     def forward(scores):
@@ -178,7 +182,7 @@ class SoftmaxWithACarelessRule(Function):
 
 @fixes(SoftmaxWithACarelessRule)
 class SoftmaxWithACarefulRule(Function):
-    """The rule moves the new dimension to the front, and returns this position."""
+    """The vmap rule moves the new dimension to the front, and returns this position."""
 
     @staticmethod
     def forward(scores):
@@ -203,7 +207,9 @@ class SoftmaxWithACarefulRule(Function):
 
 @broken("batched_grad", inputs=lambda: (leaf(2, 3, 3),), require=("batched_grad",))
 class LogDetSkipsTheInverse(Function):
-    """Skips the inverse if grad_output is zero. Under vmap, grad_output is a batch, and the answer differs by entry."""
+    """Backward skips the inverse if grad_output is zero. Under vmap, grad_output is a batch, so the answer can differ
+    from entry to entry.
+    """
 
     generate_vmap_rule = True
 
@@ -225,7 +231,7 @@ class LogDetSkipsTheInverse(Function):
 
 @fixes(LogDetSkipsTheInverse)
 class LogDetAlwaysInverts(Function):
-    """Computes the same for all values of grad_output."""
+    """Backward computes the same for all values of grad_output."""
 
     generate_vmap_rule = True
 
@@ -248,7 +254,9 @@ class LogDetAlwaysInverts(Function):
 
 @broken("complex128", inputs=lambda: (leaf(4, 3), leaf(3, 2)), require=("complex128",))
 class LinearWithoutConjugates(Function):
-    """Uses the formulas for real numbers. For complex inputs they lack the conjugates, but it accepts them."""
+    """The function uses the formulas for real numbers. It accepts complex inputs, for which these formulas lack the
+    conjugates.
+    """
 
     generate_vmap_rule = True
 
@@ -269,7 +277,7 @@ class LinearWithoutConjugates(Function):
 
 @fixes(LinearWithoutConjugates)
 class LinearWithConjugates(Function):
-    """Uses mH instead of mT, which also conjugates, and changes nothing for real numbers."""
+    """The function uses mH instead of mT. This also conjugates, and changes nothing for real numbers."""
 
     generate_vmap_rule = True
 
@@ -346,7 +354,7 @@ class PoolWithARightFake(nn.Module):
 
 @broken("compile", inputs=lambda: (leaf(4, 3),))
 class GeluApproximatesWhenCompiled(Function):
-    """Uses a faster formula under the compiler. It is another function, so compiling changes the model."""
+    """The compiled function uses a faster formula. This is another function, so compiling changes the model."""
 
     generate_vmap_rule = True
 
@@ -368,7 +376,7 @@ class GeluApproximatesWhenCompiled(Function):
 
 @fixes(GeluApproximatesWhenCompiled)
 class GeluIsTheSameCompiled(Function):
-    """Uses one formula, compiled or not."""
+    """The function uses one formula, compiled or not."""
 
     generate_vmap_rule = True
 

@@ -214,11 +214,21 @@ class Matcher:
         # Any text about the subject has some words of a message among many other words.
         if share < rules["half"] and explained < rules["among"] and matched < rules["heavy"]:
             score *= rules["strewn"]
+        # A message of one word says little among the reader's own words.
+        if plainly and message.part == PROSE and explained < rules["among"]:
+            score *= rules["strewn"]
         # Words that occur everywhere do not show that the message has this wording.
         telling = {word: self.weight[word] for word in lead if self.tells(word)}
-        if matched >= rules["enough"] and last == len(text.tokens) - 1:  # the message can be cut off here
-            there = frozenset(lead[: len(lead) - lead[::-1].index(text.tokens[last])])
-            telling = {word: weight for word, weight in telling.items() if word in there}
+        end = len(text.tokens) - 1
+        # The message can be cut off here. In the middle of a bracket, the last tokens can be parts of longer ones.
+        unfinished = matches(rules["unfinished"], message.text)
+        if matched >= rules["enough"] and last >= end - (rules["unfinished_tokens"] if unfinished else 0):
+            there = lead[: len(lead) - lead[::-1].index(text.tokens[last])]
+            telling = {word: weight for word, weight in telling.items() if word in frozenset(there)}
+            if unfinished:
+                begun = matched / max(sum(self.weight.get(word, 0.0) for word in there), 1e-9)
+                told = matched / max(sums[last + 1] - sums[text.starts[first]], 1e-9)
+                score = max(score, min(rules["begun"], begun * min(1.0, told)))
         if len(telling) > 1:
             told = sum(weight for word, weight in telling.items() if word in positions) / sum(telling.values())
             score *= 1.0 if told >= rules["telling"] else told
