@@ -227,11 +227,11 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 #    "32,768", "composed", "1,460", "536.87", "1.00"
 #    "32,768", "torch, its own chunks", "151", "150.99", "1.13"
 #    "32,768", "torch, 256 tokens a chunk", "151", "150.99", "0.97"
-#    "32,768", "the recipe", "50", "0.03", "1.24"
+#    "32,768", "ours", "50", "0.03", "1.24"
 #    "131,072", "composed", "5,889", "2,147.48", "1.00"
 #    "131,072", "torch, its own chunks", "554", "553.65", "1.46"
 #    "131,072", "torch, 256 tokens a chunk", "554", "553.65", "0.84"
-#    "131,072", "the recipe", "50", "0.03", "1.03"
+#    "131,072", "ours", "50", "0.03", "1.03"
 #
 # The default size of torch's chunks, and so the time, depends on the shape of the weight. The next cell measures the
 # time for 512 tokens of width 64 and 16,384 classes, as a multiple of the composition's time:

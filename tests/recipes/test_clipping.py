@@ -32,7 +32,6 @@ SURVIVORS = {
     "shares: max_norm / second -> max_norm": "subnormal quotients, which a CPU keeps, have digits enough for the tests",
     "shares: 256.0 -> 257.0": "any number will do that is not small",
     "shares: 2.0 -> -2.0": "a sign that both shares have, and their product has not",
-    "shrunk: max_norm < SMALL -> max_norm <= SMALL": "about there, one factor and two parts of it are the same",
 }
 
 INF, NAN = float("inf"), float("nan")

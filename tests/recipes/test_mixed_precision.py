@@ -9,12 +9,6 @@ from torch.nn import functional as F
 from autograd_cookbook.auditing import saved_bytes
 from autograd_cookbook.recipes.mixed_precision import cast_inputs, cosine_similarity
 
-SURVIVORS = {
-    "CosineSimilarityFunction.backward: length >= ctx.eps -> length > ctx.eps": (
-        "a length of exactly eps, where either side is a derivative"
-    ),
-}
-
 HALVES = [torch.float16, torch.bfloat16]
 
 
