@@ -53,7 +53,7 @@ class CosineSimilarityFunction(Function):
         found = [direction(t, ctx.dim, ctx.eps, exact) for t in tensors]
         cosine = (found[0][0] * found[1][0]).sum(ctx.dim, keepdim=True)
         grad = grad_output.to(exact).reshape(cosine.shape)
-        grads = [None, None]
+        grads: list[Tensor | None] = [None, None]
         for k, (along, divisor, unit, is_long) in enumerate(found):
             if ctx.needs_input_grad[k]:
                 # For nearly parallel vectors, this is a difference of nearly equal numbers. In half precision, the
