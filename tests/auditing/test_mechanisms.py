@@ -2376,3 +2376,152 @@ def test_few_halvings_are_a_tolerance(checks):
     report = audit(Halved.apply, (leaf(5, 3), a, leaf(3)), only=checks)
     problems = [f for f in report.findings if f.severity != "info" and "±800" not in f.summary]
     assert not problems, str(report)
+
+
+class SumOfMirrored(Function):
+    """Of a symmetric matrix, the sum of its squares from one triangle; the gradient is spread over both."""
+
+    @staticmethod
+    def forward(ctx, matrix):
+        ctx.save_for_backward(matrix)
+        return 2 * matrix.triu(1).square().sum() + matrix.triu(1).sum() + matrix.diagonal().sum()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (matrix,) = ctx.saved_tensors
+        upper = 4 * matrix.triu(1) + torch.ones_like(matrix).triu(1)
+        return grad_output * ((upper + upper.mT) / 2 + torch.eye(len(matrix)).to(matrix))
+
+
+class TransposedEverywhere(Function):
+    @staticmethod
+    def forward(ctx, matrix):
+        ctx.save_for_backward(matrix)
+        return (torch.arange(matrix.numel()).view_as(matrix) * matrix).sum()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (matrix,) = ctx.saved_tensors
+        return grad_output * torch.arange(matrix.numel()).view_as(matrix).to(matrix).flip(0)
+
+
+@pytest.mark.parametrize(("function", "severity"), [(SumOfMirrored, "info"), (TransposedEverywhere, "error")])
+def test_a_matrix_that_is_symmetric_by_chance_does_not_make_a_symmetric_gradient_wrong(function, severity):
+    sample = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)).requires_grad_()
+    found = audit(function.apply, (sample,), only=["first_order", "sizes"], domain="any").findings
+    assert {f.severity for f in found} == {severity}, found
+    assert severity == "error" or "stays symmetric" in found[0].summary
+
+
+class SeesNoProducts(Function):
+    """Right where the sum of all numbers is zero, as that of the sample is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * (1 + x.sum() ** 2)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (1 + x.sum() ** 2)
+
+
+def test_what_a_sample_of_few_numbers_hides_is_not_blamed_on_the_size():
+    sample = torch.tensor([1.0, -1.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+    (found,) = audit(SeesNoProducts.apply, (sample,), only=["first_order", "sizes"]).findings
+    assert found.severity == "error"
+    assert found.summary.startswith("near the sample, at the same sizes, the slope")
+    assert "The sample hides it" in found.cause
+
+
+class KeepsTheSign(Function):
+    """Its gradient is the sign of grad_output, as in training with one bit for each number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.sign()
+
+
+def test_a_gradient_that_depends_on_the_sign_does_not_ignore_grad_output():
+    found = audit(KeepsTheSign.apply, (leaf(4),), only=["first_order"]).findings
+    assert found
+    assert not any("ignores grad_output" in f.cause for f in found)
+
+
+class DifferentiatesInside(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.detach().sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.enable_grad():
+            (x,) = ctx.saved_tensors
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(x.sin(), x, grad_output.detach())[0]
+
+
+def test_a_derivative_that_backward_asks_for_is_told_from_no_grad():
+    (found,) = audit(DifferentiatesInside.apply, (leaf(4),), only=["second_order"]).findings
+    assert "records nothing without create_graph=True" in found.cause
+    assert "create_graph=torch.is_grad_enabled()" in found.fix
+
+
+@torch.library.custom_op("autograd_cookbook_tests::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+@halved.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+class CallsAnOperator(Function):
+    """The operator has no derivative of its own, and needs none: autograd does not see what forward calls."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return halved(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return halved(grad_output)
+
+
+def test_an_operator_that_only_a_forward_calls_needs_no_derivative():
+    assert not audit(CallsAnOperator.apply, (leaf(4),), only=["opcheck"]).findings
+    assert audit(halved, (leaf(4),), only=["opcheck", "runs"]).findings
+
+
+class ExpandsToAShape(Function):
+    """The shape has to be a ``torch.Size``: forward asks it for its number of elements."""
+
+    @staticmethod
+    def forward(ctx, x, shape):
+        ctx.factor = shape.numel() // x.numel()
+        return x.expand(shape).clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.sum(0, keepdim=True), None
+
+
+class ForgetsTheSum(ExpandsToAShape):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output[:1], None
+
+
+def test_a_shape_among_the_arguments_stays_a_shape():
+    arguments = leaf(1, 4), torch.Size([3, 4])
+    report = audit(ExpandsToAShape.apply, arguments, only=["runs", "first_order", "repeatable"])
+    assert not report.findings, str(report)
+    (found,) = audit(ForgetsTheSum.apply, arguments, only=["first_order"]).findings
+    assert "torch.Size([3, 4])" in found.program

@@ -247,6 +247,8 @@ def _written(value: Any, lines: list[str], promote: bool) -> str:
         return repr(value)
     if isinstance(value, torch.dtype):
         return str(value)
+    if isinstance(value, torch.Size):
+        return repr(value)
     if isinstance(value, types.FunctionType) and "<" not in value.__qualname__ and value.__module__ != "__main__":
         return f"__import__({value.__module__!r}, fromlist=['_']).{value.__qualname__}"
     raise _Unwritable

@@ -137,6 +137,11 @@ def real(tensors: Sequence[Tensor]) -> Tensor:
     return torch.cat([p.reshape(-1).double().cpu() for p in parts]) if parts else torch.zeros(0, dtype=torch.float64)
 
 
+def _is_whole(value: Any) -> bool:
+    """Whether an argument stays in one piece: a shape that is taken apart comes back as a tuple, without ``numel``."""
+    return value is None or isinstance(value, torch.Size)
+
+
 def dense(tensor: Tensor) -> Tensor:
     """A copy that is contiguous, with neither view nor lazy conjugate."""
     return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
@@ -180,7 +185,7 @@ class Subject:
         self.function, self.seed, self.gradient = function, seed, gradient
         self.surrogate, self.reference, self.tolerance = surrogate, reference, tolerance
         self.dtype, self.beat, self.isolated = dtype, beat, isolated
-        self.flat, self.spec = tree_flatten(args)
+        self.flat, self.spec = tree_flatten(args, is_leaf=_is_whole)
         if device is not None:
             self.flat = [
                 a.detach().to(device).requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in self.flat
@@ -316,7 +321,7 @@ class Subject:
             ways = [self.recognized[s].project if s in self.recognized else None for s in range(len(tensors))]
             return [t if way is None else way(self._wide(t)).to(t.dtype) for t, way in zip(tensors, ways, strict=True)]
         wide = [self._wide(t) for t in tensors]
-        flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=lambda a: a is None)
+        flat = tree_leaves(tuple(self.domain(*self.packed(wide))), is_leaf=_is_whole)
         projected = [t if s.place is None else flat[s.place] for s, t in zip(self.slots, wide, strict=True)]
         return [t.to(given.dtype) for given, t in zip(tensors, projected, strict=True)]
 

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
 from autograd_cookbook.auditing.diagnose import NEARLY, NOT_ZERO, difference, explain, first_line, pattern
+from autograd_cookbook.auditing.domains import may_be_symmetric
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
@@ -119,6 +121,10 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         subject.gradient = "custom"
         yield finding("info", *summary_and_advice(tangent))
         return
+    if wrong and all(_right_if_symmetric(subject, s, grads[s], singles[s], weights) for s in wrong):
+        subject.right = False
+        yield if_symmetric(subject, list(wrong))
+        return
     if wrong and (draws := _draws_that_agree(subject)):
         subject.gradient = "approximate"
         yield finding(
@@ -160,6 +166,30 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+def if_symmetric(subject: Subject, slots: Sequence[int]) -> Finding:
+    """What is said of a gradient that is right where a matrix that is symmetric stays so."""
+    return finding(
+        "info",
+        f"the gradient of {enumerated([subject.describe(s) for s in slots])} is right only if the matrix stays "
+        "symmetric, as it is in the sample",
+        "The sum of each pair of mirrored entries agrees with the values, and the two entries do not. This is right "
+        "for a function of symmetric matrices, and wrong for one of all matrices.",
+        "Pass a sample that is not symmetric if the function takes one; otherwise pass domain=, which symmetrizes.",
+    )
+
+
+def _right_if_symmetric(subject: Subject, slot: int, given: Tensor | None, single: Derivative, weights: Tensor) -> bool:
+    """Whether a gradient at a matrix that is symmetric, perhaps by chance, is symmetric, and right for such changes.
+
+    A gradient that is transposed by mistake is right for them, too, but not symmetric.
+    """
+    if given is None or not single.complete or not given.isfinite().all() or not may_be_symmetric(subject.base[slot]):
+        return False
+    expected = _unflatten(single.gradient(weights), subject.base[slot])
+    symmetric = bool(given.any()) and torch.allclose(given, given.mT)
+    return symmetric and difference(given + given.mT, expected + expected.mT, RTOL) is None
 
 
 CONJUGATED = (
@@ -435,9 +465,32 @@ def _cause_of_wrong_gradient(
 
 
 def _ignores_grad_output(subject: Subject, slot: int) -> bool:
-    _, larger = subject.vjp(change=functools.partial(torch.mul, other=3.0))
-    grad, usual = larger[slot], subject.expected[1][slot]
-    return grad is not None and usual is not None and bool(usual.any()) and torch.equal(grad, usual)
+    """Whether backward returns the same for a larger grad_output, and for one with another sign, as a mask has not."""
+    usual = subject.expected[1][slot]
+    if usual is None or not usual.any():
+        return False
+    others = [subject.vjp(change=functools.partial(torch.mul, other=factor))[1][slot] for factor in (3.0, -0.7)]
+    return all(grad is not None and torch.equal(grad, usual) for grad in others)
+
+
+class _Differentiations(TorchFunctionMode):
+    """Whether a derivative is asked for."""
+
+    seen = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= func in (torch.autograd.grad, torch.autograd.backward, Tensor.backward)
+        return func(*args, **(kwargs or {}))
+
+
+def _differentiates_inside(subject: Subject) -> bool:
+    """Whether backward asks for derivatives itself."""
+    run, asked = subject.run(), _Differentiations()
+    for node in own_nodes_of(run.outputs, subject.classes):  # not around the call of the audit, which asks for one, too
+        node.register_prehook(lambda _: asked.__enter__() and None)
+        node.register_hook(lambda *_: asked.__exit__(None, None, None))
+    run.gradients()
+    return asked.seen
 
 
 def _draws_in_backward(subject: Subject) -> bool:
@@ -761,6 +814,12 @@ UNRECORDED = (
     "It is silently zero, because autograd does not record this backward: it runs under no_grad, or detaches or leaves "
     "torch on the way to every result."
 )
+INSIDE = (
+    "It is silently zero: the backward calls torch.autograd.grad, or backward(), which records nothing without "
+    "create_graph=True.",
+    "Pass create_graph=torch.is_grad_enabled() to that call, and do not detach what it differentiates; or mark the "
+    "backward with once_differentiable, so that it refuses.",
+)
 RECORD = (
     "Remove no_grad and detach, and compute everything from inputs, outputs and grad_output; or mark the backward "
     "with once_differentiable, so that it refuses."
@@ -870,7 +929,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         else:
             kept, silent = _saved_intermediate(subject), not bool(torch.count_nonzero(actual))
             if not used:
-                cause, fix = UNRECORDED, RECORD
+                cause, fix = INSIDE if _differentiates_inside(subject) else (UNRECORDED, RECORD)
             elif subject.undeclared and itself:
                 cause, fix = APPLIED_TWICE
             elif not (kept or silent) and (name_of_one := _not_a_derivative(subject)):

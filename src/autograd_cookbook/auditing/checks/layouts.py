@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from autograd_cookbook.auditing.checks import check, finding
-from autograd_cookbook.auditing.checks.gradients import output_weights, zeros_for_none
+from autograd_cookbook.auditing.checks.gradients import if_symmetric, output_weights, zeros_for_none
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, explain, first_line
+from autograd_cookbook.auditing.domains import SYMMETRIC, Domain, may_be_symmetric
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import REPEATED
@@ -438,6 +439,11 @@ SOME_SIZES = (
     "that drops a dim of size one, a factor that depends on the size.",
     "Handle the remainder in the last tile; name the dims that squeeze may drop; divide by the size that there is.",
 )
+FEW = (
+    "The sample hides it: most of its numbers are equal, as zeros or an identity are. The sizes have no part in it.",
+    "Pass a sample of random numbers to have the gradient checked entry by entry; if the function takes only some "
+    "numbers, pass domain= as well.",
+)
 BROADCAST = (
     "Forward broadcasts an input of size one, and backward takes it for granted that the sizes are equal.",
     "Sum the gradient over the dims that were broadcast, as by grad.sum_to_size(input.shape); or refuse other sizes in "
@@ -491,11 +497,53 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
             if problems and not _used(subject, values, outputs):
                 continue  # forward takes as many entries as it needs, such as three coordinates
+            if problems and (elsewhere := _wrong_nearby(subject)):
+                yield from elsewhere
+                return
             if problems and _cannot_repeat(subject, values):
                 problems = [replace(p, cause=REPEATED[0], fix=REPEATED[1]) for p in problems]
             yield from problems
             if problems:
                 return
+
+
+@contextlib.contextmanager
+def _along(subject: Subject, domains: dict[int, Domain]) -> Iterator[None]:
+    """Keep some inputs to a set for a while, and differentiate along it."""
+    before = subject.recognized
+    subject.recognized = before | domains
+    try:
+        yield
+    finally:
+        subject.recognized = before
+
+
+def _wrong_nearby(subject: Subject) -> list[Finding]:
+    """What is wrong at other numbers, of the sample's own size, if those of the sample are few, as zeros are.
+
+    What is wrong there has nothing to do with the size.
+    """
+    plain = [s for s in subject.leaves if not subject.slots[s].hidden and s not in subject.recognized]
+    few = [s for s in plain if len(subject.base[s].unique()) <= subject.base[s].numel() // 2]
+    generator = torch.Generator().manual_seed(9)
+    noise = {s: torch.rand(subject.base[s].shape, generator=generator, dtype=torch.float64) for s in few}
+
+    def nearby() -> list[Tensor]:
+        values = subject.copies()
+        for s in few:
+            values[s] = values[s] + 0.1 * max(float(values[s].abs().max()), 1.0) * noise[s].to(values[s])
+        return values
+
+    label = "near the sample, at the same sizes"
+    found = list(_right_at(subject, nearby(), label)) if few else []
+    if found and (mirrored := [s for s in few if may_be_symmetric(subject.base[s])]):
+        noise |= {s: noise[s] + noise[s].mT for s in mirrored}
+        grads = subject.vjp(nearby())[1]
+        symmetric = all((g := grads[s]) is not None and torch.allclose(g, g.mT) for s in mirrored)
+        with _along(subject, dict.fromkeys(mirrored, SYMMETRIC)):
+            if symmetric and not list(_right_at(subject, nearby(), label)):
+                return [if_symmetric(subject, mirrored)]
+    return [replace(f, cause=FEW[0], fix=FEW[1]) for f in found]
 
 
 def _cannot_repeat(subject: Subject, values: list[Tensor]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
@@ -347,11 +348,24 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
                 samples.setdefault(func, tree_map(_clone, (args, kwargs or {})))
             return func(*args, **(kwargs or {}))
 
-    with Collect():
+    # The positions of the arguments that autograd sees. What a forward calls is called without a graph.
+    watched: dict[Any, set[int]] = {}
+
+    class Watch(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if isinstance(func, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+                seen = watched.setdefault(getattr(func, "overloadpacket", func), set())
+                if torch.is_grad_enabled():
+                    seen |= {k for k, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad}
+            return func(*args, **(kwargs or {}))
+
+    with Collect(), Watch():
         subject.run()
     for operator, (args, kwargs) in samples.items():
+        seen = watched.get(operator.overloadpacket, set(range(len(args))))  # all, if C++ has called it
         fresh = tuple(
-            a.detach().clone().requires_grad_(is_differentiable(a)) if isinstance(a, Tensor) else a for a in args
+            a.detach().clone().requires_grad_(k in seen and is_differentiable(a)) if isinstance(a, Tensor) else a
+            for k, a in enumerate(args)
         )
         results = torch.library.opcheck(operator, fresh, kwargs, raise_exception=False)
         for test, outcome in results.items():
