@@ -2500,6 +2500,19 @@ def test_an_operator_that_only_a_forward_calls_needs_no_derivative():
     assert audit(halved, (leaf(4),), only=["opcheck", "runs"]).findings
 
 
+@torch.library.custom_op("autograd_cookbook_tests::without_fake", mutates_args=())
+def without_fake(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+without_fake.register_autograd(lambda ctx, grad_output: grad_output * 2)
+
+
+def test_a_missing_fake_kernel_is_one_finding():
+    (found,) = audit(without_fake, (leaf(4),), only=["opcheck"]).findings
+    assert "register_fake" in found.fix
+
+
 class ExpandsToAShape(Function):
     """The shape has to be a ``torch.Size``: forward asks it for its number of elements."""
 

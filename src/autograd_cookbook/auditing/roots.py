@@ -46,8 +46,8 @@ def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bo
         same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
         refused = lead.summary.startswith(f"no {lead.check}: ")  # which is said of each
         return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
-    if lead.check == finding.check == "first_order" and lead.severity == finding.severity == "error":
-        same = (finding.cause, finding.fix) == (lead.cause, lead.fix)  # said of several inputs
+    if lead.check == finding.check in ("first_order", "opcheck") and lead.severity == finding.severity != "info":
+        same = (finding.cause, finding.fix) == (lead.cause, lead.fix)  # said of several inputs, or of several tests
         return same and findings.index(finding) > findings.index(lead)
     if lead.check == "grad_output_unchanged" and finding.check == "grad_output_layouts":
         return SHARED in finding.summary  # written to in place, which no expanded tensor allows
@@ -80,7 +80,7 @@ def merged(findings: Sequence[Finding]) -> list[Finding]:
     result = []
     for lead in leads:
         others = [f for f in findings if _follows(f, lead, findings)]
-        seen = [f.summary for f in others if f.check not in (*NARROW, *DTYPE)]
+        seen = [f.summary for f in others if f.check not in (*NARROW, *DTYPE, "opcheck")]
         cause = f"{lead.cause} Seen, too: {'; '.join(seen).removesuffix('.')}." if seen else lead.cause
         result.append(
             replace(lead, cause=cause, also=tuple(dict.fromkeys(f.check for f in others if f.check != lead.check)))
