@@ -13,8 +13,8 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # the speed. Read this page to learn which tensor your own function should save.
 #
 # Two of the recipes do something that torch's functions do not. At :math:`\pm\infty`, ``gelu`` and ``mish`` return the
-# limits of the value and of the slope, but torch's slopes are NaN. ``gelu`` is also accurate for inputs below -9, where
-# torch returns 0.
+# limits of the value and of the slope, but torch's slopes are NaN. ``gelu`` is also accurate for very negative inputs,
+# where torch returns 0: in float32 from -6 on, and in float64 from -9 on.
 #
 # ``clamp`` saves a mask of one byte per element, and :func:`torch.clamp` saves the input. So the mask reduces the
 # memory only if no other function keeps the input.
@@ -32,13 +32,14 @@ You will choose which tensor an element-wise function saves for backward, so tha
 #    \text{output: } \operatorname{relu}'(x) = [y > 0], \qquad
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
-# Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a matrix
-# product follows, because the product keeps its input. Save your input if the operation before keeps its result, as
-# ``exp``, ``sigmoid`` and ``softmax`` do. But save the input in any case if a slope that is computed from the output
-# consists of rounding errors. This happens for ``elu`` in bfloat16, as the last section shows.
+# Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a product
+# with a trained weight follows, because this product keeps its input. Save your input if the operation before keeps its
+# result, as ``exp``, ``sigmoid`` and ``softmax`` do. But save the input in any case if a slope that is computed from
+# the output consists of rounding errors. This happens for ``elu`` in bfloat16, as the last section shows.
 #
-# Do not save a floating-point tensor that ``forward`` computes between input and output. Autograd treats this tensor as
-# a constant, so the second derivative would be wrong. You may save a mask, because a mask has no derivative.
+# Do not save a floating-point tensor that ``forward`` computes between input and output, unless you also return it as
+# an output (:doc:`/cookbook/05_higher_order/double_backward`). Autograd treats this tensor as a constant, so the second
+# derivative would be wrong. You may save a mask, because a mask has no derivative.
 #
 # The recipe
 # ----------
@@ -149,7 +150,8 @@ for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
         print(f"{name} {label}: values {y.tolist()}, slopes {x.grad.tolist()}")
         assert x.grad.isfinite().all() == (label == "ours ")
         assert label != "ours " or y.tolist() == [0, torch.inf]
-assert gelu(torch.tensor(-9.0)) < 0 == F.gelu(torch.tensor(-9.0))
+for dtype, far in ((torch.float32, -6.0), (torch.float64, -9.0)):
+    assert gelu(torch.tensor(far, dtype=dtype)) < 0 == F.gelu(torch.tensor(far, dtype=dtype))
 
 # %%
 # The wrong version

@@ -120,8 +120,8 @@ for left, right in [
 # %%
 # With ``masked_linear``, training does not bring back a weight that the mask removes. In the next example, a layer has
 # one unit for each of the 64 pixels of a digit, and each unit sees only the 3×3 pixels around its own pixel. If you set
-# all other weights to zero only *once* and then use a plain layer, the first training step makes these weights nonzero
-# again:
+# all other weights to zero only *once* and then use a plain layer, the first training step makes most of these weights
+# nonzero again:
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data[:500], dtype=torch.float32) / 16, torch.tensor(digits.target[:500])

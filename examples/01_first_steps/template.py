@@ -36,9 +36,9 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 #
 #    \bar{X} = \bar{Y} W, \qquad \bar{W} = \bar{Y}^\top X, \qquad \bar{b} = \sum_n \bar{Y}_n .
 #
-# You can find most of these formulas from the shapes: each gradient has the shape of its input, and only one product
-# of these matrices has that shape. The shapes do not show a missing factor, so check the values with
-# :func:`torch.autograd.gradcheck`.
+# You can find most of these formulas from the shapes, if all sizes differ: each gradient has the shape of its input,
+# and only one product of :math:`\bar{Y}` and the other factor has that shape. The shapes do not show a missing factor,
+# so check the values with :func:`torch.autograd.gradcheck`.
 #
 # The recipe
 # ----------

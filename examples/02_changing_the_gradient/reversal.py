@@ -181,8 +181,8 @@ assert domain_loss > 20
 assert abs(reversed_loss - math.log(2)) < 0.1
 
 # %%
-# Without a ``Function``, ``(1 + λ) * x.detach() - λ * x`` has the reversed gradient, too. But its value is rounded
-# twice, and for an infinite input it is NaN:
+# Without a ``Function``, ``(1 + λ) * x.detach() - λ * x`` has the reversed gradient, too. But rounding changes its
+# value, and for an infinite input it is NaN:
 
 half = torch.linspace(0.1, 3, 1000, dtype=torch.bfloat16)
 composed = (1 + 0.3) * half.detach() - 0.3 * half
@@ -195,8 +195,11 @@ assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
 # Second derivatives, in-place writes and a changing strength
 # -----------------------------------------------------------
 #
-# A *second* derivative passes the reversal twice, so its factor is :math:`(-\lambda)^2`. For λ = 1, the Hessian has its
-# usual sign although the gradient is reversed:
+# A *second* derivative with respect to the reversed tensor passes the reversal twice, so its factor is
+# :math:`(-\lambda)^2`. For λ = 1, this Hessian has its usual sign although the gradient is reversed. If a nonlinear
+# function :math:`g` computes the reversed tensor, the Hessian with respect to its input also has the term with the
+# second derivative of :math:`g`, which passes the reversal once. The last line of the cell shows this for :math:`g(x) =
+# x^2`:
 
 x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 for strength in (1.0, 0.5):
@@ -204,6 +207,10 @@ for strength in (1.0, 0.5):
     (second,) = torch.autograd.grad(first, x)
     print(f"λ = {strength}: first derivative {first / x.cos():+.2f} cos x, second {second / -x.sin():+.2f} (-sin x)")
     assert torch.isclose(second, strength**2 * -x.sin())
+(first,) = torch.autograd.grad(reverse_gradient(x.square()), x, create_graph=True)
+(second,) = torch.autograd.grad(first, x)
+print(f"λ = 1, after x²: first derivative {first / (2 * x):+.2f} (2 x), second {second / 2:+.2f} (2)")
+assert second == -2
 
 # %%
 # The recipe returns ``input.view_as(input)``, a view that needs no copy. PyTorch raises an error if you write to this

@@ -209,8 +209,8 @@ print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")
 # %%
 # The square root has an infinite derivative at 0, and ``safe_sqrt`` returns 0 instead. This is right for a norm or a
 # standard deviation, because 0 is their smallest value. Do not use ``safe_sqrt`` for a parameter :math:`x` that you
-# train, because its gradient at 0 is 0. So once :math:`x` is 0, it stays 0. For example, train the logarithm of
-# :math:`x` instead.
+# train, because its gradient at 0 is 0. So if no other part of the loss uses :math:`x`, it stays 0 once it is 0. For
+# example, train the logarithm of :math:`x` instead.
 #
 # The next cell prints the gradients of torch's functions at 0:
 
@@ -235,9 +235,9 @@ assert slope(lambda x: xlogy(x, x), zeros).eq(0).all()
 #
 # .. costs::
 #
-# In these measurements, torch's functions are at least as fast as the recipes, and compiled compositions are even
-# faster. So use a recipe for finite and accurate results, not for speed. In eager mode, ``safe_sqrt`` and
-# ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
+# In these measurements, torch's functions and the compiled compositions are at least as fast as the recipes. So use a
+# recipe for finite and accurate results, not for speed. In eager mode, ``safe_sqrt`` and ``safe_divide`` also keep
+# fewer bytes than the versions with two ``where``:
 
 x, y = torch.rand(100_000, requires_grad=True), torch.rand(100_000, requires_grad=True)
 
