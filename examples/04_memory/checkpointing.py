@@ -219,13 +219,37 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # What it costs
 # -------------
 #
-# The recipe costs the time of one more forward of all segments except the last one. The recipe also keeps the state of
-# the CPU's random generator, 5,056 bytes per call. These bytes matter only for small functions.
+# ``checkpoint`` runs its function once more in backward. ``checkpoint_sequence`` runs all segments except the last one
+# once more. For each call, the recipes keep the state of the CPU's random generator, 5,056 bytes. These bytes matter
+# only for small functions.
 #
-# ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. You
-# can compile torch's function.
+# The recipes do not work inside of ``torch.func`` and ``torch.compile(fullgraph=True)``, which raise an error (torch
+# 2.13). You can compile torch's function. The next cell counts the layers that run, and tries both:
 
 assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
+runs = []
+
+
+def counted_sine(x):
+    runs.append(x)
+    return x.sin()
+
+
+x = torch.ones(3, requires_grad=True)
+for segments in (1, 4):
+    runs.clear()
+    checkpoint_sequence([counted_sine] * 16, x, segments).sum().backward()
+    print(f"16 layers in {segments} segment(s): {len(runs)} layers run")
+    assert len(runs) == {1: 16, 4: 16 + 12}[segments]
+for attempt in (
+    lambda: torch.func.grad(lambda x: checkpoint(torch.sin, x).sum())(x.detach()),
+    lambda: torch.compile(lambda x: checkpoint(torch.sin, x), fullgraph=True, backend="eager")(x),
+):
+    try:
+        attempt()
+        raise AssertionError("the recipe works here: say so above")
+    except (RuntimeError, NotImplementedError) as error:
+        print(f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 # %%
 # Neighbors

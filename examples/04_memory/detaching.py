@@ -164,7 +164,8 @@ assert learned["attached"][0][-1] < 0.2
 # variable refers to the attached output.
 #
 # It is not enough to return None for the target in backward. ``apply`` connects the loss with the teacher's graph, so
-# the tensors that the teacher saved stay in memory as long as the loss:
+# the tensors that the teacher saved stay in memory until backward. If you keep the loss without a backward, for example
+# in a list, they stay in memory as long as the loss:
 
 teacher = network(24, 64)
 logits = learner(batch).detach().requires_grad_()
@@ -177,6 +178,15 @@ def kept(loss):
 print(f"None from backward   {kept(DistillationLossFunction.apply):>10,} bytes")
 print(f"recipe               {kept(distillation_loss):>10,} bytes")
 assert kept(distillation_loss) < 100_000 < kept(DistillationLossFunction.apply)
+
+
+def after_backward():
+    losses = DistillationLossFunction.apply(logits, teacher(batch), 2.0)
+    losses.sum().backward()
+    return losses
+
+
+assert held_bytes(after_backward) < 100_000
 
 # %%
 # The wrong version

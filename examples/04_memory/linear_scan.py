@@ -14,7 +14,8 @@ argument, and the states ``h``. So autograd keeps 4 bytes per state in addition 
 # Use a scan for a layer that carries a state along a sequence, if the state changes linearly and no channel depends on
 # another. Examples are state-space models, gated linear recurrences, exponential averages and discounted returns. If
 # the state goes through a nonlinear function, as in an LSTM, steps can't be combined. In this case, checkpoint the loop
-# (:doc:`/cookbook/04_memory/checkpointing`). If the decay :math:`a` is the same for all steps, a convolution is faster.
+# (:doc:`/cookbook/04_memory/checkpointing`). If the decay :math:`a` is the same for all steps, the recurrence is also a
+# convolution with the powers of :math:`a`, but the scan needs fewer operations.
 #
 # The gradient
 # ------------
@@ -146,8 +147,8 @@ assert report.ok, report
 # -----------------
 #
 # The closed form :math:`h_t = P_t \sum_{s \le t} b_s / P_s` with :math:`P_t = a_1 \cdots a_t` takes two lines, with
-# ``cumprod`` and ``cumsum``. The closed form divides by products that go to 0, so it returns NaN after a few hundred
-# steps:
+# ``cumprod`` and ``cumsum``. The closed form divides by products that go to 0, so with a decay of 0.7 it returns NaN
+# after a few hundred steps:
 
 
 def by_cumprod(decay, input):

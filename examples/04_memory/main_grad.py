@@ -28,7 +28,8 @@ result after 1024 micro-batches with equal gradients.
 #
 # .. math:: \bar{x}_k = \bar{y}_k W, \qquad B \leftarrow B + \bar{y}_k^\top x_k .
 #
-# The buffer :math:`B` holds the gradient of the weight. Backward returns None for the weight to autograd.
+# The buffer :math:`B` holds the gradient of the weight. Backward returns None as the gradient of the weight, so
+# autograd leaves ``.grad`` as it is.
 #
 # The recipe
 # ----------

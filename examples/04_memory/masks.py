@@ -217,7 +217,9 @@ for size in (100, 10_000, 1_000_000):
 print({f"{size:,} elements": f"{ratio:.2f}" for size, ratio in ratios.items()})
 
 # %%
-# :func:`torch.compile` keeps one byte per element for either mask, and it refuses the generator of ``seeded_dropout``.
+# :func:`torch.compile` keeps one byte per element for the mask of a rectifier or a dropout that is made of torch
+# operations. The compiled ``packed_relu`` still keeps one bit per element. The compiler refuses the generator of
+# ``seeded_dropout``.
 #
 # Neighbors
 # ---------

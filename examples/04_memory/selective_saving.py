@@ -12,9 +12,9 @@ it, a gated feed-forward block, and a normalization. You will also see how much 
 #
 # Use these recipes when activations fill your memory and you do not compile. Also use them when you need second
 # derivatives, because a compiled function refuses second derivatives. A single element-wise function needs no recipe,
-# because torch's own functions keep at most their input. Most "memory-efficient" activations keep fewer bytes than a
-# composition, but not fewer than torch's own function. If you compile, set the compiler's memory budget and measure: in
-# the figure below, the budget reaches the same bytes.
+# because most of torch's own activations keep only their input or their output. Most "memory-efficient" activations
+# keep fewer bytes than a composition, but not fewer than torch's own function. If you compile, set the compiler's
+# memory budget and measure: in the figure below, the budget reaches the same bytes.
 #
 # The gradient
 # ------------

@@ -199,8 +199,8 @@ print("gradient of the start:", net[0].weight.grad)
 # %%
 # If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. Adding
 # ``retain_graph=True`` alone does not bring it back. The result is first-order MAML from above, which is not the
-# meta-gradient. Its gradient of the learning rate is wrong, too. If the accuracy stays at chance, see
-# :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
+# meta-gradient. With more than one step, its gradient of the learning rate is wrong, too. If the accuracy stays at
+# chance, see :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):

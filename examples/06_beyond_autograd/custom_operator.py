@@ -231,8 +231,8 @@ assert [table["compile, fullgraph", name] for name in wrappers] == ["raises", "y
 # The table shows the limits of the first two wrappers. A bare ``Function`` around SciPy can't be compiled whole, and
 # can't be exported with its gradient. NumPy is an exception, because the compiler translates its functions, as the next
 # cell shows. The second wrapper has other limits: ``torch.func.grad`` refuses an operator with a registered gradient,
-# and forward mode silently treats the operator as a *constant*. torch offers no way to register a forward derivative
-# for an operator:
+# and forward mode silently treats the operator as a *constant*. An operator made with ``custom_op`` has no method that
+# registers a forward derivative:
 
 print([name for name in dir(recursive_filter_op) if name.startswith("register")])
 assert not hasattr(recursive_filter_op, "register_jvp")

@@ -20,8 +20,8 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # Autograd does not record NumPy, so backward must be a formula. If possible, let backward call the *same* ``Function``
 # again, with other arguments. Then there is a second derivative, too, and ``once_differentiable`` is not needed. The
-# simplest case is a linear map. Its derivative is the map itself, and its adjoint is another linear map. The cosine
-# transform here is orthogonal, so its adjoint is its inverse:
+# simplest case is a linear map. Its derivative is the map itself, and its adjoint (the transpose, conjugated if
+# complex) is another linear map. The cosine transform here is orthogonal, so its adjoint is its inverse:
 #
 # .. math::
 #
@@ -232,7 +232,8 @@ assert torch.allclose(factors, torch.tensor([4.0] + 7 * [2.0], dtype=torch.float
 #
 # The next cell compares each recipe with an alternative. For the cosine transform, the alternative is a transform made
 # of :func:`torch.fft.fft`, which needs no SciPy. For sparse systems, the alternative is :func:`torch.linalg.solve` on
-# the dense matrix. The cell prints the time of forward and backward:
+# the dense matrix. The cell prints the time of the alternative for forward and backward, as a multiple of the recipe's
+# time:
 
 
 def from_fourier(x):

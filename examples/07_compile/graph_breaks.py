@@ -2,8 +2,8 @@ r"""
 Graph breaks: each cause, its message, its fix
 ==============================================
 
-You will see one function written in thirty ways: which of them the compiler accepts whole, which it refuses, and which
-silently get another gradient.
+You will see one function written in about thirty ways: which of them the compiler accepts whole, which it refuses, and
+which silently get another gradient.
 """
 
 # %%

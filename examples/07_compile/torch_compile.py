@@ -225,8 +225,8 @@ assert saved_bytes(huber, residuals) == 0
 assert saved_bytes(composed, residuals) > 0
 
 # %%
-# So compile first. For Huber's function, a hand-written backward is better only in code that you do not compile.
-# :doc:`/costs` has the same comparison for all recipes.
+# So compile first. For Huber's function, a hand-written backward keeps fewer bytes only in code that you do not
+# compile. :doc:`/costs` has the same comparison for all recipes.
 #
 # Neighbors
 # ---------
