@@ -19,6 +19,9 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # A number that is not a tensor is a constant, so it has no gradient, and backward returns None for it. But the number
 # appears in the gradients of the tensors. The first formula below is ``scaled_tanh`` with the numbers :math:`a` and
 # :math:`b`. The second is ``pinball_loss`` with the target :math:`t`, the error :math:`e = t - x` and the quantile

@@ -16,6 +16,9 @@ number of groups. You will see that each of these gradients is a convolution aga
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # The formulas are for one dimension. With stride :math:`s`, dilation :math:`d` and padding :math:`p`, output :math:`t`
 # reads input :math:`i = st + dk - p` and multiplies it by weight :math:`k`. All three formulas follow from this
 # relation:

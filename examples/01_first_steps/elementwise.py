@@ -22,6 +22,9 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # The gradient of each element is :math:`\bar{x} = \bar{y}\, f'(x)`. The slope :math:`f'(x)` can be computed from the
 # input. For some functions, the output is enough. For others a mask is enough, which says for each element whether the
 # slope is 0 or 1:

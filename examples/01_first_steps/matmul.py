@@ -21,6 +21,9 @@ layer in which a mask keeps most weights at 0, and see a network that learns alt
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{Y}` is the gradient of the loss with respect to :math:`Y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # For :math:`Y = AB`, the gradient of each factor is :math:`\bar{Y}` times the conjugate transpose of the other factor.
 # The other factor stays on its side of the product:
 #

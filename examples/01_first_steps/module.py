@@ -20,6 +20,8 @@ You will put a custom function with a learned parameter into a network, train th
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # If many elements share a parameter, the gradient of the parameter is the sum over these elements. ``parametric_swish``
 # has one steepness :math:`\beta_c` per channel :math:`c`. It multiplies the input by the gate :math:`g = \sigma(\beta
 # x)`:

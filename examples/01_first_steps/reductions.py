@@ -24,6 +24,9 @@ the *second* derivative can be wrong if you save the wrong tensor.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # Backward of a sum gives every term the incoming gradient. The other reductions multiply the incoming gradient by a
 # weight per element. The weights for an input :math:`x` with :math:`n` elements, the output :math:`y` and the mean
 # :math:`m` are below. The number :math:`c` is the argument ``correction`` of the variance:

@@ -20,6 +20,8 @@ also mark outputs without a derivative, and see that a float output without this
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`.
+#
 # The input influences the loss through each output, so the gradient of the input is a sum over the outputs:
 #
 # .. math::

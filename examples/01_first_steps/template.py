@@ -36,6 +36,8 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 #
 #    \bar{X} = \bar{Y} W, \qquad \bar{W} = \bar{Y}^\top X, \qquad \bar{b} = \sum_n \bar{Y}_n .
 #
+# On the other pages, a bar marks a gradient, too. In the formulas of the recipes, a star marks the complex conjugate.
+#
 # You can find most of these formulas from the shapes, if all sizes differ: each gradient has the shape of its input,
 # and only one product of :math:`\bar{Y}` and the other factor has that shape. The shapes do not show a missing factor,
 # so check the values with :func:`torch.autograd.gradcheck`.

@@ -51,6 +51,8 @@ another training result than clipping afterwards.
 #    \bar{W} = \sum_n f_n\,\bar{Y}_n X_n^\top, \qquad
 #    f_n = \min\left(1, \frac{c}{\lVert \bar{Y}_n \rVert\,\lVert X_n \rVert}\right).
 #
+# In the formulas of the recipes, a star marks the complex conjugate.
+#
 # The recipe
 # ----------
 #

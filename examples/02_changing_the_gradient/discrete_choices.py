@@ -35,6 +35,8 @@ expected loss.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Forward makes a hard choice, and backward uses the gradient of a softmax with temperature :math:`T`:
 #
 # .. math::

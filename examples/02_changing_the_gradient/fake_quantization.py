@@ -21,6 +21,8 @@ were no rounding. You will also train the distance between two levels together w
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Rounding has derivative 0 almost everywhere. So backward uses the derivative of the clamp instead, as if there were no
 # rounding. Below, :math:`s` is the step, :math:`z` is the zero point (the level that stands for 0), and :math:`q =
 # \operatorname{round}(x / s) + z` is the level of :math:`x`:

@@ -24,6 +24,8 @@ set that has no labels.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Forward returns its input, :math:`y = x`. Backward changes the gradient, with a factor :math:`s`, a strength
 # :math:`\lambda` or a mask :math:`m`:
 #

@@ -22,6 +22,8 @@ network with weights of one bit.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Forward computes a step function :math:`q`. Backward uses the derivative of another function :math:`s`, which has no
 # steps:
 #

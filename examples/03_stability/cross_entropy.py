@@ -25,6 +25,8 @@ arguments for backward. You will also write a softmax that returns 0 instead of 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`.
+#
 # A row has the logits :math:`x`, the probabilities :math:`p = \operatorname{softmax}(x)` and a target distribution
 # :math:`q`, which is one-hot, smoothed or weighted. Its loss :math:`\ell`, gradient and Hessian are
 #

@@ -20,6 +20,9 @@ torch's functions are already right at these points.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # The product of 0 and infinity is NaN, also in backward. For example, :math:`x \log x` has the limit 0 at 0, but
 # backward computes :math:`0 \cdot 1/0` there. A safe backward computes the limit of the derivative if the limit exists,
 # and otherwise returns 0:

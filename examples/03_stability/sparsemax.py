@@ -22,6 +22,8 @@ backward needs only the output.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{p}` is the gradient of the loss with respect to :math:`p`.
+#
 # Sparsemax is the projection onto the simplex, which is the set of all probability vectors. Entmax with
 # :math:`\alpha = 1.5` lies between sparsemax and softmax. Sparsemax and entmax choose the threshold :math:`\tau` such
 # that the probabilities sum to 1:

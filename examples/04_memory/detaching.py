@@ -20,6 +20,8 @@ cannot replace ``.detach()``.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{s}` is the gradient of the loss with respect to :math:`s`.
+#
 # In distillation, a student learns the probabilities :math:`p` of a teacher. The loss is a Kullback-Leibler divergence
 # between :math:`p` and the student's probabilities :math:`q`. Both probabilities are computed from the teacher's logits
 # :math:`t` and the student's logits :math:`s` with the temperature :math:`T`. Because :math:`p =

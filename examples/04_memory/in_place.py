@@ -18,6 +18,8 @@ results are silently wrong without this declaration.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # With a slope :math:`s > 0`, the output has the same sign as the input, so backward needs only the output:
 #
 # .. math::

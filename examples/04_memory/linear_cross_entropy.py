@@ -37,6 +37,8 @@ gigabytes that the logits take.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{Z}` is the gradient of the loss with respect to :math:`Z`.
+#
 # The logits are :math:`z = X W^\top + b`. For token :math:`n`, :math:`t_n` is the target class, and
 # :math:`\operatorname{lse}_n` is the log-sum-exp of the logits. If :math:`\operatorname{lse}_n` is known, backward can
 # compute each probability from its own logit, without the other logits of the row:

@@ -20,6 +20,9 @@ argument, and the states ``h``. So autograd keeps 4 bytes per state in addition 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{h}` is the gradient of the loss with respect to :math:`h`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # Two steps of the recurrence can be written as one step of the same form. The new decay is the product of both decays:
 #
 # .. math:: h_{t+1} = (a_{t+1} a_t)\, h_{t-1} + (a_{t+1} b_t + b_{t+1}) .

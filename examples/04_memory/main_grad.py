@@ -24,6 +24,8 @@ result after 1024 micro-batches with equal gradients.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # For the linear layer :math:`y = x W^\top` and the micro-batches :math:`k = 1, 2, \dots`, backward computes
 #
 # .. math:: \bar{x}_k = \bar{y}_k W, \qquad B \leftarrow B + \bar{y}_k^\top x_k .

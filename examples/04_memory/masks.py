@@ -19,6 +19,8 @@ will also see where packing a mask costs more than it saves.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Both functions multiply by a mask :math:`m`, in forward and in backward:
 #
 # .. math::

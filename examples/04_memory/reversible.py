@@ -19,6 +19,8 @@ each layer from its output.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{l}` is the gradient of the loss with respect to :math:`l`.
+#
 # Split the features into two halves, :math:`l` and :math:`r`. Each half is changed in turn by a function of the other.
 # The two sums can be undone for all functions :math:`f` and :math:`g`:
 #

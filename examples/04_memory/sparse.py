@@ -25,6 +25,9 @@ matrix. For a matrix of 4,000 rows with ten values each, forward and backward ta
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{Y}` is the gradient of the loss with respect to :math:`Y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # Two operations are the basis of this page, and each operation is the gradient of the other. One *looks up* rows by an
 # index, and the other *adds* rows by an index. The product of a sparse matrix :math:`A`, whose values :math:`a_e` are
 # stored at row :math:`r_e` and column :math:`c_e`, and a dense matrix :math:`X` uses both:

@@ -20,6 +20,8 @@ especially with ``torch.compile``.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # A tangent :math:`\dot{x}` is a change of the input. Forward mode computes the resulting change :math:`\dot{y}` of the
 # output. ``jvp`` multiplies the tangent by the Jacobian :math:`J`, and ``backward`` multiplies the gradient by its
 # transpose:

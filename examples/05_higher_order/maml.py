@@ -20,6 +20,8 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{\theta}` is the gradient of the loss with respect to :math:`\theta`.
+#
 # A step is a function of the parameters :math:`\theta`, the learning rate :math:`\eta` and the data :math:`x`:
 # :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its vector-Jacobian products contain second derivatives. These
 # are products of the Hessian with a vector, so the Hessian itself is not needed:

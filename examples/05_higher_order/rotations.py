@@ -23,6 +23,8 @@ turn, where textbook formulas divide by zero.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{R}` is the gradient of the loss with respect to :math:`R`.
+#
 # A rotation has nine entries but can change in only three directions: :math:`dR = [\varphi]_\times R`, where
 # :math:`[\varphi]_\times` is the matrix of the cross product with :math:`\varphi`. So the recipes compute all gradients
 # with the three numbers :math:`\varphi`. ``axial`` turns a matrix into such numbers, :math:`m =

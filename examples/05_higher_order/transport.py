@@ -26,6 +26,8 @@ matching. Backward solves one linear system instead of differentiating hundreds 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{C}` is the gradient of the loss with respect to :math:`C`.
+#
 # The problem moves weights :math:`a` to weights :math:`b` at the cost :math:`C`. An entropy term with the factor
 # :math:`\varepsilon`, the regularization, makes the plan :math:`P` smooth:
 #

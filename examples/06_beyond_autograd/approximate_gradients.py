@@ -18,6 +18,8 @@ You will train through code that autograd cannot see, and measure how accurate t
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`.
+#
 # .. math::
 #
 #    \bar{x}_i = \frac{f(x + h e_i) - f(x - h e_i)}{2h}, \qquad

@@ -17,6 +17,9 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. A star marks the
+# complex conjugate.
+#
 # An all-pole filter adds its own past output to its input. torch has no function for it. Because each step needs the
 # step before, it would be a loop in Python, which is slow. The derivative is the same recursion with another input, and
 # the adjoint is this recursion run backward in time:
@@ -24,8 +27,8 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # .. math::
 #
 #    y_t = x_t - \sum_{k=1}^{p} a_k\, y_{t-k}, \qquad
-#    \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
-#    \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}} .
+#    \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} a_k^*\, \bar{x}_{t+k}, \qquad
+#    \bar{a}_k = -\sum_t \bar{x}_t\, y_{t-k}^* .
 #
 # Backward is the filter again, so there are gradients of every order.
 #

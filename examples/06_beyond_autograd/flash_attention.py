@@ -19,6 +19,8 @@ The matrix of scores alone would grow with the square of the length.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{o}` is the gradient of the loss with respect to :math:`o`.
+#
 # Forward processes the keys :math:`j` one block at a time. A softmax needs the maximum :math:`m` and the sum
 # :math:`\ell` of the whole row, which are known only at the end. So forward keeps a running maximum, and rescales its
 # sums when a block has a larger score :math:`s_j`. The new values are written with a prime, and :math:`a` is the sum of

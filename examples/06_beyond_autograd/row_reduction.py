@@ -18,6 +18,8 @@ same bits in every run and on any number of threads.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Each :math:`x_i` affects the output twice: directly, and through the mean in :math:`r` of its row.
 #
 # .. math::

@@ -18,6 +18,9 @@ finds the conductivity of a metal plate from a few temperatures.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. A star marks the
+# complex conjugate.
+#
 # Autograd does not record NumPy, so backward must be a formula. If possible, let backward call the *same* ``Function``
 # again, with other arguments. Then there is a second derivative, too, and ``once_differentiable`` is not needed. The
 # simplest case is a linear map. Its derivative is the map itself, and its adjoint (the transpose, conjugated if
@@ -32,7 +35,7 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # .. math::
 #
-#    A x = b, \qquad A^{\mathsf{H}} u = \bar{x}, \quad \bar{b} = u, \quad \bar{a}_{ij} = -u_i \overline{x_j} .
+#    A x = b, \qquad A^{\mathsf{H}} u = \bar{x}, \quad \bar{b} = u, \quad \bar{a}_{ij} = -u_i x_j^* .
 #
 # For a sparse matrix, backward computes :math:`\bar{a}` only at the stored places, and never the full matrix. The LU
 # factors of :math:`A` also solve systems with :math:`A^{\mathsf{H}}`, so one factorization is enough for all

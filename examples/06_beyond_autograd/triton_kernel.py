@@ -18,6 +18,8 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Each row is independent, and its gradient depends only on the output:
 #
 # .. math::

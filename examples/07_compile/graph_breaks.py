@@ -17,6 +17,8 @@ which silently get another gradient.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # All versions compute the same function, so every difference comes from the compiler:
 #
 # .. math:: y = x^2, \qquad \bar{x} = 2 x\,\bar{y} .

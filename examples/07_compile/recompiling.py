@@ -17,6 +17,8 @@ derivatives.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # The example is a mean over the first dimension. Its backward divides by the size :math:`n`:
 #
 # .. math:: y_j = \frac{1}{n} \sum_i x_{ij}, \qquad \bar{x}_{ij} = \frac{\bar{y}_j}{n} .

@@ -17,6 +17,8 @@ why the graph of another function breaks.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Huber's function is quadratic for small residuals and linear for large ones. Its derivative needs no case distinction:
 #
 # .. math::
