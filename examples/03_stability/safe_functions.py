@@ -13,8 +13,8 @@ torch's functions are already right at these points.
 # Use these functions if your loss is finite but a gradient is NaN. Typical reasons are the mean of an empty group, a
 # probability of exactly 0, and a vector of zeros.
 #
-# First check whether a torch function is enough. PyTorch's norms and standard deviations have gradient 0 at 0. In
-# float32, value and gradient of :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases:
+# First check whether a torch function is enough. PyTorch's vector norms and standard deviations have gradient 0 at 0.
+# In float32, value and gradient of :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases:
 # second derivatives of softplus, ``xlogy`` with gradients for both arguments, and roots and quotients outside of norms.
 #
 # The gradient

@@ -101,8 +101,8 @@ print("256 layers:", {name: round(values[-1], 1) for name, values in curves.item
 
 # %%
 # With checkpointing, forward runs twice. For linear layers, backward takes twice as long as forward, so a training step
-# takes about a third longer. For layers with a cheap backward, a step can take up to twice as long. The page
-# :doc:`/guide/training` shows such a layer.
+# takes about a third longer. For small layers, the overhead of each call adds to this. For layers with a cheap
+# backward, a step can take up to twice as long. The page :doc:`/guide/training` shows such a layer.
 
 layers = [nn.Sequential(nn.Linear(128, 128), nn.GELU()) for _ in range(16)]
 batch = torch.randn(256, 128, requires_grad=True)

@@ -161,9 +161,9 @@ assert learned["attached"][0][-1] < 0.2
 
 # %%
 # Without a detach, training changes the teacher to match the untrained student, and both networks end with a low
-# accuracy. Detaching inside the loss hardly reduces the peak, because the teacher's graph is still in memory while the
-# student runs. To reduce the peak, detach the teacher's output first: PyTorch frees the teacher's graph as soon as no
-# variable refers to the attached output.
+# accuracy. Detaching inside the loss hardly reduces the peak, because the graphs of teacher and student are both in
+# memory when the loss is called. To reduce the peak, run the teacher first and detach its output: PyTorch frees the
+# teacher's graph as soon as no variable refers to the attached output.
 #
 # It is not enough to return None for the target in backward. ``apply`` connects the loss with the teacher's graph, so
 # the tensors that the teacher saved stay in memory until backward. If you keep the loss without a backward, for example

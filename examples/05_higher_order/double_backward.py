@@ -46,10 +46,10 @@ You will write functions whose second and third derivatives are right, in four w
 #
 # ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. The slope is
 # more accurate if it is computed from input and output, so ``lambert_w`` also keeps its input. Your graph usually holds
-# this input anyway. For a large :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, so the recipe
-# computes the equal number :math:`y / x`, which does not. Near :math:`y = -1`, the sum :math:`1 + y` of the rounded
-# output has few digits, so the recipe computes it from the input. ``logdet`` has a second output, which its gradient
-# needs and which the public function drops.
+# this input anyway. For a large :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output. The equal
+# quotient :math:`y / x` does not, so the recipe computes the quotient. Near :math:`y = -1`, the sum :math:`1 + y` of
+# the rounded output has few digits, so the recipe computes it from the input. ``logdet`` has a second output, which its
+# gradient needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #

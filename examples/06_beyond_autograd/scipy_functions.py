@@ -279,8 +279,8 @@ for side in (8, 16, 28):
     )
 
 # %%
-# ``saved_bytes`` does not count the LU factors, because SciPy keeps them in its own memory from forward to backward.
-# For small systems, the dense solve is faster.
+# The recipe also keeps the LU factors from forward to backward. SciPy holds them in its own memory, so ``saved_bytes``
+# does not count them. For small systems, the dense solve is faster.
 #
 # Neighbors
 # ---------
