@@ -276,5 +276,5 @@ assert (saved_bytes(split_sign, million), two_rectifiers) == (0, 8_000_000)
 #
 # * :doc:`/cookbook/01_first_steps/reductions`: a maximum in which equal maxima share the gradient.
 # * :doc:`/cookbook/01_first_steps/arguments`: how to accept None as an argument.
-# * :doc:`/cookbook/05_higher_order/double_backward`: outputs that only the second derivative needs.
+# * :doc:`/cookbook/05_higher_order/double_backward`: an intermediate result as an output, for second derivatives.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.max`.

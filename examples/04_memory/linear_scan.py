@@ -114,10 +114,10 @@ for ours, theirs in zip(torch.autograd.grad(linear_scan(*tensors).square().sum()
 # Long sequences, decays near 0 and 1
 # -----------------------------------
 #
-# Products of many decays go to 0, which is correct, because steps from long ago no longer matter. The recipe never
-# divides by these products. The next cell compares 4,096 steps in float32 with the same steps in float64, and prints
-# the largest error in units of float32's ``eps``. It also prints the gradient that the first input gets through all
-# steps. The scan rounds the products of decays once more at each level, so it is less accurate than the loop at the
+# Products of many decays below 1 go to 0, which is correct, because steps from long ago no longer matter. The recipe
+# never divides by these products. The next cell compares 4,096 steps in float32 with the same steps in float64, and
+# prints the largest error in units of float32's ``eps``. It also prints the gradient that the first input gets through
+# all steps. The scan rounds the products of decays once more at each level, so it is less accurate than the loop at the
 # decay 0.999. The scan also adds in pairs, so it is more accurate at the decay 1 and at 1 - 2\ :sup:`-20`, where
 # thousands of inputs add up:
 

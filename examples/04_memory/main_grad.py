@@ -101,7 +101,7 @@ for (name, values), style in zip(errors.items(), ("C1-s", "C0--o", "C0-^"), stri
     axes.loglog(points, [values[k - 1] for k in points], style)
     axes.annotate(labels[name], (1.1 * steps, values[-1]), va="center")
 axes.set(xlabel="micro-batches", ylabel="relative error of the summed gradient", xlim=(0.9, 6000))
-axes.set_title("A bfloat16 sum gets worse with each micro-batch")
+axes.set_title("The error of a bfloat16 sum grows with the number of micro-batches")
 plt.show()
 
 for name, values in errors.items():

@@ -202,8 +202,8 @@ assert kept["the recipe: by hand"][1] < kept["saves the output"][1]
 # %%
 # If you can compute the gradient from the output, save the output. A second ``Function`` for the backward needs less
 # memory for the second derivative, because it keeps only its arguments. Without it, autograd keeps every step of the
-# formula. If your backward is a kernel, a second ``Function`` is the only way, because autograd does not see inside a
-# kernel.
+# formula. If your backward is a kernel, it needs a second ``Function``, or an operator with a gradient of its own,
+# because autograd does not see inside a kernel.
 #
 # An intermediate as output
 # -------------------------
