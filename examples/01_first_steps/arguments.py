@@ -191,7 +191,7 @@ except TypeError as error:
 # Since torch 2.13, ``apply`` accepts the names and default values of ``forward``. In earlier releases, ``apply``
 # accepts no names, and ``setup_context`` gets no default values. A keyword-only argument does not work, even if the
 # caller does not pass it. To support all forms in every release, call ``apply`` in a Python function that also checks
-# the values, as every recipe does.
+# the values, as the recipes of this page do.
 #
 # A tensor *inside* an argument, for example in a list, gets no gradient, because autograd looks for tensors among the
 # arguments but does not search lists or tuples. PyTorch reports this mistake only if backward returns something else

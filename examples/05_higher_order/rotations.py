@@ -15,7 +15,8 @@ turn, where textbook formulas divide by zero.
 #
 # * ``rotation_exp`` makes a rotation matrix from three numbers (axis times angle), which you can optimize.
 # * ``rotation_log`` computes these three numbers from a matrix, for a loss on the angle between two rotations.
-# * ``nearest_rotation`` makes a rotation from any nine numbers, as the last layer of a network.
+# * ``nearest_rotation`` makes a rotation from nine numbers, as the last layer of a network. The result is NaN if
+#   several rotations are equally near, as for a matrix of zeros.
 #
 # ``torch.linalg.matrix_exp`` has right derivatives, too, but it keeps and computes more. If the loss is only a
 # distance, ``(R - S).square().sum()`` needs no logarithm.
@@ -155,6 +156,7 @@ assert gradient(rodrigues, torch.zeros(3)).isnan().all()
 assert gradient(rotation_exp, torch.zeros(3)).tolist() == [2, -4, 2]
 assert gradient(by_decomposition, torch.eye(3)).isnan().any()
 assert gradient(nearest_rotation, torch.eye(3)).isfinite().all()
+assert nearest_rotation(torch.zeros(3, 3)).isnan().all()
 
 # %%
 # As an example, find the rotation between two clouds of points, starting at an angle of zero. The unknowns are three

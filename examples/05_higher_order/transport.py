@@ -80,7 +80,8 @@ print("torch", torch.__version__)
 #
 # The example has thirty points on each side, and a regularization that is small compared with the costs, so that the
 # plan is nearly a matching. If you unroll, autograd keeps every iteration, and the gradient belongs to a plan that has
-# not converged. The recipe keeps only the potentials, and it makes Newton steps when the iterations get slow.
+# not converged. In addition to its arguments, the recipe keeps only vectors, and it makes Newton steps when the
+# iterations get slow.
 
 
 def unrolled_plan(cost, a, b, regularization, iterations):
