@@ -167,8 +167,8 @@ print(f"torch {torch.__version__}: {cases} combinations of options agree")
 # Masks
 # -----
 #
-# If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work, but don't
-# combine such a mask with label smoothing: every class then has a part of the target, so the loss is infinite. If a
+# If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. Don't combine
+# such a mask with label smoothing, because every class then has a part of the target and the loss is infinite. If a
 # whole row is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies 0 by the NaN
 # of this row. The recipe returns gradient 0. The softmax of such a row is not defined: if all logits go to
 # :math:`-\infty`, its limit depends on their differences. The recipe ``softmax`` returns 0, so that the row does not
