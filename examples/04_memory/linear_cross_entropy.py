@@ -21,8 +21,8 @@ gigabytes that the logits take.
 # :func:`!torch.nn.functional.linear_cross_entropy` with
 # ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``. Torch's function needs
 # three matmuls, and the recipe needs four. With these options, you can also run the backward of torch's function twice,
-# and :func:`torch.compile` compiles it without a graph break. Always set ``batch_chunk_size``. With the default, a
-# chunk can be a single token. This is slow, and in bfloat16 the loss is then wrong, as "What it costs" shows.
+# and :func:`torch.compile` compiles it without a graph break. Always set ``batch_chunk_size``. Without it, a chunk can
+# be a single token. This is slow, and in bfloat16 the loss is then wrong, as "What it costs" shows.
 #
 # Use the recipe in these cases:
 #
@@ -165,8 +165,9 @@ for tokens, width in ((512, 16), (512, 256), (2048, 16)):
     assert (small < ours / 2) == (width != 256)
 
 # %%
-# The second derivative of the recipe is also computed in chunks, and agrees with the composition. PyTorch's function
-# computes the gradient in forward and keeps it, so there is no second derivative:
+# The second derivative of the recipe is also computed in chunks, and agrees with the composition. PyTorch's function in
+# chunks computes the gradient in forward and keeps it, so there is no second derivative. Without ``options``, PyTorch's
+# function has one, but keeps a tensor of all logits:
 
 input, weight, target = problem(5_000, tokens=32)
 curvature = {}
@@ -181,6 +182,16 @@ for name, loss in losses.items():
 for ours, theirs in zip(curvature["recipe"], curvature["composed"], strict=True):
     torch.testing.assert_close(ours, theirs)
 assert curvature.keys() == {"composed", "recipe"}
+
+
+def without_options(input, weight, target):
+    return F.linear_cross_entropy(input, weight, target)
+
+
+(gradient,) = torch.autograd.grad(without_options(input, weight, target), input, create_graph=True)
+torch.testing.assert_close(torch.autograd.grad(gradient.square().sum(), input)[0], curvature["composed"][0])
+print(f"without options: {held_bytes(without_options, input, weight, target):,} bytes held, logits {32 * 5_000 * 4:,}")
+assert held_bytes(without_options, input, weight, target) >= 32 * 5_000 * 4
 
 # %%
 # If you only want to run backward twice, you do not need the recipe. PyTorch's function raises an error by default, but
