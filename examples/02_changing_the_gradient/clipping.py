@@ -166,7 +166,7 @@ print("squared loss with its gradient clipped to ±1: the gradient of Huber's lo
 # A norm can overflow although each element of the gradient is finite. In float32, the squares overflow above
 # :math:`10^{19}`. In float16, torch adds the squares in float32, but the norm itself can be larger than 65,504, for
 # example for 100 elements that are all 10,000. If the norm is infinite, clipping divides by infinity, so the gradient
-# is silently 0 and the step is lost:
+# is silently 0 and the step is lost. With ``error_if_nonfinite=True``, ``clip_grad_norm_`` raises an error instead:
 
 
 def after_backward(grad):
@@ -174,6 +174,15 @@ def after_backward(grad):
     parameter.grad = grad.clone()
     nn.utils.clip_grad_norm_([parameter], 1.0)
     return parameter.grad
+
+
+try:
+    parameter = nn.Parameter(torch.zeros(100))
+    parameter.grad = torch.full((100,), 1e20)
+    nn.utils.clip_grad_norm_([parameter], 1.0, error_if_nonfinite=True)
+    raise AssertionError("error_if_nonfinite raises nothing")
+except RuntimeError as error:
+    print(str(error).partition(". ")[0])
 
 
 def sent_back(function, grad):

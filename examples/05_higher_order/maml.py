@@ -186,8 +186,9 @@ assert abs(claimed - numeric) < 1e-7 * abs(numeric)
 # The wrong version
 # -----------------
 #
-# An optimizer changes the parameters in place, outside of the graph. If you use ``torch.optim.SGD`` for the inner loop,
-# the adapted network has no connection to the starting point, so the starting point gets no gradient:
+# By default, an optimizer changes the parameters in place, outside of the graph. If you use ``torch.optim.SGD`` for the
+# inner loop, the adapted network has no connection to the starting point, so the starting point gets no gradient (for
+# the option ``differentiable=True``, see :doc:`/guide/questions_parameters`):
 
 net = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1))
 adapted = copy.deepcopy(net)
