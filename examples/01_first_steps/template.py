@@ -139,9 +139,9 @@ assert accuracy == 1.0
 # Save tensors with ``ctx.save_for_backward``. PyTorch then detects an in-place change of a saved tensor between forward
 # and backward, and frees the tensors after backward. Put anything else on ``ctx`` as a plain attribute.
 #
-# ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its input,
-# so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the two matrix products there. The next cell
-# writes the same function without this condition, and compares the times:
+# ``ctx.needs_input_grad`` says which inputs require grad, so backward can skip the other gradients. The first layer of
+# a network needs no gradient of its input, so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the
+# two matrix products there. The next cell writes the same function without this condition, and compares the times:
 
 
 class Unguarded(Function):
