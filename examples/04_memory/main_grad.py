@@ -17,7 +17,9 @@ result after 1024 micro-batches with equal gradients.
 # float32.
 #
 # * ``MainGrad`` is a hook for the parameters of any layer. When a bfloat16 gradient is complete, the hook adds it to
-#   the buffer and sets ``.grad`` to None. So during backward, only one parameter at a time has a bfloat16 gradient.
+#   the buffer and sets ``.grad`` to None. So during backward, only one parameter at a time has a bfloat16 gradient. If
+#   one backward uses a weight many times, ``MainGrad`` does not help, because autograd adds the gradients of all uses
+#   in bfloat16 before it calls the hook.
 # * ``linear_main_grad`` is a linear layer. Its backward computes the gradient of the weight in float32 and adds it to
 #   the buffer, so this gradient is never rounded to bfloat16.
 #
@@ -118,6 +120,20 @@ for _ in range(1024):
     nn.functional.linear(torch.ones(1, 1, dtype=torch.bfloat16), parameter).sum().backward()
 print("sum of 1024 ones:", parameter.grad.item())
 assert parameter.grad.item() == 256
+
+# %%
+# If one backward uses the weight 1024 times, the sum of ``MainGrad`` stops there, too, but that of ``linear_main_grad``
+# does not:
+
+parameter.grad = None
+one, buffer = torch.ones(1, 1, dtype=torch.bfloat16), torch.zeros(1, 1)
+with MainGrad([parameter]) as sums:
+    torch.stack([nn.functional.linear(one, parameter).float() for _ in range(1024)]).sum().backward()
+    print("1024 uses, MainGrad:        ", sums.main_grad[parameter].item())
+    assert sums.main_grad[parameter].item() == 256
+torch.stack([linear_main_grad(one, parameter, buffer).float() for _ in range(1024)]).sum().backward()
+print("1024 uses, linear_main_grad:", buffer.item())
+assert buffer.item() == 1024
 
 # %%
 # A step of the optimizer
