@@ -216,13 +216,18 @@ assert second == -2
 
 # %%
 # The recipe returns ``input.view_as(input)``, a view that needs no copy. PyTorch raises an error if you write to this
-# view in place, because the gradient would be wrong. So do not put ``ReLU(inplace=True)`` directly after a reversal:
+# view in place, because the gradient would be wrong. Under ``torch.no_grad()``, there is no error, and the write
+# changes the input. So do not put ``ReLU(inplace=True)`` directly after a reversal:
 
 hidden = torch.ones(3, requires_grad=True) * 2
 try:
     F.relu(reverse_gradient(hidden), inplace=True)
 except RuntimeError as error:
     print(str(error).partition(".")[0])
+with torch.no_grad():
+    features = torch.tensor([-1.0, 1.0])
+    F.relu(reverse_gradient(features), inplace=True)
+assert features.tolist() == [0, 1]
 
 # %%
 # If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice: once for the

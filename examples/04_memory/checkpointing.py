@@ -18,7 +18,8 @@ train a deep sequence of layers whose memory grows only with the square root of 
 #
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
 # generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
-# step, the gradient is silently wrong, as "The wrong version" shows.
+# step, the gradient is silently wrong, as "The wrong version" shows. A function that keeps statistics, such as a batch
+# norm in training mode, updates them in both runs. This holds for the recipe and for PyTorch's function.
 #
 # The number of segments trades memory for time. Move the slider to see what ``checkpoint_sequence`` needs for 64
 # layers:
@@ -169,6 +170,11 @@ for call in (lambda net, x: net(x), checkpoint):
     results.append([gradient, *torch.autograd.grad(gradient.square().sum(), list(net.parameters()))])
 assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 print("gradients and second derivatives agree in every bit, dropout included")
+
+for call in (checkpoint, partial(torch_checkpoint, use_reentrant=False)):
+    normal = nn.BatchNorm1d(128)
+    call(normal, batch).sum().backward()
+    assert normal.num_batches_tracked == 2  # two updates in one step
 
 # %%
 # The wrong version
