@@ -253,7 +253,7 @@ for attempt in (
 ):
     try:
         attempt()
-        raise AssertionError("the recipe works here: say so above")
+        assert torch.__version__ >= (2, 14), "the recipe works here: say so above"
     except (RuntimeError, NotImplementedError) as error:
         print(f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
