@@ -187,8 +187,8 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
     assert x.grad.isnan().any() == (name == "book")
 
 # %%
-# A polynomial that is written as a sum over ``coefficient * x**n`` has this NaN in its constant term. In backward, this
-# NaN spreads to the gradients of all earlier layers.
+# If you write a polynomial as a sum over ``coefficient * BookPower.apply(x, n)``, its constant term has this NaN. In
+# backward, the NaN spreads to the gradients of all earlier layers. PyTorch's ``x**n`` does not have this problem.
 #
 # What it costs
 # -------------
