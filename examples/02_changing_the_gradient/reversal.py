@@ -230,7 +230,7 @@ with torch.no_grad():
 assert features.tolist() == [0, 1]
 
 # %%
-# If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice: once for the
+# If the strength is a Python float that changes in every step, :func:`torch.compile` compiles twice: once for the
 # first number, and once for all others.
 
 graphs = []
