@@ -111,9 +111,9 @@ assert kept["clamp"] == 1
 assert all(size == 4 for name, size in kept.items() if name != "clamp")
 
 # %%
-# Whether to save the input or the output depends on the next function. A linear layer keeps its input. So a function
-# before a linear layer needs no additional memory if it saves its *output*. If it saves its *input*, autograd keeps one
-# more tensor of this size:
+# Whether to save the input or the output depends on the next function. A linear layer with a trained weight keeps its
+# input. So a function before such a layer needs no additional memory if it saves its *output*. If it saves its *input*,
+# autograd keeps one more tensor of this size:
 
 weight = torch.randn(100, 100, requires_grad=True)
 table = torch.randn(500, 100, requires_grad=True)

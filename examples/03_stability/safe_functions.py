@@ -175,8 +175,8 @@ for dtype, limit in ((torch.float64, 700), (torch.float32, 80)):
 
 # %%
 # Just above 20, the value of ``F.softplus`` has an error of :math:`2 \cdot 10^{-9}`, which float32 rounds away. Value
-# and gradient of ``torch.logaddexp`` are accurate to the last digit. Of these four functions, only the recipe has an
-# accurate second derivative everywhere.
+# and gradient of ``torch.logaddexp`` are accurate to the last digit in these ranges. Of these four functions, only the
+# recipe has an accurate second derivative everywhere.
 #
 # The wrong version
 # -----------------

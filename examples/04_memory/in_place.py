@@ -27,8 +27,8 @@ results are silently wrong without this declaration.
 #    y = \max(x, 0) + s \min(x, 0), \qquad
 #    \bar{x} = \begin{cases} \bar{y} & y > 0 \\ s\,\bar{y} & y \le 0 . \end{cases}
 #
-# A linear layer after the activation keeps :math:`y` as its input anyway. The in-place activation overwrites :math:`x`,
-# so each layer keeps one activation instead of two.
+# A linear layer with a trained weight after the activation keeps :math:`y` as its input anyway. The in-place activation
+# overwrites :math:`x`, so each layer keeps one activation instead of two.
 #
 # The recipe
 # ----------

@@ -21,8 +21,8 @@ it, a gated feed-forward block, and a normalization. You will also see how much 
 #
 # A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
-# An activation :math:`h = \phi(x)` keeps :math:`x`, and the product :math:`y = h W^\top` after it keeps :math:`h`. But
-# :math:`h` can be computed from :math:`x` again, so :math:`x` is enough:
+# An activation :math:`h = \phi(x)` keeps :math:`x`, and the product :math:`y = h W^\top` after it keeps :math:`h` for
+# the gradient of :math:`W`. But :math:`h` can be computed from :math:`x` again, so :math:`x` is enough:
 #
 # .. math::
 #
