@@ -16,8 +16,8 @@ network with weights of one bit.
 # smooth function and round after training, do that.
 #
 # You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
-# way. The recipes are easier to read. They also return the right value for infinity, and for the sign in half
-# precision, as the section "The wrong version" shows. The section "What it costs" compares the times.
+# way. The recipes are easier to read. They also return the right value for infinity, and for the sign of large numbers,
+# as the section "The wrong version" shows. The section "What it costs" compares the times.
 #
 # The gradient
 # ------------
@@ -237,6 +237,8 @@ for dtype in (torch.float16, torch.bfloat16):
         assert wrong["q + x - x"] > 0
 large = torch.tensor(300.0, dtype=torch.bfloat16)
 print("sign of 300 in bfloat16, composed:", (large + (large.sign() - large)).item())
+larger = torch.tensor(2.0**25)
+assert larger + (larger.sign() - larger) != 1
 infinity = torch.tensor(torch.inf)
 assert (infinity + (infinity.round() - infinity)).isnan()
 assert round_ste(infinity) == torch.inf
