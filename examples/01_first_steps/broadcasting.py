@@ -17,6 +17,9 @@ wrong shape: sometimes it raises an error, and sometimes it silently sums the gr
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # Broadcasting copies elements. If element :math:`x_j` is copied to several places :math:`i`, each copy influences the
 # loss. By the chain rule, the gradient of the element is the sum over its copies:
 #

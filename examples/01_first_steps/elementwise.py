@@ -13,14 +13,17 @@ You will choose which tensor an element-wise function saves for backward, so tha
 # the speed. Read this page to learn which tensor your own function should save.
 #
 # Two of the recipes do something that torch's functions do not. At :math:`\pm\infty`, ``gelu`` and ``mish`` return the
-# limits of the value and of the slope, but torch's slopes are NaN. ``gelu`` is also accurate for inputs below -9, where
-# torch returns 0.
+# limits of the value and of the slope, but torch's slopes are NaN. ``gelu`` is also accurate for very negative inputs,
+# where torch returns 0: in float32 from -6 on, and in float64 from -9 on.
 #
 # ``clamp`` saves a mask of one byte per element, and :func:`torch.clamp` saves the input. So the mask reduces the
 # memory only if no other function keeps the input.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
 #
 # The gradient of each element is :math:`\bar{x} = \bar{y}\, f'(x)`. The slope :math:`f'(x)` can be computed from the
 # input. For some functions, the output is enough. For others a mask is enough, which says for each element whether the
@@ -32,13 +35,14 @@ You will choose which tensor an element-wise function saves for backward, so tha
 #    \text{output: } \operatorname{relu}'(x) = [y > 0], \qquad
 #    \text{mask: } \operatorname{clamp}'(x) = [a \le x \le b] .
 #
-# Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a matrix
-# product follows, because the product keeps its input. Save your input if the operation before keeps its result, as
-# ``exp``, ``sigmoid`` and ``softmax`` do. But save the input in any case if a slope that is computed from the output
-# consists of rounding errors. This happens for ``elu`` in bfloat16, as the last section shows.
+# Saving a tensor costs nothing if the function before or after yours keeps it anyway. Save your output if a product
+# with a trained weight follows, because this product keeps its input. Save your input if the operation before keeps its
+# result, as ``exp``, ``sigmoid`` and ``softmax`` do. But save the input in any case if a slope that is computed from
+# the output consists of rounding errors. This happens for ``elu`` in bfloat16, as the last section shows.
 #
-# Do not save a floating-point tensor that ``forward`` computes between input and output. Autograd treats this tensor as
-# a constant, so the second derivative would be wrong. You may save a mask, because a mask has no derivative.
+# Do not save a floating-point tensor that ``forward`` computes between input and output, unless you also return it as
+# an output (:doc:`/cookbook/05_higher_order/double_backward`). Autograd treats this tensor as a constant, so the second
+# derivative would be wrong. You may save a mask, because a mask has no derivative.
 #
 # The recipe
 # ----------
@@ -107,9 +111,9 @@ assert kept["clamp"] == 1
 assert all(size == 4 for name, size in kept.items() if name != "clamp")
 
 # %%
-# Whether to save the input or the output depends on the next function. A linear layer keeps its input. So a function
-# before a linear layer needs no additional memory if it saves its *output*. If it saves its *input*, autograd keeps one
-# more tensor of this size:
+# Whether to save the input or the output depends on the next function. A linear layer with a trained weight keeps its
+# input. So a function before such a layer needs no additional memory if it saves its *output*. If it saves its *input*,
+# autograd keeps one more tensor of this size:
 
 weight = torch.randn(100, 100, requires_grad=True)
 table = torch.randn(500, 100, requires_grad=True)
@@ -149,7 +153,8 @@ for name, ours, theirs in (("gelu", gelu, F.gelu), ("mish", mish, F.mish)):
         print(f"{name} {label}: values {y.tolist()}, slopes {x.grad.tolist()}")
         assert x.grad.isfinite().all() == (label == "ours ")
         assert label != "ours " or y.tolist() == [0, torch.inf]
-assert gelu(torch.tensor(-9.0)) < 0 == F.gelu(torch.tensor(-9.0))
+for dtype, far in ((torch.float32, -6.0), (torch.float64, -9.0)):
+    assert gelu(torch.tensor(far, dtype=dtype)) < 0 == F.gelu(torch.tensor(far, dtype=dtype))
 
 # %%
 # The wrong version
@@ -182,8 +187,8 @@ for name, function in (("book", BookPower.apply), ("ours", power), ("torch", tor
     assert x.grad.isnan().any() == (name == "book")
 
 # %%
-# A polynomial that is written as a sum over ``coefficient * x**n`` has this NaN in its constant term. In backward, this
-# NaN spreads to the gradients of all earlier layers.
+# If you write a polynomial as a sum over ``coefficient * BookPower.apply(x, n)``, its constant term has this NaN. In
+# backward, the NaN spreads to the gradients of all earlier layers. PyTorch's ``x**n`` does not have this problem.
 #
 # What it costs
 # -------------

@@ -21,6 +21,9 @@ layer in which a mask keeps most weights at 0, and see a network that learns alt
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{Y}` is the gradient of the loss with respect to :math:`Y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # For :math:`Y = AB`, the gradient of each factor is :math:`\bar{Y}` times the conjugate transpose of the other factor.
 # The other factor stays on its side of the product:
 #
@@ -120,8 +123,8 @@ for left, right in [
 # %%
 # With ``masked_linear``, training does not bring back a weight that the mask removes. In the next example, a layer has
 # one unit for each of the 64 pixels of a digit, and each unit sees only the 3×3 pixels around its own pixel. If you set
-# all other weights to zero only *once* and then use a plain layer, the first training step makes these weights nonzero
-# again:
+# all other weights to zero only *once* and then use a plain layer, the first training step makes most of these weights
+# nonzero again:
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data[:500], dtype=torch.float32) / 16, torch.tensor(digits.target[:500])

@@ -14,11 +14,13 @@ You will put a custom function with a learned parameter into a network, train th
 # and ``.to`` then find the parameter. A function without parameters needs no module.
 #
 # The two recipes of this page, ``parametric_swish`` and ``smooth_l1``, are examples. In your program, use
-# ``torch.nn.SmoothL1Loss``, and write the activation with torch operations. If you compile them, they keep no more
-# bytes than the recipes. If you do not compile, in eager mode, the recipes keep fewer bytes.
+# ``torch.nn.SmoothL1Loss``, which keeps no more bytes than the recipe, and write the activation with torch operations.
+# In eager mode, these operations keep one more tensor than ``parametric_swish``. If you compile, they keep no more.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
 # If many elements share a parameter, the gradient of the parameter is the sum over these elements. ``parametric_swish``
 # has one steepness :math:`\beta_c` per channel :math:`c`. It multiplies the input by the gate :math:`g = \sigma(\beta
@@ -142,9 +144,9 @@ for activation in (PlainSwish(16), Swish(16)):
 #
 # .. costs::
 #
-# The two recipes keep only their inputs and compute all other tensors again in backward. Each recipe computes only the
-# gradients that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the batch. With a constant
-# target, ``smooth_l1`` returns one gradient instead of two.
+# In eager mode, the two recipes keep only their inputs and compute all other tensors again in backward. Each recipe
+# computes only the gradients that are needed. With a frozen steepness, ``parametric_swish`` skips the sum over the
+# batch. With a constant target, ``smooth_l1`` returns one gradient instead of two.
 #
 # The gradient of the steepness contains :math:`x^2\,g (1 - g)`. In float16, :math:`x^2` overflows to infinity for
 # :math:`|x| \ge 256`. The other factor may be 0, and infinity times 0 is NaN. Also, :math:`1 - g` is only rounding

@@ -12,15 +12,20 @@ the *second* derivative can be wrong if you save the wrong tensor.
 #
 # Read this page if you write the backward of a function that ends in a reduction, as losses and norms do.
 #
-# Copy a recipe in the cases in which torch returns NaN:
+# Copy a recipe in the cases in which torch's result is NaN, infinite or wrong:
 #
-# * ``logsumexp`` for a fully masked row, which contains only :math:`-\infty`,
-# * ``norm`` for the second derivative at 0, or for the gradient of a :math:`p`-norm in half precision.
+# * ``logsumexp`` for a fully masked row, which contains only :math:`-\infty`, and for large logits in half precision.
+# * ``norm`` for the second derivative at 0, for the gradient of a :math:`p`-norm of large numbers in half precision,
+#   and for numbers whose squares overflow or become 0.
+# * ``var`` for ``dim=()``.
 #
 # In other cases, use torch's reductions.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
 #
 # Backward of a sum gives every term the incoming gradient. The other reductions multiply the incoming gradient by a
 # weight per element. The weights for an input :math:`x` with :math:`n` elements, the output :math:`y` and the mean
@@ -212,8 +217,9 @@ for size in (1e20, 1e-25):
 # -----------
 #
 # A fully masked row contains only :math:`-\infty`. There, torch's gradient is NaN, because :math:`-\infty - (-\infty)`
-# is NaN. The softmax has no limit there, and the recipe returns 0, which leaves masked entries unchanged. With one
-# entry of :math:`+\infty`, the softmax has a limit, and the recipe returns it:
+# is NaN. The softmax has no limit there, and the recipe returns 0, so the masked entries get no gradient. With one
+# entry of :math:`+\infty`, the softmax has a limit, and the recipe returns it. Several entries of :math:`+\infty` share
+# the gradient evenly:
 
 inf = float("inf")
 for values in [[-inf, -inf, -inf], [0.0, -inf, 0.0], [inf, 0.0, 1.0], [inf, inf, 0.0]]:

@@ -13,11 +13,14 @@ also mark outputs without a derivative, and see that a float output without this
 # Return several outputs if one computation gives several results, for example a maximum and its index, a quotient and
 # its remainder, or the factors of a matrix. If the outputs share no computation, write two functions.
 #
-# Instead of ``max_with_index``, use :func:`torch.max`, which computes the same at the same cost. ``split_sign`` returns
-# ``relu(x)`` and ``relu(-x)``, and keeps fewer bytes than two separate calls of ``relu``.
+# This page has two recipes. ``split_sign`` returns ``relu(x)`` and ``relu(-x)``, and keeps fewer bytes than two
+# separate calls of ``relu``. ``max_with_index`` returns a maximum and its index. It is only an example: in your
+# program, use :func:`torch.max`, which computes the same at the same cost.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`.
 #
 # The input influences the loss through each output, so the gradient of the input is a sum over the outputs:
 #
@@ -172,16 +175,24 @@ for function in (Unmarked, Marked):
         f"{function.__name__:8} requires_grad: values {values.requires_grad}, int64 {index.requires_grad}, "
         f"float {place.requires_grad}"
     )
+    of_place = (place - 1).square().sum()
+    (mixed,) = torch.autograd.grad(of_place + values.sum(), table, retain_graph=True)
+    (alone,) = torch.autograd.grad(values.sum(), table, retain_graph=True)
+    print(f"         a loss of both: the gradient of the values alone: {torch.equal(mixed, alone)}")
+    assert torch.equal(mixed, alone)
     try:
-        (gradient,) = torch.autograd.grad((place - 1).square().sum(), table)
+        (gradient,) = torch.autograd.grad(of_place, table)
         print(f"         a loss of the float: all gradients zero: {not gradient.any()}")
+        assert not gradient.any()
     except RuntimeError as error:
         print(f"         a loss of the float: {error}")
+        assert function is Marked
 
 # %%
 # Integer tensors never require grad, so an index needs no mark. But mark every *float* output without a derivative, for
-# example a position, a count or a mask. If a loss uses an unmarked float output, all gradients are silently zero, so
-# nothing is trained. If it uses a marked output, PyTorch raises an error.
+# example a position, a count or a mask. If a loss uses *only* an unmarked float output, all gradients are silently
+# zero, so nothing is trained. If it uses only a marked output, PyTorch raises an error. If the loss has other terms,
+# the term of the float output silently adds nothing to the gradient, with the mark and without it.
 #
 # The second common mistake is to call ``set_materialize_grads(False)`` without a test for None in backward:
 
@@ -265,5 +276,5 @@ assert (saved_bytes(split_sign, million), two_rectifiers) == (0, 8_000_000)
 #
 # * :doc:`/cookbook/01_first_steps/reductions`: a maximum in which equal maxima share the gradient.
 # * :doc:`/cookbook/01_first_steps/arguments`: how to accept None as an argument.
-# * :doc:`/cookbook/05_higher_order/double_backward`: outputs that only the second derivative needs.
+# * :doc:`/cookbook/05_higher_order/double_backward`: an intermediate result as an output, for second derivatives.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.max`.

@@ -36,9 +36,11 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 #
 #    \bar{X} = \bar{Y} W, \qquad \bar{W} = \bar{Y}^\top X, \qquad \bar{b} = \sum_n \bar{Y}_n .
 #
-# You can find most of these formulas from the shapes: each gradient has the shape of its input, and only one product
-# of these matrices has that shape. The shapes do not show a missing factor, so check the values with
-# :func:`torch.autograd.gradcheck`.
+# On the other pages, a bar marks a gradient, too. In the formulas of the recipes, a star marks the complex conjugate.
+#
+# You can find most of these formulas from the shapes, if all sizes differ: each gradient has the shape of its input,
+# and only one product of :math:`\bar{Y}` and the other factor has that shape. The shapes do not show a missing factor,
+# so check the values with :func:`torch.autograd.gradcheck`.
 #
 # The recipe
 # ----------
@@ -137,9 +139,9 @@ assert accuracy == 1.0
 # Save tensors with ``ctx.save_for_backward``. PyTorch then detects an in-place change of a saved tensor between forward
 # and backward, and frees the tensors after backward. Put anything else on ``ctx`` as a plain attribute.
 #
-# ``ctx.needs_input_grad`` says which gradients are needed. The first layer of a network needs no gradient of its input,
-# so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the two matrix products there. The next cell
-# writes the same function without this condition, and compares the times:
+# ``ctx.needs_input_grad`` says which inputs require grad, so backward can skip the other gradients. The first layer of
+# a network needs no gradient of its input, so ``if ctx.needs_input_grad[0]`` in ``LinearFunction`` avoids one of the
+# two matrix products there. The next cell writes the same function without this condition, and compares the times:
 
 
 class Unguarded(Function):

@@ -51,6 +51,8 @@ another training result than clipping afterwards.
 #    \bar{W} = \sum_n f_n\,\bar{Y}_n X_n^\top, \qquad
 #    f_n = \min\left(1, \frac{c}{\lVert \bar{Y}_n \rVert\,\lVert X_n \rVert}\right).
 #
+# In the formulas of the recipes, a star marks the complex conjugate.
+#
 # The recipe
 # ----------
 #
@@ -161,9 +163,10 @@ assert torch.equal(clipped, huber)
 print("squared loss with its gradient clipped to ±1: the gradient of Huber's loss, to the bit")
 
 # %%
-# The squares in a norm overflow long before the gradient itself overflows. If the norm is infinite, clipping divides by
-# infinity, so the gradient is silently 0 and the step is lost. In float16, this happens for a gradient of 100 elements
-# that are all 10,000:
+# A norm can overflow although each element of the gradient is finite. In float32, the squares overflow above
+# :math:`10^{19}`. In float16, torch adds the squares in float32, but the norm itself can be larger than 65,504, for
+# example for 100 elements that are all 10,000. If the norm is infinite, clipping divides by infinity, so the gradient
+# is silently 0 and the step is lost. With ``error_if_nonfinite=True``, ``clip_grad_norm_`` raises an error instead:
 
 
 def after_backward(grad):
@@ -171,6 +174,15 @@ def after_backward(grad):
     parameter.grad = grad.clone()
     nn.utils.clip_grad_norm_([parameter], 1.0)
     return parameter.grad
+
+
+try:
+    parameter = nn.Parameter(torch.zeros(100))
+    parameter.grad = torch.full((100,), 1e20)
+    nn.utils.clip_grad_norm_([parameter], 1.0, error_if_nonfinite=True)
+    raise AssertionError("error_if_nonfinite raises nothing")
+except RuntimeError as error:
+    print(str(error).partition(". ")[0])
 
 
 def sent_back(function, grad):
@@ -190,7 +202,7 @@ for grad in (torch.full((100,), 1e4, dtype=torch.float16), torch.full((100,), 1e
 
 # %%
 # The gradients above are finite, and only their norm overflows. If an *element* is infinite or NaN, clipping by norm
-# returns NaN, so the ``GradScaler`` of mixed-precision training still detects the overflow. Clipping by value makes an
+# makes it NaN, so the ``GradScaler`` of mixed-precision training still detects the overflow. Clipping by value makes an
 # infinite gradient finite, as in torch, so the ``GradScaler`` does not detect it:
 
 for bad in (torch.inf, torch.nan):
@@ -248,7 +260,7 @@ assert of_sequences.norm() <= 2 < of_tokens.norm()
 
 # %%
 # It is also a mistake to clamp in *forward* instead of clipping in backward. The clamp changes the value, and its
-# gradient is 0 for elements outside the bounds, so training cannot move these elements back:
+# gradient is 0 for elements outside the bounds, so no gradient moves these elements back:
 
 x = torch.tensor([-5.0, 0.5, 5.0], requires_grad=True)
 (clamped,) = torch.autograd.grad((100 * x.clamp(-1, 1)).sum(), x)

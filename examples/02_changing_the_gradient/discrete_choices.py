@@ -35,6 +35,8 @@ expected loss.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Forward makes a hard choice, and backward uses the gradient of a softmax with temperature :math:`T`:
 #
 # .. math::
@@ -51,8 +53,10 @@ expected loss.
 # smoothing. For masks, :math:`P` contains all vectors whose entries lie between 0 and 1 and have the sum k. For ranks,
 # :math:`P` is the permutahedron, whose corners are all orders of the numbers from 1 to n.
 #
-# In a mask, all entries strictly between 0 and 1 form one block :math:`B`. In ranks, entries with close scores form a
-# block. The sum of :math:`y` over a block is fixed, so backward subtracts the mean over the block:
+# Backward needs the *block* of each entry :math:`i`, a set :math:`B` of entries that contains :math:`i`. In a mask, all
+# entries strictly between 0 and 1 form one block. In ranks, entries with close scores form a block. If the scores of a
+# block change, the sum of :math:`y` over the block stays the same. So backward subtracts the mean of :math:`\bar{y}`
+# over the block. :math:`|B|` is the number of its entries:
 #
 # .. math::
 #
@@ -184,6 +188,10 @@ for name, estimates in families.items():
 removed = 1 - (noise(families["REINFORCE with a baseline"][0]) / noise(families["REINFORCE"][0])) ** 2
 print(f"The baseline removes {removed:.0%} of the variance.")
 assert removed > 0.9
+for name in ("Gumbel-softmax, straight-through", "Gumbel-softmax, soft"):  # ordered by temperature
+    biases, noises = [error_of_means(e, len(e)) for e in families[name]], [noise(e) for e in families[name]]
+    assert noises == sorted(noises, reverse=True)
+    assert biases[0] == min(biases) < 0.8 * biases[-1]
 (argmax,) = families["straight-through argmax, no noise"]
 assert error_of_means(argmax, len(argmax)) > 1, "the bias without noise is no longer larger than the gradient"
 assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means.items() if "REINFORCE" not in n)
@@ -191,12 +199,13 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 # %%
 # The results show three things:
 #
-# * A low temperature gives less bias but more noise. No temperature gives both little bias and little noise.
+# * A low temperature gives less bias but more noise. No temperature in the figure gives both little bias and little
+#   noise.
 # * The straight-through argmax without noise always picks the same outcome. Its gradient is far from the gradient of
 #   the expected loss.
 # * REINFORCE is unbiased. Its "bias" in the table is the remaining noise of the mean. On this problem of three choices,
-#   its samples with a baseline are about as noisy as the other estimates. Because REINFORCE is also unbiased, its mean
-#   is the most accurate.
+#   its samples with a baseline are about as noisy as the Gumbel-softmax estimates at temperature 0.5. Because REINFORCE
+#   is also unbiased, its mean is the most accurate.
 #
 # A bias changes the result of training. In the next example, a random choice :math:`b` of 0 or 1 has the loss
 # :math:`(b - 0.45)^2`. The best choice is always 0. But the straight-through gradient is 0 where the probability of

@@ -21,6 +21,8 @@ were no rounding. You will also train the distance between two levels together w
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Rounding has derivative 0 almost everywhere. So backward uses the derivative of the clamp instead, as if there were no
 # rounding. Below, :math:`s` is the step, :math:`z` is the zero point (the level that stands for 0), and :math:`q =
 # \operatorname{round}(x / s) + z` is the level of :math:`x`:
@@ -30,11 +32,12 @@ were no rounding. You will also train the distance between two levels together w
 #    y = s\,(\operatorname{clamp}(q, q_{\min}, q_{\max}) - z), \qquad
 #    \bar{x} = \bar{y}\,[q_{\min} \le q \le q_{\max}] .
 #
-# The method LSQ (learned step size quantization) also gives the step :math:`s` a gradient. Differentiate
-# :math:`y = s \operatorname{round}(x / s)` by the product rule, with derivative 1 for the rounding. Inside the range,
-# the result is :math:`\partial y / \partial s = \operatorname{round}(x / s) - x / s`, which is the rounding error,
-# measured in steps. Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`. All :math:`N`
-# elements share one step, so the sum over them is large. LSQ multiplies this sum by :math:`1 / \sqrt{N q_{\max}}`.
+# The method LSQ (learned step size quantization) also gives the step :math:`s` a gradient. Differentiate :math:`y = s
+# \operatorname{round}(x / s)` by the product rule, with derivative 1 for the rounding. Inside the range, the result is
+# :math:`\partial y / \partial s = \operatorname{round}(x / s) - x / s`, which is the rounding error, measured in steps.
+# Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`. Below the range, it is
+# :math:`q_{\min}`. All :math:`N` elements share one step, so the sum over them is large. LSQ multiplies this sum by
+# :math:`1 / \sqrt{N q_{\max}}`.
 #
 # The recipe
 # ----------
@@ -206,6 +209,7 @@ for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
     assert torch.equal(ours, theirs)
     assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (ours, theirs)))
 print("torch", torch.__version__)
+assert torch.fake_quantize_per_tensor_affine(torch.tensor(float("nan")), 0.1, 0, -8, 7) == -8 * torch.tensor(0.1)
 for value in (0.31, float("nan")):
     x = torch.tensor(value, dtype=torch.float64)
     pair = [f(x, 0.1, 0, -8, 7).item() for f in (fake_quantize, torch.fake_quantize_per_tensor_affine)]
@@ -294,7 +298,8 @@ assert errors[-1] < 0.9 * errors[0]
 # -----------------
 #
 # This version computes the mask before it adds the zero point, which is right for a zero point of 0. But with levels
-# from 0 to 15 and zero point 8, which signed weights often have, every negative number gets gradient 0:
+# from 0 to 15 and zero point 8, which signed weights often have, every number that is rounded to a negative multiple of
+# the step gets gradient 0:
 
 
 class EarlyMask(torch.autograd.Function):

@@ -21,6 +21,8 @@ also store the saved tensors in half of the memory.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`.
+#
 # A tensor hook is a function :math:`h` of the gradient of one tensor. The engine, which runs backward, calls the hook
 # when this gradient is complete. It then replaces the gradient by the result:
 #

@@ -24,6 +24,8 @@ set that has no labels.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Forward returns its input, :math:`y = x`. Backward changes the gradient, with a factor :math:`s`, a strength
 # :math:`\lambda` or a mask :math:`m`:
 #
@@ -181,8 +183,8 @@ assert domain_loss > 20
 assert abs(reversed_loss - math.log(2)) < 0.1
 
 # %%
-# Without a ``Function``, ``(1 + λ) * x.detach() - λ * x`` has the reversed gradient, too. But its value is rounded
-# twice, and for an infinite input it is NaN:
+# Without a ``Function``, ``(1 + λ) * x.detach() - λ * x`` has the reversed gradient, too. But rounding changes its
+# value, and for an infinite input it is NaN:
 
 half = torch.linspace(0.1, 3, 1000, dtype=torch.bfloat16)
 composed = (1 + 0.3) * half.detach() - 0.3 * half
@@ -195,8 +197,11 @@ assert (2 * torch.tensor(torch.inf) - torch.tensor(torch.inf)).isnan()
 # Second derivatives, in-place writes and a changing strength
 # -----------------------------------------------------------
 #
-# A *second* derivative passes the reversal twice, so its factor is :math:`(-\lambda)^2`. For λ = 1, the Hessian has its
-# usual sign although the gradient is reversed:
+# A *second* derivative with respect to the reversed tensor passes the reversal twice, so its factor is
+# :math:`(-\lambda)^2`. For λ = 1, this Hessian has its usual sign although the gradient is reversed. If a nonlinear
+# function :math:`g` computes the reversed tensor, the Hessian with respect to its input also has the term with the
+# second derivative of :math:`g`, which passes the reversal once. The last line of the cell shows this for :math:`g(x) =
+# x^2`:
 
 x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
 for strength in (1.0, 0.5):
@@ -204,19 +209,28 @@ for strength in (1.0, 0.5):
     (second,) = torch.autograd.grad(first, x)
     print(f"λ = {strength}: first derivative {first / x.cos():+.2f} cos x, second {second / -x.sin():+.2f} (-sin x)")
     assert torch.isclose(second, strength**2 * -x.sin())
+(first,) = torch.autograd.grad(reverse_gradient(x.square()), x, create_graph=True)
+(second,) = torch.autograd.grad(first, x)
+print(f"λ = 1, after x²: first derivative {first / (2 * x):+.2f} (2 x), second {second / 2:+.2f} (2)")
+assert second == -2
 
 # %%
 # The recipe returns ``input.view_as(input)``, a view that needs no copy. PyTorch raises an error if you write to this
-# view in place, because the gradient would be wrong. So do not put ``ReLU(inplace=True)`` directly after a reversal:
+# view in place, because the gradient would be wrong. Under ``torch.no_grad()``, there is no error, and the write
+# changes the input. So do not put ``ReLU(inplace=True)`` directly after a reversal:
 
 hidden = torch.ones(3, requires_grad=True) * 2
 try:
     F.relu(reverse_gradient(hidden), inplace=True)
 except RuntimeError as error:
     print(str(error).partition(".")[0])
+with torch.no_grad():
+    features = torch.tensor([-1.0, 1.0])
+    F.relu(reverse_gradient(features), inplace=True)
+assert features.tolist() == [0, 1]
 
 # %%
-# If the strength is a Python number that changes in every step, :func:`torch.compile` compiles twice: once for the
+# If the strength is a Python float that changes in every step, :func:`torch.compile` compiles twice: once for the
 # first number, and once for all others.
 
 graphs = []

@@ -16,11 +16,13 @@ network with weights of one bit.
 # smooth function and round after training, do that.
 #
 # You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
-# way. The recipes are easier to read. They also return the right value for infinity, and for the sign in half
-# precision, as the section "The wrong version" shows. The section "What it costs" compares the times.
+# way. The recipes are easier to read. They also return the right value for infinity, and for the sign of large numbers,
+# as the section "The wrong version" shows. The section "What it costs" compares the times.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
 # Forward computes a step function :math:`q`. Backward uses the derivative of another function :math:`s`, which has no
 # steps:
@@ -204,11 +206,17 @@ for function in (MaskOfOutput.apply, binarize):
 
 # %%
 # Another mistake is to call ``torch.where`` with two Python numbers as values. The result then has torch's default
-# dtype, which is float32, and not the dtype of the input. So all layers after it compute in float32:
+# dtype, which is float32, and not the dtype of the input. So element-wise operations after it compute in float32, and a
+# linear layer with float16 weights raises an error:
 
 half = torch.tensor([0.3, -2.0], dtype=torch.float16)
 print("where(x >= 0, 1.0, -1.0):", torch.where(half >= 0, 1.0, -1.0).dtype, " binarize:", binarize(half).dtype)
 assert torch.where(half >= 0, 1.0, -1.0).dtype is torch.float32
+try:
+    F.linear(torch.where(half >= 0, 1.0, -1.0), torch.ones(2, 2, dtype=torch.float16))
+    raise AssertionError("float16 weights accept a float32 input: say so above")
+except RuntimeError as error:
+    print("linear:", error)
 
 # %%
 # The composition ``x + (q - x)``, with the rounded number or the sign as ``q``, can be wrong in low precision. The next
@@ -229,6 +237,8 @@ for dtype in (torch.float16, torch.bfloat16):
         assert wrong["q + x - x"] > 0
 large = torch.tensor(300.0, dtype=torch.bfloat16)
 print("sign of 300 in bfloat16, composed:", (large + (large.sign() - large)).item())
+larger = torch.tensor(2.0**25)
+assert larger + (larger.sign() - larger) != 1
 infinity = torch.tensor(torch.inf)
 assert (infinity + (infinity.round() - infinity)).isnan()
 assert round_ste(infinity) == torch.inf
@@ -241,7 +251,7 @@ assert round_ste(infinity) == torch.inf
 #
 # ``binarize`` keeps its input. The table does not count this input because it is an argument. ``round_ste`` and
 # ``sign_ste`` keep nothing. A composition of torch operations writes three or four tensors to compute one result. In
-# the table, the composition takes longer than ``round_ste`` and ``sign_ste``, and less time than ``binarize``.
+# the table, the composition takes longer than ``round_ste`` and ``sign_ste``, and about as long as ``binarize``.
 #
 # Neighbors
 # ---------

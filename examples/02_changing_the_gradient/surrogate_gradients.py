@@ -22,6 +22,8 @@ that is deliberately not the true derivative.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # The derivative of the threshold :math:`[x > 0]` is 0 except at one point. Backward uses another function :math:`h`
 # instead, which has the form of a bump at the threshold. The recipe offers three forms with height 1 and slope
 # :math:`\beta`:

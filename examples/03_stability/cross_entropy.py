@@ -25,6 +25,8 @@ arguments for backward. You will also write a softmax that returns 0 instead of 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`.
+#
 # A row has the logits :math:`x`, the probabilities :math:`p = \operatorname{softmax}(x)` and a target distribution
 # :math:`q`, which is one-hot, smoothed or weighted. Its loss :math:`\ell`, gradient and Hessian are
 #
@@ -165,11 +167,12 @@ print(f"torch {torch.__version__}: {cases} combinations of options agree")
 # Masks
 # -----
 #
-# If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. If a whole row
-# is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies 0 by the NaN of this
-# row. The recipe returns gradient 0. The softmax of such a row is not defined: if all logits go to :math:`-\infty`, its
-# limit depends on their differences. The recipe ``softmax`` returns 0, so that the row does not influence other
-# results:
+# If single classes of a row are masked with :math:`-\infty`, torch's function and the recipe both work. Don't combine
+# such a mask with label smoothing, because every class then has a part of the target and the loss is infinite. If a
+# whole row is :math:`-\infty` and its target is ignored, torch's gradient is NaN, because torch multiplies 0 by the NaN
+# of this row. The recipe returns gradient 0. The softmax of such a row is not defined: if all logits go to
+# :math:`-\infty`, its limit depends on their differences. The recipe ``softmax`` returns 0, so that the row does not
+# influence other results:
 
 inf = float("inf")
 for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):
@@ -179,6 +182,9 @@ for row in ([0.0, -inf, 1.0], [-inf, -inf, -inf]):
         print(f"{row!s:19} {function.__module__.split('.')[0]:17} gradient {batch.grad[0].tolist()}")
         assert batch.grad.isfinite().all() == (function is cross_entropy or row[0] == 0)
 
+for function in (cross_entropy, F.cross_entropy):
+    assert function(torch.tensor([[0.0, -inf, 1.0]]), torch.tensor([0]), label_smoothing=0.1) == inf
+
 scores = torch.tensor([[0.0, 1.0, -inf], [-inf, -inf, -inf]], requires_grad=True)
 for function in (softmax, torch.softmax):
     weights = function(scores, 1)
@@ -187,13 +193,14 @@ for function in (softmax, torch.softmax):
 
 # %%
 # Two results stay infinite or NaN, as in torch. If the *target* class is masked, the loss is infinite. If all rows are
-# ignored, their mean is 0/0, which is NaN. In this second case, the recipe's gradient is 0, so the parameters stay
+# ignored, their mean is 0/0, which is NaN. In this second case, the gradient is 0, as in torch, so the parameters stay
 # finite:
 
 print(cross_entropy(torch.tensor([[0.0, -inf]]), torch.tensor([1])), end=" ")
 print(cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([-100])))
 row = torch.tensor([[0.0, 1.0]], requires_grad=True)
-assert not torch.autograd.grad(cross_entropy(row, torch.tensor([-100])), row)[0].any()
+for function in (cross_entropy, F.cross_entropy):
+    assert not torch.autograd.grad(function(row, torch.tensor([-100])), row)[0].any()
 
 # %%
 # The wrong version

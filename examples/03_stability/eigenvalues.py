@@ -13,8 +13,9 @@ will learn for which losses these gradients are also right.
 # You do not need this page if your loss is a *symmetric* function of the eigenvalues, such as :math:`\sum_i
 # f(\lambda_i)`, and you need only first derivatives. PyTorch's gradient of such a loss is right for equal eigenvalues,
 # too. The largest eigenvalue alone is not a symmetric function. If it is equal to another one, it has no derivative,
-# and PyTorch returns the gradient for one arbitrary eigenvector. At equal eigenvalues, the second derivatives of all
-# functions on this page are NaN or raise. The section "The wrong version" shows these cases.
+# and PyTorch returns the gradient for one arbitrary eigenvector. At equal eigenvalues, the second derivatives of the
+# recipes are NaN or raise. The second derivatives of torch's decompositions are NaN or, if the computed eigenvalues
+# differ by rounding errors, inaccurate. The section "The wrong version" shows these cases.
 #
 # If your loss uses eigenvectors or singular *vectors*, equal eigenvalues or singular values are a problem, and they are
 # common. Examples are a covariance that starts at the identity, orthogonal matrices (a common start for layers), and
@@ -286,8 +287,8 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 
 # %%
 # The largest eigenvalue has a kink where it is equal to another eigenvalue. Along the direction in the next cell, it
-# rises on both sides of the identity, but PyTorch returns a slope of 0. Its gradient is right only where the
-# eigenvalues differ:
+# rises on both sides of the identity, but PyTorch returns a slope of 0. Its gradient is right only where no other
+# eigenvalue is equal to the largest:
 
 direction = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
 for entries in ([1.0, 2.0], [1.0, 1.0]):

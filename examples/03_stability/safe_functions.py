@@ -13,12 +13,15 @@ torch's functions are already right at these points.
 # Use these functions if your loss is finite but a gradient is NaN. Typical reasons are the mean of an empty group, a
 # probability of exactly 0, and a vector of zeros.
 #
-# First check whether a torch function is enough. PyTorch's norms and standard deviations have gradient 0 at 0. In
-# float32, value and gradient of :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases:
+# First check whether a torch function is enough. PyTorch's vector norms and standard deviations have gradient 0 at 0.
+# In float32, value and gradient of :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases:
 # second derivatives of softplus, ``xlogy`` with gradients for both arguments, and roots and quotients outside of norms.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{x}` is the gradient of the loss with respect to :math:`x`. In the formulas of the
+# recipes, a star marks the complex conjugate.
 #
 # The product of 0 and infinity is NaN, also in backward. For example, :math:`x \log x` has the limit 0 at 0, but
 # backward computes :math:`0 \cdot 1/0` there. A safe backward computes the limit of the derivative if the limit exists,
@@ -172,8 +175,8 @@ for dtype, limit in ((torch.float64, 700), (torch.float32, 80)):
 
 # %%
 # Just above 20, the value of ``F.softplus`` has an error of :math:`2 \cdot 10^{-9}`, which float32 rounds away. Value
-# and gradient of ``torch.logaddexp`` are accurate to the last digit. Of these four functions, only the recipe has an
-# accurate second derivative everywhere.
+# and gradient of ``torch.logaddexp`` are accurate to the last digit in these ranges. Of these four functions, only the
+# recipe has an accurate second derivative everywhere.
 #
 # The wrong version
 # -----------------
@@ -209,8 +212,8 @@ print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")
 # %%
 # The square root has an infinite derivative at 0, and ``safe_sqrt`` returns 0 instead. This is right for a norm or a
 # standard deviation, because 0 is their smallest value. Do not use ``safe_sqrt`` for a parameter :math:`x` that you
-# train, because its gradient at 0 is 0. So once :math:`x` is 0, it stays 0. For example, train the logarithm of
-# :math:`x` instead.
+# train, because its gradient at 0 is 0. So if no other part of the loss uses :math:`x`, it stays 0 once it is 0. For
+# example, train the logarithm of :math:`x` instead.
 #
 # The next cell prints the gradients of torch's functions at 0:
 
@@ -235,9 +238,9 @@ assert slope(lambda x: xlogy(x, x), zeros).eq(0).all()
 #
 # .. costs::
 #
-# In these measurements, torch's functions are at least as fast as the recipes, and compiled compositions are even
-# faster. So use a recipe for finite and accurate results, not for speed. In eager mode, ``safe_sqrt`` and
-# ``safe_divide`` also keep fewer bytes than the versions with two ``where``:
+# In these measurements, torch's functions and the compiled compositions are at least as fast as the recipes. So use a
+# recipe for finite and accurate results, not for speed. In eager mode, ``safe_sqrt`` and ``safe_divide`` also keep
+# fewer bytes than the versions with two ``where``:
 
 x, y = torch.rand(100_000, requires_grad=True), torch.rand(100_000, requires_grad=True)
 

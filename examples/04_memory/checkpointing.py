@@ -18,7 +18,8 @@ train a deep sequence of layers whose memory grows only with the square root of 
 #
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
 # generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
-# step, the gradient is silently wrong, as "The wrong version" shows.
+# step, the gradient is silently wrong, as "The wrong version" shows. A function that keeps statistics, such as a batch
+# norm in training mode, updates them in both runs. This holds for the recipe and for PyTorch's function.
 #
 # The number of segments trades memory for time. Move the slider to see what ``checkpoint_sequence`` needs for 64
 # layers:
@@ -101,8 +102,8 @@ print("256 layers:", {name: round(values[-1], 1) for name, values in curves.item
 
 # %%
 # With checkpointing, forward runs twice. For linear layers, backward takes twice as long as forward, so a training step
-# takes about a third longer. For layers with a cheap backward, a step can take up to twice as long. The page
-# :doc:`/guide/training` shows such a layer.
+# takes about a third longer. For small layers, the overhead of each call adds to this. For layers with a cheap
+# backward, a step can take up to twice as long. The page :doc:`/guide/training` shows such a layer.
 
 layers = [nn.Sequential(nn.Linear(128, 128), nn.GELU()) for _ in range(16)]
 batch = torch.randn(256, 128, requires_grad=True)
@@ -170,6 +171,11 @@ for call in (lambda net, x: net(x), checkpoint):
 assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 print("gradients and second derivatives agree in every bit, dropout included")
 
+for call in (checkpoint, partial(torch_checkpoint, use_reentrant=False)):
+    normal = nn.BatchNorm1d(128)
+    call(normal, batch).sum().backward()
+    assert normal.num_batches_tracked == 2  # two updates in one step
+
 # %%
 # The wrong version
 # -----------------
@@ -219,13 +225,37 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # What it costs
 # -------------
 #
-# The recipe costs the time of one more forward of all segments except the last one. The recipe also keeps the state of
-# the CPU's random generator, 5,056 bytes per call. These bytes matter only for small functions.
+# ``checkpoint`` runs its function once more in backward. ``checkpoint_sequence`` runs all segments except the last one
+# once more. For each call, the recipes keep the state of the CPU's random generator, 5,056 bytes. These bytes matter
+# only for small functions.
 #
-# ``torch.func`` and ``torch.compile`` do not support hooks on saved tensors, so the recipe does not work with them. You
-# can compile torch's function.
+# The recipes do not work inside of ``torch.func`` and ``torch.compile(fullgraph=True)``, which raise an error (torch
+# 2.13). You can compile torch's function. The next cell counts the layers that run, and tries both:
 
 assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
+runs = []
+
+
+def counted_sine(x):
+    runs.append(x)
+    return x.sin()
+
+
+x = torch.ones(3, requires_grad=True)
+for segments in (1, 4):
+    runs.clear()
+    checkpoint_sequence([counted_sine] * 16, x, segments).sum().backward()
+    print(f"16 layers in {segments} segment(s): {len(runs)} layers run")
+    assert len(runs) == {1: 16, 4: 16 + 12}[segments]
+for attempt in (
+    lambda: torch.func.grad(lambda x: checkpoint(torch.sin, x).sum())(x.detach()),
+    lambda: torch.compile(lambda x: checkpoint(torch.sin, x), fullgraph=True, backend="eager")(x),
+):
+    try:
+        attempt()
+        assert torch.__version__ >= (2, 14), "the recipe works here: say so above"
+    except (RuntimeError, NotImplementedError) as error:
+        print(f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 # %%
 # Neighbors

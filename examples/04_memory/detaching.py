@@ -20,6 +20,8 @@ cannot replace ``.detach()``.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{s}` is the gradient of the loss with respect to :math:`s`.
+#
 # In distillation, a student learns the probabilities :math:`p` of a teacher. The loss is a Kullback-Leibler divergence
 # between :math:`p` and the student's probabilities :math:`q`. Both probabilities are computed from the teacher's logits
 # :math:`t` and the student's logits :math:`s` with the temperature :math:`T`. Because :math:`p =
@@ -159,12 +161,13 @@ assert learned["attached"][0][-1] < 0.2
 
 # %%
 # Without a detach, training changes the teacher to match the untrained student, and both networks end with a low
-# accuracy. Detaching inside the loss hardly reduces the peak, because the teacher's graph is still in memory while the
-# student runs. To reduce the peak, detach the teacher's output first: PyTorch frees the teacher's graph as soon as no
-# variable refers to the attached output.
+# accuracy. Detaching inside the loss hardly reduces the peak, because the graphs of teacher and student are both in
+# memory when the loss is called. To reduce the peak, run the teacher first and detach its output: PyTorch frees the
+# teacher's graph as soon as no variable refers to the attached output.
 #
 # It is not enough to return None for the target in backward. ``apply`` connects the loss with the teacher's graph, so
-# the tensors that the teacher saved stay in memory as long as the loss:
+# the tensors that the teacher saved stay in memory until backward. If you keep the loss without a backward, for example
+# in a list, they stay in memory as long as the loss:
 
 teacher = network(24, 64)
 logits = learner(batch).detach().requires_grad_()
@@ -177,6 +180,15 @@ def kept(loss):
 print(f"None from backward   {kept(DistillationLossFunction.apply):>10,} bytes")
 print(f"recipe               {kept(distillation_loss):>10,} bytes")
 assert kept(distillation_loss) < 100_000 < kept(DistillationLossFunction.apply)
+
+
+def after_backward():
+    losses = DistillationLossFunction.apply(logits, teacher(batch), 2.0)
+    losses.sum().backward()
+    return losses
+
+
+assert held_bytes(after_backward) < 100_000
 
 # %%
 # The wrong version

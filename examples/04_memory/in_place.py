@@ -12,11 +12,13 @@ results are silently wrong without this declaration.
 #
 # Overwrite the input of an activation if backward needs only the output, and no other code needs the input. For leaky
 # ReLU, use :func:`torch.nn.functional.leaky_relu_`, which does the same as the recipe. For ReLU, an in-place activation
-# saves no memory in training, as the figure shows. Copy the recipe for your own invertible activation, or as an example
-# of a ``Function`` that writes to its argument.
+# keeps as many bytes for backward as ``F.relu``, as the figure shows. Copy the recipe for your own invertible
+# activation, or as an example of a ``Function`` that writes to its argument.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
 # With a slope :math:`s > 0`, the output has the same sign as the input, so backward needs only the output:
 #
@@ -25,8 +27,8 @@ results are silently wrong without this declaration.
 #    y = \max(x, 0) + s \min(x, 0), \qquad
 #    \bar{x} = \begin{cases} \bar{y} & y > 0 \\ s\,\bar{y} & y \le 0 . \end{cases}
 #
-# A linear layer after the activation keeps :math:`y` as its input anyway. The in-place activation overwrites :math:`x`,
-# so each layer keeps one activation instead of two.
+# A linear layer with a trained weight after the activation keeps :math:`y` as its input anyway. The in-place activation
+# overwrites :math:`x`, so each layer keeps one activation instead of two.
 #
 # The recipe
 # ----------
@@ -93,10 +95,17 @@ assert slopes["F.leaky_relu"] > 1.8 * slopes["leaky_relu_, the recipe"]
 assert curves["F.relu"] == curves["F.relu_"]
 
 # %%
-# ``F.relu`` saves its *output*. The next layer saves the same tensor, so ``F.relu_`` cannot reduce the memory.
-# ``F.leaky_relu`` saves its input, because it also allows a negative slope. The in-place version does not keep this
-# input, so it needs one activation less per layer.
-#
+# ``F.relu`` saves its *output*. The next layer saves the same tensor, so ``F.relu_`` cannot reduce what is kept. It
+# only avoids a second tensor during its own call, as the next cell shows. ``F.leaky_relu`` saves its input, because it
+# also allows a negative slope. The in-place version does not keep this input, so it needs one activation less per
+# layer.
+
+calls = {f: peak_bytes(lambda f=f: f(x * weight.detach()[0])) / x.untyped_storage().nbytes() for f in (F.relu, F.relu_)}
+print("peak of the call alone:", {f.__name__: round(peak, 2) for f, peak in calls.items()}, "activations")
+assert round(calls[F.relu]) == 2
+assert round(calls[F.relu_]) == 1
+
+# %%
 # You can audit a function that writes to its argument, because the audit passes copies of your tensors:
 
 point = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)

@@ -21,19 +21,24 @@ gigabytes that the logits take.
 # :func:`!torch.nn.functional.linear_cross_entropy` with
 # ``options=torch.nn.LinearCrossEntropyOptions(batch_chunk_size=256, allow_retain_graph=True)``. Torch's function needs
 # three matmuls, and the recipe needs four. With these options, you can also run the backward of torch's function twice,
-# and :func:`torch.compile` compiles it without a graph break. Always set ``batch_chunk_size``. With the default, a
-# chunk can be a single token. This is slow, and in bfloat16 the loss is then wrong, as "What it costs" shows.
+# and :func:`torch.compile` compiles it without a graph break. Always set ``batch_chunk_size``. Without it, a chunk can
+# be a single token. This is slow, and in bfloat16 the loss is then wrong, as "What it costs" shows.
 #
 # Use the recipe in these cases:
 #
 # * You need second derivatives or :func:`torch.func.grad`.
-# * You need the lowest peak, and have many more than 1024 classes. At the peak, the recipe holds the logits of all
-#   tokens for a chunk of 1024 classes or more. Torch's function holds the logits of 256 tokens for all classes.
+# * You need a lower peak than that of torch's function, and the weight is wide. Beyond the gradients, torch's function
+#   needs as many bytes as input and weight together, and twice as many with ``allow_retain_graph=True``. If the logits
+#   of one chunk of tokens for all classes are larger, it needs these. The recipe needs the logits of all tokens for a
+#   chunk of 1024 classes, about twice. For a narrow weight, as in the first figure, or for many tokens, torch's
+#   function with a small ``batch_chunk_size`` has the lower peak.
 # * You run several losses before you call backward. Between forward and backward, torch's function keeps gradients that
 #   are as large as the weight. The recipe keeps eight bytes per token, also when you compile it.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{Z}` is the gradient of the loss with respect to :math:`Z`.
 #
 # The logits are :math:`z = X W^\top + b`. For token :math:`n`, :math:`t_n` is the target class, and
 # :math:`\operatorname{lse}_n` is the log-sum-exp of the logits. If :math:`\operatorname{lse}_n` is known, backward can
@@ -136,8 +141,33 @@ assert curves["recipe"][-1] < curves["composed"][-1] / 20
 assert curves["recipe"][-1] < 1.1 * curves["recipe"][-3]
 
 # %%
-# The second derivative of the recipe is also computed in chunks, and agrees with the composition. PyTorch's function
-# computes the gradient in forward and keeps it, so there is no second derivative:
+# The width in the figure is only 16. Which function has the lower peak depends on the width and on the number of
+# tokens. The next cell compares the recipe with torch's function in chunks of 64 tokens, at 8,192 classes:
+
+
+def in_chunks_of_64(input, weight, target, allow_retain_graph=False):
+    options = LinearCrossEntropyOptions(batch_chunk_size=64, allow_retain_graph=allow_retain_graph)
+    return F.linear_cross_entropy(input, weight, target, options=options)
+
+
+def twice(input, weight, target):
+    return in_chunks_of_64(input, weight, target, allow_retain_graph=True)
+
+
+for tokens, width in ((512, 16), (512, 256), (2048, 16)):
+    args = problem(8_192, tokens, width)
+    small, again, ours = (extra(loss, *args) / 1e6 for loss in (in_chunks_of_64, twice, linear_cross_entropy))
+    print(
+        f"{tokens:5,} tokens, width {width:3}: recipe {ours:4.1f} MB, torch, 64 tokens a chunk {small:4.1f} MB, "
+        f"with allow_retain_graph {again:4.1f} MB"
+    )
+    assert (again > 1.5 * ours) == (width == 256)
+    assert (small < ours / 2) == (width != 256)
+
+# %%
+# The second derivative of the recipe is also computed in chunks, and agrees with the composition. PyTorch's function in
+# chunks computes the gradient in forward and keeps it, so there is no second derivative. Without ``options``, PyTorch's
+# function has one, but keeps a tensor of all logits:
 
 input, weight, target = problem(5_000, tokens=32)
 curvature = {}
@@ -152,6 +182,16 @@ for name, loss in losses.items():
 for ours, theirs in zip(curvature["recipe"], curvature["composed"], strict=True):
     torch.testing.assert_close(ours, theirs)
 assert curvature.keys() == {"composed", "recipe"}
+
+
+def without_options(input, weight, target):
+    return F.linear_cross_entropy(input, weight, target)
+
+
+(gradient,) = torch.autograd.grad(without_options(input, weight, target), input, create_graph=True)
+torch.testing.assert_close(torch.autograd.grad(gradient.square().sum(), input)[0], curvature["composed"][0])
+print(f"without options: {held_bytes(without_options, input, weight, target):,} bytes held, logits {32 * 5_000 * 4:,}")
+assert held_bytes(without_options, input, weight, target) >= 32 * 5_000 * 4
 
 # %%
 # If you only want to run backward twice, you do not need the recipe. PyTorch's function raises an error by default, but
@@ -216,10 +256,10 @@ assert extra(checkpointed_loop, *args) < extra(composed, *args) / 6
 # .. costs::
 #
 # The bars above compare the recipe with torch's function with 256 tokens per chunk, on a small problem. The next table
-# has the size of a language model: 4096 tokens of width 1024 in float32. We measured one run on one core of an
-# AMD EPYC, with other programs running. At this size, torch's function with 256 tokens per chunk is faster than the
-# recipe, and the recipe needs a third to an eleventh of the memory at the peak. Bytes are exact. Time is processor
-# time, as a multiple of the composition's time:
+# has the size of a language model: 4096 tokens of width 1024 in float32. In both, torch's function has the default
+# ``allow_retain_graph=False``. We measured one run on one core of an AMD EPYC, with other programs running. At this
+# size, torch's function with 256 tokens per chunk is faster than the recipe, and the recipe needs a third to an
+# eleventh of the memory at the peak. Bytes are exact. Time is processor time, as a multiple of the composition's time:
 #
 # .. csv-table::
 #    :header: "classes", "", "MB at the peak, beyond gradients", "MB held until backward", "time"
@@ -297,8 +337,8 @@ assert off["torch, 256 tokens"] < 0.01 < 0.1 < off["torch, in chunks"]
 # The next cell compiles each function with :func:`torch.compile`'s default backend, Inductor, and measures the peak for
 # 32,768 classes in bfloat16. In eager mode, the composition makes several tensors as large as the logits, some of them
 # in float32. Compiled, it needs the logits once, in bfloat16. For 512 tokens, this is less than torch's function needs.
-# From 512 to 2,048 tokens, the peak of the composition grows by a factor of four and the peak of the recipe by a factor
-# of two. The peak of torch's function stays the same:
+# With 2,048 tokens instead of 512, the peak of the composition is four times as high and the peak of the recipe is
+# twice as high. The peak of torch's function stays the same:
 
 functions = {name: losses[name] for name in ("composed", "torch, 256 tokens", "recipe")}
 peaks = {}

@@ -14,10 +14,14 @@ argument, and the states ``h``. So autograd keeps 4 bytes per state in addition 
 # Use a scan for a layer that carries a state along a sequence, if the state changes linearly and no channel depends on
 # another. Examples are state-space models, gated linear recurrences, exponential averages and discounted returns. If
 # the state goes through a nonlinear function, as in an LSTM, steps can't be combined. In this case, checkpoint the loop
-# (:doc:`/cookbook/04_memory/checkpointing`). If the decay :math:`a` is the same for all steps, a convolution is faster.
+# (:doc:`/cookbook/04_memory/checkpointing`). If the decay :math:`a` is the same for all steps, the recurrence is also a
+# convolution with the powers of :math:`a`, but the scan needs fewer operations.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{h}` is the gradient of the loss with respect to :math:`h`. In the formulas of the
+# recipes, a star marks the complex conjugate.
 #
 # Two steps of the recurrence can be written as one step of the same form. The new decay is the product of both decays:
 #
@@ -110,10 +114,10 @@ for ours, theirs in zip(torch.autograd.grad(linear_scan(*tensors).square().sum()
 # Long sequences, decays near 0 and 1
 # -----------------------------------
 #
-# Products of many decays go to 0, which is correct, because steps from long ago no longer matter. The recipe never
-# divides by these products. The next cell compares 4,096 steps in float32 with the same steps in float64, and prints
-# the largest error in units of float32's ``eps``. It also prints the gradient that the first input gets through all
-# steps. The scan rounds the products of decays once more at each level, so it is less accurate than the loop at the
+# Products of many decays below 1 go to 0, which is correct, because steps from long ago no longer matter. The recipe
+# never divides by these products. The next cell compares 4,096 steps in float32 with the same steps in float64, and
+# prints the largest error in units of float32's ``eps``. It also prints the gradient that the first input gets through
+# all steps. The scan rounds the products of decays once more at each level, so it is less accurate than the loop at the
 # decay 0.999. The scan also adds in pairs, so it is more accurate at the decay 1 and at 1 - 2\ :sup:`-20`, where
 # thousands of inputs add up:
 
@@ -146,8 +150,8 @@ assert report.ok, report
 # -----------------
 #
 # The closed form :math:`h_t = P_t \sum_{s \le t} b_s / P_s` with :math:`P_t = a_1 \cdots a_t` takes two lines, with
-# ``cumprod`` and ``cumsum``. The closed form divides by products that go to 0, so it returns NaN after a few hundred
-# steps:
+# ``cumprod`` and ``cumsum``. The closed form divides by products that go to 0, so with a decay of 0.7 it returns NaN
+# after a few hundred steps:
 
 
 def by_cumprod(decay, input):

@@ -17,18 +17,23 @@ result after 1024 micro-batches with equal gradients.
 # float32.
 #
 # * ``MainGrad`` is a hook for the parameters of any layer. When a bfloat16 gradient is complete, the hook adds it to
-#   the buffer and sets ``.grad`` to None. So during backward, only one parameter at a time has a bfloat16 gradient.
+#   the buffer and sets ``.grad`` to None. So during backward, only one parameter at a time has a bfloat16 gradient. If
+#   one backward uses a weight many times, ``MainGrad`` does not help, because autograd adds the gradients of all uses
+#   in bfloat16 before it calls the hook.
 # * ``linear_main_grad`` is a linear layer. Its backward computes the gradient of the weight in float32 and adds it to
 #   the buffer, so this gradient is never rounded to bfloat16.
 #
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # For the linear layer :math:`y = x W^\top` and the micro-batches :math:`k = 1, 2, \dots`, backward computes
 #
 # .. math:: \bar{x}_k = \bar{y}_k W, \qquad B \leftarrow B + \bar{y}_k^\top x_k .
 #
-# The buffer :math:`B` holds the gradient of the weight. Backward returns None for the weight to autograd.
+# The buffer :math:`B` holds the gradient of the weight. Backward returns None as the gradient of the weight, so
+# autograd leaves ``.grad`` as it is.
 #
 # The recipe
 # ----------
@@ -98,7 +103,7 @@ for (name, values), style in zip(errors.items(), ("C1-s", "C0--o", "C0-^"), stri
     axes.loglog(points, [values[k - 1] for k in points], style)
     axes.annotate(labels[name], (1.1 * steps, values[-1]), va="center")
 axes.set(xlabel="micro-batches", ylabel="relative error of the summed gradient", xlim=(0.9, 6000))
-axes.set_title("A bfloat16 sum gets worse with each micro-batch")
+axes.set_title("The error of a bfloat16 sum grows with the number of micro-batches")
 plt.show()
 
 for name, values in errors.items():
@@ -115,6 +120,20 @@ for _ in range(1024):
     nn.functional.linear(torch.ones(1, 1, dtype=torch.bfloat16), parameter).sum().backward()
 print("sum of 1024 ones:", parameter.grad.item())
 assert parameter.grad.item() == 256
+
+# %%
+# If one backward uses the weight 1024 times, the sum of ``MainGrad`` stops there, too, but that of ``linear_main_grad``
+# does not:
+
+parameter.grad = None
+one, buffer = torch.ones(1, 1, dtype=torch.bfloat16), torch.zeros(1, 1)
+with MainGrad([parameter]) as sums:
+    torch.stack([nn.functional.linear(one, parameter).float() for _ in range(1024)]).sum().backward()
+    print("1024 uses, MainGrad:        ", sums.main_grad[parameter].item())
+    assert sums.main_grad[parameter].item() == 256
+torch.stack([linear_main_grad(one, parameter, buffer).float() for _ in range(1024)]).sum().backward()
+print("1024 uses, linear_main_grad:", buffer.item())
+assert buffer.item() == 1024
 
 # %%
 # A step of the optimizer

@@ -10,14 +10,17 @@ will also see where packing a mask costs more than it saves.
 # When to use it
 # --------------
 #
-# * **Rectifier:** pack its mask if the next function keeps nothing, such as a sum, a residual addition or pooling.
-#   Before a linear layer or a convolution, use :func:`torch.nn.functional.relu`. There, torch's function costs no
-#   memory, because the layer keeps the same tensor as its input.
+# * **Rectifier:** pack its mask if the next function keeps nothing, such as a sum, a mean or a residual addition.
+#   Before a linear layer or a convolution with a trained weight, and before ``max_pool2d`` or ``avg_pool2d``, use
+#   :func:`torch.nn.functional.relu`. There, torch's function costs no memory, because the layer keeps the same tensor
+#   as its input. A layer with a frozen weight does not keep its input.
 # * **Dropout:** use ``seeded_dropout`` if you are short of memory, do not compile, and accept other random masks than
 #   those of torch.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
 # Both functions multiply by a mask :math:`m`, in forward and in backward:
 #
@@ -93,6 +96,13 @@ assert followed[:3] == [5, 4, 4.125]
 assert np.allclose(alone[3:], [1, 4, 0], atol=1e-4)
 assert np.allclose(followed[3:], [5, 8, 4], atol=1e-4)
 assert saved_bytes(seeded_dropout, x) == 8
+frozen = layer.weight.detach()
+ours, theirs = (saved_bytes(lambda x: F.linear(f(x), frozen), x) for f in (packed_relu, torch.relu))  # noqa: B023
+assert ours < theirs / 10
+images = torch.randn(2, 3, 8, 8, requires_grad=True)
+for after in (lambda y: y + 1.5, lambda y: y.mean((2, 3)), lambda y: F.max_pool2d(y, 2), lambda y: F.avg_pool2d(y, 2)):
+    ours, theirs = (saved_bytes(lambda x: after(f(x)), images) for f in (packed_relu, torch.relu))  # noqa: B023
+    assert (ours < theirs) == (after(images).shape != (2, 3, 4, 4))
 
 # %%
 # Packing is exact for every size. ``linear_relu``, a linear layer with its rectifier, keeps its arguments and the
@@ -217,7 +227,9 @@ for size in (100, 10_000, 1_000_000):
 print({f"{size:,} elements": f"{ratio:.2f}" for size, ratio in ratios.items()})
 
 # %%
-# :func:`torch.compile` keeps one byte per element for either mask, and it refuses the generator of ``seeded_dropout``.
+# :func:`torch.compile` keeps one byte per element for the mask of a rectifier or a dropout that is made of torch
+# operations. The compiled ``packed_relu`` still keeps one bit per element. The compiler refuses the generator of
+# ``seeded_dropout``.
 #
 # Neighbors
 # ---------

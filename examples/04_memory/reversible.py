@@ -12,11 +12,14 @@ each layer from its output.
 #
 # Use a reversible stack when you can choose the architecture, and your memory is full because the network is deep.
 # Checkpointing needs no special layers, but its memory grows with the square root of the depth. The memory of a
-# reversible stack does not grow. Both methods cost one more forward. Layers that change the shape or keep statistics
-# can't be reversible.
+# reversible stack does not grow. Both methods cost one more forward. In this recipe, a function must return the shape
+# of a half. Do not use a function that keeps statistics, such as a batch norm, because the second run updates them
+# again.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{l}` is the gradient of the loss with respect to :math:`l`.
 #
 # Split the features into two halves, :math:`l` and :math:`r`. Each half is changed in turn by a function of the other.
 # The two sums can be undone for all functions :math:`f` and :math:`g`:
@@ -290,8 +293,8 @@ for one, other in zip(expected, found, strict=True):
 # .. costs::
 #
 # The recipe takes the time of one more forward. A block whose functions draw random numbers keeps the states of the
-# generator, 5,056 bytes each. The states give the same random numbers again, and are smaller than most masks.
-# ``torch.func`` and ``torch.compile`` refuse hooks on saved tensors.
+# generator, 5,056 bytes each. The states give the same random numbers again, and are smaller than most masks. Inside of
+# ``torch.func`` or ``torch.compile``, the recipe raises an error (torch 2.13).
 #
 # Neighbors
 # ---------

@@ -17,10 +17,10 @@ not change.
 # The gradient
 # ------------
 #
-# No code reads a saved tensor :math:`s` between forward and backward. So a pair of hooks can replace it: *pack* stores
-# :math:`p(s)`, and *unpack* returns :math:`u(p(s))` to backward. With the disk, :math:`u(p(s)) = s`. With one byte per
-# element, each element is rounded to one of 255 levels. In each row, :math:`a` is the distance between neighboring
-# levels:
+# Autograd does not read a saved tensor :math:`s` between forward and backward. So a pair of hooks can replace it:
+# *pack* stores :math:`p(s)`, and *unpack* returns :math:`u(p(s))` to backward. With the disk, :math:`u(p(s)) = s`. With
+# one byte per element, each element is rounded to one of 255 levels. In each row, :math:`a` is the distance between
+# neighboring levels:
 #
 # .. math::
 #

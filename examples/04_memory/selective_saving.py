@@ -12,15 +12,17 @@ it, a gated feed-forward block, and a normalization. You will also see how much 
 #
 # Use these recipes when activations fill your memory and you do not compile. Also use them when you need second
 # derivatives, because a compiled function refuses second derivatives. A single element-wise function needs no recipe,
-# because torch's own functions keep at most their input. Most "memory-efficient" activations keep fewer bytes than a
-# composition, but not fewer than torch's own function. If you compile, set the compiler's memory budget and measure: in
-# the figure below, the budget reaches the same bytes.
+# because most of torch's own activations keep only their input or their output. Most "memory-efficient" activations
+# keep fewer bytes than a composition, but not fewer than torch's own function. If you compile, set the compiler's
+# memory budget and measure: in the figure below, the budget reaches the same bytes.
 #
 # The gradient
 # ------------
 #
-# An activation :math:`h = \phi(x)` keeps :math:`x`, and the product :math:`y = h W^\top` after it keeps :math:`h`. But
-# :math:`h` can be computed from :math:`x` again, so :math:`x` is enough:
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
+# An activation :math:`h = \phi(x)` keeps :math:`x`, and the product :math:`y = h W^\top` after it keeps :math:`h` for
+# the gradient of :math:`W`. But :math:`h` can be computed from :math:`x` again, so :math:`x` is enough:
 #
 # .. math::
 #

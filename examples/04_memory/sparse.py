@@ -25,6 +25,9 @@ matrix. For a matrix of 4,000 rows with ten values each, forward and backward ta
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{Y}` is the gradient of the loss with respect to :math:`Y`. In the formulas of the
+# recipes, a star marks the complex conjugate.
+#
 # Two operations are the basis of this page, and each operation is the gradient of the other. One *looks up* rows by an
 # index, and the other *adds* rows by an index. The product of a sparse matrix :math:`A`, whose values :math:`a_e` are
 # stored at row :math:`r_e` and column :math:`c_e`, and a dense matrix :math:`X` uses both:
@@ -86,10 +89,11 @@ print("torch", torch.__version__)
 # -----------
 #
 # The left figure shows the memory at the peak of forward and backward, for square matrices with ten values in each row,
-# times 16 columns. The values are trained. The backward of :func:`torch.sparse.mm` computes the dense :math:`\bar{Y}
-# X^\top`, and then discards nearly all of it. The right figure shows the gradient of one row of an embedding table,
-# which is looked up many times, in bfloat16. :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1 is
-# 256.
+# times 16 columns. The values are trained. With COO, the backward of :func:`torch.sparse.mm` computes the dense
+# :math:`\bar{Y} X^\top`, and then discards nearly all of it. With CSR, the dense matrix comes from the backward of
+# :func:`torch.sparse_csr_tensor`, which makes the tensor from the values. The right figure shows the gradient of one
+# row of an embedding table, which is looked up many times, in bfloat16. :func:`torch.nn.functional.embedding` adds in
+# bfloat16, where 256 + 1 is 256.
 
 
 def problem(size, width=16, each=10):
@@ -220,6 +224,20 @@ for name, matrix in layouts.items():
             assert (most >= 1) != ((name, called) == ("CSR", "torch.sparse.mm"))
         except (RuntimeError, NotImplementedError) as error:
             print(f"{name} {called:15} {str(error).splitlines()[0][:100]}")
+
+# %%
+# If you make the CSR tensor from values that require grad, the gradient of the values takes the dense matrix again:
+
+
+def of_values(product):
+    starts = torch.arange(0, len(values) + 1, 10)
+    built = torch.sparse_csr_tensor(starts, indices[1], values, (1000, 1000))
+    return torch.autograd.grad(product(built, input).sum(), values)
+
+
+built = peak_bytes(of_values, torch.sparse.mm) / 1000**2 / 4
+print(f"CSR made from the values, torch.sparse.mm: peak {built:.1f} times the dense matrix")
+assert built >= 1
 
 # %%
 # The recipe takes indices and values, so it works with any layout. For CSR, the differences of ``crow_indices`` say how

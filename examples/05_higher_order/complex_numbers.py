@@ -19,7 +19,8 @@ conjugate.
 # The gradient
 # ------------
 #
-# For a real loss :math:`L` of :math:`z = x + iy`, torch returns the direction in which :math:`L` grows fastest:
+# On this page, a bar marks the complex conjugate, and :math:`\operatorname{grad}_z` is the gradient for :math:`z`. For
+# a real loss :math:`L` of :math:`z = x + iy`, torch returns the direction in which :math:`L` grows fastest:
 #
 # .. math::
 #

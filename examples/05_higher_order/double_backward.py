@@ -13,9 +13,9 @@ You will write functions whose second and third derivatives are right, in four w
 # physics-informed losses or meta-learning. If this never happens, you can mark the backward with
 # ``once_differentiable``. The section "The wrong version" shows what this mark does not catch.
 #
-# Copy ``lambert_w``, the solution :math:`y` of :math:`y e^y = x`, because torch does not have this function. If you
-# need no second derivatives, a compiled loop of Newton steps is no slower and keeps less. Copy ``logdet`` for large
-# positive definite matrices: for these it takes less time than ``torch.logdet``, but for small ones it takes more.
+# Copy ``lambert_w`` if you need the solution :math:`y` of :math:`y e^y = x`. Torch does not have this function. If you
+# need no second derivatives, compile its forward, which is no slower and keeps less. Copy ``logdet`` for large positive
+# definite matrices: for these it takes less time than ``torch.logdet``, but for small ones it takes more.
 #
 # The gradient
 # ------------
@@ -23,27 +23,33 @@ You will write functions whose second and third derivatives are right, in four w
 # For a second derivative, autograd records what your backward computes, and differentiates it. For this, autograd must
 # know where each tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node,
 # and results of other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so
-# it counts as a constant. For :math:`y e^y = x`, backward needs the slope :math:`s = y'`. There are three tensors from
-# which it can get the slope. The formula needs one of the first two:
+# it counts as a constant. For :math:`y e^y = x`, backward needs the slope
 #
 # .. math::
 #
-#    y'(x) = \frac{e^{-y}}{1 + y}, \qquad \text{from } x \text{ (solve again) or from } y \text{ (the output).}
+#    s = y'(x) = \frac{e^{-y}}{1 + y} .
 #
-# The third tensor is :math:`s` itself, if forward computes it and returns it as a second output. A second output needs
-# its own gradient, here :math:`s' = -s^2 (2 + y) / (1 + y)`. For :math:`\log\det A`, a second output is the best way.
-# The gradient is :math:`Z = A^{-1}`, and computing :math:`Z` costs as much as everything else together. So ``logdet``
-# returns :math:`Z` as a second output. A gradient :math:`\bar{Z}` of this output gives :math:`\bar{A} = -Z \bar{Z} Z`.
+# It can get the slope in three ways:
+#
+# * Save the input :math:`x`, solve the equation again in backward, and use the formula.
+# * Save the output :math:`y`, and use the formula.
+# * Compute :math:`s` in forward, and return it as a second output. A second output needs its own gradient, here
+#   :math:`s' = -s^2 (2 + y) / (1 + y)`.
+#
+# For :math:`\log\det A` with a positive definite :math:`A`, a second output is the best way. The gradient is :math:`Z =
+# A^{-1}`. Computing :math:`Z` takes about twice as many operations as the Cholesky factorization from which forward
+# gets the value, so backward should not compute :math:`Z` again. ``logdet`` returns :math:`Z` as a second output. A
+# gradient :math:`\bar{Z}` of this output gives :math:`\bar{A} = -Z \bar{Z} Z`.
 #
 # The recipe
 # ----------
 #
 # ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. The slope is
 # more accurate if it is computed from input and output, so ``lambert_w`` also keeps its input. Your graph usually holds
-# this input anyway. For a large :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output, so the recipe
-# computes the equal number :math:`y / x`, which does not. Near :math:`y = -1`, the sum :math:`1 + y` of the rounded
-# output has few digits, so the recipe computes it from the input. ``logdet`` has a second output, which its gradient
-# needs and which the public function drops.
+# this input anyway. For a large :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output. The equal
+# quotient :math:`y / x` does not, so the recipe computes the quotient. Near :math:`y = -1`, the sum :math:`1 + y` of
+# the rounded output has few digits, so the recipe computes it from the input. ``logdet`` has a second output, which its
+# gradient needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -196,8 +202,8 @@ assert kept["the recipe: by hand"][1] < kept["saves the output"][1]
 # %%
 # If you can compute the gradient from the output, save the output. A second ``Function`` for the backward needs less
 # memory for the second derivative, because it keeps only its arguments. Without it, autograd keeps every step of the
-# formula. If your backward is a kernel, a second ``Function`` is the only way, because autograd does not see inside a
-# kernel.
+# formula. If your backward is a kernel, it needs a second ``Function``, or an operator with a gradient of its own,
+# because autograd does not see inside a kernel.
 #
 # An intermediate as output
 # -------------------------
@@ -280,10 +286,15 @@ assert gradgradcheck(lambert_w, (x,))
 #
 # .. costs::
 #
-# ``lambert_w`` keeps 4 bytes per element, and the loop with autograd keeps 131 bytes. The compiled loop keeps none and
-# is no slower, but compiled code can be differentiated only once:
+# ``lambert_w`` keeps 4 bytes per element, and its forward differentiated by autograd keeps more than 200. The compiled
+# forward keeps one byte and is no slower, but compiled code can be differentiated only once:
 
-compiled = torch.compile(LambertWFunction.forward, backend="aot_eager", fullgraph=True)
+compiled = torch.compile(LambertWFunction.forward, backend="aot_eager_decomp_partition", fullgraph=True)
+ways = {"recipe": lambert_w, "forward with autograd": LambertWFunction.forward, "forward, compiled": compiled}
+kept = {name: saved_bytes(function, table) / table.numel() for name, function in ways.items()}
+print("bytes per element:", {name: round(size) for name, size in kept.items()})
+assert kept["recipe"] == 4
+assert kept["forward, compiled"] <= 1 < 200 < kept["forward with autograd"]
 x = torch.tensor(1.0, requires_grad=True)
 (first,) = torch.autograd.grad(compiled(x), x, create_graph=True)
 try:
@@ -294,11 +305,11 @@ else:
     raise AssertionError("compiled code has a second derivative: say so above")
 
 # %%
-# ``logdet`` is faster with large matrices. Its forward computes a factorization and an inverse, together :math:`n^3`
-# multiplications, and its backward only scales the inverse. The backward of ``torch.linalg.cholesky`` or
-# ``torch.logdet`` must solve systems with the whole matrix. With small matrices the overhead of the calls dominates,
-# and ``logdet`` takes longer. The next cell prints the time of forward and backward in float32, as a multiple of the
-# time of ``torch.logdet``. The machine that built this page measured it on one thread:
+# ``logdet`` is faster with large matrices. Its forward computes a factorization and an inverse, which together take
+# about :math:`n^3` floating-point operations, and its backward only scales the inverse. The backward of
+# ``torch.linalg.cholesky`` or ``torch.logdet`` must solve systems with the whole matrix. With small matrices the
+# overhead of the calls dominates, and ``logdet`` takes longer. The next cell prints the time of forward and backward in
+# float32, as a multiple of the time of ``torch.logdet``. The machine that built this page measured it on one thread:
 
 
 def seconds(function, matrix):

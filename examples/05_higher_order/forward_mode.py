@@ -14,11 +14,13 @@ especially with ``torch.compile``.
 # parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv`, where forward
 # mode differentiates a backward (forward over reverse). For a loss with many parameters, use backward and write no
 # ``jvp``, because you do not need it. Also, ``torch.compile(fullgraph=True)`` refuses a class that has a ``jvp``,
-# unless you mark its caller as shown under "Compiled". A function composed of torch's operations has forward mode
-# already.
+# unless you mark its caller as shown under "Compiled". A function composed of torch's operations usually has forward
+# mode already, but some operations have none.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
 # A tangent :math:`\dot{x}` is a change of the input. Forward mode computes the resulting change :math:`\dot{y}` of the
 # output. ``jvp`` multiplies the tangent by the Jacobian :math:`J`, and ``backward`` multiplies the gradient by its
@@ -47,6 +49,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function, forward_ad, gradcheck
 from torch.func import grad, jacfwd, jacrev, jvp
+from torch.nn import functional as F
 
 from autograd_cookbook.auditing import peak_bytes
 from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximum, symlog
@@ -139,6 +142,23 @@ assert torch.allclose(tangent, torch.sigmoid(2 * x))
 
 a, b = (torch.randn(4, dtype=torch.float64, requires_grad=True) for _ in range(2))
 assert gradcheck(smooth_maximum, (a, b, 0.5), check_forward_ad=True, check_batched_forward_grad=True)
+
+# %%
+# Some of torch's own operations have no forward mode, and PyTorch raises an error for them. These are three examples on
+# a CPU:
+
+few = torch.randn(1, 2, 3, 4)
+for name, function in {
+    "torch.cdist": lambda x: torch.cdist(x, x),
+    "F.grid_sample": lambda x: F.grid_sample(x, few[:, :, :, :2]),
+    "F.scaled_dot_product_attention": lambda x: F.scaled_dot_product_attention(x, x, x),
+}.items():
+    try:
+        jvp(function, (few,), (few,))
+        assert torch.__version__ >= (2, 14), f"{name} has forward mode: say so above"
+        print(f"{name}: works")
+    except NotImplementedError as error:
+        print(f"{name}: {str(error).partition(' because')[0]}")
 
 # %%
 # The wrong version

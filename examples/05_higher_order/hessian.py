@@ -215,8 +215,8 @@ except RuntimeError as error:
 # --------------------
 #
 # Is forward over reverse faster? This depends on the function, so measure. Forward over reverse needs forward mode in
-# every operation of backward. torch's own operations have forward mode, and a custom function needs a ``jvp``. Without
-# a ``jvp``, PyTorch raises an error:
+# every operation of backward. Most of torch's own operations have forward mode, and a custom function needs a ``jvp``.
+# Without a ``jvp``, PyTorch raises an error:
 
 x = torch.randn(500)
 reverse, forward = (

@@ -20,6 +20,8 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{\theta}` is the gradient of the loss with respect to :math:`\theta`.
+#
 # A step is a function of the parameters :math:`\theta`, the learning rate :math:`\eta` and the data :math:`x`:
 # :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its vector-Jacobian products contain second derivatives. These
 # are products of the Hessian with a vector, so the Hessian itself is not needed:
@@ -184,8 +186,9 @@ assert abs(claimed - numeric) < 1e-7 * abs(numeric)
 # The wrong version
 # -----------------
 #
-# An optimizer changes the parameters in place, outside of the graph. If you use ``torch.optim.SGD`` for the inner loop,
-# the adapted network has no connection to the starting point, so the starting point gets no gradient:
+# By default, an optimizer changes the parameters in place, outside of the graph. If you use ``torch.optim.SGD`` for the
+# inner loop, the adapted network has no connection to the starting point, so the starting point gets no gradient (for
+# the option ``differentiable=True``, see :doc:`/guide/questions_parameters`):
 
 net = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1))
 adapted = copy.deepcopy(net)
@@ -199,8 +202,8 @@ print("gradient of the start:", net[0].weight.grad)
 # %%
 # If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. Adding
 # ``retain_graph=True`` alone does not bring it back. The result is first-order MAML from above, which is not the
-# meta-gradient. Its gradient of the learning rate is wrong, too. If the accuracy stays at chance, see
-# :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
+# meta-gradient. With more than one step, its gradient of the learning rate is wrong, too. If the accuracy stays at
+# chance, see :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):

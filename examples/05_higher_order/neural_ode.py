@@ -255,5 +255,5 @@ assert len(set(kept)) == 1
 #
 # * :doc:`/cookbook/05_higher_order/implicit`: equations without time.
 # * :doc:`/cookbook/04_memory/checkpointing`: the same trade for a sequence of layers.
-# * :doc:`/cookbook/04_memory/reversible`: layers that can be run backward exactly.
+# * :doc:`/cookbook/04_memory/reversible`: layers whose inputs can be computed from their outputs.
 # * In torch's documentation: :class:`torch.autograd.Function`, :func:`torch.utils.checkpoint.checkpoint`.

@@ -15,13 +15,16 @@ turn, where textbook formulas divide by zero.
 #
 # * ``rotation_exp`` makes a rotation matrix from three numbers (axis times angle), which you can optimize.
 # * ``rotation_log`` computes these three numbers from a matrix, for a loss on the angle between two rotations.
-# * ``nearest_rotation`` makes a rotation from any nine numbers, as the last layer of a network.
+# * ``nearest_rotation`` makes a rotation from nine numbers, as the last layer of a network. The result is NaN if
+#   several rotations are equally near, as for a matrix of zeros.
 #
 # ``torch.linalg.matrix_exp`` has right derivatives, too, but it keeps and computes more. If the loss is only a
 # distance, ``(R - S).square().sum()`` needs no logarithm.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{R}` is the gradient of the loss with respect to :math:`R`.
 #
 # A rotation has nine entries but can change in only three directions: :math:`dR = [\varphi]_\times R`, where
 # :math:`[\varphi]_\times` is the matrix of the cross product with :math:`\varphi`. So the recipes compute all gradients
@@ -153,6 +156,7 @@ assert gradient(rodrigues, torch.zeros(3)).isnan().all()
 assert gradient(rotation_exp, torch.zeros(3)).tolist() == [2, -4, 2]
 assert gradient(by_decomposition, torch.eye(3)).isnan().any()
 assert gradient(nearest_rotation, torch.eye(3)).isfinite().all()
+assert nearest_rotation(torch.zeros(3, 3)).isnan().all()
 
 # %%
 # As an example, find the rotation between two clouds of points, starting at an angle of zero. The unknowns are three
@@ -185,9 +189,10 @@ assert torch.allclose(found, truth, atol=1e-12)
 # Quaternions
 # -----------
 #
-# A quaternion of any length gives a rotation if you divide by its squared norm. So its length needs no constraint, and
-# you can train its four numbers as parameters. Build the matrix with ``torch.stack``. ``torch.tensor`` and
-# ``torch.asarray`` make new tensors from the *numbers*, so the gradient is lost silently:
+# A quaternion of any length except 0 gives a rotation if you divide by its squared norm. So its length needs no
+# constraint, and you can train its four numbers as parameters. Build the matrix with ``torch.stack``. ``torch.tensor``
+# and ``torch.asarray`` make new tensors from the *numbers*, so the gradient is lost. PyTorch warns about this only once
+# in a program:
 
 
 def matrix_of(quaternion):  # w, x, y, z in the last dimension
@@ -210,7 +215,9 @@ assert torch.stack([q * 2 for q in quaternion]).requires_grad
 # %%
 # To compute a rotation vector from a quaternion, the usual formula is ``2 * acos(w)`` times the axis. At an angle of
 # zero, ``acos`` has an infinite slope, and the axis is 0 divided by 0. So the gradient is NaN, and ``clamp`` or
-# ``torch.where`` around the result do not help. With ``atan2``, and a series for small sines, every gradient is finite:
+# ``torch.where`` around the result do not help. With ``atan2``, and a series for small sines, the gradient is finite
+# for every rotation. At half a turn, ``w`` is 0, and the series would divide by it. So ``torch.where`` also replaces
+# ``w`` where the series is not used:
 
 
 def vector_of(quaternion):
@@ -218,9 +225,9 @@ def vector_of(quaternion):
     w, axis = quaternion[..., :1], quaternion[..., 1:]
     squared = axis.square().sum(-1, keepdim=True)
     small = squared < torch.finfo(w.dtype).eps * w.square()  # a fixed 1e-8 would be zero in float16
-    sine = torch.where(small, 1.0, squared).sqrt()
-    ratio = torch.where(small, 2 / w * (1 - squared / (3 * w.square())), 2 * torch.atan2(sine, w) / sine)
-    return ratio * axis
+    sine, cosine = torch.where(small, 1.0, squared).sqrt(), torch.where(small, w, 1.0)
+    series = 2 / cosine * (1 - squared / (3 * cosine.square()))
+    return torch.where(small, series, 2 * torch.atan2(sine, w) / sine) * axis
 
 
 def by_acos(quaternion):
@@ -238,6 +245,10 @@ for function in (by_acos, vector_of):
 assert torch.autograd.grad(by_acos(identity).sum(), identity)[0].isnan().any()
 assert gradcheck(vector_of, identity)
 assert gradcheck(vector_of, quaternion)
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
+    for cosine in (0.0, 1e-3):  # half a turn, and nearly half a turn
+        half_turn = torch.tensor([cosine, 1, 0, 0], dtype=dtype, requires_grad=True)
+        assert torch.autograd.grad(vector_of(half_turn).sum(), half_turn)[0].isfinite().all()
 for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
     at_no_turn = identity.detach().to(dtype).requires_grad_()
     assert torch.autograd.grad(vector_of(at_no_turn).sum(), at_no_turn)[0].tolist() == [0, 2, 2, 2]
@@ -375,8 +386,9 @@ print("gradcheck of rotation_log:", gradcheck(rotation_log, (rotation,)))
 # .. costs::
 #
 # All recipes compute in float64, even for tensors of lower precision, because errors multiply along a chain of joints,
-# and float64 costs little for matrices of this size. Backward needs only the argument. ``nearest_rotation`` computes
-# one decomposition in forward and another in backward.
+# and float64 costs little for matrices of this size. ``rotation_exp`` and ``nearest_rotation`` keep only their
+# argument, and ``rotation_log`` also keeps the nearest rotation. ``nearest_rotation`` computes one decomposition in
+# forward and another in backward.
 #
 # Neighbors
 # ---------

@@ -26,6 +26,8 @@ matching. Backward solves one linear system instead of differentiating hundreds 
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{C}` is the gradient of the loss with respect to :math:`C`.
+#
 # The problem moves weights :math:`a` to weights :math:`b` at the cost :math:`C`. An entropy term with the factor
 # :math:`\varepsilon`, the regularization, makes the plan :math:`P` smooth:
 #
@@ -78,7 +80,8 @@ print("torch", torch.__version__)
 #
 # The example has thirty points on each side, and a regularization that is small compared with the costs, so that the
 # plan is nearly a matching. If you unroll, autograd keeps every iteration, and the gradient belongs to a plan that has
-# not converged. The recipe keeps only the potentials, and it makes Newton steps when the iterations get slow.
+# not converged. In addition to its arguments, the recipe keeps only vectors, and it makes Newton steps when the
+# iterations get slow.
 
 
 def unrolled_plan(cost, a, b, regularization, iterations):

@@ -18,6 +18,8 @@ other operation.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # The example is swish with a learnable gate :math:`\beta`. The gate is one number, so its gradient is a sum over all
 # elements. The backward kernel computes this sum, in a wider dtype than the data.
 #

@@ -17,6 +17,9 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. A star marks the
+# complex conjugate.
+#
 # An all-pole filter adds its own past output to its input. torch has no function for it. Because each step needs the
 # step before, it would be a loop in Python, which is slow. The derivative is the same recursion with another input, and
 # the adjoint is this recursion run backward in time:
@@ -24,8 +27,8 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # .. math::
 #
 #    y_t = x_t - \sum_{k=1}^{p} a_k\, y_{t-k}, \qquad
-#    \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
-#    \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}} .
+#    \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} a_k^*\, \bar{x}_{t+k}, \qquad
+#    \bar{a}_k = -\sum_t \bar{x}_t\, y_{t-k}^* .
 #
 # Backward is the filter again, so there are gradients of every order.
 #
@@ -231,8 +234,8 @@ assert [table["compile, fullgraph", name] for name in wrappers] == ["raises", "y
 # The table shows the limits of the first two wrappers. A bare ``Function`` around SciPy can't be compiled whole, and
 # can't be exported with its gradient. NumPy is an exception, because the compiler translates its functions, as the next
 # cell shows. The second wrapper has other limits: ``torch.func.grad`` refuses an operator with a registered gradient,
-# and forward mode silently treats the operator as a *constant*. torch offers no way to register a forward derivative
-# for an operator:
+# and forward mode silently treats the operator as a *constant*. An operator made with ``custom_op`` has no method that
+# registers a forward derivative:
 
 print([name for name in dir(recursive_filter_op) if name.startswith("register")])
 assert not hasattr(recursive_filter_op, "register_jvp")

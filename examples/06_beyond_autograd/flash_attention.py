@@ -12,12 +12,15 @@ The matrix of scores alone would grow with the square of the length.
 #
 # Use this recipe to learn the algorithm, to change it (another mask, another function of the scores), or when you need
 # a second derivative. For plain attention, call :func:`torch.nn.functional.scaled_dot_product_attention`. This function
-# has kernels of the same kind for GPUs and for the CPU. In the measurement below, it is faster than the recipe, but it
-# has no second derivative. For other masks on a GPU, see :func:`!torch.nn.attention.flex_attention`. For short
-# sequences, you need none of this.
+# has kernels of the same kind for GPUs and for the CPU. In the measurement below, it is faster than the recipe, but
+# these kernels have no second derivative. With ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)``, torch's function
+# has one, but makes the matrix of scores. For other masks on a GPU, see :func:`!torch.nn.attention.flex_attention`. For
+# short sequences, you need none of this.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{o}` is the gradient of the loss with respect to :math:`o`.
 #
 # Forward processes the keys :math:`j` one block at a time. A softmax needs the maximum :math:`m` and the sum
 # :math:`\ell` of the whole row, which are known only at the end. So forward keeps a running maximum, and rescales its
@@ -64,6 +67,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch.autograd import Function, gradcheck, gradgradcheck
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autograd_cookbook.auditing import held_bytes, peak_bytes
 from autograd_cookbook.recipes._attention import attend
@@ -155,6 +159,14 @@ for name, function in ways.items():
 for a, b in zip(curvature["recipe"], curvature["composed"], strict=True):
     torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 assert "torch" not in curvature
+
+with sdpa_kernel(SDPBackend.MATH):
+    output = F.scaled_dot_product_attention(q, k, v)
+(gradient,) = torch.autograd.grad(output.square().sum(), q, create_graph=True)
+of_torch = torch.autograd.grad(gradient.square().sum(), (q, k, v))
+print(f"torch, MATH second derivative of norm {float(of_torch[0].norm()):.6f}")
+for a, b in zip(of_torch, curvature["composed"], strict=True):
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 # %%
 # The wrong version

@@ -18,6 +18,8 @@ same bits in every run and on any number of threads.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Each :math:`x_i` affects the output twice: directly, and through the mean in :math:`r` of its row.
 #
 # .. math::
@@ -170,10 +172,10 @@ except RuntimeError as error:
     print("gradcheck:", str(error).splitlines()[0])
 
 # %%
-# The wrong gradient has an extra part along :math:`x`, which changes the length of the row but no output. True steps
-# are perpendicular to the layer, because its scale changes no output, so they can only lengthen it. The wrong steps
-# shrink it. The loss ends higher, but you can't see this from one loss curve. ``gradcheck`` detects the mistake at
-# once.
+# The wrong gradient has an additional component along :math:`x`. The output does not depend on the length of a row, so
+# this component is useless. For the same reason, the output does not depend on the scale of the layer. So the right
+# gradient is perpendicular to the layer, and each step makes the layer a little longer. The wrong steps make it
+# shorter. The loss ends higher, but you can't see this from one loss curve. ``gradcheck`` detects the mistake at once.
 #
 # What it costs
 # -------------

@@ -18,10 +18,13 @@ finds the conductivity of a metal plate from a few temperatures.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. A star marks the
+# complex conjugate.
+#
 # Autograd does not record NumPy, so backward must be a formula. If possible, let backward call the *same* ``Function``
 # again, with other arguments. Then there is a second derivative, too, and ``once_differentiable`` is not needed. The
-# simplest case is a linear map. Its derivative is the map itself, and its adjoint is another linear map. The cosine
-# transform here is orthogonal, so its adjoint is its inverse:
+# simplest case is a linear map. Its derivative is the map itself, and its adjoint (the transpose, conjugated if
+# complex) is another linear map. The cosine transform here is orthogonal, so its adjoint is its inverse:
 #
 # .. math::
 #
@@ -32,7 +35,7 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # .. math::
 #
-#    A x = b, \qquad A^{\mathsf{H}} u = \bar{x}, \quad \bar{b} = u, \quad \bar{a}_{ij} = -u_i \overline{x_j} .
+#    A x = b, \qquad A^{\mathsf{H}} u = \bar{x}, \quad \bar{b} = u, \quad \bar{a}_{ij} = -u_i x_j^* .
 #
 # For a sparse matrix, backward computes :math:`\bar{a}` only at the stored places, and never the full matrix. The LU
 # factors of :math:`A` also solve systems with :math:`A^{\mathsf{H}}`, so one factorization is enough for all
@@ -232,7 +235,8 @@ assert torch.allclose(factors, torch.tensor([4.0] + 7 * [2.0], dtype=torch.float
 #
 # The next cell compares each recipe with an alternative. For the cosine transform, the alternative is a transform made
 # of :func:`torch.fft.fft`, which needs no SciPy. For sparse systems, the alternative is :func:`torch.linalg.solve` on
-# the dense matrix. The cell prints the time of forward and backward:
+# the dense matrix. The cell prints the time of the alternative for forward and backward, as a multiple of the recipe's
+# time:
 
 
 def from_fourier(x):
@@ -275,8 +279,8 @@ for side in (8, 16, 28):
     )
 
 # %%
-# ``saved_bytes`` does not count the LU factors, because SciPy keeps them in its own memory from forward to backward.
-# For small systems, the dense solve is faster.
+# The recipe also keeps the LU factors from forward to backward. SciPy holds them in its own memory, so ``saved_bytes``
+# does not count them. For small systems, the dense solve is faster.
 #
 # Neighbors
 # ---------

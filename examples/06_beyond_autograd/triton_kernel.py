@@ -18,6 +18,8 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Each row is independent, and its gradient depends only on the output:
 #
 # .. math::
@@ -25,8 +27,9 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 #    y_i = \frac{e^{x_i - m}}{\sum_j e^{x_j - m}}, \quad m = \max_j x_j, \qquad
 #    \bar{x}_i = y_i \Big( \bar{y}_i - \sum_j \bar{y}_j y_j \Big) .
 #
-# The gradient is linear in :math:`\bar{y}`, and the matrix of this linear map is symmetric. So the second derivative
-# with respect to :math:`\bar{y}` uses the same kernel again.
+# For a fixed :math:`y`, the map from :math:`\bar{y}` to :math:`\bar{x}` is linear, and its matrix is symmetric. So the
+# backward of this map is the same map, and the second derivative uses the same kernel for its part with respect to
+# :math:`\bar{y}`.
 #
 # The recipe
 # ----------

@@ -16,6 +16,8 @@ export raise if it loses one.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # An export records the operators that run in forward. The program has the derivative of these operators:
 #
 # * A ``Function`` is not an operator. The export records its forward but not its backward. If the backward was the

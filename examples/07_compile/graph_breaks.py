@@ -2,8 +2,8 @@ r"""
 Graph breaks: each cause, its message, its fix
 ==============================================
 
-You will see one function written in thirty ways: which of them the compiler accepts whole, which it refuses, and which
-silently get another gradient.
+You will see one function written in about thirty ways: which of them the compiler accepts whole, which it refuses, and
+which silently get another gradient.
 """
 
 # %%
@@ -16,6 +16,8 @@ silently get another gradient.
 #
 # The gradient
 # ------------
+#
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
 # All versions compute the same function, so every difference comes from the compiler:
 #

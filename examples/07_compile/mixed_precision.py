@@ -18,6 +18,8 @@ affects the forward and the backward of a custom function.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{c}` is the gradient of the loss with respect to :math:`c`.
+#
 # The example is the cosine of the angle between two vectors. With the unit vectors :math:`a = x / \|x\|` and
 # :math:`b = y / \|y\|`,
 #

@@ -17,6 +17,8 @@ derivatives.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # The example is a mean over the first dimension. Its backward divides by the size :math:`n`:
 #
 # .. math:: y_j = \frac{1}{n} \sum_i x_{ij}, \qquad \bar{x}_{ij} = \frac{\bar{y}_j}{n} .
@@ -66,10 +68,10 @@ def mean(x):
 # -----------
 #
 # The figure shows ten batches of different sizes. By default, torch compiles a second version at the second size, and
-# uses this version for all later sizes. Sizes 0 and 1 get their own versions. With ``dynamic=True``, or
-# ``mark_dynamic`` for one dimension, torch compiles for any size from the start. With ``dynamic=False``, it compiles
-# each size. After eight versions torch gives up: with ``fullgraph=True`` it raises an error, otherwise it runs in eager
-# mode.
+# uses this version for all later sizes. With ``dynamic=True``, or ``mark_dynamic`` for one dimension, torch compiles
+# for any size from the start. In all of these cases, sizes 0 and 1 get their own versions. With ``dynamic=False``,
+# torch compiles each size. After eight versions torch gives up: with ``fullgraph=True`` it raises an error, otherwise
+# it runs in eager mode.
 
 
 def batches(*sizes, mark=False):
@@ -88,6 +90,8 @@ counts = {
     "mark_dynamic": compilations(mean, batches(*sizes, mark=True)),
 }
 assert counts["mark_dynamic"] == [1] * 10
+assert compilations(mean, batches(*sizes), dynamic=True) == [1] * 10
+assert compilations(mean, batches(8, 1, 5, 0, 3, mark=True)) == [1, 2, 2, 3, 3]
 
 figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for (name, line), style in zip(counts.items(), ("-o", "-s", "--^", "-D"), strict=True):
@@ -224,8 +228,9 @@ torch._dynamo.reset()
 # -------------
 #
 # torch compiles each version at its first use, and keeps it. Compiling takes seconds, while the code itself takes
-# microseconds. If you know that a size varies, use ``mark_dynamic``, so that torch compiles only once. The code is then
-# a little slower, because it has to read the size.
+# microseconds. If you know that a size varies, use ``mark_dynamic``, so that torch compiles only once for all sizes
+# above
+# 1. The code is then a little slower, because it has to read the size.
 #
 # Neighbors
 # ---------

@@ -17,6 +17,8 @@ why the graph of another function breaks.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
+#
 # Huber's function is quadratic for small residuals and linear for large ones. Its derivative needs no case distinction:
 #
 # .. math::
@@ -36,7 +38,9 @@ import logging
 import time
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
+from scipy import special
 from torch.autograd import Function
 from torch.nn import functional as F
 
@@ -104,11 +108,11 @@ for function in ways.values():
 # What breaks a graph
 # -------------------
 #
-# The compiler traces tensors, not their values. Where Python needs a value (an ``if``, a ``print``, ``.item()``, NumPy
-# code), the compiler ends the graph, lets Python run this code, and starts another graph. ``graph_breaks`` lists the
-# reasons, with the line of code. ``torch._dynamo.explain``, PyTorch's own tool, reports no break if the compiler runs
-# the whole function in Python, as for the two custom functions below. ``graph_breaks`` finds these, too, because it
-# also tries ``fullgraph=True``:
+# The compiler traces tensors, not their values. Where Python needs a value (an ``if``, a ``print``, ``.item()``, SciPy
+# code), the compiler ends the graph, lets Python run this code, and starts another graph. It translates most functions
+# of NumPy, so they do not end the graph. ``graph_breaks`` lists the reasons, with the line of code.
+# ``torch._dynamo.explain``, PyTorch's own tool, reports no break if the compiler runs the whole function in Python, as
+# for the two custom functions below. ``graph_breaks`` finds these, too, because it also tries ``fullgraph=True``:
 
 
 def branches(x):
@@ -125,6 +129,14 @@ def prints(x):
 
 def takes_item(x):
     return x / x.abs().max().item()
+
+
+def calls_scipy(x):
+    return x * torch.from_numpy(special.erf(x.detach().numpy()))
+
+
+def calls_numpy(x):
+    return x * torch.from_numpy(np.sin(x.detach().numpy()))
 
 
 class BranchesInBackward(Function):
@@ -177,13 +189,15 @@ for name, function in {
     "if on data": branches,
     "print": prints,
     ".item()": takes_item,
+    "SciPy": calls_scipy,
     "if in backward": if_in_backward,
     "jvp on the class": jvp_on_the_class,
+    "NumPy": calls_numpy,
     "huber": huber,
 }.items():
     found = graph_breaks(function, few)
     print(f"{name:17} {'; '.join(found) or 'whole'}")
-    assert bool(found) == (function is not huber)
+    assert bool(found) == (function not in (huber, calls_numpy))
 
 # %%
 # There are two other ways to find breaks. ``fullgraph=True`` turns the first break into an exception. The environment
@@ -225,8 +239,8 @@ assert saved_bytes(huber, residuals) == 0
 assert saved_bytes(composed, residuals) > 0
 
 # %%
-# So compile first. For Huber's function, a hand-written backward is better only in code that you do not compile.
-# :doc:`/costs` has the same comparison for all recipes.
+# So compile first. For Huber's function, a hand-written backward keeps fewer bytes only in code that you do not
+# compile. :doc:`/costs` has the same comparison for all recipes.
 #
 # Neighbors
 # ---------

@@ -18,6 +18,8 @@ of a single process.
 # The gradient
 # ------------
 #
+# A bar marks a gradient: :math:`\bar{X}` is the gradient of the loss with respect to :math:`X`.
+#
 # A tensor is *replicated* if every rank has the same tensor. Its gradient is then replicated, too. Otherwise the tensor
 # *varies* from rank to rank: it is a part of a whole, or one term of a sum. Every operator converts one kind into the
 # other, and its backward converts back:

@@ -50,6 +50,14 @@ def test_a_second_derivative_is_multiplied_by_the_square(strength, second) -> No
     torch.testing.assert_close(torch.autograd.grad(first.sum(), x)[0], second * -x.sin())
 
 
+def test_a_second_derivative_through_a_curve_passes_the_reversal_once_as_well() -> None:
+    x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    (first,) = torch.autograd.grad(reverse_gradient(x.square()).sin(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first, x)
+    twice, once = -x.square().sin() * (2 * x).square(), -x.square().cos() * 2
+    torch.testing.assert_close(second, (twice + once).detach())
+
+
 @pytest.mark.parametrize("function", [reverse_gradient, scale_gradient, stop_gradient])
 def test_nothing_is_copied_and_nothing_kept(function) -> None:
     x = torch.ones(10_000, requires_grad=True)

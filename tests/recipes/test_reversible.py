@@ -164,6 +164,28 @@ def test_a_written_parameter_is_noticed() -> None:
         loss.backward()
 
 
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda loss, left: torch.func.grad(loss)(left.detach()),
+        lambda loss, left: torch.compile(loss, fullgraph=True, backend="eager")(left),
+    ],
+    ids=["torch.func", "torch.compile"],
+)
+def test_transforms_are_refused(transform) -> None:
+    blocks, (left, right) = modules(2), halves()
+    with pytest.raises(RuntimeError):
+        transform(lambda left: sum(half.sum() for half in reversible_sequence(blocks, left, right)), left)
+
+
+def test_statistics_are_updated_by_both_runs() -> None:
+    norm, f = nn.BatchNorm1d(6).double(), modules(1)[0][0]
+    outputs = reversible_sequence([(nn.Sequential(norm, f), f)], *halves())
+    assert norm.num_batches_tracked == 1
+    (outputs[0].sum() + outputs[1].sum()).backward()
+    assert norm.num_batches_tracked == 2
+
+
 def test_after_a_failure_it_says_so() -> None:
     broken = False
 

@@ -44,7 +44,7 @@ class ScaledTanhFunction(Function):
 def scaled_tanh(input: Tensor, scale: float = 1.7159, slope: float = 2 / 3) -> Tensor:
     r"""Hyperbolic tangent with a scale and a slope. With the default values, the output for 1 is 1.
 
-    .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,\overline{b\,(a - y^2 / a)}
+    .. math:: y = a \tanh(b x), \qquad \bar{x} = \bar{y}\,(b\,(a - y^2 / a))^*
 
     Args:
         input: any shape, floating or complex dtype.
@@ -112,8 +112,8 @@ def affine(input: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
 
     .. math::
         Y = X \odot w + b, \qquad
-        \bar{X} = \bar{Y} \odot \overline{w}, \quad
-        \bar{w} = \operatorname{sum}_w(\bar{Y} \odot \overline{X}), \quad
+        \bar{X} = \bar{Y} \odot w^*, \quad
+        \bar{w} = \operatorname{sum}_w(\bar{Y} \odot X^*), \quad
         \bar{b} = \operatorname{sum}_b(\bar{Y})
 
     Args:

@@ -133,8 +133,8 @@ def multiply(input: Tensor, other: Tensor) -> Tensor:
 
     .. math::
         Y = X \odot Z, \qquad
-        \bar{X} = \operatorname{sum}_X(\bar{Y} \odot \overline{Z}), \quad
-        \bar{Z} = \operatorname{sum}_Z(\bar{Y} \odot \overline{X})
+        \bar{X} = \operatorname{sum}_X(\bar{Y} \odot Z^*), \quad
+        \bar{Z} = \operatorname{sum}_Z(\bar{Y} \odot X^*)
 
     where :math:`\operatorname{sum}_X` sums a tensor to the shape of :math:`X`.
 

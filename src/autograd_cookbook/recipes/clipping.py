@@ -217,8 +217,8 @@ def clipped_linear(input: Tensor, weight: Tensor, bias: Tensor | None, max_norm:
 
     .. math::
         Y = X W^\top + b, \qquad
-        \bar{X} = \bar{Y}\,\overline{W}, \quad
-        \bar{W} = \textstyle\sum_n f_n\,\bar{Y}_n \overline{X}_n^\top, \quad
+        \bar{X} = \bar{Y}\,W^*, \quad
+        \bar{W} = \textstyle\sum_n f_n\,\bar{Y}_n X_n^H, \quad
         \bar{b} = \textstyle\sum_n f_n\,\bar{Y}_n, \qquad
         f_n = \min\left(1, \frac{c}{\lVert \bar{Y}_n \rVert \sqrt{\lVert X_n \rVert^2 + 1}}\right)
 

@@ -157,8 +157,8 @@ def conv1d(
 
     .. math::
         y_t = b + \sum_k w_k\, x_{st + dk - p}, \qquad
-        \bar{x}_i = \sum_{st + dk - p = i} \bar{y}_t\, \overline{w_k}, \quad
-        \bar{w}_k = \sum_t \bar{y}_t\, \overline{x_{st + dk - p}}
+        \bar{x}_i = \sum_{st + dk - p = i} \bar{y}_t\, w_k^*, \quad
+        \bar{w}_k = \sum_t \bar{y}_t\, x_{st + dk - p}^*
 
     with stride :math:`s`, dilation :math:`d` and padding :math:`p`. The first formula also sums over input channels,
     the second over output channels and the third over the batch.
@@ -202,8 +202,8 @@ def conv2d(
 
     .. math::
         y_t = b + \sum_k w_k\, x_{st + dk - p}, \qquad
-        \bar{x}_i = \sum_{st + dk - p = i} \bar{y}_t\, \overline{w_k}, \quad
-        \bar{w}_k = \sum_t \bar{y}_t\, \overline{x_{st + dk - p}}
+        \bar{x}_i = \sum_{st + dk - p = i} \bar{y}_t\, w_k^*, \quad
+        \bar{w}_k = \sum_t \bar{y}_t\, x_{st + dk - p}^*
 
     where the positions :math:`t, k, i` are pairs. Stride :math:`s`, dilation :math:`d` and padding :math:`p` act on
     each of the two dimensions.

@@ -155,7 +155,8 @@ def cross_entropy(
 
     Rows with target ``ignore_index`` have loss and gradient 0 for any logits. In
     :func:`torch.nn.functional.cross_entropy`, the gradient of such a row is NaN if all of its logits are
-    :math:`-\infty`. In both functions, you can mask single classes with :math:`-\infty`, except the target class.
+    :math:`-\infty`. In both functions, you can mask single classes with :math:`-\infty`, except the target
+    class, and not with label smoothing.
 
     Args:
         input: ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``, floating dtype. The function sums in float32 or wider.

@@ -110,8 +110,8 @@ def recursive_filter(input: Tensor, coefficients: Tensor) -> Tensor:
 
     .. math::
         y_t = x_t - \sum_{k=1}^{p} a_k\, y_{t-k}, \qquad
-        \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} \overline{a_k}\, \bar{x}_{t+k}, \qquad
-        \bar{a}_k = -\sum_t \bar{x}_t\, \overline{y_{t-k}}
+        \bar{x}_t = \bar{y}_t - \sum_{k=1}^{p} a_k^*\, \bar{x}_{t+k}, \qquad
+        \bar{a}_k = -\sum_t \bar{x}_t\, y_{t-k}^*
 
     The gradient of the input is the same filter, run backward in time. SciPy computes both on the CPU.
 

@@ -32,7 +32,7 @@ class SquareFunction(Function):
 def square(input: Tensor) -> Tensor:
     r"""Square each element.
 
-    .. math:: y = x^2, \qquad \bar{x} = 2\,\bar{y}\,\overline{x}
+    .. math:: y = x^2, \qquad \bar{x} = 2\,\bar{y}\,x^*
 
     Args:
         input: any shape, any floating or complex dtype.
@@ -77,7 +77,7 @@ class PowerFunction(Function):
 def power(input: Tensor, exponent: int) -> Tensor:
     r"""Raise each element to a whole power.
 
-    .. math:: y = x^n, \qquad \bar{x} = \bar{y}\,\overline{n\,x^{n-1}}
+    .. math:: y = x^n, \qquad \bar{x} = \bar{y}\,(n\,x^{n-1})^*
 
     The gradient of :math:`x^0` is 0 everywhere, at :math:`x = 0` too.
 
@@ -123,7 +123,7 @@ class QuadraticFunction(Function):
 def quadratic(input: Tensor, a: float, b: float, c: float) -> Tensor:
     r"""Evaluate a polynomial of second degree.
 
-    .. math:: y = a x^2 + b x + c, \qquad \bar{x} = \bar{y}\,\overline{(2 a x + b)}
+    .. math:: y = a x^2 + b x + c, \qquad \bar{x} = \bar{y}\,(2 a x + b)^*
 
     Args:
         input: any shape, any floating or complex dtype.

@@ -108,7 +108,7 @@ def attention(
 
     In half precision, :math:`\delta` comes from the rounded output. If all values are far from 0 compared with their
     differences, the gradients of query and key lose digits, as for
-    :func:`torch.nn.functional.scaled_dot_product_attention` on a CPU (torch 2.13). In bfloat16, they are about 3 % off
+    :func:`torch.nn.functional.scaled_dot_product_attention` on a CPU (torch 2.13). In bfloat16, they are 2 to 3 % off
     if the mean of the values is 10 times their standard deviation.
 
     Args:

@@ -66,8 +66,8 @@ def linear_scan(decay: Tensor, input: Tensor, dim: int = 0) -> Tensor:
 
     .. math::
         h_t = a_t h_{t-1} + b_t, \quad h_{-1} = 0, \qquad
-        \bar{b}_t = \bar{h}_t + \overline{a_{t+1}}\, \bar{b}_{t+1}, \quad
-        \bar{a}_t = \bar{b}_t\, \overline{h_{t-1}}
+        \bar{b}_t = \bar{h}_t + a_{t+1}^*\, \bar{b}_{t+1}, \quad
+        \bar{a}_t = \bar{b}_t\, h_{t-1}^*
 
     The scan combines pairs of steps, computes every other state with a scan of half the length, and each state in
     between with one more step. This is twice the work of the loop. Backward keeps only ``decay`` and the states, so

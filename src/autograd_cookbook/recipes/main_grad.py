@@ -43,9 +43,9 @@ def linear_main_grad(input: Tensor, weight: Tensor, main_grad: Tensor) -> Tensor
         y = x W^\top, \qquad \bar{x} = \bar{y} W, \qquad B \leftarrow B + \bar{y}^\top x
 
     Backward computes the product in the dtype of the buffer, so the product is not rounded to the dtype of the weight.
-    ``weight.grad`` stays None, so the optimizer must read the buffer. If the weight is used twice, both uses add to the
-    buffer. Each backward pass adds to the buffer, even ``torch.autograd.grad`` with respect to the input only. Second
-    derivatives, ``vmap`` and forward mode raise.
+    ``weight.grad`` does not change, so the optimizer must read the buffer. If the weight is used twice, both uses add
+    to the buffer. Each backward pass adds to the buffer, even ``torch.autograd.grad`` with respect to the input only.
+    Second derivatives, ``vmap`` and forward mode raise.
 
     Args:
         input: floating, shape ``(*, in_features)``.

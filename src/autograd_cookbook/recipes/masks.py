@@ -81,7 +81,7 @@ def packed_relu(input: Tensor) -> Tensor:
 
     .. math:: y = \max(x, 0), \qquad \bar{x} = \bar{y}\,[x > 0]
 
-    Use this function if no other function saves the output. For example, a linear layer saves its input anyway. Before
+    Use this function if no other function saves the output. For example, a trained linear layer saves its input. Before
     such a layer, :func:`torch.nn.functional.relu` needs no additional memory, but this function needs a bit per
     element. You can change the output in place.
 

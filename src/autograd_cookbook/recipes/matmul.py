@@ -134,8 +134,8 @@ def masked_linear(input: Tensor, weight: Tensor, mask: Tensor, bias: Tensor | No
 
     .. math::
         Y = X (M \odot W)^\top + b, \qquad
-        \bar{X} = \bar{Y}\,\overline{(M \odot W)}, \quad
-        \bar{W} = M \odot (\bar{Y}^\top \overline{X}), \quad
+        \bar{X} = \bar{Y}\,(M \odot W)^*, \quad
+        \bar{W} = M \odot (\bar{Y}^\top X^*), \quad
         \bar{b} = \textstyle\sum_n \bar{Y}_n
 
     A masked weight has gradient 0 for any value, also if the value is infinite or NaN.

@@ -253,7 +253,7 @@ def _weights(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
 def logsumexp(input: Tensor, dim: Dim = None, keepdim: bool = False) -> Tensor:
     r"""Logarithm of a sum of exponentials, without overflow and with a finite gradient for infinite entries.
 
-    .. math:: y = \log \sum_i e^{x_i}, \qquad \bar{x}_i = \bar{y}\,\overline{w}_i, \quad w = \operatorname{softmax}(x)
+    .. math:: y = \log \sum_i e^{x_i}, \qquad \bar{x}_i = \bar{y}\,w_i^*, \quad w = \operatorname{softmax}(x)
 
     A row that contains only :math:`-\infty` has gradient 0, and entries of :math:`+\infty` share the gradient of their
     row. In these cases, the gradient of :func:`torch.logsumexp` is NaN.

@@ -54,7 +54,7 @@ def reverse_gradient(input: Tensor, strength: float = 1.0) -> Tensor:
     .. math:: y = x, \qquad \bar{x} = -\lambda\,\bar{y}
 
     With gradient descent, the layers after the reversal decrease the loss, and the layers before it increase the loss.
-    A second derivative passes the reversal twice, so it is multiplied by :math:`\lambda^2`.
+    A second derivative by ``input`` passes the reversal twice, so its factor is :math:`\lambda^2`.
 
     Args:
         input: any shape, floating or complex.

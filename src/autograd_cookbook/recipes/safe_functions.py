@@ -142,12 +142,12 @@ class SafeSqrtFunction(Function):
 def safe_sqrt(input: Tensor) -> Tensor:
     r"""Square root with gradient 0 at 0, where the derivative is infinite.
 
-    .. math:: z = \sqrt{x}, \qquad \bar{x} = \frac{\bar{z}}{2 \overline{z}} \text{ where } x \ne 0, \qquad
+    .. math:: z = \sqrt{x}, \qquad \bar{x} = \frac{\bar{z}}{2 z^*} \text{ where } x \ne 0, \qquad
         \bar{x} = 0 \text{ where } x = 0
 
     The gradient 0 is right for :math:`\sqrt{f(u)}` if 0 is the smallest value of :math:`f`, as for norms and standard
     deviations. In this case, it is a subgradient or the mean of the slopes on both sides. If :math:`x` itself is a
-    trained parameter, it stays at 0 once it is 0.
+    trained parameter, this gradient cannot move it away from 0.
 
     Args:
         input: any shape, floating or complex. Negative numbers give NaN.
@@ -197,8 +197,8 @@ def safe_divide(input: Tensor, other: Tensor) -> Tensor:
 
     .. math::
         z = \frac{x}{y}, \qquad
-        \bar{x} = \frac{\bar{z}}{\overline{y}}, \quad
-        \bar{y} = -\bar{z}\,\overline{\left(\frac{x / y}{y}\right)}, \qquad
+        \bar{x} = \frac{\bar{z}}{y^*}, \quad
+        \bar{y} = -\bar{z}\,\left(\frac{x / y}{y}\right)^*, \qquad
         z = \bar{x} = \bar{y} = 0 \text{ where } y = 0
 
     For example, use it for the mean of a group that can be empty. Only a denominator of exactly 0 is treated

@@ -201,7 +201,7 @@ def sparse_solve(indices: Tensor, values: Tensor, rhs: Tensor) -> Tensor:
         A x = b, \qquad
         A^{\mathsf{H}} u = \bar{x}, \quad
         \bar{b} = u, \quad
-        \bar{a}_{ij} = -u_i \overline{x_j}, \qquad
+        \bar{a}_{ij} = -u_i x_j^*, \qquad
         \dot{x} = A^{-1} (\dot{b} - \dot{A} x)
 
     Only the stored values have a gradient. The factors are computed on the CPU, and take more memory than the values.

@@ -139,8 +139,8 @@ def sparse_mm(indices: Tensor, values: Tensor, input: Tensor, rows: int) -> Tens
 
     .. math::
         Y_{ik} = \sum_{e:\, r_e = i} a_e X_{c_e k}, \qquad
-        \bar{a}_e = \sum_k \bar{Y}_{r_e k}\, \overline{X_{c_e k}}, \qquad
-        \bar{X}_{jk} = \sum_{e:\, c_e = j} \overline{a_e}\, \bar{Y}_{r_e k}
+        \bar{a}_e = \sum_k \bar{Y}_{r_e k}\, X_{c_e k}^*, \qquad
+        \bar{X}_{jk} = \sum_{e:\, c_e = j} a_e^*\, \bar{Y}_{r_e k}
 
     Only the stored values have a gradient. Gradients of any order are sparse or sampled products, computed a few stored
     places at a time. In float16 and bfloat16, products and sums are computed in float32 and rounded once.
@@ -185,8 +185,8 @@ def sampled_product(indices: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
     .. math::
         s_e = \sum_k L_{r_e k} R_{c_e k}, \qquad
-        \bar{L}_{ik} = \sum_{e:\, r_e = i} \bar{s}_e\, \overline{R_{c_e k}}, \qquad
-        \bar{R}_{jk} = \sum_{e:\, c_e = j} \bar{s}_e\, \overline{L_{r_e k}}
+        \bar{L}_{ik} = \sum_{e:\, r_e = i} \bar{s}_e\, R_{c_e k}^*, \qquad
+        \bar{R}_{jk} = \sum_{e:\, c_e = j} \bar{s}_e\, L_{r_e k}^*
 
     This function computes the gradient of the values in :func:`sparse_mm`. It is also useful by itself, for scores on
     the edges of a graph, or for predictions at the known entries of a matrix. In float16 and bfloat16, sums are

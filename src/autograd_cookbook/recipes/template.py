@@ -49,8 +49,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     .. math::
         Y = X W^\top + b, \qquad
-        \bar{X} = \bar{Y}\,\overline{W}, \quad
-        \bar{W} = \bar{Y}^\top \overline{X}, \quad
+        \bar{X} = \bar{Y}\,W^*, \quad
+        \bar{W} = \bar{Y}^\top X^*, \quad
         \bar{b} = \textstyle\sum_n \bar{Y}_n
 
     Args:
@@ -174,7 +174,7 @@ class SigmoidFunction(Function):
 def sigmoid(input: Tensor) -> Tensor:
     r"""Logistic function.
 
-    .. math:: y = \frac{1}{1 + e^{-x}}, \qquad \bar{x} = \bar{y}\,\overline{y\,(1 - y)}
+    .. math:: y = \frac{1}{1 + e^{-x}}, \qquad \bar{x} = \bar{y}\,(y\,(1 - y))^*
 
     Args:
         input: any shape, any floating or complex dtype.
@@ -216,7 +216,7 @@ class TanhFunction(Function):
 def tanh(input: Tensor) -> Tensor:
     r"""Hyperbolic tangent.
 
-    .. math:: y = \tanh x, \qquad \bar{x} = \bar{y}\,\overline{(1 - y^2)}
+    .. math:: y = \tanh x, \qquad \bar{x} = \bar{y}\,(1 - y^2)^*
 
     Args:
         input: any shape, any floating or complex dtype.

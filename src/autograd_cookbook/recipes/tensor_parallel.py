@@ -169,7 +169,7 @@ def gather_from_ranks(
 
     Each rank has the whole :math:`\bar{y}` and takes its part of it, so backward sends nothing. In two cases, use
     :func:`.all_gather` instead. If the ranks continue in different ways, each rank has its own :math:`\bar{y}`, and the
-    gradient of this function would be too small. Under DDP, the gradient would be too small by the number of ranks,
+    gradient of this function would be wrong. Under DDP, the gradient would be too small by the number of ranks,
     even if all ranks compute the same loss, because DDP averages over the ranks.
 
     Args:

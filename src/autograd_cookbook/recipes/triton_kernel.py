@@ -154,7 +154,7 @@ class TritonSoftmaxGradient(Function):
     def backward(ctx: Context, tangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
         grad_output, output = ctx.saved_tensors
         of_grad = of_output = None
-        if ctx.needs_input_grad[0]:  # linear and symmetric in grad_output, so use the same kernel
+        if ctx.needs_input_grad[0]:  # linear in grad_output, with a symmetric matrix: use the same kernel
             of_grad = TritonSoftmaxGradient.apply(tangent, output)
         if ctx.needs_input_grad[1]:
             wide = torch.promote_types(output.dtype, torch.float32)
