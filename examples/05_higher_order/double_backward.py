@@ -258,7 +258,7 @@ assert abs(slope_of_the_product(Once.apply) - 0.3619) < 1e-4  # f'(1) alone, and
 
 # %%
 # With ``once_differentiable``, ``.backward()`` raises only if ``grad_output`` itself requires a gradient. Even then,
-# :func:`torch.autograd.grad` is silent if a second path leads to the input, because the engine follows only this path:
+# ``torch.autograd.grad`` is silent if a second path leads to the input, because the engine follows only this path:
 # see :doc:`/guide/gradgradcheck`. Here ``grad_output`` is the constant 1, so the first derivative counts as a constant.
 # The other path, through the factor ``x``, still returns a part of the derivative. Two other ways to compute the second
 # derivative raise an error. In the first, ``.backward()`` reaches the marked backward. In the second, no path is left,

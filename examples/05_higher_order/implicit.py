@@ -360,7 +360,7 @@ print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item
 # Three obvious choices fail when problems differ in size, and the recipes avoid them:
 #
 # * With a tolerance relative to the largest element of a batch, small problems stop too early. Under
-#   :func:`torch.vmap`, or with ``batch_dims=``, ``fixed_point`` judges each problem by its own size.
+#   ``torch.vmap``, or with ``batch_dims=``, ``fixed_point`` judges each problem by its own size.
 # * A small step proves nothing if all steps are small. ``fixed_point`` warns if the ratio of successive steps is close
 #   to 1.
 # * Halving the distance between two bounds takes many steps if the solution is tiny compared with the bounds.
