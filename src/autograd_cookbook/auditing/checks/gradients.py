@@ -804,7 +804,7 @@ APPLIED_TWICE = (
     "The backward uses an output. The derivative of this output is the backward itself, so a second derivative applies "
     "the surrogate a second time.",
     "Compute in the backward from the saved inputs what it takes from the output; or mark the backward with "
-    "once_differentiable, so that it refuses.",
+    "once_differentiable, which raises where grad_output requires grad.",
 )
 DETACHED = (
     "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate that was "
@@ -818,26 +818,27 @@ INSIDE = (
     "It is silently zero: the backward calls torch.autograd.grad, or backward(), which records nothing without "
     "create_graph=True.",
     "Pass create_graph=torch.is_grad_enabled() to that call, and do not detach what it differentiates; or mark the "
-    "backward with once_differentiable, so that it refuses.",
+    "backward with once_differentiable, which raises where grad_output requires grad.",
 )
 RECORD = (
     "Remove no_grad and detach, and compute everything from inputs, outputs and grad_output; or mark the backward "
-    "with once_differentiable, so that it refuses."
+    "with once_differentiable, which raises where grad_output requires grad."
 )
 COMPUTED = (
     "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
-    "once_differentiable, so that it refuses."
+    "once_differentiable, which raises where grad_output requires grad."
 )
 TANGENT = (
     "The gradient of {} alone is not the derivative of its values, as one in a tangent space is not. At first order, "
     "the functions agree on that; at second order, a gradient of another kind arrives there.",
-    "Mark the backwards with once_differentiable, so that they refuse; or return the derivative itself.",
+    "Mark the backwards with once_differentiable, which raises where grad_output requires grad; or return the "
+    "derivative itself.",
 )
 NOT_A_NUMBER = (
     "The derivative of the backward is 0/0 or 0 · ∞ there, as that of a quotient, root or power at zero is, even "
     "where a mask or torch.where leaves the result out.",
     "Choose a safe argument before the division, root or power, and not the result behind it; or mark the backward "
-    "with once_differentiable, so that it refuses.",
+    "with once_differentiable, which raises where grad_output requires grad.",
 )
 
 WRITES = (
@@ -1031,8 +1032,8 @@ def _third_order(subject: Subject) -> Iterator[Finding]:
             f"the third derivative along a random direction is {claimed:.6g}, but the second one changes by "
             f"{slopes[-1]:.6g}",
             "The backward of the backward uses a tensor that depends on the inputs but has no graph back to them.",
-            "Compute it from inputs and grad_output, or mark the second backward with once_differentiable, so that it "
-            "refuses.",
+            "Compute it from inputs and grad_output, or mark the second backward with once_differentiable, which "
+            "raises where grad_output requires grad.",
         )
 
 
