@@ -1394,7 +1394,7 @@ def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFix
 
 
 def test_cases_read_well_and_ask_about_what_there_is() -> None:
-    facts = "text|own|frames|end|place|raiser|raised|told|tried|message|said|shapes|node|formula|type|op|shape|device"
+    facts = "text|own|frames|end|place|raiser|raised|told|tried|about|message|said|shapes|node|formula|type|op|device"
     for stored, entry in zip(matcher().entries, entries(), strict=True):
         assert len(entry.cases) == len(stored.get("cases", ()))
         for case, special in zip(stored.get("cases", ()), entry.cases, strict=True):
@@ -2945,7 +2945,7 @@ def test_an_empty_sparse_gradient_is_told_from_other_sparse_tensors() -> None:
     ],
 )
 def test_a_backward_in_cpp_that_hangs_is_about_the_lock_of_python(text: str, name: str) -> None:
-    assert names(explain(text)) == [name]
+    assert names(explain(text))[0] == name
 
 
 @pytest.mark.parametrize(
@@ -3024,12 +3024,13 @@ def test_a_backward_without_a_return_is_named() -> None:
 
 def test_the_stored_form_has_every_entry_and_compresses_better_than_one_entry_after_the_other() -> None:
     kept = matcher().entries
-    assert storing.unpacked(storing.packed(kept)) == list(kept)
+    tokens = matcher().rules["tokens"]
+    assert storing.unpacked(storing.packed(kept, tokens), tokens) == list(kept)
 
     def compressed(value: object) -> int:
         return len(zlib.compress(json.dumps(value, indent=0, ensure_ascii=False).encode()))
 
-    assert compressed(storing.packed(kept)) < 0.95 * compressed(kept)
+    assert compressed(storing.packed(kept, tokens)) < 0.9 * compressed(kept)
 
 
 def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:
