@@ -72,12 +72,16 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         entries.append({**entry, "names": [*names_in(program.source), *entry.get("names", ())]})
     entries += [{"name": name, **entry} for name, entry in more.items()]
     for entry in entries:
-        own = [*entry.pop("names", ()), "program"]
         said = [{"torch": entry["torch"], "message": entry["message"]}]
         said += [*former.get(entry["name"], ()), *entry.pop("former", ())]
         if said[1:]:
             entry["former"] = said[1:]
-        entry["wordings"] = storing.derived(entry, own, rules["tokens"])
+        # Of the names of a program, those that its messages have.
+        text = " ".join(each["message"] for each in said).lower()
+        names = {name for name in entry.pop("names", ()) if name.lower() in text}
+        if names:
+            entry["names"] = sorted(names)
+        entry["wordings"] = storing.derived(entry, rules["tokens"])
         if (signs := entry.get("signs")) and isinstance(signs[0], str):
             entry["signs"] = [signs]  # one way of telling it
         if unknown := {name for way in entry.get("ways", ()) for name in named_in(way)} - rules["concepts"].keys():

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 GUIDE = Path(__file__).parents[1] / "guide"
-LENGTH = 160  # the most characters of the answer, which ends with a sentence
+LENGTH = 120  # the most characters of the answer, which ends with a sentence
 
 
 def questions() -> list[dict[str, str]]:

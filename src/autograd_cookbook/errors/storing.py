@@ -18,7 +18,7 @@ IN_WORDS = "In words"
 NAMES = ("program",)
 # Fields whose texts repeat each other, or that most entries lack. Every other field has a table of its own.
 TOGETHER = (
-    ("message", "former", "wordings"),
+    ("message", "names", "former", "wordings"),
     ("title", "tell", "cause", "fix", "change", "cases"),
     ("needs", "favors", "against", "shown_by", "signs"),
 )
@@ -43,7 +43,7 @@ def packed(entries: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> l
     """Return the tables of the fields. A table has the values of its fields for one entry after the other."""
     rows = [{name: short(name, entry) for name in entry} for entry in entries]
     for row, entry in zip(rows, entries, strict=True):
-        if derived(entry, NAMES, tokens) == [list(each) for each in entry["wordings"]]:
+        if derived(entry, tokens) == [list(each) for each in entry["wordings"]]:
             del row["wordings"]
     single = dict.fromkeys(name for row in rows for name in row)
     for names in TOGETHER:
@@ -65,8 +65,9 @@ def short(name: str, entry: Mapping[str, Any]) -> Any:
     return entry[name]
 
 
-def derived(entry: Mapping[str, Any], names: Sequence[str], tokens: Mapping[str, Any]) -> list[list[str]]:
+def derived(entry: Mapping[str, Any], tokens: Mapping[str, Any]) -> list[list[str]]:
     """Return the wordings of an entry's messages, each with the type of its exception."""
+    names = [*entry.get("names", ()), *NAMES]
     messages = [(entry["kind"], entry["message"])]
     messages += [(each.get("kind", entry["kind"]), each["message"]) for each in entry.get("former", ())]
     rows = [
@@ -113,7 +114,7 @@ def unpacked(tables: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> 
         if "wordings" in entry:
             entry["wordings"] = [row if len(row) > 2 else [*row, kind] for row in entry["wordings"]]
         else:
-            entry["wordings"] = derived(entry, NAMES, tokens)
+            entry["wordings"] = derived(entry, tokens)
     return entries
 
 
