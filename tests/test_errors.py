@@ -23,7 +23,7 @@ from docs._ext import digests, results, versions
 from docs._ext.pages import PLACES
 from docs.errors import programs as errors
 from docs.errors import wordings
-from docs.errors.build import IN_WORDS, RAISED, compiled, named_in, names_in
+from docs.errors.build import RAISED, compiled, named_in, names_in
 from docs.errors.programs import GROUPS, Program
 from docs.errors.programs.__main__ import changes, raised_by
 from docs.errors.questions import questions
@@ -33,6 +33,7 @@ from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, paste, storing
 from autograd_cookbook.errors.cli import WIDTH, as_json, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
+from autograd_cookbook.errors.storing import IN_WORDS
 from autograd_cookbook.recipes.data_parallel import run_ranks
 from tests.support import since
 
@@ -3508,7 +3509,7 @@ def test_no_concept_is_in_most_questions() -> None:
     """A concept that any text has would tell nothing; all questions are about gradients."""
     asked = matcher().answers[len(matcher().entries) :]
     for name in {*matcher().rules["concepts"]} - {"gradients"}:
-        assert sum(name in each["about"].split() for each in asked) < len(asked) / 3, name
+        assert sum(name in about for about in matcher().topics.about[-len(asked) :]) < len(asked) / 3, name
 
 
 def test_a_question_of_the_guide_is_an_answer_with_its_address() -> None:
@@ -3626,3 +3627,30 @@ def test_what_is_said_of_ranks_that_drift_apart_is_so() -> None:
     assert [each["wrapped"] for each in there] == [1.5, 1.5]
     for name in ("module", "no_sync", "grad"):
         assert [each[name] for each in there] == [1.0, 2.0], name
+
+
+def test_what_is_said_of_functions_that_are_not_in_the_graph_is_so() -> None:
+    found = explain("My custom Function takes a list of tensors, and the gradient of each of them is None")
+    assert "as its own argument" in found.entries[0].change
+    enabled = []
+
+    class First(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, tensors):
+            enabled.append(torch.is_grad_enabled())
+            return tensors[0] * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    @torch.library.custom_op("cookbook_tests::doubled", mutates_args=())
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        enabled.append(torch.is_grad_enabled())
+        return x * 2
+
+    x = torch.ones(3, requires_grad=True)
+    assert not First.apply([x]).requires_grad
+    with pytest.raises(RuntimeError, match="autograd"):
+        doubled(x).sum().backward()
+    assert enabled == [False, False]

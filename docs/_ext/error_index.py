@@ -179,7 +179,6 @@ def for_browser() -> dict[str, object]:
         "harmless",
         "signs",
         "ways",
-        "about",
         "borrowed",
     )
     found = []
@@ -202,7 +201,7 @@ def for_browser() -> dict[str, object]:
 def question(stored: Mapping[str, Any]) -> dict[str, Any]:
     """What a question of the guide shows, and its address from a page of the errors."""
     entry = entry_of(stored)
-    shown = {"title": entry.title, "about": stored["about"], "said": "", "cause": "", "wordings": []}
+    shown = {"title": entry.title, "said": "", "cause": "", "wordings": []}
     return {**shown, "url": f"../{stored['page']}.html#{entry.anchor}", **advised(stored)}
 
 

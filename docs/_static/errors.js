@@ -174,14 +174,15 @@ class Topics {
     this.entries = entries;
     this.rules = rules;
     this.known = known;
-    this.texts = entries.map((entry) => plain(fields(entry).join(" ")));
+    this.about = entries.map((entry) => (entry.wordings.length ? [] : concepts(symptom(entry), known)));
+    this.texts = entries.map((entry, i) => plain(fields(entry).join(" ")) + inMarks(this.about[i]));
     const mean = sum(this.texts.map((text) => text.length)) / Math.max(this.texts.length, 1);
     this.lengths = this.texts.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
   }
 
   words(paste, message) {
     const text = question(paste, message, this.rules);
-    return [...words(text, this.rules)].slice(0, WORDS).concat(concepts(text, this.known).map((name) => ` ${MARK}${name} `));
+    return [...words(text, this.rules)].slice(0, WORDS).concat(concepts(text, this.known).map((name) => inMarks([name])));
   }
 
   rank(paste, message) {
@@ -205,7 +206,7 @@ class Topics {
       .sort((a, b) => share(b) - share(a) || a - b)
       .slice(0, SEARCHED)
       .map((i) => {
-        const rows = fields(this.entries[i]).map(plain);
+        const rows = [...fields(this.entries[i]).map(plain), inMarks(this.about[i])];
         const again = sum(weights.map(([word, weight]) => weight * rows.filter((row) => row.includes(word)).length));
         const score = (shares[i] + this.rules.again * again) / this.lengths[i];
         return { entry: i, score, share: shares[i] / Math.max(total, 1e-9), telling: telling[i], concepts: shared[i] };
@@ -217,9 +218,12 @@ class Topics {
 
 const fields = (entry) => {
   const told = (...names) => names.flatMap((name) => entry[name] || []).join(" ");
-  const about = (entry.about ?? "").split(" ").filter(Boolean).map((name) => MARK + name);
-  return [told("title"), entry.said, told("change", "more"), told("cause", "tell"), about.join(" ")];
+  return [told("title"), entry.said, told("change", "more"), told("cause", "tell")];
 };
+
+const symptom = (entry) => [entry.title, entry.said, entry.tell || fields(entry)[2]].join(" ");
+
+const inMarks = (names) => ` ${names.map((name) => MARK + name).join(" ")} `;
 
 const concepts = (text, known) => {
   const lowered = text.toLowerCase();

@@ -21,8 +21,6 @@ from docs.errors.questions import questions
 
 from autograd_cookbook.errors import INDEX, PROGRAMS, storing
 from autograd_cookbook.errors.matching import squashed
-from autograd_cookbook.errors.storing import IN_WORDS
-from autograd_cookbook.errors.topics import concepts
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
@@ -86,9 +84,6 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
             entry["signs"] = [signs]  # one way of telling it
         if unknown := {name for way in entry.get("ways", ()) for name in named_in(way)} - rules["concepts"].keys():
             raise ValueError(f"{entry['name']}: no such concepts: {', '.join(sorted(unknown))}")
-        if entry["kind"] == IN_WORDS:
-            told = " ".join(entry[name] for name in ("title", "message", "tell") if name in entry)
-            entry["about"] = " ".join(concepts(told, rules["concepts"]))
     named = {entry["name"]: entry for entry in entries}
     for entry in entries:
         # The same signs speak for the same case of another entry with this message.
@@ -103,16 +98,12 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     # By page, because texts of one page repeat each other: the stored form is then smaller. The order in a page stays.
     pages = list(programs.GROUPS)
     entries.sort(key=lambda entry: pages.index(entry["group"]) if entry["group"] in pages else len(pages))
-    asked = [
-        {**each, "about": " ".join(concepts(f"{each['title']} {each['change']}", rules["concepts"]))}
-        for each in questions()
-    ]
     return {
         "rules": rules,
         "nodes": nodes(),
         "derivatives": derivatives(),
         "entries": entries,
-        "questions": asked,
+        "questions": questions(),
     }
 
 

@@ -81,19 +81,19 @@ def derived(entry: Mapping[str, Any], tokens: Mapping[str, Any]) -> list[list[st
 
 
 def by_page(questions: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the questions by their page: title, answer, concepts, title, …"""
+    """Return the questions by their page: title, answer, title, …"""
     pages: dict[str, list[str]] = {}
     for each in questions:
-        pages.setdefault(each["page"], []).extend((each["title"], each["change"], each["about"]))
+        pages.setdefault(each["page"], []).extend((each["title"], each["change"]))
     return pages
 
 
 def asked(pages: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
     """Return the questions of the pages."""
     return [
-        {"page": page, "title": title, "change": change, "about": about}
+        {"page": page, "title": title, "change": change}
         for page, rows in pages.items()
-        for title, change, about in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        for title, change in zip(rows[::2], rows[1::2], strict=True)
     ]
 
 

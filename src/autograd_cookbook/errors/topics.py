@@ -52,14 +52,18 @@ class Topics:
         self.entries = entries
         self.rules = rules
         self.known = known
-        self.texts = [plain(" ".join(fields(entry))) for entry in entries]
+        # Entries with a message have none: they are found by its words.
+        self.about = [[] if entry["wordings"] else concepts(symptom(entry), known) for entry in entries]
+        self.texts = [
+            f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
+        ]
         mean = sum(map(len, self.texts)) / max(len(self.texts), 1)
         self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
 
     def words(self, paste: Paste, message: Message | None) -> list[str]:
         """Return the words of a text that are searched, and after them its concepts."""
         text = question(paste, message, self.rules)
-        return list(words(text, self.rules))[:WORDS] + [f" {MARK}{name} " for name in concepts(text, self.known)]
+        return list(words(text, self.rules))[:WORDS] + [marked([name]) for name in concepts(text, self.known)]
 
     def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
         """Return the entries that have the most words of a text, with the best first."""
@@ -77,7 +81,7 @@ class Topics:
                 shared[i] += word[1] == MARK
         found = []
         for i in sorted(range(count), key=lambda i: (-int(EXACT * shares[i] / self.lengths[i]), i))[:CANDIDATES]:
-            rows = [plain(field) for field in fields(self.entries[i])]
+            rows = [*map(plain, fields(self.entries[i])), marked(self.about[i])]
             again = sum(weight * sum(word in row for row in rows) for word, weight in weights)
             score = (shares[i] + self.rules["again"] * again) / self.lengths[i]
             found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i], shared[i]))
@@ -104,8 +108,17 @@ def said(entry: Mapping[str, Any]) -> str:
 def fields(entry: Mapping[str, Any]) -> list[str]:
     """Return the texts of an entry: what happened, its messages, what to do, and why."""
     told = lambda *names: " ".join(str(entry[name]) for name in names if name in entry)  # noqa: E731
-    about = " ".join(f"{MARK}{name}" for name in entry.get("about", "").split())
-    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell"), about]
+    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
+
+
+def symptom(entry: Mapping[str, Any]) -> str:
+    """Return the texts of an entry that tell what is seen."""
+    return " ".join([str(entry["title"]), said(entry), str(entry.get("tell") or fields(entry)[2])])
+
+
+def marked(names: Sequence[str]) -> str:
+    """Return concepts in the form of :func:`plain`."""
+    return f" {' '.join(MARK + name for name in names)} "
 
 
 def question(paste: Paste, message: Message | None, rules: Mapping[str, Any]) -> str:
