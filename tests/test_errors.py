@@ -27,10 +27,11 @@ from docs.errors.build import RAISED, compiled, named_in, names_in
 from docs.errors.programs import GROUPS, Program
 from docs.errors.programs.__main__ import changes, raised_by
 from docs.errors.questions import questions
+from docutils import nodes
 
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
-from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, paste, storing
+from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, entry_of, explain, matcher, paste, storing
 from autograd_cookbook.errors.cli import WIDTH, as_json, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
 from autograd_cookbook.errors.storing import IN_WORDS
@@ -3519,6 +3520,8 @@ def test_a_question_of_the_guide_is_an_answer_with_its_address() -> None:
     assert asked.url.endswith("guide/questions_choices.html#vq-vae-why-is-the-codebook-s-gradient-none")
     assert "straight-through" in asked.remedy
     assert as_json(found)["entries"][names(found).index(asked.name)]["url"] == asked.url
+    for each in map(entry_of, matcher().answers[len(matcher().entries) :]):
+        assert each.anchor == nodes.make_id(each.title.replace("``", "")), each.title
 
 
 def test_the_questions_are_those_of_the_guide() -> None:
@@ -3594,6 +3597,16 @@ def test_what_is_said_of_zero_inputs_and_inference_mode_is_so() -> None:
     assert x.clone().requires_grad_().requires_grad
     with torch.no_grad(), torch.enable_grad():
         assert layer(torch.ones(1, 3)).requires_grad
+
+
+def test_what_is_said_of_autograd_inside_of_a_transform_is_so() -> None:
+    found = explain("autograd.functional.vjp has gradients of 0 when it runs inside of vmap")
+    assert "torch.func.vjp" in found.entries[0].change
+    x = torch.randn(3, 2)
+    with pytest.raises(RuntimeError, match=r"autograd\.functional"):
+        torch.vmap(lambda row: torch.autograd.functional.vjp(lambda t: t.square().sum(), row)[1])(x)
+    gradient = torch.vmap(lambda row: torch.func.vjp(lambda t: t.square().sum(), row)[1](torch.tensor(1.0))[0])(x)
+    torch.testing.assert_close(gradient, 2 * x)
 
 
 def test_what_is_said_of_chunks_of_a_jacobian_is_so() -> None:

@@ -11,6 +11,7 @@ save_for_backward was given a number
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -115,7 +116,8 @@ class Entry:
     def anchor(self) -> str:
         """The anchor of that section on its page."""
         if self.page:  # as Sphinx names the section of a heading
-            return re.sub("[^a-z0-9]+", "-", self.title.lower()).strip("-")
+            plain = unicodedata.normalize("NFKD", self.title.lower()).encode("ascii", "ignore").decode()
+            return re.sub("[^a-z0-9]+", "-", plain).strip("-")
         return f"error-{self.name.replace('_', '-')}"
 
 
