@@ -3457,6 +3457,7 @@ def test_what_symptoms_are_said_to_come_from_is_so() -> None:
         ("The running mean of a frozen batch norm keeps changing", "told_frozen_changes"),
         ("requires_grad=False is set for the backbone, but weight decay still shrinks it", "told_frozen_changes"),
         ("冻结的层参数还是会变", "told_frozen_changes"),
+        ("I froze the encoder, and its batch norm still drifts", "told_frozen_changes"),
         ("jacfwd of my network needs 200 GB of memory", "told_jacobian_memory"),
         ("I need gradients in validation_step of Lightning", "told_gradient_in_evaluation"),
         ("The total norm that FSDP2 prints is a third of the right value", "told_norm_of_shard"),
@@ -3534,6 +3535,7 @@ def test_the_questions_are_those_of_the_guide() -> None:
 
 def test_a_text_without_a_latin_letter_is_read() -> None:
     assert explain("梯度为零").known == "maybe"
+    assert main(["explain", "梯度为零"]) == 0
     with pytest.raises(ValueError, match="expected an error message"):
         explain("123 …")
 
