@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import autograd_cookbook.errors
-from autograd_cookbook.errors import ISSUES, Entry, advice, entries, in_case, matcher
+from autograd_cookbook.errors import ISSUES, Entry, advice, entries, entry_of, in_case, matcher
 from autograd_cookbook.errors.topics import said as said_by
 
 ROOT = Path(__file__).parents[2]
@@ -178,6 +178,7 @@ def for_browser() -> dict[str, object]:
         "tell",
         "harmless",
         "signs",
+        "ways",
         "borrowed",
     )
     found = []
@@ -192,8 +193,16 @@ def for_browser() -> dict[str, object]:
         "nodes": sorted(reader.nodes),
         "derivatives": derivatives,
         "entries": found,
+        "questions": [question(each) for each in reader.answers[len(reader.entries) :]],
         "issues": ISSUES,
     }
+
+
+def question(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """What a question of the guide shows, and its address from a page of the errors."""
+    entry = entry_of(stored)
+    shown = {"title": entry.title, "said": "", "cause": "", "wordings": []}
+    return {**shown, "url": f"../{stored['page']}.html#{entry.anchor}", **advised(stored)}
 
 
 def advised(stored: Mapping[str, Any]) -> dict[str, str]:

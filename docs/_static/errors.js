@@ -20,7 +20,8 @@ const WORDS = 80;
 const SEARCHED = 40;
 const EXACT = 10000;
 const EXACT_SCORE = 1000000;
-const AROUND = /^(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried): /;
+const AROUND = /^(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): /;
+const MARK = "0"; // in front of the name of a concept: no word begins with it
 
 const patterns = new Map();
 const compiled = (pattern, flags = "") => {
@@ -169,21 +170,24 @@ const messagesOf = ({ text: block, chained, place }, rules, found, prose) => {
 // --- topics.py ---
 
 class Topics {
-  constructor(entries, rules) {
+  constructor(entries, rules, known) {
     this.entries = entries;
     this.rules = rules;
-    this.texts = entries.map((entry) => plain(fields(entry).join(" ")));
+    this.known = known;
+    this.about = entries.map((entry) => (entry.wordings.length ? [] : concepts(symptom(entry), known)));
+    this.texts = entries.map((entry, i) => plain(fields(entry).join(" ")) + inMarks(this.about[i]));
     const mean = sum(this.texts.map((text) => text.length)) / Math.max(this.texts.length, 1);
     this.lengths = this.texts.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
   }
 
   words(paste, message) {
-    return [...words(question(paste, message, this.rules), this.rules)].slice(0, WORDS);
+    const text = question(paste, message, this.rules);
+    return [...words(text, this.rules)].slice(0, WORDS).concat(concepts(text, this.known).map((name) => inMarks([name])));
   }
 
   rank(paste, message) {
     const count = this.texts.length;
-    const [shares, telling] = [0, 1].map(() => new Array(count).fill(0));
+    const [shares, telling, shared] = [0, 1, 2].map(() => new Array(count).fill(0));
     const weights = [];
     let total = 0;
     this.words(paste, message).forEach((word) => {
@@ -194,6 +198,7 @@ class Topics {
       having.forEach((i) => {
         shares[i] += weight;
         telling[i] += weight > this.rules.rare;
+        shared[i] += word[1] === MARK;
       });
     });
     const share = (i) => Math.trunc((EXACT * shares[i]) / this.lengths[i]);
@@ -201,10 +206,10 @@ class Topics {
       .sort((a, b) => share(b) - share(a) || a - b)
       .slice(0, SEARCHED)
       .map((i) => {
-        const rows = fields(this.entries[i]).map(plain);
+        const rows = [...fields(this.entries[i]).map(plain), inMarks(this.about[i])];
         const again = sum(weights.map(([word, weight]) => weight * rows.filter((row) => row.includes(word)).length));
         const score = (shares[i] + this.rules.again * again) / this.lengths[i];
-        return { entry: i, score, share: shares[i] / Math.max(total, 1e-9), telling: telling[i] };
+        return { entry: i, score, share: shares[i] / Math.max(total, 1e-9), telling: telling[i], concepts: shared[i] };
       })
       .sort((a, b) => Math.trunc(b.score * EXACT) - Math.trunc(a.score * EXACT) || a.entry - b.entry)
       .slice(0, this.rules.most);
@@ -214,6 +219,15 @@ class Topics {
 const fields = (entry) => {
   const told = (...names) => names.flatMap((name) => entry[name] || []).join(" ");
   return [told("title"), entry.said, told("change", "more"), told("cause", "tell")];
+};
+
+const symptom = (entry) => [entry.title, entry.said, entry.tell || fields(entry)[2]].join(" ");
+
+const inMarks = (names) => ` ${names.map((name) => MARK + name).join(" ")} `;
+
+const concepts = (text, known) => {
+  const lowered = text.toLowerCase();
+  return Object.keys(known).filter((name) => compiled(known[name]).test(lowered));
 };
 
 const plain = (text) => ` ${(text.toLowerCase().match(/[a-z0-9]+/g) ?? []).join(" ")} `;
@@ -251,6 +265,7 @@ class Matcher {
   constructor(index) {
     this.rules = index.rules;
     this.entries = index.entries;
+    this.answers = [...index.entries, ...index.questions];
     this.drop = new Set(this.rules.tokens.drop);
     this.plain = new Set(this.rules.tokens.plain);
     this.nodes = new Set(index.nodes);
@@ -289,7 +304,7 @@ class Matcher {
 
   // Of the texts of the entries, for what has no message.
   get topics() {
-    return (this.searched ??= new Topics(this.entries, this.rules.topics));
+    return (this.searched ??= new Topics(this.answers, this.rules.topics, this.rules.concepts));
   }
 
   weighted(word, rarity) {
@@ -336,13 +351,15 @@ class Matcher {
   // What has no message, known by the words in which readers tell it: never certain.
   symptoms(paste, facts) {
     const told = paste.messages.find((message) => message.part === "prose") ?? paste.messages[0] ?? NOTHING;
-    const score = (entry) => this.rules.score.symptom + facts.evidence(entry, told, {}, false);
-    const tells = (signs) => signs.every((sign) => facts.holds(sign, told, {}));
-    return this.entries.flatMap((entry, number) =>
-      (entry.signs ?? []).some(tells)
-        ? [{ entry: number, wording: null, message: told, score: score(entry), share: 0, weight: 0, values: {}, proven: true, certain: false }]
-        : [],
-    );
+    const { symptom, concepts: alike } = this.rules.score;
+    const base = ({ signs = [], ways = [] }) =>
+      signs.some((each) => each.every((sign) => facts.holds(sign, told, {}))) ? symptom : ways.some((way) => facts.tells(way)) ? alike : 0;
+    return this.entries.flatMap((entry, number) => {
+      const found = base(entry);
+      if (!found) return [];
+      const score = found + facts.evidence(entry, told, {}, false);
+      return [{ entry: number, wording: null, message: told, score, share: 0, weight: 0, values: {}, proven: true, certain: false }];
+    });
   }
 
   matches(message, facts) {
@@ -440,6 +457,9 @@ class Facts {
     const advice = compiled(rules.tried.advice, "g");
     this.tried = this.text.replace(advice, () => " ");
     this.own = [...ownCode(paste, rules), ...paste.messages.map(shownMessage)].join("\n").replace(advice, () => " ");
+    this.asks = compiled(rules.topics.asks).test(this.told.toLowerCase());
+    this.concepts = new Set(concepts([...(this.told || this.text)].slice(0, SAID).join(""), rules.concepts));
+    this.about = [...this.concepts].sort().join(" ");
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
   }
@@ -454,6 +474,14 @@ class Facts {
     return held;
   }
 
+  tells(way) {
+    if (this.raised.trim() || this.asks) return false;
+    return way.split(" & ").every((part) => {
+      const names = part.replace(/^!/, "").split("|");
+      return names.some((name) => this.concepts.has(name)) === (part[0] !== "!");
+    });
+  }
+
   fact(where, message, values) {
     if (where === "text") return this.text;
     if (where === "frames") return this.frames;
@@ -462,7 +490,7 @@ class Facts {
     if (where === "raiser") return this.raiser ? shownFrame(this.raiser) : "";
     if (where === "message") return shownMessage(message);
     if (where === "said") return [...shownMessage(message).split("\n\n")[0].slice(0, 2 * SAID)].slice(0, SAID).join("");
-    if (["own", "raised", "told", "tried"].includes(where)) return this[where];
+    if (["own", "raised", "told", "tried", "about"].includes(where)) return this[where];
     if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
     if (where === "formula") return this.differentiated(shownMessage(message)).join(" ");
@@ -602,7 +630,7 @@ const answer = (matcher, text) => {
   const paste = split(text, matcher.rules.paste);
   const facts = new Facts(paste, matcher);
   const found = judged(matcher, paste, facts);
-  const inCase = (match) => ({ ...match, case: facts.case(matcher.entries[match.entry], match.message, match.values) });
+  const inCase = (match) => ({ ...match, case: facts.case(matcher.answers[match.entry], match.message, match.values) });
   return { ...found, matches: found.matches.map(inCase) };
 };
 
@@ -620,13 +648,13 @@ const judged = (matcher, paste, facts) => {
   if (outside && (foreign || !(sure && (!last || ["last", "cause"].includes(likely[0].message.part))))) {
     return { known: "no", matches: [], general: outside, message, note: "" };
   }
-  if (!likely.length || (!likely[0].proven && paste.frames.length)) return byWords(matcher, paste, message, ranked, general);
+  if (!likely.length || (!likely[0].proven && paste.frames.length)) return byWords(matcher, paste, facts, message, ranked, general);
   const best = likely[0];
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
   if (aside && best.message.part === "warning") {
     sure = false;
-    if (!matcher.entries[best.entry].announces) return byWords(matcher, paste, message, ranked, general);
+    if (!matcher.entries[best.entry].announces) return byWords(matcher, paste, facts, message, ranked, general);
   }
   if (best.message.part === "prose" && (aside || (best.weight < rules.quoted && best.score < rules.exact))) sure = false;
   let { note, settled } = owner(facts, best, matcher);
@@ -637,27 +665,36 @@ const judged = (matcher, paste, facts) => {
   if (sure && rivals.length === 1 && best.certain && settled) {
     return { known: undecided(facts, best, matcher) ? "maybe" : "yes", matches: [best], general, message: best.message, note };
   }
-  const near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
+  let near = likely.filter((match) => match.score > best.score - rules[same(best, match) ? "cause" : "near"]);
+  if (best.wording === null && !inWords(matcher, best)) near = near.filter((match) => !inWords(matcher, match));
   if (!sure && best.message.part === "prose" && !last) {
-    const { found, ahead } = topicsOf(matcher, paste, message, ranked);
+    const { found, ahead } = topicsOf(matcher, paste, facts, message, ranked);
     if (ahead && near.every((match) => match.entry !== found[0].entry)) {
-      const first = best.wording !== null && found[0].share >= matcher.rules.topics.most_of_it;
+      const entry = found[0].entry < matcher.entries.length; // and not a question
+      const first = best.wording !== null && entry && found[0].share >= matcher.rules.topics.most_of_it;
       near.splice(first ? 0 : 1, 0, found[0]);
+    }
+    if (inWords(matcher, best)) {
+      const there = new Set(near.map((match) => match.entry));
+      near.push(...found.filter((each) => !there.has(each.entry) && each.share >= matcher.rules.topics.more));
     }
   }
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
 };
 
-const byWords = (matcher, paste, message, ranked, general) => {
-  const { found, ahead } = topicsOf(matcher, paste, message, ranked);
+const byWords = (matcher, paste, facts, message, ranked, general) => {
+  const { found, ahead } = topicsOf(matcher, paste, facts, message, ranked);
   if (ahead) return { known: "maybe", matches: found, general, message, note: matcher.rules.general.worded };
   const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, matcher.rules.score));
   return { known: "no", matches: nearest.length ? nearest : found, general, message, note: "" };
 };
 
-const topicsOf = (matcher, paste, message, ranked) => {
+const topicsOf = (matcher, paste, facts, message, ranked) => {
   const rules = matcher.rules.topics;
-  if (matcher.topics.words(paste, message).length < rules.long) return { found: [], ahead: false };
+  const told = (message ?? NOTHING).part === "prose";
+  if (told && facts.asks) return { found: [], ahead: false };
+  const short = told && facts.concepts.size >= rules.alike;
+  if (matcher.topics.words(paste, message).length < rules[short ? "short" : "long"]) return { found: [], ahead: false };
   const refused = new Set(ranked.filter((match) => match.share >= matcher.rules.score.whole).map((match) => match.entry));
   const topics = matcher.topics.rank(paste, message).filter((topic) => !refused.has(topic.entry));
   const said = { wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false };
@@ -665,10 +702,11 @@ const topicsOf = (matcher, paste, message, ranked) => {
     .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
     .map((topic) => ({ ...topic, ...said }));
   const [first, second] = topics;
-  const prose = said.message.part === "prose";
-  const enough = Boolean(first) && first.share >= rules[prose ? "share" : "raised"] && first.telling >= rules.enough;
-  const ahead = rules[prose ? "ahead" : "raised_ahead"];
-  return { found, ahead: enough && (!second || first.score >= ahead * second.score) };
+  const enough = Boolean(first) && first.share >= rules[told ? "share" : "raised"] && first.telling >= rules.enough;
+  const ahead = rules[told ? "ahead" : "raised_ahead"];
+  const aheadOfAll = enough && (!second || first.score >= ahead * second.score);
+  const alike = Boolean(first) && first.concepts >= rules.alike && first.share >= rules.alike_share;
+  return { found, ahead: aheadOfAll || (told && found.length > 0 && alike) };
 };
 
 const NOTHING = { kind: "", text: "", part: "prose" };
@@ -713,6 +751,8 @@ const isNear = (match, rules) =>
   match.share >= rules.whole
     ? match.score >= rules.alike
     : match.score >= rules.nearest && match.proven && !slight(match, rules);
+
+const inWords = (matcher, match) => match.wording === null && !matcher.answers[match.entry].wordings.length;
 
 const slight = (match, rules) =>
   match.message.part === "prose" && match.wording !== null && match.weight < rules.slight && match.score < rules.yes;
@@ -826,9 +866,9 @@ const marked = (text, values) =>
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
 const explained = ({ entry, values, case: shown }, full, several, doubted) => {
-  const { cases = [] } = index.entries[entry];
-  const { title, url, tell, harmless, change, cause, more } = { ...index.entries[entry], ...cases[shown] };
-  const item = element("li", element("a", title, { href: url }));
+  const { cases = [] } = matcher.answers[entry];
+  const { title, url, tell, harmless, change, cause, more } = { ...matcher.answers[entry], ...cases[shown] };
+  const item = element("li", element("a", marked(title, {}), { href: url }));
   if (!full) return item;
   const paragraph = (label, text) =>
     text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
@@ -852,7 +892,7 @@ const clear = () => {
 const show = async (event) => {
   clear();
   const text = field.value;
-  if (!/[A-Za-z]{2}/.test(text)) return;
+  if (!/[A-Za-z]{2}|[\u0400-\u04ff\u3040-\u9fff\uac00-\ud7af]{2}/.test(text)) return;
   let found;
   try {
     found = await explain(text);
@@ -878,7 +918,7 @@ const show = async (event) => {
   const doubted = alone && known === "maybe" && !note;
   const list = matches.map((match) => explained(match, known !== "no", !alone, doubted));
   if (list.length) place.append(element("ol", list));
-  if (doubted && index.entries[matches[0].entry].tell && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
+  if (doubted && matcher.answers[matches[0].entry].tell && general) place.append(element("p", [element("strong", "Otherwise: "), ...marked(general, {})]));
   if (known !== "yes") {
     const said = message ? shownMessage(message) : "";
     const title = encodeURIComponent(said.split("\n")[0].slice(0, 120));

@@ -17,9 +17,10 @@ import torch
 import torchgen
 import yaml
 from docs.errors import programs
+from docs.errors.questions import questions
 
 from autograd_cookbook.errors import INDEX, PROGRAMS, storing
-from autograd_cookbook.errors.matching import squashed, wordings
+from autograd_cookbook.errors.matching import squashed
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
@@ -30,8 +31,6 @@ ENTRIES = HERE / "entries"
 WORDINGS = HERE / "wordings.json"
 # What a run of the program gives; everything else is written by hand.
 RAISED = ("name", "kind", "message", "torch")
-# The kind of what no program says: readers tell it, and its signs alone are compared.
-IN_WORDS = "In words"
 # What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
 AROUND = ("text: ", "own: ", "told: ", "frames: ", "place: ", "not ")
 PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
@@ -71,21 +70,20 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         entries.append({**entry, "names": [*names_in(program.source), *entry.get("names", ())]})
     entries += [{"name": name, **entry} for name, entry in more.items()]
     for entry in entries:
-        own = [*entry.pop("names", ()), "program"]
         said = [{"torch": entry["torch"], "message": entry["message"]}]
         said += [*former.get(entry["name"], ()), *entry.pop("former", ())]
         if said[1:]:
             entry["former"] = said[1:]
-        rows = [
-            (*row, kind)
-            for each in said
-            for kind in [each.get("kind", entry["kind"])]
-            if kind != IN_WORDS
-            for row in wordings(kind, each["message"], own, rules["tokens"])
-        ]
-        entry["wordings"] = [list(row) for row in dict.fromkeys(rows) if row[0]]
+        # Of the names of a program, those that its messages have.
+        text = " ".join(each["message"] for each in said).lower()
+        names = {name for name in entry.pop("names", ()) if name.lower() in text}
+        if names:
+            entry["names"] = sorted(names)
+        entry["wordings"] = storing.derived(entry, rules["tokens"])
         if (signs := entry.get("signs")) and isinstance(signs[0], str):
             entry["signs"] = [signs]  # one way of telling it
+        if unknown := {name for way in entry.get("ways", ()) for name in named_in(way)} - rules["concepts"].keys():
+            raise ValueError(f"{entry['name']}: no such concepts: {', '.join(sorted(unknown))}")
     named = {entry["name"]: entry for entry in entries}
     for entry in entries:
         # The same signs speak for the same case of another entry with this message.
@@ -100,7 +98,18 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     # By page, because texts of one page repeat each other: the stored form is then smaller. The order in a page stays.
     pages = list(programs.GROUPS)
     entries.sort(key=lambda entry: pages.index(entry["group"]) if entry["group"] in pages else len(pages))
-    return {"rules": rules, "nodes": nodes(), "derivatives": derivatives(), "entries": entries}
+    return {
+        "rules": rules,
+        "nodes": nodes(),
+        "derivatives": derivatives(),
+        "entries": entries,
+        "questions": questions(),
+    }
+
+
+def named_in(way: str) -> list[str]:
+    """The concepts in one way of telling a symptom."""
+    return re.findall(r"\w+", way)
 
 
 def written() -> dict[str, dict[str, Any]]:

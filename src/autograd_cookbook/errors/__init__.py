@@ -11,6 +11,7 @@ save_for_backward was given a number
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -67,6 +68,7 @@ class Entry:
             cause, or shows that the reader has tried the fix.
         special: whether this entry is such a variant. The program of the original entry does not show its fix.
         asked: whether the text need not show this variant, so that the reader is asked about it.
+        page: the page of the guide, if this is one of its questions and not a message.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Entry:
     cases: tuple["Entry", ...] = ()
     special: bool = False
     asked: bool = False
+    page: str = ""
 
     @property
     def others(self) -> tuple["Entry", ...]:
@@ -97,7 +100,7 @@ class Entry:
     @property
     def url(self) -> str:
         """The address of the section with the broken and the fixed program. It is relative if no site is published."""
-        return f"{SITE}errors/{self.group}.html#{self.anchor}"
+        return f"{SITE}{self.page or f'errors/{self.group}'}.html#{self.anchor}"
 
     @property
     def advice(self) -> tuple[str, str]:
@@ -112,6 +115,9 @@ class Entry:
     @property
     def anchor(self) -> str:
         """The anchor of that section on its page."""
+        if self.page:  # as Sphinx names the section of a heading
+            plain = unicodedata.normalize("NFKD", self.title.lower()).encode("ascii", "ignore").decode()
+            return re.sub("[^a-z0-9]+", "-", plain).strip("-")
         return f"error-{self.name.replace('_', '-')}"
 
 
@@ -202,14 +208,14 @@ def explain(text: str) -> Explanation:
     Raises:
         ValueError: if there is no word in the text.
     """
-    if not re.search(r"[A-Za-z]{2}", text):
+    if not re.search(r"[A-Za-z]{2}|[\u0400-\u04ff\u3040-\u9fff\uac00-\ud7af]{2}", text):
         raise ValueError(f"expected an error message, got {text.strip()[:40]!r}")
     reader = matcher()
     found = answer(reader, text)
     message = found.message
     return Explanation(
         known=found.known,
-        entries=tuple(entry_of(reader.entries[match.entry], match.values, match.case) for match in found.matches),
+        entries=tuple(entry_of(reader.answers[match.entry], match.values, match.case) for match in found.matches),
         general=found.general,
         message="" if message is None else str(message),
         values=found.matches[0].values if found.matches else {},

@@ -39,7 +39,7 @@ def answer(matcher: Matcher, text: str) -> Answer:
     paste = split(text, matcher.rules["paste"])
     facts = Facts(paste, matcher)
     found = judged(matcher, paste, facts)
-    case = lambda m: facts.case(matcher.entries[m.entry], m.message, m.values)  # noqa: E731
+    case = lambda m: facts.case(matcher.answers[m.entry], m.message, m.values)  # noqa: E731
     return replace(found, matches=tuple(replace(match, case=case(match)) for match in found.matches))
 
 
@@ -77,13 +77,20 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
         known: Known = "maybe" if undecided(facts, best, matcher) else "yes"
         return Answer(known, (best,), general, best.message, facts.place, note)
     near = [match for match in likely if match.score > best.score - rules["cause" if same(best, match) else "near"]]
+    if best.wording == TOLD and not in_words(matcher, best):
+        near = [match for match in near if not in_words(matcher, match)]  # a symptom of many causes adds nothing
     if not sure and best.message.part == PROSE and last is None:  # the reader's own words
-        told, ahead = topics(matcher, paste, unknown, ranked)
+        told, ahead = topics(matcher, paste, facts, unknown, ranked)
         if ahead and told[0].entry not in {match.entry for match in near}:
             # Common words prove less than signs. They prove more than some words of a message only if they are most of
             # the text.
-            first = best.wording != TOLD and told[0].share >= matcher.rules["topics"]["most_of_it"]
+            entry = told[0].entry < len(matcher.entries)  # and not a question
+            first = best.wording != TOLD and entry and told[0].share >= matcher.rules["topics"]["most_of_it"]
             near.insert(0 if first else 1, told[0])
+        there = {match.entry for match in near}
+        if in_words(matcher, best):
+            more = matcher.rules["topics"]["more"]
+            near += [each for each in told if each.entry not in there and each.share >= more]
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
 
 
@@ -91,7 +98,7 @@ def by_words(
     matcher: Matcher, paste: Paste, facts: Facts, unknown: Message | None, ranked: Sequence[Match], general: str
 ) -> Answer:
     """Return the answer if no message is known: the closest messages, or the entries with the words of the text."""
-    found, ahead = topics(matcher, paste, unknown, ranked)
+    found, ahead = topics(matcher, paste, facts, unknown, ranked)
     if ahead:
         return Answer("maybe", found, general, unknown, facts.place, matcher.rules["general"]["worded"])
     nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
@@ -99,25 +106,32 @@ def by_words(
 
 
 def topics(
-    matcher: Matcher, paste: Paste, unknown: Message | None, ranked: Sequence[Match]
+    matcher: Matcher, paste: Paste, facts: Facts, unknown: Message | None, ranked: Sequence[Match]
 ) -> tuple[tuple[Match, ...], bool]:
     """Return the entries about the topic of a text, and whether the first entry is far ahead of the others."""
     rules = matcher.rules["topics"]
-    if len(matcher.topics.words(paste, unknown)) < rules["long"]:
+    said = unknown or Message("", "", PROSE)
+    told = said.part == PROSE
+    if told and facts.asks:
+        return (), False
+    short = told and len(facts.concepts) >= rules["alike"]
+    if len(matcher.topics.words(paste, unknown)) < rules["short" if short else "long"]:
         return (), False
     # If an entry has the message, but the text around the message rules the entry out, it is not the topic either.
     refused = {match.entry for match in ranked if match.share >= matcher.rules["score"]["whole"]}
     found = [topic for topic in matcher.topics.rank(paste, unknown) if topic.entry not in refused]
-    said = unknown or Message("", "", PROSE)
     near = tuple(
         Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)
         for topic in found
         if topic.share >= rules["near"] and topic.telling >= rules["few"]
     )
     first, second = (*found, None, None)[:2]
-    share, ahead = (rules["share"], rules["ahead"]) if said.part == PROSE else (rules["raised"], rules["raised_ahead"])
+    share, ahead = (rules["share"], rules["ahead"]) if told else (rules["raised"], rules["raised_ahead"])
     enough = first is not None and first.share >= share and first.telling >= rules["enough"]
-    return near, bool(enough and first and (second is None or first.score >= ahead * second.score))
+    ahead_of_all = bool(enough and first and (second is None or first.score >= ahead * second.score))
+    # Concepts say more than words: with enough of them, one of the first entries is probably the answer.
+    alike = first is not None and first.concepts >= rules["alike"] and first.share >= rules["alike_share"]
+    return near, ahead_of_all or (told and bool(near) and alike)
 
 
 def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:
@@ -182,6 +196,11 @@ def is_near(match: Match, rules: dict[str, float]) -> bool:
     if match.share >= rules["whole"]:
         return match.score >= rules["alike"]
     return match.score >= rules["nearest"] and match.proven and not slight(match, rules)
+
+
+def in_words(matcher: Matcher, match: Match) -> bool:
+    """Whether a match is an entry that has no message."""
+    return match.wording == TOLD and not matcher.answers[match.entry]["wordings"]
 
 
 def slight(match: Match, rules: dict[str, float]) -> bool:

@@ -72,11 +72,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def given(argument: str) -> str:
-    """Return the text of the file with this name, or the argument itself if it has spaces and no file has this name."""
+    """Return the text of the file with this name. If there is no such file, return an argument that is a sentence.
+
+    A sentence has spaces, or letters of a script that is written without them.
+    """
     try:
         return Path(argument).read_text(encoding="utf-8", errors="replace")
     except OSError:  # the system also raises for a text that is too long for a name
-        if any(each.isspace() for each in argument.strip()):
+        if any(each.isspace() or each >= "\u3040" for each in argument.strip()):
             return argument
         raise
 

@@ -25,12 +25,12 @@ from autograd_cookbook.errors.paste import (
     compiled,
     matches,
 )
-from autograd_cookbook.errors.topics import Topics
+from autograd_cookbook.errors.topics import Topics, concepts
 
 TOKENS = 240  # the most tokens of one message that are compared
 CANDIDATES = 16  # the number of wordings that are compared word by word, for each message
 # What a condition can ask about in addition to the message itself.
-AROUND = re.compile("(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried): ")
+AROUND = re.compile("(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): ")
 SAID = 600  # the first characters of a message, which say what it is about
 EXACT = 1_000_000  # scores are compared in steps of 1 / EXACT
 TOLD = -1  # instead of a wording: the reader describes a symptom in words
@@ -82,6 +82,8 @@ class Matcher:
     def __init__(self, index: dict[str, Any]) -> None:
         self.rules: dict[str, Any] = index["rules"]
         self.entries: list[dict[str, Any]] = index["entries"]
+        # What an answer can name: the entries, and after them the questions of the guide.
+        self.answers: list[dict[str, Any]] = [*self.entries, *map(as_entry, index["questions"])]
         rules = self.rules["tokens"]
         self.drop = frozenset(rules["drop"])
         self.plain = frozenset(rules["plain"])
@@ -114,7 +116,7 @@ class Matcher:
     @cached_property
     def topics(self) -> Topics:
         """The texts of the entries, for a search without a message."""
-        return Topics(self.entries, self.rules["topics"])
+        return Topics(self.answers, self.rules["topics"], self.rules["concepts"])
 
     def _weight(self, word: str, rarity: float) -> float:
         if word[0] == "<":
@@ -166,10 +168,14 @@ class Matcher:
         nothing = Message("", "", PROSE)  # a traceback without its end
         told = next((message for message in paste.messages if message.part == PROSE), [*paste.messages, nothing][0])
         for i, entry in enumerate(self.entries):
-            ways = entry.get("signs", ())
-            if any(all(facts.holds(sign, told, {}) for sign in signs) for signs in ways):
-                score = self.rules["score"]["symptom"] + facts.evidence(entry, told, {}, needed=False)
-                yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
+            if any(all(facts.holds(sign, told, {}) for sign in signs) for signs in entry.get("signs", ())):
+                base = self.rules["score"]["symptom"]
+            elif any(map(facts.tells, entry.get("ways", ()))):
+                base = self.rules["score"]["concepts"]
+            else:
+                continue
+            score = base + facts.evidence(entry, told, {}, needed=False)
+            yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
 
     def _matches(self, message: Message, facts: "Facts") -> Iterator[Match]:
         text = self.read(message)
@@ -277,6 +283,11 @@ class Facts:
         self.tried = advice.sub(" ", paste.text)
         # Remove the code and the messages of libraries, because they do not show what the reader's code does.
         self.own = advice.sub(" ", "\n".join([*own_code(paste, rules), *map(str, paste.messages)]))
+        # The concepts of the reader's own words, or of all words if they cannot be told from a message.
+        # Whether the reader asks for a value or a choice, such as a learning rate.
+        self.asks = matches(rules["topics"]["asks"], self.told.lower())
+        self.concepts = frozenset(concepts((self.told or paste.text)[:SAID], rules["concepts"]))
+        self.about = " ".join(sorted(self.concepts))
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # results of conditions that do not depend on the message
 
@@ -291,6 +302,14 @@ class Facts:
         if AROUND.match(condition):
             self.known[condition] = held
         return held
+
+    def tells(self, way: str) -> bool:
+        """Whether the reader tells of all these concepts and raised nothing: ``memory & grows|leaks & !compiled``."""
+        if self.raised.strip() or self.asks:
+            return False
+        parts = (part.removeprefix("!").split("|") for part in way.split(" & "))
+        wanted = (part[0] != "!" for part in way.split(" & "))
+        return all((not self.concepts.isdisjoint(names)) == want for names, want in zip(parts, wanted, strict=True))
 
     def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
         if where == "text":
@@ -307,7 +326,7 @@ class Facts:
             return str(message)
         if where == "said":
             return str(message).split("\n\n")[0][:SAID]
-        if where in ("own", "raised", "told", "tried"):
+        if where in ("own", "raised", "told", "tried", "about"):
             return str(getattr(self, where))
         if where == "shapes":
             return related(*values.get("shape", ())[:2])
@@ -358,6 +377,12 @@ class Facts:
         favors += rules["hint"] * (self.case(entry, message, values) >= 0)
         against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
+
+
+def as_entry(question: Mapping[str, str]) -> dict[str, Any]:
+    """Return a question of the guide in the form of an entry."""
+    nothing = dict.fromkeys(("group", "kind", "message", "cause", "torch", "change"), "")
+    return {**nothing, **question, "change": "", "name": question["title"], "fix": question["change"], "wordings": []}
 
 
 def squashed(name: str) -> str:

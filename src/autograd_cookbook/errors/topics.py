@@ -1,7 +1,8 @@
-"""Find the topic of a text without a known message: search all entries for the words of the text.
+"""Find the topic of a text without a known message: search all entries and questions for the words of the text.
 
 The words come from the message, from the reader's own text, and from the last lines of code. Words that few entries
-have count more, and so does a whole name of several words.
+have count more, and so does a whole name of several words. A concept counts as a word, too: it has a pattern for all
+the ways to say one thing, such as that the memory grows.
 """
 
 import math
@@ -10,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autograd_cookbook.errors.paste import PROSE, Message, Paste, compiled
+from autograd_cookbook.errors.paste import PROSE, Message, Paste, compiled, matches
 
 FRAMES = 2  # the number of last places whose code is a part of the question
 SAID = 600  # the number of characters of a message that are a part of the question
 PARTS = 3  # the number of the reader's paragraphs that are a part of the question
 WORDS = 80  # the most words that are compared
 EXACT = 10_000  # scores are compared in steps of 1 / EXACT
+MARK = "0"  # in front of the name of a concept: no word begins with it
 CANDIDATES = 40  # the number of entries whose single texts are searched
 # Every byte that is neither a small letter nor a digit becomes a space.
 LETTERS = bytes(c if chr(c) in string.ascii_lowercase + string.digits else 32 for c in range(256))
@@ -31,32 +33,42 @@ class Topic:
         score: how well the entry fits. You can compare the scores of entries for the same text.
         share: the part of the text's words that the entry has, by their weight.
         telling: the number of these words that few other entries have.
+        concepts: the number of the text's concepts that the entry has.
     """
 
     entry: int
     score: float
     share: float
     telling: int
+    concepts: int
 
 
 class Topics:
     """The texts of the entries, in a form that can be searched."""
 
-    def __init__(self, entries: Sequence[Mapping[str, Any]], rules: Mapping[str, Any]) -> None:
+    def __init__(
+        self, entries: Sequence[Mapping[str, Any]], rules: Mapping[str, Any], known: Mapping[str, str]
+    ) -> None:
         self.entries = entries
         self.rules = rules
-        self.texts = [plain(" ".join(fields(entry))) for entry in entries]
+        self.known = known
+        # Entries with a message have none: they are found by its words.
+        self.about = [[] if entry["wordings"] else concepts(symptom(entry), known) for entry in entries]
+        self.texts = [
+            f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
+        ]
         mean = sum(map(len, self.texts)) / max(len(self.texts), 1)
         self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
 
     def words(self, paste: Paste, message: Message | None) -> list[str]:
-        """Return the words of a text that are searched."""
-        return list(words(question(paste, message, self.rules), self.rules))[:WORDS]
+        """Return the words of a text that are searched, and after them its concepts."""
+        text = question(paste, message, self.rules)
+        return list(words(text, self.rules))[:WORDS] + [marked([name]) for name in concepts(text, self.known)]
 
     def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
         """Return the entries that have the most words of a text, with the best first."""
         count, total = len(self.texts), 0.0
-        shares, telling = [0.0] * count, [0] * count
+        shares, telling, shared = [0.0] * count, [0] * count, [0] * count
         weights: list[tuple[str, float]] = []
         for word in self.words(paste, message):
             having = [i for i, text in enumerate(self.texts) if word in text]
@@ -66,14 +78,21 @@ class Topics:
             for i in having:
                 shares[i] += weight
                 telling[i] += weight > self.rules["rare"]
+                shared[i] += word[1] == MARK
         found = []
         for i in sorted(range(count), key=lambda i: (-int(EXACT * shares[i] / self.lengths[i]), i))[:CANDIDATES]:
-            rows = [plain(field) for field in fields(self.entries[i])]
+            rows = [*map(plain, fields(self.entries[i])), marked(self.about[i])]
             again = sum(weight * sum(word in row for row in rows) for word, weight in weights)
             score = (shares[i] + self.rules["again"] * again) / self.lengths[i]
-            found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i]))
+            found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i], shared[i]))
         # The browser's logarithm can differ in the last digit.
         return sorted(found, key=lambda topic: (-int(topic.score * EXACT), topic.entry))[: self.rules["most"]]
+
+
+def concepts(text: str, known: Mapping[str, str]) -> list[str]:
+    """Return the names of the concepts that a text is about."""
+    lowered = text.lower()
+    return [name for name, pattern in known.items() if matches(pattern, lowered)]
 
 
 def plain(text: str) -> str:
@@ -90,6 +109,16 @@ def fields(entry: Mapping[str, Any]) -> list[str]:
     """Return the texts of an entry: what happened, its messages, what to do, and why."""
     told = lambda *names: " ".join(str(entry[name]) for name in names if name in entry)  # noqa: E731
     return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
+
+
+def symptom(entry: Mapping[str, Any]) -> str:
+    """Return the texts of an entry that tell what is seen."""
+    return " ".join([str(entry["title"]), said(entry), str(entry.get("tell") or fields(entry)[2])])
+
+
+def marked(names: Sequence[str]) -> str:
+    """Return concepts in the form of :func:`plain`."""
+    return f" {' '.join(MARK + name for name in names)} "
 
 
 def question(paste: Paste, message: Message | None, rules: Mapping[str, Any]) -> str:
