@@ -1,10 +1,15 @@
-"""What pyproject.toml cannot say about the package: links that depend on its version and on where the site is."""
+"""What pyproject.toml cannot say about the package: links that depend on its version and on where the site is, and
+the compression of the error index, which takes a quarter less in a wheel this way.
+"""
 
+import lzma
 import re
 import runpy
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 
@@ -22,6 +27,25 @@ class Links(MetadataHookInterface):
             "content-type": "text/markdown",
             "text": with_whole_links(Path(self.root, "README.md").read_text(), urls["Source"], metadata["version"]),
         }
+
+
+class Compressed(BuildHookInterface):
+    """Puts the error index into a wheel compressed, as ``errors/storing.py`` reads it there."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Called before a wheel is built; an editable installation uses the sources as they are."""
+        if version == "editable":
+            return
+        index = Path(self.root, "src/autograd_cookbook/errors/index.json")
+        self.folder = tempfile.TemporaryDirectory()
+        compressed = Path(self.folder.name, f"{index.name}.xz")
+        compressed.write_bytes(lzma.compress(index.read_bytes(), preset=9))
+        build_data["force_include"][str(compressed)] = f"autograd_cookbook/errors/{compressed.name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Called when the wheel is there."""
+        if version != "editable":
+            self.folder.cleanup()
 
 
 def with_whole_links(text: str, source: str, version: str) -> str:

@@ -20,7 +20,7 @@ from docs.errors import programs
 from docs.errors.questions import questions
 
 from autograd_cookbook.errors import INDEX, PROGRAMS, storing
-from autograd_cookbook.errors.matching import squashed
+from autograd_cookbook.errors.matching import squashed, wordings
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
@@ -29,6 +29,8 @@ RULES = HERE / "rules.toml"
 ENTRIES = HERE / "entries"
 # What other releases said: {"name": [{"torch": "1.13 to 2.3", "kind": …, "message": …}, …], …}.
 WORDINGS = HERE / "wordings.json"
+# The kind of an entry without a message: readers tell it in words.
+IN_WORDS = "In words"
 # What a run of the program gives; everything else is written by hand.
 RAISED = ("name", "kind", "message", "torch")
 # What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
@@ -74,12 +76,15 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         said += [*former.get(entry["name"], ()), *entry.pop("former", ())]
         if said[1:]:
             entry["former"] = said[1:]
-        # Of the names of a program, those that its messages have.
-        text = " ".join(each["message"] for each in said).lower()
-        names = {name for name in entry.pop("names", ()) if name.lower() in text}
-        if names:
-            entry["names"] = sorted(names)
-        entry["wordings"] = storing.derived(entry, rules["tokens"])
+        own = [*entry.pop("names", ()), "program"]
+        rows = [
+            (*row, kind)
+            for each in said
+            for kind in [each.get("kind", entry["kind"])]
+            if kind != IN_WORDS
+            for row in wordings(kind, each["message"], own, rules["tokens"])
+        ]
+        entry["wordings"] = [list(row) for row in dict.fromkeys(rows) if row[0]]
         if (signs := entry.get("signs")) and isinstance(signs[0], str):
             entry["signs"] = [signs]  # one way of telling it
         if unknown := {name for way in entry.get("ways", ()) for name in named_in(way)} - rules["concepts"].keys():

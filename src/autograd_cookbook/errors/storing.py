@@ -1,21 +1,16 @@
 """Store the index of messages in a form that compresses well: field by field instead of entry by entry.
 
 Texts that repeat each other are next to each other, because the compression of a wheel looks back 32 kB only. Each
-value has its own line, so that a comparison of two versions of the file can be read. Wordings that follow from the
-messages are left out, and derived when the file is read.
+value has its own line, so that a comparison of two versions of the file can be read. A wheel has the file compressed
+with LZMA, which is a quarter smaller than the wheel's own compression.
 """
 
 import json
+import lzma
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autograd_cookbook.errors.matching import wordings
-
-# The kind of an entry without a message: readers tell it in words.
-IN_WORDS = "In words"
-# A name that all programs have for their own file.
-NAMES = ("program",)
 # Fields whose texts repeat each other, or that most entries lack. Every other field has a table of its own.
 TOGETHER = (
     ("message", "names", "former", "wordings"),
@@ -25,26 +20,22 @@ TOGETHER = (
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the index in a file."""
-    index: dict[str, Any] = json.loads(path.read_bytes())
-    entries = unpacked(index["entries"], index["rules"]["tokens"])
-    return {**index, "entries": entries, "questions": asked(index["questions"])}
+    """Return the index in a file, which an installed package has compressed."""
+    stored = path.read_bytes() if path.exists() else lzma.decompress(path.with_name(f"{path.name}.xz").read_bytes())
+    index: dict[str, Any] = json.loads(stored)
+    return {**index, "entries": unpacked(index["entries"]), "questions": asked(index["questions"])}
 
 
 def write(path: Path, index: Mapping[str, Any]) -> None:
     """Write the index to a file."""
-    entries = packed(index["entries"], index["rules"]["tokens"])
-    stored = {**index, "entries": entries, "questions": by_page(index["questions"])}
+    stored = {**index, "entries": packed(index["entries"]), "questions": by_page(index["questions"])}
     # Without indentation, which would add 9 kB to the wheel.
     path.write_text(json.dumps(stored, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def packed(entries: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> list[dict[str, Any]]:
+def packed(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the tables of the fields. A table has the values of its fields for one entry after the other."""
     rows = [{name: short(name, entry) for name in entry} for entry in entries]
-    for row, entry in zip(rows, entries, strict=True):
-        if derived(entry, tokens) == [list(each) for each in entry["wordings"]]:
-            del row["wordings"]
     single = dict.fromkeys(name for row in rows for name in row)
     for names in TOGETHER:
         for name in names:
@@ -65,21 +56,6 @@ def short(name: str, entry: Mapping[str, Any]) -> Any:
     return entry[name]
 
 
-def derived(entry: Mapping[str, Any], tokens: Mapping[str, Any]) -> list[list[str]]:
-    """Return the wordings of an entry's messages, each with the type of its exception."""
-    names = [*entry.get("names", ()), *NAMES]
-    messages = [(entry["kind"], entry["message"])]
-    messages += [(each.get("kind", entry["kind"]), each["message"]) for each in entry.get("former", ())]
-    rows = [
-        (lead, tail, kind)
-        for kind, message in messages
-        if kind != IN_WORDS
-        for lead, tail in wordings(kind, message, names, tokens)
-        if lead
-    ]
-    return [list(row) for row in dict.fromkeys(rows)]
-
-
 def by_page(questions: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     """Return the questions by their page: title, answer, title, …"""
     pages: dict[str, list[str]] = {}
@@ -97,7 +73,7 @@ def asked(pages: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
     ]
 
 
-def unpacked(tables: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> list[dict[str, Any]]:
+def unpacked(tables: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries of the tables."""
     entries: list[dict[str, Any]] = []
     for table in tables:
@@ -110,11 +86,7 @@ def unpacked(tables: Sequence[Mapping[str, Any]], tokens: Mapping[str, Any]) -> 
     for entry in entries:
         if "former" in entry:
             entry["former"] = list(formers(entry["former"]))
-        kind = entry["kind"]
-        if "wordings" in entry:
-            entry["wordings"] = [row if len(row) > 2 else [*row, kind] for row in entry["wordings"]]
-        else:
-            entry["wordings"] = derived(entry, tokens)
+        entry["wordings"] = [row if len(row) > 2 else [*row, entry["kind"]] for row in entry["wordings"]]
     return entries
 
 

@@ -20,7 +20,7 @@ def users(args: tuple[Any, ...], tensors: Container[int]) -> list[int]:
 
 
 def uses(value: Any, tensors: Container[int], depth: int = DEPTH) -> bool:
-    """Whether a value is one of the tensors, or has one in its closure, its attributes or its items."""
+    """Whether a value is one of the tensors, or has one in its closure, its globals, its attributes or its items."""
     seen, level = {id(value)}, [value]
     # Search level by level, and each value once, because objects that refer to each other have too many paths.
     for _ in range(depth + 1):
@@ -47,12 +47,15 @@ def with_others(value: Any, twins: dict[int, Any], depth: int = DEPTH) -> Any:
 
     if isinstance(value, types.FunctionType):
         cells = tuple(types.CellType() for _ in value.__closure__ or ())
-        twin: Any = types.FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, cells)
+        read = _globals(value)
+        names = dict(value.__globals__) if read else value.__globals__
+        twin: Any = types.FunctionType(value.__code__, names, value.__name__, value.__defaults__, cells)
         twin.__kwdefaults__, twin.__qualname__ = value.__kwdefaults__, value.__qualname__
         twins[id(value)] = twin  # it can refer to itself
         for cell, old in zip(cells, value.__closure__ or (), strict=True):
             if not _is_empty(old):
                 cell.cell_contents = other(old.cell_contents)
+        names.update(_items(read, other))
         return twin
     if isinstance(value, types.MethodType):
         return types.MethodType(value.__func__, other(value.__self__))
@@ -72,6 +75,19 @@ def with_others(value: Any, twins: dict[int, Any], depth: int = DEPTH) -> Any:
     return twin
 
 
+def _globals(function: types.FunctionType) -> dict[str, Any]:
+    """Return the global variables that a function reads: tensors, modules, and functions of the same file."""
+    codes, read = [function.__code__], {}
+    for code in codes:
+        codes += [c for c in code.co_consts if isinstance(c, types.CodeType)]
+        for name in code.co_names:
+            part = function.__globals__.get(name)
+            near = isinstance(part, types.FunctionType) and part.__globals__ is function.__globals__
+            if near or isinstance(part, Tensor | nn.Module):
+                read[name] = part
+    return read
+
+
 def _items(value: dict[Any, Any], other: Any) -> dict[Any, Any]:
     return {key: other(part) for key, part in value.items()}
 
@@ -81,7 +97,8 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, Tensor | type | types.ModuleType):
         return []
     if isinstance(value, types.FunctionType):
-        return [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+        cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+        return [*cells, *_globals(value).values()]
     if isinstance(value, types.MethodType):
         return [value.__self__]
     if isinstance(value, functools.partial):
