@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -196,8 +197,34 @@ def test_what_a_callable_uses_and_is_an_argument_too_stays_one_tensor(made):
 FACTOR = torch.tensor([[1.5]], requires_grad=True)
 
 
-def test_a_callable_that_uses_a_global_tensor_is_not_audited():
-    verdict = judge(Task(0, "Calls", Calls.apply, (lambda x: x * FACTOR, leaf(4, 1), FACTOR), QUICK))
+SCALE = nn.Linear(1, 1, bias=False)
+ELSEWHERE = types.ModuleType("elsewhere")
+ELSEWHERE.factor = FACTOR
+
+
+def scaled(x):
+    return SCALE(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "factor"),
+    [
+        (lambda x: x * FACTOR, FACTOR),
+        (lambda x: scaled(x), SCALE.weight),
+        (lambda x: next(y * FACTOR for y in [x]), FACTOR),
+    ],
+    ids=["tensor", "module in a function", "inner scope"],
+)
+def test_a_callable_reads_the_global_tensors_of_each_call(function, factor):
+    before = dict(globals())
+    verdict = judge(Task(0, "Calls", Calls.apply, (function, leaf(4, 1), factor), QUICK))
+    assert not verdict.report["findings"]
+    assert verdict.report["capabilities"]["first_order"] == "yes"
+    assert dict(globals()) == before
+
+
+def test_a_callable_that_uses_the_tensor_of_another_module_is_not_audited():
+    verdict = judge(Task(0, "Calls", Calls.apply, (lambda x: x * ELSEWHERE.factor, leaf(4, 1), FACTOR), QUICK))
     assert verdict.reason.startswith("one of its arguments is a callable that uses the original tensors")
 
 
