@@ -14,7 +14,7 @@
   const SAME = 0.7; // a synonym, compared with the word itself
   const PART = 0.5; // the beginning or the end of a word
   const FILLER = 0.3; // a word that any question has, compared with others
-  const SAYS = 0.35; // of the query: a section that says so much of it is shown, and else the page
+  const SAYS = 0.35; // of the query: a section that says so much of it is shown, and else the page (a recipe's: half)
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
   const WORST = 0.1; // of the best hit's score
   const FEWEST = 3; // hits that are shown, however bad
@@ -174,7 +174,7 @@
         results.push({
           page,
           number,
-          section: says > SAYS * total ? section : null,
+          section: (isRecipe(page.name) ? covered > total / 2 : says > SAYS * total) ? section : null,
           // A recipe's page whose title, other names or recipe have most of it, words that most pages have aside.
           names: isRecipe(page.name) && namedBy((word) => Math.max(overlap(word, page.words), called.has(word), said(word))) > 0.5,
           score: score * share ** 2 * kindOf(page.name),
