@@ -14,6 +14,7 @@
   const SAME = 0.7; // a synonym, compared with the word itself
   const PART = 0.5; // the beginning or the end of a word
   const FILLER = 0.3; // a word that any question has, compared with others
+  const SAYS = 0.35; // of the query: a section that says so much of it is shown, and else the page (a recipe's: half)
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
   const WORST = 0.1; // of the best hit's score
   const FEWEST = 3; // hits that are shown, however bad
@@ -23,17 +24,20 @@
   const ASIDE = 0.5; // of the score of an answer or a report: so much has a recipe that comes before it
   const FEW = 4; // words
   const PURPOSE = 0.7; // a word of what a recipe is for, compared with one of its name
+  const ANSWER = 0.5; // a word of what a section says, compared with one of its title
   const BESIDE = 0.6; // a section on a recipe's page that is not a recipe
   const KINDS = { cookbook: 1, guide: 1, errors: 0.9, pitfalls: 0.9, glossary: 0.7, reference: 0.4 };
   const OTHER = 0.5;
 
   const stemmer = new Stemmer();
   const split = (text) => text.toLowerCase().split(/[^\p{L}\p{N}_]+/u).filter((word) => word);
-  // save_for_backward is found by each of its parts, and by all of them.
+  // save_for_backward is found by each of its parts, and by all of them; torch.where by a word that else says nothing.
   const stems = (text) => {
     const whole = split(text);
     const parts = whole.filter((word) => word.includes("_")).flatMap((word) => word.split("_").filter((part) => part));
-    return [...new Set([...whole, ...parts].filter((word) => !stopwords.has(word)).map((word) => stemmer.stemWord(word)))];
+    const named = [...text.toLowerCase().matchAll(/[\p{L}\d]\.(\p{L}+)/gu)].map(([, name]) => name);
+    const kept = [...whole, ...parts].filter((word) => !stopwords.has(word) || named.includes(word));
+    return [...new Set(kept.map((word) => stemmer.stemWord(word)))];
   };
   const fillers = new Set(WORDS.fillers.map((word) => stemmer.stemWord(word)));
   const add = (map, key, value) => map.get(key)?.add(value) ?? map.set(key, new Set([value]));
@@ -58,14 +62,20 @@
       called: (WORDS.pages[name] ?? []).map(stems),
       sections: [],
     }));
+    // What a section is found by besides, and what a word of it counts.
+    const beyond = (name, anchor, purpose) =>
+      purpose === null
+        ? { more: new Set(stems(WORDS.answers[name + anchor] ?? "")), worth: ANSWER }
+        : { more: new Set(stems(purpose)), worth: PURPOSE };
     // `said` is what the section is found by.
     const section = (page, title, anchor, purpose = null, said = title) =>
-      pages[page].sections.push({ title, said, anchor, words: new Set(stems(said)), more: new Set(stems(purpose ?? "")), recipe: purpose !== null });
+      pages[page].sections.push({ title, said, anchor, words: new Set(stems(said)), ...beyond(pages[page].name, anchor, purpose), recipe: purpose !== null });
     for (const [title, places] of Object.entries(alltitles))
       for (const [page, anchor] of places)
         // A title of many pages, such as "The gradient", says nothing about one.
         if (anchor !== null && places.length <= COMMON) {
           section(page, title, `#${anchor}`);
+          for (const other of WORDS.sections[`${docnames[page]}#${anchor}`] ?? []) section(page, title, `#${anchor}`, null, other);
           if (anchor in WORDS.messages) section(page, title, `#${anchor}`, null, WORDS.messages[anchor]);
         }
     for (const [name, [place, purpose]] of Object.entries(WORDS.recipes))
@@ -141,9 +151,9 @@
           called.has(word) ? SECTION : 0,
           text.get(word)?.has(number) ? page.text : 0,
         );
-      let [section, gain, covered] = [null, 0, 0];
+      let [section, gain, covered, says] = [null, 0, 0, 0];
       for (const one of page.sections) {
-        const found = sumOf((word) => Math.max(overlap(word, one.words), PURPOSE * overlap(word, one.more)));
+        const found = sumOf((word) => Math.max(overlap(word, one.words), one.worth * overlap(word, one.more)));
         if (!found) continue;
         // What the top of a recipe's page says, a section need not say again.
         const beside = isRecipe(page.name) && !one.recipe;
@@ -153,7 +163,7 @@
         // All of a recipe's name.
         const named = one.recipe && [...one.words].every((word) => all.includes(word));
         const own = (beside && few ? BESIDE : 1) * (SECTION * found * closeness + TITLE * total * same(one.said)) + (named ? TITLE * found : 0);
-        if (own > gain) [section, gain, covered] = [one, own, found];
+        if (own > gain) [section, gain, covered, says] = [one, own, found, sumOf((word) => Math.max(overlap(word, one.words), overlap(word, one.more)))];
       }
       const said = (word) => (section?.recipe ? Math.max(overlap(word, section.words), PURPOSE * overlap(word, section.more)) : 0);
       const inText = sumOf((word) => Math.min(1, inPage(word)));
@@ -164,7 +174,7 @@
         results.push({
           page,
           number,
-          section: covered > total / 2 ? section : null,
+          section: (isRecipe(page.name) ? covered > total / 2 : says > SAYS * total) ? section : null,
           // A recipe's page whose title, other names or recipe have most of it, words that most pages have aside.
           names: isRecipe(page.name) && namedBy((word) => Math.max(overlap(word, page.words), called.has(word), said(word))) > 0.5,
           score: score * share ** 2 * kindOf(page.name),

@@ -69,6 +69,11 @@ def test_words_are_given_to_pages_that_exist() -> None:
     assert not words()["pages"].keys() - set(documents())
 
 
+def test_words_are_given_to_sections_that_exist() -> None:
+    places = [place.partition("#") for place in words()["sections"]]
+    assert not [f"{page}#{anchor}" for page, _, anchor in places if not parsed(f"{page}.html").find(id=anchor)]
+
+
 def test_a_title_leads_to_its_section(page: Page, base: str) -> None:
     """Among the first three hits is the section of each pitfall with the title that is searched for."""
     page.goto(f"{base}search.html?q=STE")
