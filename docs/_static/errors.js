@@ -847,7 +847,7 @@ window.explainError = explain; // for the test
 
 const VERDICTS = {
   yes: () => "This is it:",
-  maybe: (count) => (count > 1 ? "Several causes have this message. Which is yours?" : "Probably this:"),
+  maybe: (count) => (count > 1 ? "Several causes are possible. Which is yours?" : "Probably this:"),
   no: () => "This message is not in the index.",
 };
 const OTHERS = 4; // other causes that the reader is asked about

@@ -31,7 +31,7 @@ WIDTH = 100
 VERDICTS = {
     "yes": "This is it",
     "maybe": "Probably this",
-    "several": "Several causes have this message. Which is yours?",
+    "several": "Several causes are possible. Which is yours?",
     "worded": "Probably one of these",
     "no": "This message is not in the index.",
 }
