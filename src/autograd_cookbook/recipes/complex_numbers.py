@@ -172,8 +172,8 @@ def polyval(coefficients: Tensor, input: Tensor) -> Tensor:
 
     .. math::
         y = p(z) = \sum_{k=0}^{n} c_k z^{n-k}, \qquad
-        \operatorname{grad}_z = \overline{p'(z)}\, \operatorname{grad}_y, \quad
-        \operatorname{grad}_{c_k} = \sum \overline{z^{n-k}}\, \operatorname{grad}_y
+        \operatorname{grad}_z = p'(z)^*\, \operatorname{grad}_y, \quad
+        \operatorname{grad}_{c_k} = \sum (z^{n-k})^*\, \operatorname{grad}_y
 
     Args:
         coefficients: ``(n + 1,)``, floating or complex, the highest power first as in ``numpy.polyval``.
