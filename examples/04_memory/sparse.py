@@ -91,7 +91,7 @@ print("torch", torch.__version__)
 # The left figure shows the memory at the peak of forward and backward, for square matrices with ten values in each row,
 # times 16 columns. The values are trained. With COO, the backward of :func:`torch.sparse.mm` computes the dense
 # :math:`\bar{Y} X^\top`, and then discards nearly all of it. With CSR, the dense matrix comes from the backward of
-# :func:`torch.sparse_csr_tensor`, which makes the tensor from the values. The right figure shows the gradient of one
+# ``torch.sparse_csr_tensor``, which makes the tensor from the values. The right figure shows the gradient of one
 # row of an embedding table, which is looked up many times, in bfloat16. :func:`torch.nn.functional.embedding` adds in
 # bfloat16, where 256 + 1 is 256.
 

@@ -2538,3 +2538,25 @@ def test_a_shape_among_the_arguments_stays_a_shape():
     assert not report.findings, str(report)
     (found,) = audit(ForgetsTheSum.apply, arguments, only=["first_order"]).findings
     assert "torch.Size([3, 4])" in found.program
+
+
+class FiresWithAProbability(Function):
+    """Random, though two draws are often equal: the probabilities are next to zero or one."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.bernoulli(torch.sigmoid(8 * x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        probability = torch.sigmoid(8 * ctx.saved_tensors[0])
+        return grad_output * 8 * probability * (1 - probability)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_forward_that_seldom_differs_is_random(seed):
+    torch.manual_seed(seed)
+    x = torch.cat([torch.randn(3).sign() * (1 + torch.rand(3)), torch.tensor([0.02])]).double().requires_grad_()
+    findings = audit(FiresWithAProbability.apply, (x,), only=["float32", "global_random_state"], seed=seed).findings
+    assert not [f for f in findings if f.severity != "info"], findings

@@ -155,3 +155,28 @@ def test_the_gradient_with_respect_to_the_numbers_needs_no_declaration():
     report = first_order(lambda q, p: rotated(q, p), (rotation(), points()))
     assert report.ok
     assert not [f for f in report.findings if f.check == "first_order"]
+
+
+class Turn(Function):
+    """The rotation by a vector, whose gradient has a part of the series for small rotations from the left."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        half = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / 2
+        return torch.cat([half.sin() / (2 * half) * x, half.cos()], -1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        tangent = grad_output[..., :3]
+        once = torch.linalg.cross(tangent, x)
+        return tangent + once / 2 + torch.linalg.cross(once, x) / 6
+
+
+@pytest.mark.parametrize(("size", "severity"), [(1e-3, "info"), (0.4, "warning")])
+def test_a_series_that_is_cut_short_is_a_tangent_that_is_not_exact(size: float, severity: str) -> None:
+    (found,) = audit(Turn.apply, ((size * numbers(2, 3)).requires_grad_(),), only=["first_order"]).findings
+    assert found.severity == severity, str(found)
+    assert found.summary.startswith("looks like a gradient in a tangent space")
+    assert ("a series that is cut short" in found.cause) == (severity == "warning")

@@ -1,6 +1,8 @@
 """Gradients in the tangent space of a Lie group: those of a small rotation or motion, and not of the numbers."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from autograd_cookbook.auditing.subject import Subject, real, weights_of
 # Elements of a group by how many numbers they have, the quaternion with its real part last: does the element have a
 # translation in front of the quaternion, and a scale behind it?
 GROUPS = {4: (False, False), 5: (False, True), 7: (True, False), 8: (True, True)}
+NEAR = 0.05  # of the largest entry: what is further off is another gradient
 SUMMARY = (
     "looks like a gradient in a tangent space: declare it. Backward returns the derivative with respect to a small "
     "{} {}, and not with respect to its numbers"
@@ -73,11 +76,30 @@ def directions(element: Tensor, left: bool) -> Tensor:
     return torch.stack(columns, -1)
 
 
-def in_tangent_space(subject: Subject) -> tuple[str, str, list[str]] | None:
-    """Of which small motion the gradient is the derivative: its name, its side, and the tensors that it moves.
+INACCURATE = " (it is off by up to {:.1g} of its largest entry)"
+SERIES = (
+    " It is not exact: a series that is cut short, as for the Jacobian of an exponential, is off for large motions."
+)
 
-    None unless the gradients of all inputs are exactly that, with the components of grad_output for the outputs that
-    are elements of a group, too.
+
+@dataclass(frozen=True)
+class Tangent:
+    """Of which small motion a gradient is the derivative: its name, its side, and the tensors that it moves.
+
+    ``off`` is how far it is from that, relative to its largest entry.
+    """
+
+    kind: str
+    side: str
+    named: list[str]
+    off: float
+
+
+def in_tangent_space(subject: Subject) -> Tangent | None:
+    """The small motion that the gradient is the derivative of.
+
+    None unless the gradients of all inputs are that, with the components of grad_output for the outputs that are
+    elements of a group, too.
     """
     along, subject.along_domain = subject.along_domain, False
     try:
@@ -88,7 +110,7 @@ def in_tangent_space(subject: Subject) -> tuple[str, str, list[str]] | None:
         subject.along_domain = along
 
 
-def _found(subject: Subject) -> tuple[str, str, list[str]] | None:
+def _found(subject: Subject) -> Tangent | None:
     outputs, grads = subject.vjp()
     chosen = [outputs[i] for i in subject.active]
     slots = subject.leaves
@@ -106,17 +128,20 @@ def _found(subject: Subject) -> tuple[str, str, list[str]] | None:
         weights = real(
             [_back(w, o, left) if t else w for w, o, t in zip(weights_of(chosen), chosen, turned, strict=True)]
         )
-        if all(
-            _agree(filled[s], numeric[s].gradient(weights).reshape(filled[s].shape), subject.base[s], s in moved, left)
+        off = max(
+            _off(filled[s], numeric[s].gradient(weights).reshape(filled[s].shape), subject.base[s], s in moved, left)
             for s in slots
-        ):
+        )
+        if off < NEAR:
             named = [subject.describe(s) for s in moved]
             named += [f"output {i}" for i, t in zip(subject.active, turned, strict=True) if t]
             sizes = {
                 t.shape[-1]
                 for t in (*(subject.base[s] for s in moved), *(o for o, t in zip(chosen, turned, strict=True) if t))
             }
-            return "rotation" if sizes == {4} else "motion", "from the left" if left else "from the right", named
+            off = 0.0 if off < (1e-5 if subject.dtype is torch.float64 else 1e-2) else off
+            kind, side = "rotation" if sizes == {4} else "motion", "from the left" if left else "from the right"
+            return Tangent(kind, side, named, off)
     return None
 
 
@@ -126,23 +151,23 @@ def _back(weights: Tensor, output: Tensor, left: bool) -> Tensor:
     return (weights[..., None, :-1].double() @ inverse)[..., 0, :]
 
 
-def _agree(ours: Tensor, gradient: Tensor, value: Tensor, moved: bool, left: bool) -> bool:
+def _off(ours: Tensor, gradient: Tensor, value: Tensor, moved: bool, left: bool) -> float:
+    """How far a gradient is from that of a small motion, relative to its largest entry."""
     expected = gradient
     if moved:
         along = (gradient[..., None, :] @ directions(value.double(), left))[..., 0, :]
         expected = torch.cat([along, torch.zeros_like(along[..., :1])], -1)
-    rtol = 1e-5 if value.dtype is torch.float64 else 1e-2
-    scale = float(expected.abs().max()) if expected.numel() else 0.0
-    return torch.allclose(ours.double(), expected, rtol=rtol, atol=rtol * scale)
+    difference, scale = (ours.double() - expected).abs().max(), float(expected.abs().max())
+    return float(difference) / scale if scale else math.inf if difference else 0.0
 
 
-def summary_and_advice(found: tuple[str, str, list[str]]) -> tuple[str, str, str]:
+def summary_and_advice(found: Tangent) -> tuple[str, str, str]:
     """What is said of it."""
-    kind, side, named = found
-    inputs, outputs = ([n for n in named if n.startswith("output") is is_output] for is_output in (False, True))
+    inputs, outputs = ([n for n in found.named if n.startswith("output") is is_output] for is_output in (False, True))
     parts: Sequence[str] = [
         *([f"returns zero as the last component of the gradient of {enumerated(inputs)}"] if inputs else []),
         *([f"does not use the last component of grad_output for {enumerated(outputs)}"] if outputs else []),
     ]
-    what = f"of {enumerated(named)} {side}"
-    return SUMMARY.format(kind, what), CAUSE.format(", and ".join(parts)), FIX
+    summary = SUMMARY.format(found.kind, f"of {enumerated(found.named)} {found.side}")
+    cause = CAUSE.format(", and ".join(parts))
+    return (f"{summary}{INACCURATE.format(found.off)}", f"{cause}{SERIES}", FIX) if found.off else (summary, cause, FIX)

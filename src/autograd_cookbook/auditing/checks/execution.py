@@ -13,6 +13,7 @@ from autograd_cookbook.auditing.diagnose import difference, explain, first_line
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
+from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
 from autograd_cookbook.auditing.variation import deviation
 
@@ -71,7 +72,7 @@ def prepare(subject: Subject) -> Finding | None:
         return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
     _find_state(subject)
     subject.asks = _asks(subject)
-    subject.random = not torch.equal(*(results(subject, offset) for offset in (0, 1)))
+    subject.random = _random(subject)
     if subject.recognizes:
         subject.recognized |= {s: SYMMETRIC for s in subject.leaves if _reads_as_symmetric(subject, s)}
     return None
@@ -113,6 +114,19 @@ def _reads_as_symmetric(subject: Subject, slot: int) -> bool:
     one_side = [moved(noise), moved(noise.mT)]
     unread = [side is not None and torch.equal(side, here) for side in one_side]
     return all(side is None for side in one_side) or unread in ([True, False], [False, True])
+
+
+DRAWS = 8  # that must all be equal: where most probabilities are next to zero or one, two often are
+
+
+def _random(subject: Subject) -> bool:
+    """Whether the result or the gradient is another one after other seeds."""
+    subject.rewind()
+    before = random_states()
+    subject.run(rewind=False).gradients()
+    offsets = range(1, DRAWS if random_states() != before else 2)
+    usual = results(subject, 0)
+    return any(not torch.equal(usual, results(subject, offset)) for offset in offsets)
 
 
 def _asks(subject: Subject) -> bool:

@@ -119,7 +119,7 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         return
     if wrong and subject.custom and (tangent := in_tangent_space(subject)):
         subject.gradient = "custom"
-        yield finding("info", *summary_and_advice(tangent))
+        yield finding("warning" if tangent.off else "info", *summary_and_advice(tangent))
         return
     if wrong and all(_right_if_symmetric(subject, s, grads[s], singles[s], weights) for s in wrong):
         subject.right = False
@@ -895,6 +895,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     itself = bool(own_nodes_of([g for g, _ in used], subject.classes))
     if not subject.right and itself:
         raise Unmeasured("the gradient is wrong, and its own gradient uses it: the backward uses the output")
+    if not subject.right and any(hasattr(node, "_forward_cls") for node in nodes_of([g for g, _ in used])):
+        raise Unmeasured("the gradient is wrong, and the backward calls other custom functions")
     again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
     if used:
         try:
