@@ -13,9 +13,10 @@ torch's functions are already right at these points.
 # Use these functions if your loss is finite but a gradient is NaN. Typical reasons are the mean of an empty group, a
 # probability of exactly 0, and a vector of zeros.
 #
-# First check whether a torch function is enough. PyTorch's vector norms and standard deviations have gradient 0 at 0.
-# In float32, value and gradient of :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases:
-# second derivatives of softplus, ``xlogy`` with gradients for both arguments, and roots and quotients outside of norms.
+# First check whether a torch function is enough. PyTorch's vector norms have gradient 0 at 0, and standard deviations
+# have it if the computed deviation is exactly 0. In float32, value and gradient of
+# :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases: second derivatives of softplus and
+# of a norm at 0, ``xlogy`` with gradients for both arguments, and roots and quotients outside of norms.
 #
 # The gradient
 # ------------
@@ -200,11 +201,17 @@ for name, function in {"sqrt": torch.sqrt, "one where": single, "two": double, "
     print(f"{name:9} {slope(function, x).tolist()}")
 assert slope(single, x).isnan().tolist() == [True, False]
 assert slope(double, x).tolist() == slope(safe_sqrt, x).tolist() == [0.0, 0.25]
+for length in (torch.linalg.vector_norm, lambda point: safe_sqrt(point.square().sum())):
+    point = torch.zeros(3, requires_grad=True)
+    (first,) = torch.autograd.grad(length(point), point, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), point)
+    assert not first.any()
+    assert second.isnan().all() == (length is torch.linalg.vector_norm)
 
 # %%
-# With two ``where``, derivatives of every order are right. The recipe keeps fewer bytes, and you cannot forget one
-# ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}` and :math:`\varepsilon =
-# 10^{-6}`, the result changes by this factor:
+# With two ``where``, derivatives of every order are finite, with the value 0 at 0. The recipe keeps fewer bytes, and
+# you cannot forget one ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}`
+# and :math:`\varepsilon = 10^{-6}`, the result changes by this factor:
 
 small = torch.tensor(1e-8, dtype=torch.float64)
 print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")

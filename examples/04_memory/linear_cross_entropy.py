@@ -28,10 +28,10 @@ gigabytes that the logits take.
 #
 # * You need second derivatives or :func:`torch.func.grad`.
 # * You need a lower peak than that of torch's function, and the weight is wide. Beyond the gradients, torch's function
-#   needs as many bytes as input and weight together, and twice as many with ``allow_retain_graph=True``. If the logits
-#   of one chunk of tokens for all classes are larger, it needs these. The recipe needs the logits of all tokens for a
-#   chunk of 1024 classes, about twice. For a narrow weight, as in the first figure, or for many tokens, torch's
-#   function with a small ``batch_chunk_size`` has the lower peak.
+#   needs as many bytes as input and weight together, and twice as many with ``allow_retain_graph=True``. It needs more
+#   if the logits of one chunk of tokens, for all classes, have more bytes than that. The recipe needs about twice the
+#   bytes of the logits of all tokens for a chunk of 1024 classes. For a narrow weight, as in the first figure, or for
+#   many tokens, torch's function with a small ``batch_chunk_size`` has the lower peak.
 # * You run several losses before you call backward. Between forward and backward, torch's function keeps gradients that
 #   are as large as the weight. The recipe keeps eight bytes per token, also when you compile it.
 #

@@ -4,7 +4,8 @@ Linear scan: a recurrence without a loop, in both directions
 
 You will compute all states of :math:`h_t = a_t h_{t-1} + b_t`, as in a state-space model, and their gradients, in
 :math:`2 \log_2 T` steps instead of :math:`T`. In eager mode, backward needs only the decays ``a``, which are an
-argument, and the states ``h``. So autograd keeps 4 bytes per state in addition to the arguments.
+argument, and the states ``h``. So autograd keeps only the states in addition to the arguments: 4 bytes for each in
+float32.
 """
 
 # %%

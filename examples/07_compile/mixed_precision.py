@@ -365,8 +365,8 @@ for function in (Unguarded, Guarded):
 # %%
 # The second mistake is ``custom_fwd(cast_inputs=...)`` in a function that is differentiated twice. The decorator casts
 # the tensors, and passes the results to ``forward``. These results have no connection to the graph, so the second
-# derivative silently loses a part. The example is the derivative of :math:`\partial (wx)^3 / \partial x` with respect
-# to :math:`w`, which is :math:`9 w^2 x^2`:
+# derivative silently loses a part. In the example, the first derivative of :math:`(wx)^3` with respect to
+# :math:`x` is :math:`3 w^3 x^2`. Its derivative with respect to :math:`w` is :math:`9 w^2 x^2`:
 
 
 class Cube(Function):
