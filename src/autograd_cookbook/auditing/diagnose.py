@@ -62,6 +62,7 @@ NOT_FINITE = (
     "Guard the point: torch.where with a safe argument inside, or a form of the formula that has no such factor.",
 )
 CALLS = ("run", "inner", "together", "_dual")  # where the audit calls a function, which may have no frame of its own
+INTERRUPTS = "look"  # the handler of the audit's timer
 LOOK = "Run the call of the summary under a debugger, or print the traceback."
 
 
@@ -101,7 +102,8 @@ def _says(entry: errors.Entry, text: str) -> bool:
 
 def raised_by_audit(error: BaseException) -> bool:
     """Whether it is an operation of the audit's own that failed, and not the function or what it calls."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # What stands still is interrupted from outside: then it is about the frame that was interrupted.
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name != INTERRUPTS]
     package = __name__.rpartition(".")[0]
     return frames[-1].f_globals.get("__name__", "").startswith(package) and frames[-1].f_code.co_name not in CALLS
 
