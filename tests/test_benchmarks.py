@@ -5,12 +5,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from docs._ext import digests, results, trades
-from docs._ext.pages import PLACES
 from docs._ext.results import LABELS
 
 from autograd_cookbook.auditing import capability_names, kept_bytes
@@ -336,22 +334,6 @@ def test_the_built_in_is_named_where_a_measurement_is_for_it() -> None:
         " unless you need the right result for inputs for which torch returns NaN, infinity or an inaccurate number "
         "and a second derivative. Torch's function takes 0.5 times as long."
     )
-
-
-@pytest.mark.parametrize("lists", [0, 1])
-def test_costs_follow_what_the_recipes_are_for_with_its_list(lists: int) -> None:
-    nodes = pytest.importorskip("docutils.nodes")
-    utils = pytest.importorskip("docutils.utils")
-    costs = pytest.importorskip("docs._ext.costs")
-    document = utils.new_document("page")
-    slow = next(r for r in COSTLY if trades.trade(r, results.measured(r, "cost")["contenders"]))
-    document.settings.env = SimpleNamespace(docname=f"cookbook/{PLACES[slow.page]}/{slow.page}")
-    body = [nodes.paragraph("", "uses"), *[nodes.bullet_list()] * lists, nodes.paragraph("", "more")]
-    section = nodes.section("", nodes.title("", trades.FIRST), *body)
-    document += section
-    costs.TradeTransform(document).apply()
-    assert section[2 + lists].astext().startswith(slow.name)
-    assert section[-1].astext() == "more"
 
 
 @pytest.mark.parametrize("page", sorted({recipe.page for recipe in COSTLY}))

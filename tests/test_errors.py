@@ -27,11 +27,10 @@ from docs.errors.build import IN_WORDS, RAISED, compiled, named_in, names_in
 from docs.errors.programs import GROUPS, Program
 from docs.errors.programs.__main__ import changes, raised_by
 from docs.errors.questions import questions
-from docutils import nodes
 
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
-from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, entry_of, explain, matcher, paste, storing
+from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, paste, storing
 from autograd_cookbook.errors.cli import WIDTH, as_json, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
 from autograd_cookbook.recipes.data_parallel import run_ranks
@@ -1399,7 +1398,7 @@ def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFix
 
 
 def test_cases_read_well_and_ask_about_what_there_is() -> None:
-    facts = "text|own|frames|end|place|raiser|raised|told|tried|about|message|said|shapes|node|formula|type|op|device"
+    facts = "text|own|frames|end|place|raiser|raised|told|tried|about|message|said|shapes?|node|formula|type|op|device"
     for stored, entry in zip(matcher().entries, entries(), strict=True):
         assert len(entry.cases) == len(stored.get("cases", ()))
         for case, special in zip(stored.get("cases", ()), entry.cases, strict=True):
@@ -2941,7 +2940,6 @@ def test_an_empty_sparse_gradient_is_told_from_other_sparse_tensors() -> None:
             "process is stuck without an error.",
             "engine_called_with_gil",
         ),
-        ("DDP training hangs at loss.backward() on 4 GPUs, with a custom C++ extension.", "told_backward_hangs"),
         (
             "I registered an op with TORCH_LIBRARY and m.impl in C++. The output has no grad_fn and requires_grad is "
             "False.",
@@ -2950,7 +2948,13 @@ def test_an_empty_sparse_gradient_is_told_from_other_sparse_tensors() -> None:
     ],
 )
 def test_a_backward_in_cpp_that_hangs_is_about_the_lock_of_python(text: str, name: str) -> None:
-    assert names(explain(text))[0] == name
+    assert names(explain(text)) == [name]
+
+
+def test_a_backward_in_cpp_that_hangs_on_several_devices_is_about_these() -> None:
+    found = names(explain("DDP training hangs at loss.backward() on 4 GPUs, with a custom C++ extension."))
+    assert found[0] == "told_backward_hangs"
+    assert "engine_called_with_gil" not in found
 
 
 @pytest.mark.parametrize(
@@ -3514,8 +3518,6 @@ def test_a_question_of_the_guide_is_an_answer_with_its_address() -> None:
     assert asked.url.endswith("guide/questions_choices.html#vq-vae-why-is-the-codebook-s-gradient-none")
     assert "straight-through" in asked.remedy
     assert as_json(found)["entries"][names(found).index(asked.name)]["url"] == asked.url
-    for each in map(entry_of, matcher().answers[len(matcher().entries) :]):
-        assert each.anchor == nodes.make_id(each.title.replace("``", "")), each.title
 
 
 def test_the_questions_are_those_of_the_guide() -> None:

@@ -29,6 +29,12 @@ def test_imports_run_one_way(folder: str, names: str) -> None:
         assert not [name for name in found if re.match(rf"({names})\b", name)], path
 
 
+def test_what_the_tests_of_the_package_import_is_installed_for_them() -> None:
+    """Their session has no Sphinx; those of the built site have one of their own."""
+    for path in (p for p in (ROOT / "tests").rglob("*.py") if "site" not in p.relative_to(ROOT).parts):
+        assert not re.search(r"^\s*(from|import) (docutils|sphinx|playwright)\b", path.read_text(), re.MULTILINE), path
+
+
 def test_pages_do_not_import_tests_and_leave_the_path_alone() -> None:
     for path in (p for kind in ("md", "py") for p in (ROOT / "docs").rglob(f"*.{kind}")):
         assert not re.search(r"^(from|import) (tests|benchmarks)\b|\bsys\.path\b", path.read_text(), re.MULTILINE), path

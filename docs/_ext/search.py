@@ -72,6 +72,7 @@ def answers(doctrees: dict[str, nodes.document]) -> dict[str, str]:
 
 
 def of_guide(env: BuildEnvironment) -> dict[str, nodes.document]:
+    """The pages of the guide, by their names."""
     return {name: env.get_doctree(name) for name in sorted(env.found_docs) if name.startswith("guide/")}
 
 

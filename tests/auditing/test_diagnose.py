@@ -16,13 +16,38 @@ from torch.utils.checkpoint import checkpoint
 
 from autograd_cookbook import errors
 from autograd_cookbook.auditing import audit
-from autograd_cookbook.auditing.diagnose import ALONE, CHANGED, difference, explain, factor, first_line, known, pattern
+from autograd_cookbook.auditing.diagnose import (
+    ALONE,
+    CHANGED,
+    difference,
+    explain,
+    factor,
+    first_line,
+    known,
+    pattern,
+    raised_by_audit,
+)
 from autograd_cookbook.auditing.subject import Run, Subject, weights_of
 from tests.support import since
 
 
 def leaf(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(0)).requires_grad_()
+
+
+# --- whose exception it is ---
+
+
+def test_an_exception_is_the_audits_own_if_one_of_its_frames_raised_it() -> None:
+    def look(x: Tensor) -> Tensor:  # with the name of the audit's own handler
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError) as mine:
+        Subject(look, (leaf(2),)).run()
+    assert not raised_by_audit(mine.value)
+    with pytest.raises(TypeError) as ours:
+        weights_of(1)
+    assert raised_by_audit(ours.value)
 
 
 # --- messages of torch ---

@@ -2435,6 +2435,38 @@ def test_what_a_sample_of_few_numbers_hides_is_not_blamed_on_the_size():
     assert "The sample hides it" in found.cause
 
 
+class SeesNoImaginaryParts(Function):
+    """Right where the imaginary parts add up to zero, as those of the sample do."""
+
+    @staticmethod
+    def forward(ctx, z):
+        ctx.save_for_backward(z)
+        return z.real * (1 + z.imag.sum() ** 2)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (z,) = ctx.saved_tensors
+        return (grad_output * (1 + z.imag.sum() ** 2)).to(z)
+
+
+def test_a_sample_of_few_complex_numbers_hides_it_as_well():
+    sample = torch.tensor([1 + 1j, 1 - 1j, 1, 1, 1, 1], dtype=torch.complex128, requires_grad=True)
+    report = audit(SeesNoImaginaryParts.apply, (sample,), only=["first_order", "sizes"])
+    assert [(f.check, "The sample hides it" in f.cause) for f in report.findings] == [("sizes", True)], report
+    assert "not measured" not in str(report)
+
+
+def test_sizes_are_tried_where_another_input_is_empty():
+    def function(x, nothing):
+        return SeesNoProducts.apply(x) + nothing.sum()
+
+    sample = torch.tensor([1.0, -1.0, 0.5, -0.5], dtype=torch.float64, requires_grad=True)
+    empty = torch.empty(0, 3, dtype=torch.float64, requires_grad=True)
+    report = audit(function, (sample, empty), only=["first_order", "sizes"])
+    assert [f.check for f in report.findings] == ["sizes"], report
+    assert "not measured" not in str(report)
+
+
 class KeepsTheSign(Function):
     """Its gradient is the sign of grad_output, as in training with one bit for each number."""
 

@@ -1,6 +1,7 @@
 """Gradients of small rotations and motions, as libraries for Lie groups return them, and what is merely wrong."""
 
 import functools
+import math
 
 import pytest
 import torch
@@ -149,6 +150,28 @@ def test_a_gradient_in_a_tangent_space_that_is_wrong_is_wrong(monkeypatch):
     monkeypatch.setattr(Rotate, "factor", 1.0)
     monkeypatch.setattr(Rotate, "last", 0.1)
     assert {f.check for f in first_order(Rotate.apply, sample).of("error")} >= {"first_order"}
+
+
+class NotANumber(Rotate):
+    """One entry of the gradient is no number; the others are those of a small rotation."""
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grads = Rotate.backward(ctx, grad_output)
+        grads[1].view(-1)[0] = math.nan
+        return grads
+
+
+def test_a_gradient_that_is_no_number_is_no_tangent():
+    found = first_order(NotANumber.apply, (rotation(), points())).findings
+    assert any(f.severity == "error" for f in found), found
+    assert not any("tangent space" in f.summary for f in found), found
+
+
+def test_an_empty_input_leaves_a_tangent_what_it_is():
+    nothing = torch.empty(0, dtype=torch.float64, requires_grad=True)
+    report = first_order(lambda q, p, n: Rotate.apply(q, p) + n.sum(), (rotation(), points(), nothing))
+    assert "a small rotation of input 0 from the left" in declared(report)
 
 
 def test_the_gradient_with_respect_to_the_numbers_needs_no_declaration():

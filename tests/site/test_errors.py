@@ -7,11 +7,11 @@ from docs.errors import programs as errors
 from docs.errors.build import names_in
 from playwright.sync_api import Browser, Page, expect
 
-from autograd_cookbook.errors import entries, matcher
+from autograd_cookbook.errors import entries, entry_of, matcher
 from autograd_cookbook.errors.answering import answer
 from tests.test_errors import PASTES, another, pasted
 
-from .conftest import opened
+from .conftest import opened, parsed
 
 pytestmark = pytest.mark.site
 
@@ -43,6 +43,11 @@ def test_what_is_known_is_explained_on_the_page(page: Page, base: str) -> None:
     expect(found).to_have_attribute("data-known", "yes")
     expect(found).to_contain_text("Change: Reduce the loss to one number")
     expect(found).to_contain_text("Why:")
+
+
+def test_a_question_of_the_guide_is_where_its_address_says() -> None:
+    for question in map(entry_of, matcher().answers[len(matcher().entries) :]):
+        assert parsed(f"{question.page}.html").find(id=question.anchor), question.url
 
 
 def test_the_index_is_loaded_when_the_field_is_used(page: Page, base: str) -> None:

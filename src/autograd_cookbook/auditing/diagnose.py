@@ -102,10 +102,12 @@ def _says(entry: errors.Entry, text: str) -> bool:
 
 def raised_by_audit(error: BaseException) -> bool:
     """Whether it is an operation of the audit's own that failed, and not the function or what it calls."""
-    # What stands still is interrupted from outside: then it is about the frame that was interrupted.
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name != INTERRUPTS]
     package = __name__.rpartition(".")[0]
-    return frames[-1].f_globals.get("__name__", "").startswith(package) and frames[-1].f_code.co_name not in CALLS
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    ours = [f.f_code.co_name if f.f_globals.get("__name__", "").startswith(package) else "" for f in frames]
+    # What stands still is interrupted from outside: then it is about the frame that was interrupted.
+    last = next((name for name in reversed(ours) if name != INTERRUPTS), "")
+    return bool(last) and last not in CALLS
 
 
 def refused_on_purpose(error: BaseException | None) -> bool:

@@ -243,12 +243,10 @@ def _written(value: Any, lines: list[str], promote: bool) -> str:
         return f"x{len(lines) - 1}"
     if type(value) is float and not math.isfinite(value):
         return f"float('{value}')"
-    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+    if value is None or type(value) in (bool, int, float, complex, str, bytes, torch.Size):
         return repr(value)
     if isinstance(value, torch.dtype):
         return str(value)
-    if isinstance(value, torch.Size):
-        return repr(value)
     if isinstance(value, types.FunctionType) and "<" not in value.__qualname__ and value.__module__ != "__main__":
         return f"__import__({value.__module__!r}, fromlist=['_']).{value.__qualname__}"
     raise _Unwritable

@@ -27,6 +27,10 @@ FIX = (
     'If this is intended, declare gradient="custom", here or in pyproject.toml. Connect the function only to functions '
     "with the same convention: PyTorch's own operations expect the derivative with respect to the numbers."
 )
+INACCURATE = " (it is off by up to {:.1g} of its largest entry)"
+SERIES = (
+    " It is not exact: a series that is cut short, as for the Jacobian of an exponential, is off for large motions."
+)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -74,12 +78,6 @@ def directions(element: Tensor, left: bool) -> Tensor:
         shifted = element[..., :3] if left else nothing
         columns.append(torch.cat([*([shifted] if moves else []), torch.zeros_like(q), scale], -1))
     return torch.stack(columns, -1)
-
-
-INACCURATE = " (it is off by up to {:.1g} of its largest entry)"
-SERIES = (
-    " It is not exact: a series that is cut short, as for the Jacobian of an exponential, is off for large motions."
-)
 
 
 @dataclass(frozen=True)
@@ -157,8 +155,11 @@ def _off(ours: Tensor, gradient: Tensor, value: Tensor, moved: bool, left: bool)
     if moved:
         along = (gradient[..., None, :] @ directions(value.double(), left))[..., 0, :]
         expected = torch.cat([along, torch.zeros_like(along[..., :1])], -1)
-    difference, scale = (ours.double() - expected).abs().max(), float(expected.abs().max())
-    return float(difference) / scale if scale else math.inf if difference else 0.0
+    if not ours.numel():
+        return 0.0
+    difference, scale = float((ours.double() - expected).abs().max()), float(expected.abs().max())
+    off = difference / scale if scale else math.inf if difference else 0.0
+    return math.inf if math.isnan(off) else off
 
 
 def summary_and_advice(found: Tangent) -> tuple[str, str, str]:

@@ -283,9 +283,9 @@ class Facts:
         self.tried = advice.sub(" ", paste.text)
         # Remove the code and the messages of libraries, because they do not show what the reader's code does.
         self.own = advice.sub(" ", "\n".join([*own_code(paste, rules), *map(str, paste.messages)]))
-        # The concepts of the reader's own words, or of all words if they cannot be told from a message.
         # Whether the reader asks for a value or a choice, such as a learning rate.
         self.asks = matches(rules["topics"]["asks"], self.told.lower())
+        # The concepts of the reader's own words, or of all words if they cannot be told from a message.
         self.concepts = frozenset(concepts((self.told or paste.text)[:SAID], rules["concepts"]))
         self.about = " ".join(sorted(self.concepts))
         self.headed = any(message.kind for message in paste.messages)
@@ -381,7 +381,7 @@ class Facts:
 
 def as_entry(question: Mapping[str, str]) -> dict[str, Any]:
     """Return a question of the guide in the form of an entry."""
-    nothing = dict.fromkeys(("group", "kind", "message", "cause", "torch", "change"), "")
+    nothing = dict.fromkeys(("group", "kind", "message", "cause", "torch"), "")
     return {**nothing, **question, "change": "", "name": question["title"], "fix": question["change"], "wordings": []}
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import if_symmetric, output_weights, zeros_for_none
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, explain, first_line
-from autograd_cookbook.auditing.domains import SYMMETRIC, Domain, may_be_symmetric
+from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import REPEATED
@@ -507,42 +507,36 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 return
 
 
-@contextlib.contextmanager
-def _along(subject: Subject, domains: dict[int, Domain]) -> Iterator[None]:
-    """Keep some inputs to a set for a while, and differentiate along it."""
-    before = subject.recognized
-    subject.recognized = before | domains
-    try:
-        yield
-    finally:
-        subject.recognized = before
-
-
 def _wrong_nearby(subject: Subject) -> list[Finding]:
     """What is wrong at other numbers, of the sample's own size, if those of the sample are few, as zeros are.
 
     What is wrong there has nothing to do with the size.
     """
     plain = [s for s in subject.leaves if not subject.slots[s].hidden and s not in subject.recognized]
-    few = [s for s in plain if len(subject.base[s].unique()) <= subject.base[s].numel() // 2]
+    few = [s for s in plain if 0 < len((numbers := real([subject.base[s]])).unique()) <= len(numbers) // 2]
     generator = torch.Generator().manual_seed(9)
-    noise = {s: torch.rand(subject.base[s].shape, generator=generator, dtype=torch.float64) for s in few}
+    precise = {s: torch.complex128 if subject.base[s].is_complex() else torch.float64 for s in few}
+    noise = {s: torch.rand(subject.base[s].shape, generator=generator, dtype=precise[s]) for s in few}
 
-    def nearby() -> list[Tensor]:
+    def nearby(noise: dict[int, Tensor]) -> list[Tensor]:
         values = subject.copies()
         for s in few:
             values[s] = values[s] + 0.1 * max(float(values[s].abs().max()), 1.0) * noise[s].to(values[s])
         return values
 
     label = "near the sample, at the same sizes"
-    found = list(_right_at(subject, nearby(), label)) if few else []
+    found = list(_right_at(subject, nearby(noise), label)) if few else []
     if found and (mirrored := [s for s in few if may_be_symmetric(subject.base[s])]):
-        noise |= {s: noise[s] + noise[s].mT for s in mirrored}
-        grads = subject.vjp(nearby())[1]
+        mirrors = nearby(noise | {s: noise[s] + noise[s].mT for s in mirrored})
+        grads = subject.vjp(mirrors)[1]
         symmetric = all((g := grads[s]) is not None and torch.allclose(g, g.mT) for s in mirrored)
-        with _along(subject, dict.fromkeys(mirrored, SYMMETRIC)):
-            if symmetric and not list(_right_at(subject, nearby(), label)):
+        recognized = subject.recognized
+        subject.recognized = recognized | dict.fromkeys(mirrored, SYMMETRIC)  # the derivative is taken along the set
+        try:
+            if symmetric and not list(_right_at(subject, mirrors, label)):
                 return [if_symmetric(subject, mirrored)]
+        finally:
+            subject.recognized = recognized
     return [replace(f, cause=FEW[0], fix=FEW[1]) for f in found]
 
 
