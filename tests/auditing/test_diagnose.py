@@ -42,10 +42,10 @@ def test_an_exception_is_the_audits_own_if_one_of_its_frames_raised_it() -> None
     def look(x: Tensor) -> Tensor:  # with the name of the audit's own handler
         raise ValueError("mine")
 
-    with pytest.raises(ValueError) as mine:
+    with pytest.raises(ValueError, match="mine") as mine:
         Subject(look, (leaf(2),)).run()
     assert not raised_by_audit(mine.value)
-    with pytest.raises(TypeError) as ours:
+    with pytest.raises(TypeError, match="iterable") as ours:
         weights_of(1)
     assert raised_by_audit(ours.value)
 
