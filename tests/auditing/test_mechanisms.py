@@ -1,6 +1,7 @@
 """Mechanisms of false alarms that showed in public libraries, each on the smallest function that has it."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -2543,6 +2544,56 @@ without_fake.register_autograd(lambda ctx, grad_output: grad_output * 2)
 def test_a_missing_fake_kernel_is_one_finding():
     (found,) = audit(without_fake, (leaf(4),), only=["opcheck"]).findings
     assert "register_fake" in found.fix
+
+
+LIBRARY = torch.library.Library("autograd_cookbook_defined", "DEF")
+LIBRARY.define("halved(Tensor x) -> Tensor")
+LIBRARY.impl("halved", lambda x: x / 2, "CPU")
+
+
+class CallsADefinedOperator(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.ops.autograd_cookbook_defined.halved(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.ops.autograd_cookbook_defined.halved(grad_output)
+
+
+def test_a_missing_fake_kernel_of_an_operator_that_was_defined_apart_is_named():
+    (found,) = audit(CallsADefinedOperator.apply, (leaf(4),), only=["opcheck"]).findings
+    assert "has no fake kernel" in found.cause
+    assert "register_fake" in found.fix
+
+
+class CountsItsRows(Function):
+    """The gradient of the shift is right for any number of rows but none: then it is one row's."""
+
+    @staticmethod
+    def forward(ctx, x, shift):
+        ctx.shape = x.shape
+        return torch.cat([x + shift, shift[None]])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        rows = grad_output if ctx.shape[0] else grad_output * 3
+        return grad_output[:-1], rows.sum(0)
+
+
+class CountsThemWrong(CountsItsRows):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output[:-1], 3 * grad_output.sum(0)
+
+
+def test_a_gradient_without_rows_is_compared_with_the_values_that_are_left():
+    sample = (leaf(4, 3), leaf(3))
+    (found,) = audit(CountsItsRows.apply, sample, only=["first_order", "empty"]).findings
+    assert re.search("is ([0-9.]+), but the values change by ([0-9.]+)", found.summary)
+    assert "right only for some sizes" in found.cause
+    found = audit(CountsThemWrong.apply, sample, only=["first_order", "empty"]).findings
+    assert [f.check for f in found] == ["first_order"], "what is wrong anyway has nothing to do with the size"
 
 
 class ExpandsToAShape(Function):

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +433,75 @@ def test_a_fault_of_the_audit_is_no_finding_and_the_other_checks_still_run(monke
     assert not report.findings
     assert report.notes[-1] == "not measured, because the audit itself failed: float16 (ZeroDivisionError: a fault)"
     assert report.capabilities == {"bfloat16": "yes"}
+
+
+class Tripled(torch.autograd.Function):
+    factor = 3.0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 3 * x.square()
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        return Tripled.factor * torch.ones_like(grad_output)
+
+
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        return 3 * ctx.saved_tensors[0] ** 2 * grad_output
+
+
+def _without_time(subject: Subject) -> Iterator[checks.Finding]:
+    raise clock.OutOfTime
+    yield
+
+
+def _dies(subject: Subject) -> Iterator[checks.Finding]:
+    os._exit(3)
+    yield
+
+
+@ISOLATE
+def test_a_first_derivative_that_takes_too_long_is_compared_along_directions(
+    isolate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(checks._REGISTRY, "first_order", replace(CHECKS["first_order"], function=_without_time))
+    options = {"only": ["first_order", "sizes", "special_points"], "isolate": isolate}
+    report = audit(Tripled.apply, (leaf(4),), **options)
+    (found,) = report.findings
+    assert (found.check, found.severity) == ("first_order", "error")
+    assert found.summary.startswith("on the sample, the slope along a random direction")
+    assert "too slow" in found.cause
+    assert not any("first_order" in note for note in report.notes)
+    right = audit(Cubed.apply, (leaf(4),), **options)
+    assert right.ok
+    assert {"sizes", "special_points"} <= {*right.checks}
+    assert any("not measured within" in note and "first_order" in note for note in right.notes)
+    surrogate = audit(lambda x: PassesThrough.apply(x), (leaf(4),), **options)
+    assert "looks like a surrogate" in surrogate.findings[0].summary
+
+
+def test_a_process_that_starts_again_knows_that_the_gradient_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(checks._REGISTRY, "given_layout", replace(CHECKS["given_layout"], function=_dies))
+    report = audit(Tripled.apply, (leaf(4),), only=["first_order", "given_layout", "sizes"], isolate=True)
+    assert [f.check for f in report.findings] == ["first_order", "given_layout"]
+
+
+class PassesThrough(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        return grad_output
 
 
 def _timed(monkeypatch: pytest.MonkeyPatch, *, waiting: float | None, load: float = 0.0) -> clock.Clock:

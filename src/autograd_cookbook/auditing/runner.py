@@ -26,6 +26,7 @@ from autograd_cookbook.auditing import forking
 from autograd_cookbook.auditing.arguments import FIRST, arguments, required, selected, subject_options
 from autograd_cookbook.auditing.checks import Check, all_checks, finding
 from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
+from autograd_cookbook.auditing.checks.gradients import in_brief
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
 from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
@@ -181,8 +182,11 @@ def _why_not() -> str:
 # --- running checks: a stream of events, from this process or from another ---
 
 
-def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
-    """Run some of the checks here. What is yielded can be sent to another process."""
+def _perform(task: _Task, names: Sequence[str], found: dict[str, list[Finding]]) -> Iterator[Event]:
+    """Run some of the checks here, behind those of which ``found`` says what they found.
+
+    What is yielded can be sent to another process.
+    """
     with preserved(), torch.inference_mode(False), torch.enable_grad():
         warnings.simplefilter("ignore")
         yield ("start", FIRST)
@@ -199,7 +203,7 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
             yield ("done", FIRST, [named], None, time.perf_counter() - start)
             yield ("stop",)
             return
-        found: dict[str, list[Finding]] = {}
+        subject.right = not any(f.severity == "error" for f in found.get("first_order", ()))
         early: dict[str, tuple[list[Finding], str | None]] = {}
         given = subject
         if subject.gradient == "exact":
@@ -213,12 +217,26 @@ def _perform(task: _Task, names: Sequence[str]) -> Iterator[Event]:
                 with preserved():
                     subject = _in_single(task, subject)
                 given = subject if subject.carried else given  # which share parameters, of one dtype at a time
+        chosen = [check.name for check in task.checks]
         for check in task.checks:
             if check.name not in names or (check.needs and _alarms(found.get(check.needs, []))):
                 continue
             if not task.clock.allows(check.name):
                 yield ("late", check.name)
                 continue
+            if check.needs in chosen and check.needs not in found:  # it was cut off: what stands in for it is quick
+                yield ("start", check.needs)
+                start = time.perf_counter()
+                brief = replace(all_checks()[check.needs], function=in_brief)
+                found[check.needs], verdict = [], None
+                with preserved(), contextlib.suppress(OutOfTime):
+                    found[check.needs], verdict = _checked(brief, subject)
+                if found[check.needs]:
+                    yield ("done", check.needs, found[check.needs], verdict, time.perf_counter() - start)
+                else:
+                    yield ("late", check.needs)
+                if _alarms(found[check.needs]):
+                    continue
             if check.name != FIRST:
                 yield ("start", check.name)
                 start = time.perf_counter()
@@ -347,7 +365,7 @@ def _in_process(task: _Task) -> Generator[Event]:
     can_interrupt = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGALRM, look) if can_interrupt else None
     try:
-        for event in _perform(task, [c.name for c in task.checks]):
+        for event in _perform(task, [c.name for c in task.checks], {}):
             _keep_time(clock, event)
             if can_interrupt:
                 often = min(LOOK, clock.timeout) if event[0] == "start" else 0
@@ -378,10 +396,11 @@ def _isolated(task: _Task) -> Generator[Event]:
     """In forked processes: when one hangs or dies, another goes on behind the check that it was at."""
     context = multiprocessing.get_context("fork")
     remaining = [c.name for c in task.checks]
+    found: dict[str, list[Finding]] = {}
     hangs, custom, clock = 0, True, task.clock
     while remaining:
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(task, remaining, theirs), daemon=False)
+        process = context.Process(target=_child, args=(task, remaining, found, theirs), daemon=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # newer Pythons warn of threads; the child uses one
             process.start()
@@ -416,6 +435,8 @@ def _isolated(task: _Task) -> Generator[Event]:
                     break
                 _keep_time(clock, event)
                 yield event
+                if event[0] == "done":
+                    found[event[1]] = event[2]
                 if event[0] in ("done", "late"):
                     remaining = [n for n in remaining if n != event[1]]
         finally:
@@ -423,17 +444,19 @@ def _isolated(task: _Task) -> Generator[Event]:
                 process.kill()
             process.join()
             ours.close()
+        if current not in (FIRST, *remaining):  # what stands in for a check that is too slow does not come twice
+            found[current] = []
         if fault is not None:
             if current == FIRST:
                 raise RuntimeError(f"the audit itself failed, which is a fault of the audit; please report it: {fault}")
             clock.stop()
             yield ("facts", [f"not measured, because the audit itself failed: {current} ({fault})"], None, custom)
-            remaining.remove(current)
+            remaining = [n for n in remaining if n != current]
             continue
         if problem is None:
             clock.stop()
             yield ("late", current)
-            remaining.remove(current)
+            remaining = [n for n in remaining if n != current]
             continue
         check = next(c for c in task.checks if c.name == current)
         if check.alters_saved:
@@ -444,7 +467,7 @@ def _isolated(task: _Task) -> Generator[Event]:
                 None,
                 custom,
             )
-            remaining.remove(current)
+            remaining = [n for n in remaining if n != current]
             continue
         cause = (
             "An endless loop, a deadlock, or far too much work."
@@ -458,6 +481,7 @@ def _isolated(task: _Task) -> Generator[Event]:
             "Run the call of this check alone, with only= and isolate=False.",
         )
         cut_off = replace(cut_off, check=current, url=check.url)
+        found[current] = [cut_off]
         yield (
             "done",
             current,
@@ -485,7 +509,7 @@ def _exit(code: int | None) -> str:
     return f"exit status {code}"
 
 
-def _child(task: _Task, names: list[str], connection: Connection) -> None:
+def _child(task: _Task, names: list[str], found: dict[str, list[Finding]], connection: Connection) -> None:
     """The life of a forked process: no threads, no output, and nothing that outlives it."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (1, 2):
@@ -497,7 +521,7 @@ def _child(task: _Task, names: list[str], connection: Connection) -> None:
     torch.set_num_threads(1)  # the threads of the parent are not here
     gc.freeze()  # what the parent made is no garbage of ours: collections are quick
     try:
-        for event in _perform(task, names):
+        for event in _perform(task, names, found):
             connection.send(event)
         connection.send(("end",))
     except NoTensorError as error:
@@ -524,6 +548,7 @@ def _collect(events: Iterator[Event], checks: Sequence[Check], outcome: _Outcome
                     outcome.saved_bytes = saved if saved is not None else outcome.saved_bytes
                 case ("done", name, findings, verdict, seconds):
                     outcome.findings += findings
+                    outcome.late = [n for n in outcome.late if n != name]
                     outcome.seconds[name] = round(seconds, 4)
                     if (listed := capability[name]) is not None and verdict is not None:
                         outcome.verdicts.setdefault(listed, []).append(verdict)

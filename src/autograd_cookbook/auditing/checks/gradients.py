@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
-from autograd_cookbook.auditing.diagnose import NEARLY, NOT_ZERO, difference, explain, first_line, pattern
+from autograd_cookbook.auditing.diagnose import NEARLY, NOT_FINITE, NOT_ZERO, difference, explain, first_line, pattern
 from autograd_cookbook.auditing.domains import may_be_symmetric
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import observing, same
@@ -166,6 +166,81 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             f"({mismatch.count} of {mismatch.size} entries are off)"
         )
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+
+
+TOO_SLOW = (
+    "The formula of the backward is not the derivative of the forward. Which entries are wrong was not looked at: the "
+    "function is too slow for that.",
+    "Audit it on a smaller sample, or with a larger budget=, to see which entries are wrong and how.",
+)
+ROUGHLY = 0.05  # of the norm: a solver that is slow is more accurate than that
+
+
+def in_brief(subject: Subject) -> Iterator[Finding]:
+    """What :func:`first_order` says of a function that is too slow for it: along directions, and roughly."""
+    if not subject.derivative:
+        return
+    for found in along_directions(subject, subject.copies(), "on the sample", TOO_SLOW, accuracy=ROUGHLY):
+        if still := looks_like_surrogate(subject):
+            yield take_as_custom(subject, still)
+        elif passed := passes_on(subject):
+            yield take_as_custom(subject, passed, CHANGED)
+        else:
+            subject.right = False
+            yield found
+
+
+def along_directions(
+    subject: Subject, values: list[Tensor], label: str, advice: tuple[str, str], accuracy: float = 0.0
+) -> Iterator[Finding]:
+    """Whether the gradient is right along a few random directions, but for a share of its norm."""
+    accuracy = accuracy or subject.accuracy or 0.0
+    try:
+        run = subject.run([v.clone() for v in values])
+    except (Exception, SystemExit):
+        return  # forward refuses it where a gradient is wanted
+    try:
+        grads = run.gradients()
+    except (Exception, SystemExit) as error:
+        if subject.custom:
+            yield finding("error", f"{label}, forward runs but backward raises {first_line(error)}", *explain(error))
+        return
+    slots = [s for s in subject.leaves if not subject.slots[s].hidden]
+    filled = real([torch.zeros_like(values[s]) if (g := grads[s]) is None else g for s in slots])
+    weights = output_weights(run.outputs, subject.active)
+    if subject.gradient == "surrogate":
+        declared = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()
+        theirs = real([torch.zeros_like(values[s]) if (g := declared[s]) is None else g for s in slots])
+        if not torch.allclose(filled, theirs, rtol=1e-6, atol=1e-8):
+            yield finding(
+                "error",
+                f"{label}, the gradient is not that of the declared surrogate",
+                "The backward depends on the size of its input.",
+                "Look for a hard-coded size, a squeeze, or a tile loop that skips the remainder.",
+            )
+        return
+    if subject.rough:
+        return  # differences of the values say nothing
+    numeric = Derivative(subject.value, values, slots, subject.coarsest)
+    rtol = accuracy or 1e-5
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(2):
+        direction = torch.randn(numeric.n, generator=generator, dtype=torch.float64)
+        claimed = float(filled @ direction)
+        slope, err, noise = numeric.slope(direction, numeric.steps()[0] * 0.1)
+        expected = float(weights @ slope)
+        allowed = rtol * abs(expected) + accuracy * float(filled.norm()) + float(weights.abs() @ (err + noise)) + 1e-9
+        if abs(claimed - expected) <= allowed:
+            return
+        judged = numeric.judge(claimed, direction, weights, rtol, abs(expected))
+        if judged is None:
+            return
+        expected = judged
+    yield finding(
+        "error",
+        f"{label}, the slope along a random direction is {claimed:.6g}, but the values change by {expected:.6g}",
+        *(advice if math.isfinite(claimed) else NOT_FINITE),
+    )
 
 
 def if_symmetric(subject: Subject, slots: Sequence[int]) -> Finding:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
@@ -30,8 +31,11 @@ OPCHECK = {
         "Let register_fake return an empty tensor like the real result.",
     ),
 }
-
-
+# torch.compile and torch.export have no other way to learn the shape of a result.
+WITHOUT_FAKE = (
+    "The operator has no fake kernel, so compilers cannot know the shape and dtype of its result.",
+    "Write one with torch.library.register_fake: it returns an empty tensor like the real result.",
+)
 # How torch says that a compiler meets a question that only the numbers in a tensor answer.
 DATA_DEPENDENT = re.compile(r"data[- ]?dependent", re.IGNORECASE)
 LOOKS_AT_NUMBERS = (
@@ -371,7 +375,8 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
         for test, outcome in results.items():
             if isinstance(outcome, BaseException):
                 looks = LOOKS_AT_NUMBERS if DATA_DEPENDENT.search(f"{type(outcome).__name__}: {outcome}") else None
-                cause, fix = looks or known(outcome) or OPCHECK.get(test) or explain(outcome)
+                lacks = WITHOUT_FAKE if isinstance(outcome, UnsupportedOperatorException) else None
+                cause, fix = looks or lacks or known(outcome) or OPCHECK.get(test) or explain(outcome)
                 yield finding("error", f"{operator}: opcheck's {test} fails: {first_line(outcome)}", cause, fix)
 
 
