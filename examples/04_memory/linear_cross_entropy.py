@@ -27,8 +27,9 @@ gigabytes that the logits take.
 # Use the recipe in these cases:
 #
 # * You need second derivatives or :func:`torch.func.grad`.
-# * You need a lower peak than that of torch's function, and the weight is wide. Beyond the gradients, torch's function
-#   needs as many bytes as input and weight together, and twice as many with ``allow_retain_graph=True``. It needs more
+# * You need a lower peak than that of torch's function, and the weight is wide. Beyond the gradients, the function of
+#   torch 2.13 needs as many bytes as input and weight together, and twice as many with ``allow_retain_graph=True``.
+#   Since torch 2.14, it needs these bytes only with ``allow_retain_graph=True``, and once. In each case, it needs more
 #   if the logits of one chunk of tokens, for all classes, have more bytes than that. The recipe needs about twice the
 #   bytes of the logits of all tokens for a chunk of 1024 classes. For a narrow weight, as in the first figure, or for
 #   many tokens, torch's function with a small ``batch_chunk_size`` has the lower peak.
@@ -161,8 +162,9 @@ for tokens, width in ((512, 16), (512, 256), (2048, 16)):
         f"{tokens:5,} tokens, width {width:3}: recipe {ours:4.1f} MB, torch, 64 tokens a chunk {small:4.1f} MB, "
         f"with allow_retain_graph {again:4.1f} MB"
     )
-    assert (again > 1.5 * ours) == (width == 256)
-    assert (small < ours / 2) == (width != 256)
+    leaner = torch.__version__ >= (2, 14)  # torch's function makes one copy of its gradients less
+    assert (again > (0.9 if leaner else 1.5) * ours) == (width == 256)
+    assert (small < ours / 2) == (leaner or width != 256)
 
 # %%
 # The second derivative of the recipe is also computed in chunks, and agrees with the composition. PyTorch's function in
