@@ -27,7 +27,9 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 
-expect.set_options(timeout=1000 * HANG)  # milliseconds
+# What a page is asked for comes at once, or never if the page is wrong: a failure takes so many seconds.
+PATIENCE = 180.0
+expect.set_options(timeout=1000 * PATIENCE)  # milliseconds
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -72,7 +74,7 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     """A page with these options, that nothing shares."""
     with browser.new_context(**options) as context:
-        context.set_default_timeout(1000 * HANG)
+        context.set_default_timeout(1000 * PATIENCE)
         yield context.new_page()
 
 
