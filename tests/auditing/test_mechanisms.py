@@ -2596,6 +2596,25 @@ def test_a_gradient_without_rows_is_compared_with_the_values_that_are_left():
     assert [f.check for f in found] == ["first_order"], "what is wrong anyway has nothing to do with the size"
 
 
+class DifferentiatesWhatMayBeFrozen(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return (x * w).sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.enable_grad():
+            again = (ctx.saved_tensors[0] * ctx.saved_tensors[1]).sin()
+            return torch.autograd.grad(again, ctx.saved_tensors, grad_output)
+
+
+def test_a_backward_that_differentiates_a_frozen_input_is_to_detach_it_first():
+    (found,) = audit(DifferentiatesWhatMayBeFrozen.apply, (leaf(4), leaf(4)), only=["subsets"]).findings
+    assert "the caller has frozen an input" in found.cause
+    assert "requires_grad_() on the results" in found.fix
+
+
 class ExpandsToAShape(Function):
     """The shape has to be a ``torch.Size``: forward asks it for its number of elements."""
 

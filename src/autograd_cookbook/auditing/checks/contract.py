@@ -81,24 +81,33 @@ def subsets(subject: Subject) -> Iterator[Finding]:
             run = lambda requires=requires: subject.vjp(requires=requires)  # noqa: E731
             if found := _without_error(subject, chosen, deviation(subject, run, (expected[0], only))):
                 names = ", ".join(subject.slots[s].name for s in chosen)
-                listed = _differentiates_what_it_is_passed(subject, found)
+                advice = found.advice(
+                    "What is computed or saved depends on which inputs need gradients, in the wrong way.",
+                    "Ask ctx.needs_input_grad for each gradient apart, and save what each one needs.",
+                )
+                if listed := _differentiates_what_it_is_passed(subject, found):
+                    advice = PASSED
+                elif found.error is not None and "does not require grad" in str(found.error):
+                    advice = FROZEN
                 yield finding(
                     "info" if listed else "error",
                     f"if only {names} requires grad, {_without_requires_grad(found) or found.text}",
-                    *(
-                        (
-                            "backward differentiates with respect to all tensors at the end of the arguments, of which "
-                            "a caller passes those that require grad.",
-                            "Nothing, if every caller leaves frozen tensors out; otherwise ask ctx.needs_input_grad.",
-                        )
-                        if listed
-                        else found.advice(
-                            "What is computed or saved depends on which inputs need gradients, in the wrong way.",
-                            "Ask ctx.needs_input_grad for each gradient apart, and save what each one needs.",
-                        )
-                    ),
+                    *advice,
                 )
                 return
+
+
+PASSED = (
+    "backward differentiates with respect to all tensors at the end of the arguments, of which a caller passes those "
+    "that require grad.",
+    "Nothing, if every caller leaves frozen tensors out; otherwise ask ctx.needs_input_grad.",
+)
+FROZEN = (
+    "backward calls torch.autograd.grad or backward() for a tensor that requires no grad here, because the caller has "
+    "frozen an input.",
+    "In backward, detach the tensors that you differentiate and call requires_grad_() on the results, or ask "
+    "ctx.needs_input_grad before you differentiate.",
+)
 
 
 def _without_requires_grad(found: Deviation) -> str:
