@@ -494,6 +494,32 @@ def test_a_process_that_starts_again_knows_that_the_gradient_is_wrong(monkeypatc
     assert [f.check for f in report.findings] == ["first_order", "given_layout"]
 
 
+class KeepsItsConstantInTheLastDtype(torch.autograd.Function):
+    table = torch.tensor(0.1, dtype=torch.float64)
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        KeepsItsConstantInTheLastDtype.table = KeepsItsConstantInTheLastDtype.table.to(x.dtype)
+        ctx.factor = KeepsItsConstantInTheLastDtype.table
+        return ctx.factor * x
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        return ctx.factor * grad_output
+
+
+@ISOLATE
+def test_what_calls_in_other_dtypes_leave_behind_is_not_blamed_on_later_checks(isolate: bool) -> None:
+    KeepsItsConstantInTheLastDtype.table = torch.tensor(0.1, dtype=torch.float64)
+    x = torch.rand(4, dtype=torch.float64, requires_grad=True)
+    report = audit(KeepsItsConstantInTheLastDtype.apply, (x,), skip=["compile", "tensors_on_ctx"], isolate=isolate)
+    errors = [f for f in report.findings if f.severity == "error"]
+    assert [f.check for f in errors] == ["float32"], report
+    assert "after calls in other dtypes" in errors[0].summary
+    assert ("saved_tensor_hooks" in report.checks) == isolate
+    assert isolate or any("saved_tensor_hooks" in note for note in report.notes)
+
+
 class PassesThrough(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from autograd_cookbook.auditing.report import TASTE, Finding, Report
 from autograd_cookbook.auditing.roots import merged
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Unmeasured, Wrong, tensors_of
+from autograd_cookbook.auditing.variation import Outcome, deviation
 
 # Families of checks that look at what the function itself does with the sample, or map it where no domain can go.
 AS_GIVEN = ("execution", "memory", "modules", "transforms")
@@ -244,12 +245,21 @@ def _perform(task: _Task, names: Sequence[str], found: dict[str, list[Finding]])
             with preserved():
                 # Dtypes are judged as they were given.
                 judged = given if check.name == "returned" else subject
+                in_other_dtypes = check.family == "precision" and check.name not in early
                 try:
+                    usual = judged.expected if in_other_dtypes else None
                     found[check.name], verdict = early.get(check.name) or _checked(check, judged)
+                    left = _left_behind(check, judged, usual) if usual else []
                 except OutOfTime:
                     yield ("late", check.name)
                     continue
+            if not any(f.cause == LAST_DTYPE[0] for each in found.values() for f in each):
+                found[check.name] += left
             yield ("done", check.name, found[check.name], verdict, time.perf_counter() - start)
+            if left:
+                behind = chosen[chosen.index(check.name) + 1 :]
+                yield ("changed", [name for name in names if name in behind])
+                return
             if check.name == "repeatable" and any(f.severity == "error" for f in found[check.name]):
                 yield ("stop",)
                 return
@@ -327,6 +337,21 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
     return named, verdict if check.capability else None
 
 
+LAST_DTYPE = (
+    "The function keeps a constant, a buffer or a cache in the dtype of the last call. A cast to fewer bits and back "
+    "loses digits.",
+    "Make it in each call in the dtype of the inputs, or keep one for each dtype.",
+)
+
+
+def _left_behind(check: Check, subject: Subject, usual: Outcome) -> list[Finding]:
+    """Whether calls in other dtypes have changed what the usual call returns."""
+    if subject.random or (found := deviation(subject, subject.vjp, usual)) is None:
+        return []
+    changed = finding("error", f"after calls in other dtypes, {found.text}", *LAST_DTYPE)
+    return [_with_evidence(replace(changed, check=check.name, url=check.url), subject, subject.isolated)]
+
+
 def _with_evidence(found: Finding, subject: Subject, try_out: bool) -> Finding:
     """The finding with the lines that it is about, and a program that shows it."""
     if found.severity == "info" and found.check not in TASTE:
@@ -370,7 +395,11 @@ def _in_process(task: _Task) -> Generator[Event]:
             if can_interrupt:
                 often = min(LOOK, clock.timeout) if event[0] == "start" else 0
                 signal.setitimer(signal.ITIMER_REAL, often, often)
-            yield event
+            if event[0] == "changed":
+                reason = "calls in other dtypes have changed the function, and isolate=False"
+                yield ("facts", [f"not measured, because {reason}: {', '.join(event[1])}"], None, True)
+            else:
+                yield event
     finally:
         if can_interrupt:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -405,7 +434,7 @@ def _isolated(task: _Task) -> Generator[Event]:
             warnings.simplefilter("ignore")  # newer Pythons warn of threads; the child uses one
             process.start()
         theirs.close()
-        current, problem, fault = FIRST, None, None
+        current, problem, fault, changed = FIRST, None, None, False
         clock.watch(process.pid or 0)
         clock.start(FIRST)
         try:
@@ -428,6 +457,8 @@ def _isolated(task: _Task) -> Generator[Event]:
                     current = event[1]
                 if event[0] == "facts":
                     custom = event[3]
+                if changed := event[0] == "changed":
+                    break  # another process has the function as it was
                 if event[0] == "end":
                     return
                 if event[0] == "fault":
@@ -445,7 +476,9 @@ def _isolated(task: _Task) -> Generator[Event]:
             process.join()
             ours.close()
         if current not in (FIRST, *remaining):  # what stands in for a check that is too slow does not come twice
-            found[current] = []
+            found.setdefault(current, [])
+        if changed:
+            continue
         if fault is not None:
             if current == FIRST:
                 raise RuntimeError(f"the audit itself failed, which is a fault of the audit; please report it: {fault}")
