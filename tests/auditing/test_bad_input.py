@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from autograd_cookbook.auditing import audit, capability_names, held_bytes, peak_bytes, saved_bytes
 from autograd_cookbook.auditing.checks import all_checks
@@ -57,6 +57,39 @@ def refused(expected: type[Exception], *words: str, **options: Any) -> str:
 )
 def test_what_cannot_be_called(fn: Any, words: tuple[str, ...]) -> None:
     assert len(refused(TypeError, *words, fn=fn)) <= 200
+
+
+class Opaque(Tensor):
+    """Stands for another tensor, and has none of torch's operations."""
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "Opaque":
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner: Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return Opaque(args[0].inner)
+        raise NotImplementedError(f"{func} of an Opaque")
+
+
+class ReturnsOpaque(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return Opaque(2 * x)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor) -> Tensor:
+        return 2 * grad_output
+
+
+@pytest.mark.parametrize("isolate", [None, False])
+def test_a_function_that_returns_a_tensor_that_cannot_be_read(isolate: bool | None) -> None:
+    with pytest.raises(TypeError, match="whose numbers can be read, got Opaque, which raises NotImplementedError"):
+        audit(ReturnsOpaque.apply, (torch.randn(3, requires_grad=True),), isolate=isolate)
 
 
 @pytest.mark.parametrize("isolate", [None, False])

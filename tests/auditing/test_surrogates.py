@@ -37,6 +37,31 @@ class ClippedRound(Function):
         return grad_output * (x.abs() <= 1)
 
 
+class LinearInFloat8(Function):
+    """The largest entry sets the scale, so every value moves with it."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        scales = [t.abs().amax() / 448 for t in (x, w)]
+        low = [(t / s).to(torch.float8_e4m3fn) for t, s in zip((x, w), scales, strict=True)]
+        return low[0].to(x.dtype) * scales[0] @ (low[1].to(w.dtype) * scales[1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = ctx.saved_tensors
+        return grad_output @ w.mT, x.mT @ grad_output
+
+
+def test_a_product_of_numbers_of_eight_bits_looks_like_a_surrogate():
+    sample = [torch.randn(4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    (found,) = audit(LinearInFloat8.apply, sample, only=["first_order"]).findings
+    assert found.severity == "info"
+    assert "rounds to eight bits" in found.summary
+    declared = audit(LinearInFloat8.apply, sample, surrogate=torch.matmul, only=["first_order", "sizes"])
+    assert not declared.findings
+
+
 class ReluEverywhere(Function):
     """Wrong: lets the gradient through where the value is cut."""
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 @dataclass
@@ -165,3 +167,21 @@ def same(a: Tensor, b: Tensor) -> bool:
     return torch.equal(a, b) or (
         (a.is_floating_point() or a.is_complex()) and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
     )
+
+
+class _Bits(TorchDispatchMode):
+    fewest = 64
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for t in tree_leaves(result):
+            if isinstance(t, Tensor) and (t.is_floating_point() or t.is_complex()):
+                self.fewest = min(self.fewest, 8 * t.itemsize // (1 + t.is_complex()))
+        return result
+
+
+def fewest_bits(call: Callable[[], Any]) -> int:
+    """The bits of the narrowest floating number that an operation returns while something is called."""
+    with _Bits() as watched:
+        call()
+    return watched.fewest

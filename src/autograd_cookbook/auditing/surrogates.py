@@ -22,6 +22,11 @@ CHANGED = (
     "that is not grad_output"
 )
 
+IN_STEPS = (
+    "looks like a surrogate: declare it. Forward rounds to eight bits, so the value moves in steps when {} does, and "
+    "backward returns another gradient than that of the steps"
+)
+
 
 def is_still(subject: Subject, slot: int, values: Sequence[Tensor]) -> bool:
     """Whether no output moves if an input moves a little, to either side: at a step, they move to one side."""

@@ -168,6 +168,14 @@ def _first_run(subject: Subject) -> Run:
         run = subject.run()
     if not run.outputs:
         raise NoTensorError(f"expected a function that returns a tensor or several, got {type(run.raw).__name__}")
+    for output in run.outputs:
+        try:
+            real([output])
+        except (Exception, SystemExit) as error:  # of a subclass of Tensor that stands for others
+            said = f"got {type(output).__name__}, which raises {first_line(error)}"
+            raise NoTensorError(
+                f"expected a function that returns tensors whose numbers can be read, {said}"
+            ) from error
     return run
 
 

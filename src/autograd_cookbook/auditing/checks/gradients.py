@@ -18,7 +18,7 @@ from autograd_cookbook.auditing.checks.execution import results
 from autograd_cookbook.auditing.diagnose import NEARLY, NOT_FINITE, NOT_ZERO, difference, explain, first_line, pattern
 from autograd_cookbook.auditing.domains import may_be_symmetric
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
-from autograd_cookbook.auditing.observe import observing, same
+from autograd_cookbook.auditing.observe import fewest_bits, observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED
 from autograd_cookbook.auditing.state import random_states
@@ -39,6 +39,7 @@ from autograd_cookbook.auditing.subject import (
 )
 from autograd_cookbook.auditing.surrogates import (
     CHANGED,
+    IN_STEPS,
     looks_like_surrogate,
     passes_on,
     take_as_custom,
@@ -116,6 +117,9 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         return
     if wrong and (passed := passes_on(subject)):
         yield take_as_custom(subject, passed, CHANGED)
+        return
+    if wrong and fewest_bits(subject.run) == 8:
+        yield take_as_custom(subject, list(wrong), IN_STEPS)
         return
     if wrong and subject.custom and (tangent := in_tangent_space(subject)):
         subject.gradient = "custom"

@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import ITERATIONS, in_steps, repetitions, zeros_for_none
@@ -18,7 +16,7 @@ from autograd_cookbook.auditing.checks.layouts import permutation
 from autograd_cookbook.auditing.checks.precision import passes_a_pole
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative, rounding
-from autograd_cookbook.auditing.observe import observing
+from autograd_cookbook.auditing.observe import fewest_bits, observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import REPEATED
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
@@ -196,28 +194,12 @@ def _with_first(tensor: Tensor, number: int) -> Tensor:
     return result
 
 
-class _Narrow(TorchDispatchMode):
-    """Notes whether an operation gives numbers of fewer bits than some dtype has."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.bits, self.seen = torch.finfo(dtype).bits, False
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for t in tree_leaves(result):
-            self.seen |= is_differentiable(t) and torch.finfo(t.dtype).bits < self.bits
-        return result
-
-
 def _narrows(subject: Subject) -> bool:
     """Whether digits are given up on the way, as by a flag that has activations stored in eight bits."""
     try:
-        with _Narrow(subject.dtype) as narrow:
-            subject.vjp()
+        return fewest_bits(subject.vjp) < torch.finfo(subject.dtype).bits
     except (Exception, SystemExit):
         return False
-    return narrow.seen
 
 
 def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
