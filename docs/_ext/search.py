@@ -3,7 +3,7 @@
 A hit says what it is: the script gets the purpose of each recipe and of each page of the cookbook.
 
 Sphinx's index knows which page has a word, but not which section. A page of answers has sixty, so the script also gets
-the words that few sections of the guide have.
+all words of each answer, and of the other sections of the guide the words that few of them have.
 """
 
 import ast
@@ -31,6 +31,7 @@ LENGTH = 100  # of a message: nobody types more, and the page that searches for 
 TAG = re.compile(r"<[^>]*>")
 SENTENCE = re.compile(r"(?<=[.:])\s+(?=[A-Z])")
 WORD = re.compile(r"[^\W\d]\w{2,}")
+ANSWERS = "guide/questions"  # pages of which each section is a hit of its own
 FEW = 12  # sections that may share a word that tells them apart
 MARKUP = re.compile(r":\w+:`(?P<role>.+?)`|`{2}(?P<code>.+?)`{2}|\*(?P<word>.+?)\*")
 
@@ -61,14 +62,17 @@ def texts(section: nodes.section) -> Iterator[str]:
 
 
 def answers(doctrees: dict[str, nodes.document]) -> dict[str, str]:
-    """What few sections say, by their places."""
+    """What each answer says, and what few other sections say, by their places."""
     said = {
         f"{name}#{section['ids'][0]}": {word.lower() for text in texts(section) for word in WORD.findall(text)}
         for name, doctree in doctrees.items()
         for section in doctree.findall(nodes.section)
     }
     sections = Counter(word for found in said.values() for word in found)
-    return {place: " ".join(sorted(word for word in found if sections[word] <= FEW)) for place, found in said.items()}
+    return {
+        place: " ".join(sorted(word for word in found if sections[word] <= FEW or place.startswith(ANSWERS)))
+        for place, found in said.items()
+    }
 
 
 def of_guide(env: BuildEnvironment) -> dict[str, nodes.document]:

@@ -1,9 +1,10 @@
 // The order of the search's hits, in place of that of Sphinx, with its index. Sphinx asks for all words, scores a page by
 // one of them, and sorts equals by name. Here a page counts the words that it has, rare ones more: those of its titles,
 // its error messages and those that words.toml gives it more than those of its text. A long text has almost every word, so
-// its words say less, and so do words that any question has. There is one hit a page, at its best section. A few words
-// name a thing: a recipe that has them comes before answers and reports about it, and its page opens at the top, where its
-// card is, unless a section has words that its title lacks. A hit says what it is, and what a recipe is for.
+// its words say less, and so do words that any question has. There is one hit a page, at its best section; but on a page of
+// questions, each answer is a hit of its own. A few words name a thing: a recipe that has them comes before answers and
+// reports about it, and its page opens at the top, where its card is, unless a section has words that its title lacks. A
+// hit says what it is, and what a recipe is for.
 "use strict";
 
 {
@@ -18,6 +19,9 @@
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
   const WORST = 0.1; // of the best hit's score
   const FEWEST = 3; // hits that are shown, however bad
+  const ANSWERS = "guide/questions"; // pages of which each section is a hit of its own
+  const ASKED = 5; // a word of the question, compared with one of a page's title
+  const SAID = 4; // a word of its answer, which has few
   const COMMON = 4; // pages that may share a section's title
   const NAMES = { cookbook: "Recipe", guide: "Guide", errors: "Error", pitfalls: "Pitfall", reference: "Reference", glossary: "Glossary" };
   // Tables and what is generated come after pages that explain.
@@ -44,6 +48,7 @@
 
   const behind = new Set(WORDS.behind);
   const asks = (query) => /[?]|^(why|how|what|when|where|which|who|is|are|does|do|can|should|must)\b/i.test(query);
+  const isOfAnswers = (name) => name.startsWith(ANSWERS);
   const isRecipe = (name) => name in WORDS.purposes;
   const kindOf = (name) => {
     const kind = name.split("/")[0];
@@ -55,13 +60,23 @@
     for (const [term, pages] of Object.entries(terms))
       for (const word of new Set([term.toLowerCase(), ...stems(term)]))
         for (const page of [pages].flat()) add(text, word, page);
-    const pages = docnames.map((name, page) => ({
+    const pages = docnames.map((name, file) => ({
       name,
-      title: titles[page],
-      words: new Set(stems(titles[page])),
+      file,
+      title: titles[file],
+      words: new Set(stems(titles[file])),
+      text: new Set(),
       called: (WORDS.pages[name] ?? []).map(stems),
       sections: [],
     }));
+    for (const [word, found] of text) for (const page of found) pages[page].text.add(word);
+    // A page of answers has almost every word, and so says nothing of what stands together in it.
+    const answer = ({ name, file }, title, anchor) => {
+      const names = [title, ...(WORDS.sections[name + anchor] ?? [])];
+      const sections = names.map((said) => ({ title, said, anchor, words: new Set(stems(said)), more: new Set(), worth: 0 }));
+      const words = new Set(stems(title));
+      pages.push({ name, file, title, anchor, words, text: new Set(stems(WORDS.answers[name + anchor] ?? "")), called: [], sections });
+    };
     // What a section is found by besides, and what a word of it counts.
     const beyond = (name, anchor, purpose) =>
       purpose === null
@@ -72,8 +87,9 @@
       pages[page].sections.push({ title, said, anchor, words: new Set(stems(said)), ...beyond(pages[page].name, anchor, purpose), recipe: purpose !== null });
     for (const [title, places] of Object.entries(alltitles))
       for (const [page, anchor] of places)
+        if (anchor !== null && isOfAnswers(docnames[page])) answer(pages[page], title, `#${anchor}`);
         // A title of many pages, such as "The gradient", says nothing about one.
-        if (anchor !== null && places.length <= COMMON) {
+        else if (anchor !== null && places.length <= COMMON) {
           section(page, title, `#${anchor}`);
           for (const other of WORDS.sections[`${docnames[page]}#${anchor}`] ?? []) section(page, title, `#${anchor}`, null, other);
           if (anchor in WORDS.messages) section(page, title, `#${anchor}`, null, WORDS.messages[anchor]);
@@ -93,11 +109,11 @@
         const home = pages.find((one) => one.name.startsWith("cookbook/") && one.name.endsWith(`/${recipe}`));
         home?.called.push(stems(name));
       }
-    const lengths = pages.map(() => 0);
-    for (const found of text.values()) for (const page of found) lengths[page] += 1;
-    const mean = lengths.reduce((sum, length) => sum + length, 0) / pages.length;
-    pages.forEach((page, number) => (page.text = TEXT * Math.min(1, Math.sqrt(mean / Math.max(1, lengths[number])))));
-    return { text, pages };
+    for (const [weight, kind] of [[TEXT, pages.slice(0, docnames.length)], [SAID, pages.slice(docnames.length)]]) {
+      const mean = kind.reduce((sum, page) => sum + page.text.size, 0) / kind.length;
+      for (const page of kind) page.says = weight * Math.min(1, Math.sqrt(mean / Math.max(1, page.text.size)));
+    }
+    return { text, pages: pages.filter((page) => page.anchor || !isOfAnswers(page.name)) };
   };
 
   let prepared = null;
@@ -143,13 +159,13 @@
     const namedBy = (points) => sumOf((word) => rare(word) && points(word)) / sumOf(rare);
     const results = [];
     const few = split(query).length <= FEW && !asks(query);
-    pages.forEach((page, number) => {
+    pages.forEach((page) => {
       const called = new Set(page.called.flat());
       const inPage = (word) =>
         Math.max(
-          TITLE * overlap(word, page.words),
+          (page.anchor ? ASKED : TITLE) * overlap(word, page.words),
           called.has(word) ? SECTION : 0,
-          text.get(word)?.has(number) ? page.text : 0,
+          page.text.has(word) ? page.says : 0,
         );
       let [section, gain, covered, says] = [null, 0, 0, 0];
       for (const one of page.sections) {
@@ -173,11 +189,11 @@
       if (share)
         results.push({
           page,
-          number,
-          section: (isRecipe(page.name) ? covered > total / 2 : says > SAYS * total) ? section : null,
+          section: page.anchor ? page : (isRecipe(page.name) ? covered > total / 2 : says > SAYS * total) ? section : null,
           // A recipe's page whose title, other names or recipe have most of it, words that most pages have aside.
           names: isRecipe(page.name) && namedBy((word) => Math.max(overlap(word, page.words), called.has(word), said(word))) > 0.5,
-          score: score * share ** 2 * kindOf(page.name),
+          // A page that has few of the words is about something else; an answer is short, and need not repeat the question.
+          score: score * share ** (page.anchor ? 1 : 2) * kindOf(page.name),
         });
     });
     const recipes = results.filter(({ names }) => names);
@@ -190,20 +206,21 @@
     const homes = new Set(results.map(({ page }) => isRecipe(page.name) && page.name.split("/").pop()));
     const again = ({ page }) => page.name.startsWith("reference/") && homes.has(page.name.split(".").pop());
     const useful = results.filter((one, at) => !again(one) && (at < FEWEST || one.score >= WORST * results[0].score));
-    return useful.map(({ page, number, section, score }) => {
-      const part = section && section.title !== page.title ? section.title : null;
+    return useful.map(({ page, section, score }) => {
+      const title = Search._index.titles[page.file];
+      const part = section && section.title !== title ? section.title : null;
       const purpose = section?.recipe ? WORDS.recipes[part]?.[1] : WORDS.purposes[page.name];
       const hit = [
         page.name,
-        part ? `${page.title} > ${part}` : page.title,
+        part ? `${title} > ${part}` : title,
         section?.anchor ?? "",
         purpose ?? null, // with which Sphinx fetches no page for an excerpt
         score,
-        Search._index.filenames[number],
+        Search._index.filenames[page.file],
         section ? SearchResultKind.title : SearchResultKind.text,
       ];
       const kind = page.name.startsWith("guide/questions") ? "Question" : (NAMES[page.name.split("/")[0]] ?? "Page");
-      return Object.assign(hit, { shown: { kind, title: part ?? page.title, line: purpose ?? (part ? page.title : "") } });
+      return Object.assign(hit, { shown: { kind, title: part ?? title, line: purpose ?? (part ? title : "") } });
     });
   };
 
