@@ -1,8 +1,10 @@
 """The field of the error index answers as the command does."""
 
 import random
+import re
 
 import pytest
+from bs4 import BeautifulSoup
 from docs.errors import programs as errors
 from docs.errors.build import names_in
 from playwright.sync_api import Browser, Page, expect
@@ -11,7 +13,7 @@ from autograd_cookbook.errors import entries, matcher
 from autograd_cookbook.errors.answering import answer
 from tests.test_errors import PASTES, another, pasted
 
-from .conftest import opened
+from .conftest import SITE, opened
 
 pytestmark = pytest.mark.site
 
@@ -43,6 +45,13 @@ def test_what_is_known_is_explained_on_the_page(page: Page, base: str) -> None:
     expect(found).to_have_attribute("data-known", "yes")
     expect(found).to_contain_text("Change: Reduce the loss to one number")
     expect(found).to_contain_text("Why:")
+
+
+def test_options_keep_their_dashes() -> None:
+    """Readers copy ``--no-half`` from a text. Sphinx makes a long dash of two short ones, unless it is told not to."""
+    for page in sorted((SITE / "errors").glob("*.html")):
+        text = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text()
+        assert not re.findall(r"[\s(][–—][a-z][a-z-]+", text), page.name
 
 
 def test_the_index_is_loaded_when_the_field_is_used(page: Page, base: str) -> None:
