@@ -336,9 +336,9 @@ def complex128(subject: Subject) -> Iterator[Finding]:
 def opcheck(subject: Subject) -> Iterator[Finding]:
     """Operators made with ``torch.library`` pass ``torch.library.opcheck``.
 
-    ``opcheck`` tests registration, schema and fake kernel. It differentiates the sum of the output, and compares the
-    eager backward with the traced one, not with the true derivative. So it does not see a wrong formula. The other
-    checks test the formula.
+    ``opcheck`` tests the registration, the schema and the fake kernel. It differentiates the sum of the output, and
+    compares the backward in eager mode with the backward that the compiler traces, not with the true derivative. So it
+    does not see a wrong formula. The other checks test the formula.
     """
     samples: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
