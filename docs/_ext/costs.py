@@ -108,6 +108,7 @@ class CostsDirective(SphinxDirective):
             f"Bytes are exact counts per {units} in float32, without the arguments. The saved bytes are what the graph "
             "keeps for backward, and the peak is the highest count during forward and backward. The time of forward "
             "and backward is divided by the recipe's time, and a number below 1 means faster than the recipe. "
+            'The row "least possible" shows the bytes that every exact backward needs. '
             f"Measured on {places}."
         )
         verdicts = nodes.bullet_list(

@@ -58,6 +58,7 @@ class ErrorsDirective(SphinxDirective):
 
     def section(self, entry: Entry, program: Program | None) -> nodes.section:
         section = nodes.section("", ids=[entry.anchor], names=[entry.anchor], classes=["error-entry"])
+        section["support_smartquotes"] = False  # some texts contain options such as --no-half, which readers copy
         self.state.document.note_explicit_target(section, section)
         section += nodes.title(entry.title, entry.title)
         section += self.message(f"{entry.kind}: {entry.message}".rstrip())

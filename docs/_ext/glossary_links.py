@@ -17,12 +17,13 @@ from sphinx.util.nodes import make_refnode
 GLOSSARY = "glossary"
 FOLDERS = ("guide/", "pitfalls/", "errors/", "cookbook/")
 GALLERY = re.compile(r"cookbook/(.*/)?index")  # its cards are links, and its texts are short
-# Pages of the cookbook where a word of the glossary has another meaning: the kernel of a convolution, the nodes of a
-# graph that is data, the graph of the compiler.
+# Pages where a word of the glossary has another meaning: the kernel of a convolution, the nodes of a graph that is
+# data, the graph of the compiler, a graph of CUDA.
 OTHERWISE = {
     "convolution": {"kernel", "stride"},
     "custom_operator": {"graph"},
     "data_parallel": {"view"},
+    "devices": {"graph"},
     "flash_attention": {"graph"},
     "graph_breaks": {"graph"},
     "masks": {"storage"},
@@ -104,8 +105,7 @@ def in_scope(docname: str) -> bool:
 
 def otherwise(docname: str) -> set[str]:
     """The terms that have another meaning on a page."""
-    folder, _, page = docname.rpartition("/")
-    return OTHERWISE.get(page, set()) if folder.startswith("cookbook/") else set()
+    return OTHERWISE.get(docname.rpartition("/")[2], set())
 
 
 def prose_of(document: nodes.document) -> Iterator[nodes.Text]:

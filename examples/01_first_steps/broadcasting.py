@@ -56,9 +56,9 @@ from autograd_cookbook.recipes.broadcasting import bias_add, multiply, sum_to_sh
 # -----------
 #
 # The next cell multiplies a column of 3 numbers by a row of 4 numbers. The gradients of the 12 products form a grid
-# :math:`\bar{Y}` with 3 rows and 4 columns. Each gradient is a sum over :math:`\bar{Y}` times the *other* factor. For
-# an entry of the column, multiply one row of :math:`\bar{Y}` by the row of 4 numbers, and sum. For an entry of the row,
-# multiply one column of :math:`\bar{Y}` by the column of 3 numbers, and sum.
+# :math:`\bar{Y}` with 3 rows and 4 columns. To get the gradient of one factor, multiply :math:`\bar{Y}` by the *other*
+# factor, and sum the products. For an entry of the column, multiply one row of :math:`\bar{Y}` by the row of 4 numbers,
+# and sum. For an entry of the row, multiply one column of :math:`\bar{Y}` by the column of 3 numbers, and sum.
 
 torch.manual_seed(0)
 column = torch.tensor([[1.0], [2.0], [3.0]], requires_grad=True)
@@ -177,13 +177,16 @@ except RuntimeError as error:
 # An explicit ``sum_to_shape`` would raise no error here either, because a tensor of shape ``(3, 3)`` can be summed to
 # shape ``(3,)``. To find such a bug, assert the shape in backward *before* the sum: the product must have the shape of
 # the output. After the sum, the shape is right even if the numbers are wrong. Also run gradcheck with a different size
-# for each dimension, and with no size of 1.
+# for each dimension, and without a size of 1 that forward does not need. If ``n`` is 1, the product above has a single
+# element, so its gradient is right, and gradcheck finds no mistake.
 
 grad_output = torch.ones(3, dtype=torch.float64)
 wrong, right = grad_output * weight, grad_output * weight.squeeze(1)
 assert sum_to_shape(wrong, x.shape).shape == x.shape  # after the sum: the wrong gradient passes
 assert wrong.shape != grad_output.shape == right.shape  # before the sum: it does not
 assert right.tolist() == weight.flatten().tolist()
+single = torch.ones(1, dtype=torch.float64, requires_grad=True)
+assert gradcheck(ScaleEach.apply, (single, weight[1:2]))  # of size 1: gradcheck does not find the mistake
 
 # %%
 # What it costs

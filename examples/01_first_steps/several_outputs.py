@@ -15,7 +15,7 @@ also mark outputs without a derivative, and see that a float output without this
 #
 # This page has two recipes. ``split_sign`` returns ``relu(x)`` and ``relu(-x)``, and keeps fewer bytes than two
 # separate calls of ``relu``. ``max_with_index`` returns a maximum and its index. It is only an example: in your
-# program, use :func:`torch.max`, which computes the same at the same cost.
+# program, use :func:`torch.max`, which computes the same and costs no more.
 #
 # The gradient
 # ------------

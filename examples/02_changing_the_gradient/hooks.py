@@ -139,8 +139,8 @@ assert 0 < error < 0.02
 # --------------------
 #
 # You can put a hook on a tensor, on a node of the graph, or on a module. On a leaf, you can also put a hook that runs
-# after the gradient has been added to ``.grad``. The next cell prints the gradients that all of these hooks except the
-# module's get in one backward through ``hidden = x * 3``:
+# after the gradient has been added to ``.grad``. The next cell registers all of these hooks except the module's. It
+# prints the gradient that each hook gets in one backward through ``hidden = x * 3``:
 
 x = torch.ones(1, requires_grad=True)
 hidden = x * 3
@@ -224,9 +224,9 @@ assert layer.weight.grad.all()
 #
 # PyTorch runs a module's hook only if you *call* the module. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` call
 # no module. So a module hook misses the activations in such calls. This is a problem for guided backpropagation and
-# relevance propagation, two methods that explain a prediction by another backward rule for activations. Write this
-# backward rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls your ``Function`` wherever the model calls
-# one of the functions that you list:
+# relevance propagation. To explain a prediction, these two methods replace the backward of the activations by another
+# rule. Write this rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls your ``Function`` wherever the
+# model calls one of the functions that you list:
 
 
 class Ruled(Function):

@@ -32,8 +32,8 @@ network with weights of one bit.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# In ``binarize``, an input outside of [-1, 1] gets gradient 0. So the gradient moves this input neither further from 0
-# nor back. If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
+# In ``binarize``, an input outside of [-1, 1] gets gradient 0. So the gradient does not move this input, neither away
+# from 0 nor back. If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
 #
 # At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
@@ -157,7 +157,7 @@ for clamped in (False, True):
 # ----------------------------------------
 #
 # :func:`torch.autograd.gradcheck` compares the gradient with the true derivative, which is 0. So gradcheck rejects a
-# straight-through estimator, and it accepts :func:`torch.round`, through which nothing can learn:
+# straight-through estimator. It accepts :func:`torch.round`, although the layers before this function learn nothing:
 
 x = torch.tensor([-1.7, -0.6, 0.3, 1.4], dtype=torch.float64, requires_grad=True)
 try:

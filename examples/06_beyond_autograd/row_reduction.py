@@ -66,7 +66,7 @@ print(f"torch {torch.__version__}, running in {RMS_NORM.backend()}")
 # -----------
 #
 # The left figure shows the reduction along a row: steps of gradient descent for rows of two numbers. With
-# :math:`\varepsilon = 0` the output does not depend on a row's length, so each gradient is perpendicular to its row,
+# :math:`\varepsilon = 0` the output does not depend on the norm of a row, so each gradient is perpendicular to its row,
 # and the arrows are tangents of the circles. The right figure shows the reduction across rows. It compares the recipe
 # with a kernel that adds in bfloat16, the type of its data. Once such a sum is 256 times as large as its next term,
 # bfloat16 drops every further term.
@@ -172,10 +172,11 @@ except RuntimeError as error:
     print("gradcheck:", str(error).splitlines()[0])
 
 # %%
-# The wrong gradient has an additional component along :math:`x`. The output does not depend on the length of a row, so
+# The wrong gradient has an additional component along :math:`x`. The output does not depend on the norm of a row, so
 # this component is useless. For the same reason, the output does not depend on the scale of the layer. So the right
-# gradient is perpendicular to the layer, and each step makes the layer a little longer. The wrong steps make it
-# shorter. The loss ends higher, but you can't see this from one loss curve. ``gradcheck`` detects the mistake at once.
+# gradient is perpendicular to the layer, and each step makes the norm of the layer a little larger. The wrong steps
+# make it smaller. The loss ends higher, but you can't see this from one loss curve. ``gradcheck`` detects the mistake
+# at once.
 #
 # What it costs
 # -------------
@@ -196,9 +197,10 @@ except RuntimeError as error:
 #
 # For element-wise operations, the compiler is nearly as good as the kernel. Across rows, the compiler adds in a
 # separate loop, which reads both tensors once more, column by column (``TORCH_LOGS=output_code`` shows it, in torch
-# 2.13). The built-in for swish is torch's silu, which has no gate to learn. "Memory fresh" is the default of malloc,
-# which returns large results to the system. Getting new pages then takes longer than the kernels, for all versions.
-# With "memory kept", malloc uses the same pages again.
+# 2.13). The built-in for swish is torch's silu, which has no gate to learn. In the rows "memory fresh", malloc has its
+# default settings: it returns the memory of a large tensor to the system as soon as the tensor is freed. The next
+# tensor then needs new pages, and getting them takes longer than the kernels, for all versions. In the rows "memory
+# kept", malloc uses the same pages again.
 #
 # The machine that made these figures compiled the CUDA kernels, but had no GPU to run them on. On a machine with a GPU,
 # ``nox -s gpu`` tests the kernels, and ``nox -s bench -- native`` measures which share of the GPU's bandwidth they use.

@@ -51,7 +51,7 @@ finds the conductivity of a metal plate from a few temperatures.
 # Copy three parts of these recipes into your own code:
 #
 # * ``as_numpy`` detaches, copies from the GPU, and computes conjugates that torch has only marked (``resolve_conj``).
-#   ``.to(input)`` converts the result back.
+#   After SciPy's call, ``.to(...)`` converts the result back to the dtype or the device of the input.
 # * ``vmap`` has a rule, because NumPy can't see batches. For one matrix with many right-hand sides, this rule calls the
 #   solver *once*.
 # * ``torch.compiler.disable`` keeps the compiler from tracing the Python code inside of SciPy.
@@ -181,7 +181,8 @@ print("dct, types 1 to 4: gradcheck True")
 # -----------------
 #
 # This backward forgets to transpose. For a *symmetric* matrix, such as a Laplacian, a covariance or an undirected
-# graph, ``gradcheck`` passes:
+# graph, ``gradcheck`` passes. For a matrix that is not symmetric, as with a wind from the left, ``gradcheck`` finds the
+# mistake:
 
 
 class NeverTransposes(Function):

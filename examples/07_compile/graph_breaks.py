@@ -19,7 +19,8 @@ which silently get another gradient.
 #
 # A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
-# All versions compute the same function, so every difference comes from the compiler:
+# Most versions compute this function. The page compares each version with itself in eager mode, so every difference
+# comes from the compiler:
 #
 # .. math:: y = x^2, \qquad \bar{x} = 2 x\,\bar{y} .
 #
@@ -51,7 +52,7 @@ torch._logging.set_logs(dynamo=logging.ERROR)  # what would be logged is printed
 # -----------
 #
 # The first cell has the function, and the test of each version. The test compiles the version with ``fullgraph=True``,
-# on a tensor that was made outside of the compiled part, and compares its gradient with eager mode.
+# calls it with a tensor that was made outside of the compiled part, and compares the gradient with eager mode.
 
 
 class Square(Function):
@@ -324,10 +325,11 @@ print("\ngraph_breaks:", *graph_breaks(lambda x: IfOnData.apply(x), torch.ones(3
 # Each of these fixes compiles whole:
 #
 # * Decide with ``torch.where`` instead of ``if``.
-# * Keep a tensor, not its value.
+# * Save a tensor instead of its value from ``.item()``.
 # * Look at gradients from outside, with a hook on the result.
 # * Wrap foreign code in an operator.
-# * Keep constants in the module or on ``ctx``, and code that two backwards share in a plain function.
+# * Keep a constant in a global variable or on ``ctx`` instead of on the class.
+# * Put code that two backwards share into a plain function.
 # * Put the ``jvp`` into a separate class.
 
 

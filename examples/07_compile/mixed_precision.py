@@ -129,7 +129,9 @@ for function in (cosine_similarity, F.cosine_similarity):
 # Autocast affects torch's operations, not a ``Function`` as a whole. The arguments of a ``Function`` are not cast. The
 # operations inside of ``forward`` run under autocast. ``backward`` runs in the autocast state of the code that calls
 # ``.backward()``, usually without autocast. So in backward, a matrix product gets a float32 argument and a bfloat16
-# gradient, and raises an error:
+# gradient, and raises an error. Two decorators of PyTorch prevent this: :func:`torch.amp.custom_fwd` for ``forward``,
+# and :func:`torch.amp.custom_bwd` for ``backward``. The next cell runs one function without them, with them, and with
+# ``cast_inputs=torch.float32``:
 
 seen = []
 
@@ -331,9 +333,9 @@ print("scaled, were the loss in float16:", (MeanSquare.apply(residual + 2).half(
 # The wrong version
 # -----------------
 #
-# This ``Function`` computes its forward in float32, and does not set the precision of its backward. In eager mode it is
-# right. Compiled, the backward is traced with the autocast state of the *forward's caller*, so its matrix products are
-# in bfloat16:
+# This ``Function`` computes its forward in float32, and does not set the precision of its backward. In eager mode, it
+# is right if you call ``backward`` outside of autocast, as usual. Compiled, the backward is traced with the autocast
+# state of the *forward's caller*, so its matrix products are in bfloat16:
 
 
 class Unguarded(Plain):

@@ -1,8 +1,10 @@
 """The field of the error index answers as the command does."""
 
 import random
+import re
 
 import pytest
+from bs4 import BeautifulSoup
 from docs.errors import programs as errors
 from docs.errors.build import names_in
 from playwright.sync_api import Browser, Page, expect
@@ -11,7 +13,7 @@ from autograd_cookbook.errors import entries, entry_of, matcher
 from autograd_cookbook.errors.answering import answer
 from tests.test_errors import PASTES, another, pasted
 
-from .conftest import opened, parsed
+from .conftest import SITE, opened, parsed
 
 pytestmark = pytest.mark.site
 
@@ -48,6 +50,13 @@ def test_what_is_known_is_explained_on_the_page(page: Page, base: str) -> None:
 def test_a_question_of_the_guide_is_where_its_address_says() -> None:
     for question in map(entry_of, matcher().answers[len(matcher().entries) :]):
         assert parsed(f"{question.page}.html").find(id=question.anchor), question.url
+
+
+def test_options_keep_their_dashes() -> None:
+    """Readers copy ``--no-half`` from a text. Sphinx makes a long dash of two short ones, unless it is told not to."""
+    for page in sorted((SITE / "errors").glob("*.html")):
+        text = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser").get_text()
+        assert not re.findall(r"[\s(][–—][a-z][a-z-]+", text), page.name
 
 
 def test_the_index_is_loaded_when_the_field_is_used(page: Page, base: str) -> None:

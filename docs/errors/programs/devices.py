@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
     cause="``torch.use_deterministic_algorithms(True)`` refuses operations whose result depends on the order of "
     "parallel additions. On CUDA these are many backwards: of interpolation, pooling, padding, ``grid_sample`` and "
     "cumulative sums. They are named ``..._backward_cuda``.",
-    fix="Pass ``warn_only=True`` if it may differ from run to run, or replace the operation: interpolation by "
-    "``nearest`` or a matrix product, pooling by reshaping and ``mean``, or run that layer on the CPU.",
+    fix="Pass ``warn_only=True`` if the result may differ from run to run. Or replace the operation: interpolation by "
+    "``nearest`` or a matrix product, pooling by reshaping and ``mean``. Or run that layer on the CPU.",
     see=("guide/training",),
 )
 def not_deterministic():
@@ -30,9 +30,9 @@ def not_deterministic_allowed():
 
 @raises(
     "No attention kernel is left for these inputs",
-    cause="``sdpa_kernel(...)`` or ``enable_math_sdp(False)`` allows some kernels of ``scaled_dot_product_attention`` "
-    "only, and none of these takes the inputs. Flash attention takes no mask tensor, and on a GPU half precision and "
-    "certain head sizes only. The warnings above the message name the reason.",
+    cause="``sdpa_kernel(...)`` or ``enable_math_sdp(False)`` allows only some kernels of "
+    "``scaled_dot_product_attention``, and none of these takes the inputs. Flash attention takes no mask tensor. On a "
+    "GPU, it takes only half precision and certain head sizes. The warnings above the message name the reason.",
     fix="Allow the general kernel too: ``sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH])``, or drop the "
     "context. To keep flash attention on a GPU, cast query, key and value to ``bfloat16``, and pass ``is_causal=True`` "
     "instead of a mask.",

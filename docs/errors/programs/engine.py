@@ -556,8 +556,9 @@ def batch_of_right_shape():
 
 @raises(
     "A batch of gradients met a condition on their values",
-    cause="``is_grads_batched=True`` runs ``backward`` once under vmap. There ``if``, ``bool()``, ``.any()`` in a "
-    "condition and the like have no single value to decide by.",
+    cause="``is_grads_batched=True`` runs ``backward`` once for the whole batch, under vmap. A condition on a "
+    "gradient, such as ``if grad_output.any():``, has a value for each entry of the batch, so Python cannot choose one "
+    "branch.",
     fix="Write the condition with ``torch.where``, or take the gradients one by one.",
     see=("guide/directions", "check:batched_grad"),
 )

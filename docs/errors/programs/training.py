@@ -82,9 +82,9 @@ def loss_function_given_tensors():
 
 @raises(
     "The loss is computed from indices or comparisons, which have no gradient",
-    cause="""``argmax``, ``round``, ``>`` and the conversion to integers cut the graph, because their results are
-    constant almost everywhere. A loss that is computed from the predicted class, such as the accuracy, has nothing to
-    differentiate.""",
+    cause="""``argmax``, ``>`` and the conversion to integers cut the graph, because their results are constant almost
+    everywhere. A loss that is computed from the predicted class, such as the accuracy, has nothing to differentiate.
+    ``round`` and ``sign`` keep the graph, but their gradient is zero, so PyTorch raises no error.""",
     fix="""Compute the loss from the logits: ``F.cross_entropy(logits, target)``, and use the accuracy for the log
     only. For coordinates, use a soft-argmax: ``(softmax(logits) * positions).sum(-1)``. To train through a hard choice,
     use a straight-through estimator or ``F.gumbel_softmax(..., hard=True)``.""",
@@ -229,8 +229,9 @@ def tensor_of_array():
     cause="""``forward`` stored a result on the module (``self.features = ...``), or weight normalization did, so
     ``deepcopy`` meets a tensor with a graph. Averaging of weights (EMA), schedulers and exporters call ``deepcopy``
     on the model.""",
-    fix="Store ``self.features = features.detach()`` or return it, or delete it before the copy. Instead of "
-    "``torch.nn.utils.weight_norm`` use ``torch.nn.utils.parametrizations.weight_norm``, which can be copied.",
+    fix="Store ``self.features = features.detach()``. Or return the features instead of storing them, or delete the "
+    "attribute before the copy. Instead of ``torch.nn.utils.weight_norm`` use "
+    "``torch.nn.utils.parametrizations.weight_norm``, which can be copied.",
     see=("guide/graph",),
 )
 def module_with_output_copied():

@@ -107,14 +107,15 @@ class LinearReshapesGradOutput(Function):
 @broken("given_layout", inputs=lambda: (leaf(4, 8).detach()[:, :5].requires_grad_(),))
 class QueryNormAssumesDenseRows(Function):
     """The function checks that neighbors in a row are neighbors in memory, but it assumes that each row starts in
-    memory where the row before it ends.
+    memory where the row before it ends. The input of this call, ``wider[:, :5]``, is a part of rows with 8 elements, so
+    each row starts 3 elements later.
     """
 
     @staticmethod
     def forward(x):
         if x.stride(-1) != 1 or x.stride(0) < x.shape[-1]:
             x = x.contiguous()
-        rows = x.as_strided(x.shape, (x.shape[-1], 1))  # what a kernel sees that is given a pointer and a shape
+        rows = x.as_strided(x.shape, (x.shape[-1], 1))  # a kernel that gets only a pointer and a shape reads this
         return rows * (rows * rows).mean(-1, keepdim=True).add(1e-6).rsqrt()
 
     @staticmethod
@@ -136,7 +137,7 @@ class QueryNormAsksForDenseRows(Function):
     @staticmethod
     def forward(x):
         x = x.contiguous()
-        rows = x.as_strided(x.shape, (x.shape[-1], 1))  # what a kernel sees that is given a pointer and a shape
+        rows = x.as_strided(x.shape, (x.shape[-1], 1))  # a kernel that gets only a pointer and a shape reads this
         return rows * (rows * rows).mean(-1, keepdim=True).add(1e-6).rsqrt()
 
     @staticmethod

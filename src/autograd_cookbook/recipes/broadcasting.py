@@ -12,9 +12,9 @@ from autograd_cookbook.recipes.elementwise import wide
 def sum_to_shape(tensor: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
     r"""Sum a tensor to a smaller shape, which must broadcast to the shape of the tensor.
 
-    .. math:: y_j = \sum_{i\,:\,i \mapsto j} x_i, \qquad \bar{x}_i = \bar{y}_{j(i)}
+    .. math:: y_j = \sum_{i\,:\,j(i) = j} x_i, \qquad \bar{x}_i = \bar{y}_{j(i)}
 
-    where :math:`i \mapsto j` means that ``expand`` would copy element :math:`j` to the position :math:`i`.
+    where ``expand`` would copy element :math:`j(i)` to position :math:`i`.
 
     Args:
         tensor: any dtype.

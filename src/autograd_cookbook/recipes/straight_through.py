@@ -117,9 +117,9 @@ def binarize(input: Tensor) -> Tensor:
 
     .. math:: y = \begin{cases} 1 & x \ge 0 \\ -1 & x < 0 \end{cases}, \qquad \bar{x} = \bar{y}\,[|x| \le 1]
 
-    An input outside of :math:`[-1, 1]` gets gradient 0, so its gradient can move it neither further from 0 nor back. If
-    the optimizer updates such inputs, clamp them to :math:`[-1, 1]` after each step. For one-bit
-    values, use this function and not :func:`sign_ste`, because the output of :func:`sign_ste` can be 0.
+    An input outside of :math:`[-1, 1]` gets gradient 0, so its gradient does not move it, neither away from 0 nor back.
+    If the optimizer updates such inputs, clamp them to :math:`[-1, 1]` after each step. For one-bit values, use this
+    function and not :func:`sign_ste`, because the output of :func:`sign_ste` can be 0.
 
     Args:
         input: any shape, floating dtype.

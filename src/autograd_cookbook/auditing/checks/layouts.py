@@ -59,8 +59,8 @@ def _refuses(subject: Subject, layout: Callable[[Tensor], Tensor], error: BaseEx
 def input_layouts(subject: Subject) -> Iterator[Finding]:
     """Inputs that are strided, transposed, offset or expanded give the same numbers as contiguous ones.
 
-    A slice, a transpose or a broadcast is a tensor with other strides. Kernels and NumPy code that ignore the strides
-    silently read the wrong elements.
+    A slice, a transpose or a broadcast is a tensor with other strides. A slice is also offset: it starts in the middle
+    of its memory. Kernels and NumPy code that ignore strides and offsets silently read the wrong elements.
     """
     for name, layout in LAYOUTS.items():
         if not _applies(name, subject.base):
@@ -204,7 +204,7 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def given_layout(subject: Subject) -> Iterator[Finding]:
-    """The sample, in its given layout and storage, gives the same numbers as a copy of it."""
+    """The tensors that you pass to the audit, in their own layout, give the same numbers as contiguous copies."""
     given = [s.tensor for s in subject.slots]
     if all(t.is_contiguous() for t in given):
         return
@@ -456,10 +456,10 @@ SECONDS = 1.5
 
 @check(needs="first_order")
 def sizes(subject: Subject) -> Iterator[Finding]:
-    """The gradient is also right at other sizes than the sample's, from 1 to 1025.
+    """The gradient is also right if a tensor that you pass to the audit has another size, from 1 to 1025.
 
     A kernel may work in tiles and skip the remainder, ``squeeze`` may drop a batch of one, and a buffer may fit only
-    one batch size. The audit finds this with derivatives along random directions, which it can take at any size.
+    one batch size. The audit finds this with derivatives along random directions, which take little time at any size.
     """
     if not subject.derivative:
         return

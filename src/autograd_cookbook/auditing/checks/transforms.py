@@ -194,7 +194,7 @@ def func_grad(subject: Subject) -> Iterator[Finding]:
 
 @check(capability="vmap")
 def vmap(subject: Subject) -> Iterator[Finding]:
-    """Mapping value and gradient over a new dimension equals a loop over it, whichever inputs have it and where.
+    """``torch.vmap`` returns the values and gradients of a loop, for any choice of inputs and dims to map over.
 
     A rule for vmap is a second implementation. It must use ``in_dims``, which says which inputs are batched, and along
     which dimension. A batch of one is also a batch.
@@ -263,9 +263,10 @@ def vmap(subject: Subject) -> Iterator[Finding]:
 
 @check(capability="batched_grad")
 def batched_grad(subject: Subject) -> Iterator[Finding]:
-    """Many backwards in one, by ``is_grads_batched=True``, equal a loop of them.
+    """One backward with ``is_grads_batched=True`` returns the gradients of a loop of backwards.
 
-    Jacobians are computed in this way. The backward then runs under vmap.
+    ``torch.autograd.functional.jacobian`` uses this option if you pass ``vectorize=True``. The backward then runs
+    under vmap.
     """
     run = subject.run()
     active = [o for o in run.outputs if o.requires_grad]
@@ -339,9 +340,9 @@ def complex128(subject: Subject) -> Iterator[Finding]:
 def opcheck(subject: Subject) -> Iterator[Finding]:
     """Operators made with ``torch.library`` pass ``torch.library.opcheck``.
 
-    ``opcheck`` tests registration, schema and fake kernel. It differentiates the sum of the output, and compares the
-    eager backward with the traced one, not with the true derivative. So it does not see a wrong formula. The other
-    checks test the formula.
+    ``opcheck`` tests the registration, the schema and the fake kernel. It differentiates the sum of the output, and
+    compares the backward in eager mode with the backward that the compiler traces, not with the true derivative. So it
+    does not see a wrong formula. The other checks test the formula.
     """
     samples: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
@@ -385,8 +386,8 @@ def compile(subject: Subject) -> Iterator[Finding]:
     """``torch.compile(fullgraph=True)`` compiles the whole function, and values and gradients stay the same.
 
     A graph break, or code that the compiler cannot trace, counts as a missing capability. A wrong number is an error.
-    Around a transform of ``torch.func``, the compiler can differentiate forward itself. If your backward is declared to
-    return another gradient, the report says so.
+    If the compiled code calls a transform of ``torch.func``, the compiler can differentiate forward itself instead of
+    calling your backward. If you pass ``gradient=`` or ``surrogate=``, the audit tests this, and the report says so.
     """
     torch._dynamo.reset()
 
