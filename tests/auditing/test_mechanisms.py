@@ -2432,7 +2432,7 @@ def test_what_a_sample_of_few_numbers_hides_is_not_blamed_on_the_size():
     sample = torch.tensor([1.0, -1.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
     (found,) = audit(SeesNoProducts.apply, (sample,), only=["first_order", "sizes"]).findings
     assert found.severity == "error"
-    assert found.summary.startswith("near the sample, at the same sizes, the slope")
+    assert found.summary.startswith("near the sample, at the same sizes, the gradient gives the slope")
     assert "The sample hides it" in found.cause
 
 

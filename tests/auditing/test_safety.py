@@ -477,7 +477,7 @@ def test_a_first_derivative_that_takes_too_long_is_compared_along_directions(
     report = audit(Tripled.apply, (leaf(4),), **options)
     (found,) = report.findings
     assert (found.check, found.severity) == ("first_order", "error")
-    assert found.summary.startswith("on the sample, the slope along a random direction")
+    assert found.summary.startswith("on the sample, the gradient gives the slope")
     assert "too slow" in found.cause
     assert not any("first_order" in note for note in report.notes)
     right = audit(Cubed.apply, (leaf(4),), **options)

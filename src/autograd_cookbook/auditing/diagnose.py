@@ -63,7 +63,7 @@ NOT_FINITE = (
 )
 CALLS = ("run", "inner", "together", "_dual")  # where the audit calls a function, which may have no frame of its own
 INTERRUPTS = "look"  # the handler of the audit's timer
-LOOK = "Run the call of the summary under a debugger, or print the traceback."
+LOOK = "Repeat the call that the first line describes, under a debugger, or print the traceback."
 
 
 def first_line(error: BaseException, limit: int = 240) -> str:

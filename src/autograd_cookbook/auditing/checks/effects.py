@@ -216,7 +216,7 @@ def global_random_state(subject: Subject) -> Iterator[Finding]:
             if after[0][library] == after[1][library]:
                 yield finding(
                     "error",
-                    f"{phase} sets the global random state of {library}: after two different seeds it is the same",
+                    f"{phase} sets the global random state of {library}: afterwards, it is the same for any seed",
                     "A call of manual_seed or set_rng_state inside of the function, without putting the state back.",
                     "Use a torch.Generator of your own, or torch.random.fork_rng around it.",
                 )
@@ -318,9 +318,9 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
                     "error",
                     f"after a later in-place operation on {what}, the gradient of {subject.describe(s)} is {problem}, "
                     "and torch does not notice",
-                    "A tensor that the backward needs is kept on ctx or in a closure, where no version is checked; or "
-                    "what was saved has the memory of the input or output and a version of its own, as with .data, "
-                    ".numpy() and torch.sparse_coo_tensor.",
+                    "A tensor that the backward needs is kept on ctx or in a closure, where PyTorch checks no "
+                    "version. Or the saved tensor shares the memory of the input or output, but not its version, as "
+                    "with .data, .numpy() and torch.sparse_coo_tensor.",
                     "Keep inputs and outputs themselves with ctx.save_for_backward.",
                 )
                 return

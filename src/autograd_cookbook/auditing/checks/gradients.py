@@ -242,7 +242,8 @@ def along_directions(
         expected = judged
     yield finding(
         "error",
-        f"{label}, the slope along a random direction is {claimed:.6g}, but the values change by {expected:.6g}",
+        f"{label}, the gradient gives the slope {claimed:.6g} in a random direction, but the values have the slope "
+        f"{expected:.6g}",
         *(advice if math.isfinite(claimed) else NOT_FINITE),
     )
 

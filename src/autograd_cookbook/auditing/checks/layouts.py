@@ -433,7 +433,7 @@ def _fixed(subject: Subject, values: list[Tensor]) -> bool:
 SOME_SIZES = (
     "The backward is right only for some sizes: a tile loop that skips the remainder, a hard-coded size, a squeeze "
     "that drops a dim of size one, a factor that depends on the size.",
-    "Handle the remainder in the last tile; name the dims that squeeze may drop; divide by the size that there is.",
+    "Handle the remainder in the last tile; name the dims that squeeze may drop; divide by the actual size.",
 )
 NEVER_WRITTEN = (
     "The mean of nothing was taken, or the memory of the gradient was allocated and, with nothing to loop over, never "

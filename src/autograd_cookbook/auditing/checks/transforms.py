@@ -412,8 +412,8 @@ def compile(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error",
                 f"compiled, {found.text}",
-                "The compiler traces other code than runs in eager mode: a fake kernel that promises something else, a "
-                "mutation that is not declared, state or a data-dependent branch that was burned in.",
+                "The compiler traces other code than eager mode runs: a fake kernel with another result, a write that "
+                "is not declared, or a value or a branch that the compiler has stored as a constant.",
                 "Compare with TORCH_LOGS=aot_graphs; make the function free of side effects.",
             )
         elif refusal is not None:
