@@ -15,6 +15,7 @@
   const PART = 0.5; // the beginning or the end of a word
   const FILLER = 0.3; // a word that any question has, compared with others
   const SAYS = 0.35; // of the query: a section that says so much of it is shown, and else the page (a recipe's: half)
+  const LEAST = 0.4; // of its score keeps a page of answers that has no section to show
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
   const WORST = 0.1; // of the best hit's score
   const FEWEST = 3; // hits that are shown, however bad
@@ -43,6 +44,9 @@
   const add = (map, key, value) => map.get(key)?.add(value) ?? map.set(key, new Set([value]));
 
   const behind = new Set(WORDS.behind);
+  // A page of sixty answers has almost every word somewhere: it answers as far as one of its sections does.
+  const isQuestions = (page) => page.name.startsWith("guide/questions");
+  const answersIt = (page, says) => (isQuestions(page) ? Math.min(1, Math.max(LEAST, says / SAYS)) : 1);
   const asks = (query) => /[?]|^(why|how|what|when|where|which|who|is|are|does|do|can|should|must)\b/i.test(query);
   const isRecipe = (name) => name in WORDS.purposes;
   const kindOf = (name) => {
@@ -177,7 +181,7 @@
           section: (isRecipe(page.name) ? covered > total / 2 : says > SAYS * total) ? section : null,
           // A recipe's page whose title, other names or recipe have most of it, words that most pages have aside.
           names: isRecipe(page.name) && namedBy((word) => Math.max(overlap(word, page.words), called.has(word), said(word))) > 0.5,
-          score: score * share ** 2 * kindOf(page.name),
+          score: score * share ** 2 * kindOf(page.name) * answersIt(page, says / total),
         });
     });
     const recipes = results.filter(({ names }) => names);
