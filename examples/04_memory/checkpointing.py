@@ -16,6 +16,9 @@ train a deep sequence of layers whose memory grows only with the square root of 
 # recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
 # ``checkpoint_sequence``.
 #
+# You need not checkpoint every block of a model. The gradients are the same for any choice of blocks, so choose those
+# that save much memory. The other blocks keep their activations, and backward does not run them again.
+#
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
 # generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
 # step, the gradient is silently wrong, as "The wrong version" shows. A function that keeps statistics, such as a batch
