@@ -24,7 +24,7 @@ class Mismatch:
     index: int
     actual: float
     expected: float
-    count: int  # how many entries of the slot are wrong
+    count: int | None  # how many entries of the slot are wrong; None if not every entry was looked at
     size: int
 
     @property
@@ -323,7 +323,7 @@ class Derivative:
         size = self.sizes[self.slots.index(slot)]
         if expected is None:  # only the sum over many coordinates shows it
             expected = float(weights @ self.slope(coordinate, self.steps()[0])[0])
-        return Mismatch(slot, index, float(gradient[keep[0]]), expected, 1 if len(keep) == 1 else len(keep), size)
+        return Mismatch(slot, index, float(gradient[keep[0]]), expected, None, size)
 
     def gradient(self, weights: Tensor) -> Tensor:
         """The whole numeric gradient of ``weights · value``."""

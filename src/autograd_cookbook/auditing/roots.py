@@ -26,7 +26,6 @@ REPEATED = (
 )
 LAYOUTS = "input_layouts", "grad_output_layouts"  # where both are refused for one reason
 SHARED = "refers to a single memory location"
-BY_GRAD_OUTPUT = ("undefined_gradient", "in_place_consumer")
 # Where a second backward finds other arguments, or other saved tensors, than the first.
 BY_ANOTHER_BACKWARD = ("backward_twice", "batched_grad")
 # A dtype that is fixed inside shows in every other one, and in what backward returns.
@@ -59,8 +58,9 @@ def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bo
         return finding.check in ("returned", "digits") or " inputs, output " in finding.summary
     if lead.check == "returned" and lead.severity == "error" and finding.check == "digits":
         return finding.summary.startswith("the gradient of")  # of the dtype that backward returns
-    if lead.check == "first_order" and lead.cause == IGNORED[0] and finding.check in BY_GRAD_OUTPUT:
-        return True
+    if lead.check == "first_order" and lead.cause.startswith(IGNORED[0]):
+        of_nothing = finding.check == "empty" and finding.summary.endswith(" and not 0")
+        return of_nothing or finding.check == "undefined_gradient"
     if lead.check == "inputs_unchanged" and lead.summary.startswith("backward changes"):
         return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
     if lead.check == "independent_calls" and lead.severity == "error" and finding.severity != "info":

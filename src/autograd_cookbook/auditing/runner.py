@@ -214,7 +214,7 @@ def _perform(task: _Task, names: Sequence[str], found: dict[str, list[Finding]])
                     with preserved():
                         subject.along_domain = True
                         early[check.name] = _checked(check, subject)
-            if early.get("digits", ([], None))[0]:
+            if _alarms(early.get("digits", ([], None))[0]):
                 with preserved():
                     subject = _in_single(task, subject)
                 given = subject if subject.carried else given  # which share parameters, of one dtype at a time
@@ -284,6 +284,7 @@ def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
     notes = [*within, f"the sample was in {', '.join(low)}: it was promoted to float64, in a copy"]
     if problem is None or "float32" not in low:
         return subject, problem, notes
+    subject.reset_buffers()  # what the first attempt left in objects is in float64
     for given in subject.given:
         subject.cast_carried(torch.float64, given)
     single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
@@ -294,6 +295,7 @@ def _prepared(task: _Task) -> tuple[Subject, Finding | None, list[str]]:
 
 def _in_single(task: _Task, subject: Subject) -> Subject:
     """The subject in float32, if it runs there; as it is otherwise."""
+    subject.reset_buffers()
     subject.cast_carried(subject.dtype, torch.float32)
     single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
     if prepare(single) is None:

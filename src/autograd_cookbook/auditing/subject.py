@@ -1,6 +1,7 @@
 """The function under audit: how to call it, and what of it can be differentiated."""
 
 import contextlib
+import dis
 import functools
 import inspect
 import math
@@ -193,7 +194,7 @@ class Subject:
         carried = list(_carried(self.function, self.flat))
         self.carried = [v for _, v in carried if is_differentiable(v)]
         self.arguments_names: list[str] = []
-        self.slots = [*self._argument_slots(), *self._hidden_slots(carried)]
+        self.slots = [*self._argument_slots({id(t) for t in self.carried}), *self._hidden_slots(carried)]
         self.given = {slot.tensor.dtype.to_real() for slot in self.slots if slot.leaf}
         for given in self.given - {dtype}:
             self.cast_carried(given, dtype)
@@ -245,11 +246,14 @@ class Subject:
 
     # --- what it depends on ---
 
-    def _argument_slots(self) -> Iterator[Slot]:
+    def _argument_slots(self, carried: set[int]) -> Iterator[Slot]:
         names = self.arguments_names = _argument_names(self.flat, self.spec)
         for place, (name, value) in enumerate(zip(names, self.flat, strict=True)):
             if isinstance(value, Tensor) and is_plain(value):
-                yield Slot(name, place, value, is_differentiable(value) and value.requires_grad)
+                leaf = is_differentiable(value) and value.requires_grad
+                # A leaf that a closure or module holds as well stays that very tensor: a copy would part the two.
+                held = leaf and value.is_leaf and id(value) in carried
+                yield Slot(name, None if held else place, value, leaf)
 
     def _hidden_slots(self, carried: list[tuple[str, Any]]) -> Iterator[Slot]:
         seen = {id(a) for a in self.flat}
@@ -470,6 +474,32 @@ class Subject:
         self.vjp()
         return time.process_time() - start
 
+    @functools.cached_property
+    def amplified(self) -> float:
+        """How far the results move at least, relative to the largest, if each input is off by rounding.
+
+        An ill-conditioned solve amplifies rounding, so that another order of summation shows. Of several ways, the one
+        that counts is the one on which they move least: on another, a number may have passed a threshold.
+        """
+        eps = torch.finfo(self.coarsest).eps
+
+        def numbers(outputs: Values, grads: Sequence[Tensor | None]) -> list[Tensor]:
+            return [real([t]) for t in (*outputs, *grads) if t is not None and t.numel()]
+
+        def rounded(value: Tensor, k: int) -> Tensor:
+            waves = torch.sin(k * torch.arange(value.numel()) + 1).reshape(value.shape)
+            return value * (1 + eps * waves.sign().to(value))
+
+        usual, moves = numbers(*self.expected), []
+        for k in (1, 2, 3):
+            try:
+                there = numbers(*self.vjp(self.copies(functools.partial(rounded, k=k))))
+                pairs = zip(there, usual, strict=True)
+                moves.append(max(float((a - b).abs().max() / (b.abs().max() + 1e-300)) for a, b in pairs))
+            except (Exception, SystemExit):
+                return 0.0  # at the edge of the domain
+        return min(moves) if math.isfinite(sum(moves)) else 0.0
+
     @property
     def expected(self) -> tuple[list[Tensor], list[Tensor | None]]:
         """Outputs and gradients on the sample, with everything contiguous: the measure for all variations."""
@@ -563,7 +593,7 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
                 except ValueError:  # not filled yet
                     continue
                 yield from walk(f"closure variable {cell_name}", content, depth + 1)
-            for global_name in value.__code__.co_names:
+            for global_name in _globals_of(value.__code__):
                 content = value.__globals__.get(global_name)
                 yield from walk(f"global variable {global_name}", content, depth + 1)
         elif isinstance(value, list | tuple) and len(value) <= 64:
@@ -581,6 +611,11 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
     for i, value in enumerate(flat):
         if not isinstance(value, Tensor):
             yield from walk(f"input {i}", value, 1)
+
+
+def _globals_of(code: types.CodeType) -> list[str]:
+    """The global variables that code reads; ``co_names`` holds the names of attributes, too."""
+    return list(dict.fromkeys(i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"))
 
 
 def _buffers(function: Callable[..., Any]) -> Iterator[tuple[nn.Module, str, Tensor | None, Tensor | None]]:

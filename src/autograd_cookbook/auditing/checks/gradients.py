@@ -165,10 +165,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             recognized = recognized or _conjugated(subject, slot, single)
         place = subject.describe(slot, mismatch.index)
         actual = "missing (None)" if missing else f"{mismatch.actual:.6g}"
-        summary = (
-            f"the gradient of {place} is {actual}, but the values change by {mismatch.expected:.6g} "
-            f"({mismatch.count} of {mismatch.size} entries are off)"
-        )
+        count = "" if mismatch.count is None else f" ({mismatch.count} of {mismatch.size} entries are off)"
+        summary = f"the gradient of {place} is {actual}, but the values change by {mismatch.expected:.6g}{count}"
         yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
 
 
@@ -509,8 +507,10 @@ def _cause_of_wrong_gradient(
             "backward returns None for an input that the values depend on, or forward detaches it.",
             "Return its gradient.",
         )
-    if _ignores_grad_output(subject, slot):
-        return IGNORED
+    given = subject.expected[1][slot]
+    if given is not None and _ignores_grad_output(subject, slot):
+        itself = [subject.describe(k) for k, value in enumerate(subject.base) if same(value, given)]
+        return (f"{IGNORED[0]} It is {itself[0]} itself.", NO_GRADIENT) if itself else IGNORED
     if subject.random and torch.equal(*(results(subject, offset, gradients=False) for offset in (0, 1))):
         return (
             "The gradient is random and the values are not: backward samples, or rounds at random.",
@@ -542,6 +542,9 @@ def _cause_of_wrong_gradient(
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
         "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
+
+
+NO_GRADIENT = "Compute the gradient of this input from grad_output; return None only if forward does not depend on it."
 
 
 def _ignores_grad_output(subject: Subject, slot: int) -> bool:

@@ -126,6 +126,8 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
                     subject.run()
                     replaced = not any(w() is not None for w in (*watched, *nodes))
                     until, cause = ("until the next one", LAST_CALL) if replaced else ("for good", HELD)
+                    if any(_holds_output(w()) for w in nodes):
+                        cause = CYCLE  # through the engine, where Python's collector does not see it
                 yield finding(
                     "warning",
                     f"{when}, tensors or graph of a call are kept alive {until}",
@@ -147,6 +149,11 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
             "Keep nothing of a call outside of ctx, and limit caches.",
         )
         return
+
+
+def _holds_output(node: Any) -> bool:
+    """Whether a node that is still there has an output of its own as an attribute of ctx."""
+    return node is not None and any(t.grad_fn is node for _, t in _tensors_in(dict(vars(node)), "ctx"))
 
 
 def _evaluated(subject: Subject) -> Callable[[], Any]:
