@@ -3664,3 +3664,186 @@ def test_what_is_said_of_functions_that_are_not_in_the_graph_is_so() -> None:
     with pytest.raises(RuntimeError, match="autograd"):
         doubled(x).sum().backward()
     assert enabled == [False, False]
+
+
+# --- what a text shows of a symptom, besides the symptom itself ---
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        ("我的权重一直没有更新，但是梯度是有值的，每一步都在变", "told_weights_unchanged", "param_groups"),
+        (
+            "The gradient of alpha is non-zero, but alpha is not updated by SGD",
+            "told_weights_unchanged",
+            "param_groups",
+        ),
+        (
+            "My loss does not decrease.\nfor t in range(900):\n    loss = f(w, b)\n    loss.backward()\n"
+            "    w.data -= rate * w.grad",
+            "told_weights_unchanged",
+            "w.grad = None",
+        ),
+        ("On four GPUs the job gets stuck in the second epoch, one GPU is fine", "told_backward_hangs", "rank"),
+        ("多卡训练到一半就卡死了，单卡正常", "told_backward_hangs", "rank"),
+        (
+            "h = layer(x)\nloss = h.square().sum()\nloss.backward()\nprint(h.grad)  # None\nWhy is the gradient None?",
+            "told_gradient_none",
+            "retain_grad",
+        ),
+        (
+            "In the second iteration the gradient is None.\nloss.backward()\nw = w - 0.1 * w.grad",
+            "told_gradient_none",
+            "w -= lr",
+        ),
+        (
+            "VRAM rises with each batch of the validation until it is full; the memory is not freed",
+            "told_memory_grows",
+            "model.eval() does not",
+        ),
+        (
+            "RuntimeError: cuda runtime error (2) : out of memory at aten/src/THC/generic/x.cu:9\n\n"
+            "The memory increases in the evaluation.",
+            "told_memory_grows",
+            "no_grad",
+        ),
+        ("Selecting rows with an index of equal numbers makes training slow", "told_backward_slow", "index_select"),
+        (
+            "With DDP every process trains independently, and I get four models",
+            "told_ranks_diverge",
+            "wrapped",
+        ),
+        (
+            "with autocast: under no_grad I call the teacher, then once more with gradients: no grad_fn at all",
+            "told_gradient_in_evaluation",
+            "cache_enabled",
+        ),
+        (
+            "The gradients change although I pass the same batch in the second pass",
+            "told_gradients_differ",
+            "in eval mode",
+        ),
+        (
+            "The numerical and the analytical gradient differ: f(torch.tensor([p[1], 2.0])).sum()",
+            "told_gradients_wrong",
+            "torch.stack",
+        ),
+        (
+            "A callback freezes the encoder at epoch 3, and it is not frozen: its weights are still updated",
+            "told_frozen_changes",
+            "Freeze before the forward",
+        ),
+        (
+            "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+            "operation: [torch.LongTensor [12]] is at version 1; expected version 0 instead.\n"
+            "I run the official code of this GNN without changes.",
+            "index_changed",
+            "torch_geometric",
+        ),
+    ],
+)
+def test_what_a_text_shows_of_its_symptom_is_named(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert found.known != "no"
+    assert names(found)[0] == name
+    assert advice in " ".join([*found.entries[0].advice, found.entries[0].cause])
+
+
+def test_a_loss_that_is_stuck_is_no_process_that_hangs() -> None:
+    for text in ("With DDP the loss is stuck at 0.69", "多卡训练时loss不下降"):
+        assert names(explain(text))[0] != "told_backward_hangs", text
+
+
+def test_an_optional_part_of_an_extension_is_not_about_gradients() -> None:
+    found = explain("RuntimeError: Not compiled with HDF5 support")
+    assert (found.known, "optional part" in found.general) == ("no", True)
+    assert names(explain("RuntimeError: Not compiled with GPU support")) == ["extension_without_gpu_code"]
+
+
+def test_what_is_said_of_a_loop_by_hand_is_so() -> None:
+    def losses(*, zeroed: bool) -> list[float]:
+        x = torch.linspace(-1, 1, 20)
+        w, seen = torch.zeros(2, requires_grad=True), []
+        for _ in range(200):
+            loss = (w[0] * x + w[1] - 3 * x - 1).square().mean()
+            loss.backward()
+            seen.append(loss.item())
+            with torch.no_grad():
+                w -= 0.05 * w.grad
+            if zeroed:
+                w.grad = None
+        return seen
+
+    added, zeroed = losses(zeroed=False), losses(zeroed=True)
+    assert added[0] > added[1]
+    assert max(added[100:]) > 1 > 1e-3 > zeroed[-1]
+    assert sorted(zeroed, reverse=True) == zeroed
+    w, norms = torch.ones(2, requires_grad=True), []
+    for _ in range(3):
+        (3 * w).sum().backward()
+        norms.append(w.grad.norm().item())
+    assert norms[2] > norms[1] > norms[0]
+    w = w - 0.1 * w.grad
+    (3 * w).sum().backward()
+    with warnings.catch_warnings(action="ignore"):
+        assert (w.is_leaf, w.grad) == (False, None)
+    leaf = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        leaf -= 1
+
+
+def test_what_is_said_of_a_parameter_that_the_optimizer_lacks_is_so() -> None:
+    p, q = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    before, same = q.detach().clone(), p.data
+    for there in (False, True):
+        assert any(q is each for group in optimizer.param_groups for each in group["params"]) == there
+        (p * q).sum().backward()
+        optimizer.step()
+        assert q.grad.all()
+        assert torch.equal(q, before) != there
+        optimizer.add_param_group({"params": [q]}) if not there else None
+    assert torch.equal(same, p)  # it is the same memory
+
+
+def test_what_is_said_of_a_parameter_that_is_frozen_too_late_is_so() -> None:
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    p.sum().backward()
+    p.requires_grad_(False)
+    for _ in range(2):
+        before = p.clone()
+        optimizer.step()
+        assert not torch.equal(p, before)
+    optimizer.zero_grad()
+    before = p.clone()
+    optimizer.step()
+    assert torch.equal(p, before)
+
+
+def test_what_is_said_of_equal_passes_copies_and_variances_of_zero_is_so() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout())
+    x = torch.randn(4, 3, requires_grad=True)
+
+    def gradient() -> torch.Tensor:
+        x.grad = None
+        net(x).square().sum().backward()
+        return x.grad
+
+    assert not torch.equal(gradient(), gradient())
+    net.eval()
+    assert torch.equal(gradient(), gradient())
+    # A copy by torch.tensor has no history; the grad_fn is that of the weight.
+    weight, point = torch.nn.Parameter(torch.ones(1)), torch.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="Converting a tensor with requires_grad=True to a scalar"):
+        y = weight * torch.tensor([point[0]])
+    assert y.grad_fn is not None
+    with pytest.raises(RuntimeError, match="not have been used"):
+        torch.autograd.grad(y, point)
+    # A normalization of a constant row divides by a variance of zero.
+    row = torch.ones(1, 4, requires_grad=True)
+    for eps, finite in ((0.0, False), (1e-5, True)):
+        row.grad = None
+        (torch.nn.functional.layer_norm(row, (4,), eps=eps) * torch.randn(4)).sum().backward()
+        assert row.grad.isfinite().all() == finite
