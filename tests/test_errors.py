@@ -1,6 +1,7 @@
 """The error index: each message is one that torch says, and is found as a reader pastes it."""
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -13,6 +14,7 @@ import sys
 import textwrap
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -3847,3 +3849,177 @@ def test_what_is_said_of_equal_passes_copies_and_variances_of_zero_is_so() -> No
         row.grad = None
         (torch.nn.functional.layer_norm(row, (4,), eps=eps) * torch.randn(4)).sum().backward()
         assert row.grad.isfinite().all() == finite
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "I left the box loss out of the sum, but the weights of its head are still changing",
+            "told_frozen_changes",
+            "weight decay",
+        ),
+        (
+            "The weights do not change, but the accuracy in the evaluation changes",
+            "told_frozen_changes",
+            "running_mean",
+        ),
+        ("Loss turns into nan after 3000 iterations, the data is fine", "told_nan", "gradient norm of each step"),
+        (
+            "The backward of my Function is never called.\nclass Id(Function):\n    @staticmethod\n"
+            "    def forward(ctx, t):\n        return t\n",
+            "told_backward_not_called",
+            "view_as",
+        ),
+        (
+            "class Two(Function): ...\nThe second branch is not used in the loss, and I expect its gradient "
+            "to be None, however it is zero",
+            "told_gradient_zero",
+            "set_materialize_grads",
+        ),
+        (
+            "Results on training images are fine, and bad in the test on the same images",
+            "told_eval_differs",
+            "eval mode",
+        ),
+        ("x.unfold(2, 3, 1).sum().backward() is extremely slow, the forward is fast", "told_backward_slow", "profiler"),
+        (
+            "Memory grows with each call of loss.backward(create_graph=True), nothing is freed",
+            "told_memory_grows",
+            "torch.autograd.grad",
+        ),
+        (
+            "with torch.no_grad(): y = net(x)\nThe memory still grows in each iteration",
+            "told_memory_grows",
+            "requires_grad",
+        ),
+        (
+            "DDP: the gradients differ between ranks, one of the two heads is not used in forward",
+            "told_ranks_diverge",
+            "find_unused_parameters=True",
+        ),
+        (
+            "After I moved the DDP model to the CPU and back to the GPU, gradients are not synchronized",
+            "told_ranks_diverge",
+            "Wrap the model again",
+        ),
+        ("All LoRA parameters have requires_grad set to False in training", "told_weights_unchanged", "is_trainable"),
+    ],
+)
+def test_a_cause_that_the_words_of_a_symptom_show_is_named(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", name)
+    assert advice in " ".join([*found.entries[0].advice, found.entries[0].cause])
+
+
+def test_what_is_said_of_ranks_that_average_nothing_is_so() -> None:
+    def gradients() -> dict[str, float | str]:
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+
+        class Branches(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.used, self.unused = (torch.nn.Linear(1, 1, bias=False) for _ in range(2))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.used(x)
+
+        x = torch.full((1, 1), float(torch.distributed.get_rank() + 1))
+        found: dict[str, float | str] = {}
+        for found_unused in (False, True):
+            model = DistributedDataParallel(Branches(), find_unused_parameters=found_unused)
+            model(x).sum().backward()
+            found[f"unused {found_unused}"] = model.module.used.weight.grad.item()
+            if not found_unused:
+                try:
+                    model(x)
+                except RuntimeError as error:
+                    found["next forward"] = str(error)[:40]
+        layer = torch.nn.Linear(1, 1, bias=False)
+        model = DistributedDataParallel(layer)
+        for name in ("wrapped", "converted", "again"):
+            if name == "converted":
+                model.double()
+                model.float()
+            if name == "again":
+                model = DistributedDataParallel(layer)
+            layer.zero_grad()
+            model(x).sum().backward()
+            found[name] = layer.weight.grad.item()
+        return found
+
+    there = run_ranks(gradients, 2)
+    for name in ("unused True", "wrapped", "again"):
+        assert [each[name] for each in there] == [1.5, 1.5], name
+    for name in ("unused False", "converted"):
+        assert [each[name] for each in there] == [1.0, 2.0], name
+    assert all(each["next forward"].startswith("Expected to have finished reduction") for each in there)
+
+
+def test_what_is_said_of_gradients_of_zeros_is_so() -> None:
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b, materialized):
+            ctx.set_materialize_grads(materialized)
+            return a * 1, b * 1
+
+        @staticmethod
+        def backward(ctx, grad_a, grad_b):
+            return grad_a, grad_b, None
+
+    for materialized in (True, False):
+        a, b = (torch.ones(1, requires_grad=True) for _ in range(2))
+        Two.apply(a, b, materialized)[0].sum().backward()
+        assert (b.grad is None) != materialized
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        p = torch.nn.Parameter(torch.ones(2))
+        optimizer = kind([p], lr=0.1, weight_decay=0.1)
+        optimizer.step()
+        assert p.eq(1).all()
+        p.grad = torch.zeros(2)
+        optimizer.step()
+        assert p.lt(1).all()
+
+
+def test_what_is_said_of_forwards_that_return_their_input_and_of_generators_is_so() -> None:
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 7 * grad
+
+    x = torch.ones(1, requires_grad=True)
+    y = Same.apply(x + 1)
+    y.backward()
+    assert (x.grad.item(), y.grad_fn.name()) == (7, "SameBackward")
+
+    @torch.no_grad()
+    def recorded():
+        for _ in range(2):
+            yield (2 * x).requires_grad
+
+    assert [*recorded()] == [False, False]
+    with warnings.catch_warnings(action="ignore"), torch.backends.mkldnn.flags(enabled=False):
+        assert torch.nn.Conv2d(1, 1, 2)(torch.ones(1, 1, 3, 3)).requires_grad
+
+
+def test_a_gradient_with_a_graph_keeps_its_leaf() -> None:
+    kept = {}
+    for name in ("backward", "grad", "dropped"):
+        x = torch.randn(3, requires_grad=True)
+        if name == "grad":
+            torch.autograd.grad(x.tanh().sum(), x, create_graph=True)
+        else:
+            with warnings.catch_warnings(action="ignore"):
+                x.tanh().sum().backward(create_graph=True)
+        if name == "dropped":
+            x.grad = None
+        leaf = weakref.ref(x)
+        del x
+        gc.collect()
+        kept[name] = leaf() is not None
+    assert kept == {"backward": True, "grad": False, "dropped": False}
