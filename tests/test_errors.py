@@ -3904,6 +3904,12 @@ def test_what_is_said_of_equal_passes_copies_and_variances_of_zero_is_so() -> No
             "Wrap the model again",
         ),
         ("All LoRA parameters have requires_grad set to False in training", "told_weights_unchanged", "is_trainable"),
+        (
+            "z = torch.rand(4).to(device)\nz.requires_grad_()\nout = net(z)\nThe requires_grad of out would be False",
+            "told_gradient_none",
+            "no_grad",
+        ),
+        ("Gradients:\ntensor([[0., -0., 0.],\n        [0., 0., 0.]])", "told_gradient_zero", "retain_grad"),
     ],
 )
 def test_a_cause_that_the_words_of_a_symptom_show_is_named(text: str, name: str, advice: str) -> None:
