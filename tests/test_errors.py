@@ -1,6 +1,7 @@
 """The error index: each message is one that torch says, and is found as a reader pastes it."""
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -13,6 +14,7 @@ import sys
 import textwrap
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -3664,3 +3666,366 @@ def test_what_is_said_of_functions_that_are_not_in_the_graph_is_so() -> None:
     with pytest.raises(RuntimeError, match="autograd"):
         doubled(x).sum().backward()
     assert enabled == [False, False]
+
+
+# --- what a text shows of a symptom, besides the symptom itself ---
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        ("我的权重一直没有更新，但是梯度是有值的，每一步都在变", "told_weights_unchanged", "param_groups"),
+        (
+            "The gradient of alpha is non-zero, but alpha is not updated by SGD",
+            "told_weights_unchanged",
+            "param_groups",
+        ),
+        (
+            "My loss does not decrease.\nfor t in range(900):\n    loss = f(w, b)\n    loss.backward()\n"
+            "    w.data -= rate * w.grad",
+            "told_weights_unchanged",
+            "w.grad = None",
+        ),
+        ("On four GPUs the job gets stuck in the second epoch, one GPU is fine", "told_backward_hangs", "rank"),
+        ("多卡训练到一半就卡死了，单卡正常", "told_backward_hangs", "rank"),
+        (
+            "h = layer(x)\nloss = h.square().sum()\nloss.backward()\nprint(h.grad)  # None\nWhy is the gradient None?",
+            "told_gradient_none",
+            "retain_grad",
+        ),
+        (
+            "In the second iteration the gradient is None.\nloss.backward()\nw = w - 0.1 * w.grad",
+            "told_gradient_none",
+            "w -= lr",
+        ),
+        (
+            "VRAM rises with each batch of the validation until it is full; the memory is not freed",
+            "told_memory_grows",
+            "model.eval() does not",
+        ),
+        (
+            "RuntimeError: cuda runtime error (2) : out of memory at aten/src/THC/generic/x.cu:9\n\n"
+            "The memory increases in the evaluation.",
+            "told_memory_grows",
+            "no_grad",
+        ),
+        ("Selecting rows with an index of equal numbers makes training slow", "told_backward_slow", "index_select"),
+        (
+            "With DDP every process trains independently, and I get four models",
+            "told_ranks_diverge",
+            "wrapped",
+        ),
+        (
+            "with autocast: under no_grad I call the teacher, then once more with gradients: no grad_fn at all",
+            "told_gradient_in_evaluation",
+            "cache_enabled",
+        ),
+        (
+            "The gradients change although I pass the same batch in the second pass",
+            "told_gradients_differ",
+            "in eval mode",
+        ),
+        (
+            "The numerical and the analytical gradient differ: f(torch.tensor([p[1], 2.0])).sum()",
+            "told_gradients_wrong",
+            "torch.stack",
+        ),
+        (
+            "A callback freezes the encoder at epoch 3, and it is not frozen: its weights are still updated",
+            "told_frozen_changes",
+            "Freeze before the forward",
+        ),
+        (
+            "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+            "operation: [torch.LongTensor [12]] is at version 1; expected version 0 instead.\n"
+            "I run the official code of this GNN without changes.",
+            "index_changed",
+            "torch_geometric",
+        ),
+    ],
+)
+def test_what_a_text_shows_of_its_symptom_is_named(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert found.known != "no"
+    assert names(found)[0] == name
+    assert advice in " ".join([*found.entries[0].advice, found.entries[0].cause])
+
+
+def test_a_loss_that_is_stuck_is_no_process_that_hangs() -> None:
+    for text in ("With DDP the loss is stuck at 0.69", "多卡训练时loss不下降"):
+        assert names(explain(text))[0] != "told_backward_hangs", text
+
+
+def test_an_optional_part_of_an_extension_is_not_about_gradients() -> None:
+    found = explain("RuntimeError: Not compiled with HDF5 support")
+    assert (found.known, "optional part" in found.general) == ("no", True)
+    assert names(explain("RuntimeError: Not compiled with GPU support")) == ["extension_without_gpu_code"]
+
+
+def test_what_is_said_of_a_loop_by_hand_is_so() -> None:
+    def losses(*, zeroed: bool) -> list[float]:
+        x = torch.linspace(-1, 1, 20)
+        w, seen = torch.zeros(2, requires_grad=True), []
+        for _ in range(200):
+            loss = (w[0] * x + w[1] - 3 * x - 1).square().mean()
+            loss.backward()
+            seen.append(loss.item())
+            with torch.no_grad():
+                w -= 0.05 * w.grad
+            if zeroed:
+                w.grad = None
+        return seen
+
+    added, zeroed = losses(zeroed=False), losses(zeroed=True)
+    assert added[0] > added[1]
+    assert max(added[100:]) > 1 > 1e-3 > zeroed[-1]
+    assert sorted(zeroed, reverse=True) == zeroed
+    w, norms = torch.ones(2, requires_grad=True), []
+    for _ in range(3):
+        (3 * w).sum().backward()
+        norms.append(w.grad.norm().item())
+    assert norms[2] > norms[1] > norms[0]
+    w = w - 0.1 * w.grad
+    (3 * w).sum().backward()
+    with warnings.catch_warnings(action="ignore"):
+        assert (w.is_leaf, w.grad) == (False, None)
+    leaf = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        leaf -= 1
+
+
+def test_what_is_said_of_a_parameter_that_the_optimizer_lacks_is_so() -> None:
+    p, q = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    before, same = q.detach().clone(), p.data
+    for there in (False, True):
+        assert any(q is each for group in optimizer.param_groups for each in group["params"]) == there
+        (p * q).sum().backward()
+        optimizer.step()
+        assert q.grad.all()
+        assert torch.equal(q, before) != there
+        optimizer.add_param_group({"params": [q]}) if not there else None
+    assert torch.equal(same, p)  # it is the same memory
+
+
+def test_what_is_said_of_a_parameter_that_is_frozen_too_late_is_so() -> None:
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=0.1)
+    p.sum().backward()
+    p.requires_grad_(False)
+    for _ in range(2):
+        before = p.clone()
+        optimizer.step()
+        assert not torch.equal(p, before)
+    optimizer.zero_grad()
+    before = p.clone()
+    optimizer.step()
+    assert torch.equal(p, before)
+
+
+def test_what_is_said_of_equal_passes_copies_and_variances_of_zero_is_so() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout())
+    x = torch.randn(4, 3, requires_grad=True)
+
+    def gradient() -> torch.Tensor:
+        x.grad = None
+        net(x).square().sum().backward()
+        return x.grad
+
+    assert not torch.equal(gradient(), gradient())
+    net.eval()
+    assert torch.equal(gradient(), gradient())
+    # A copy by torch.tensor has no history; the grad_fn is that of the weight.
+    weight, point = torch.nn.Parameter(torch.ones(1)), torch.ones(2, requires_grad=True)
+    with pytest.warns(UserWarning, match="Converting a tensor with requires_grad=True to a scalar"):
+        y = weight * torch.tensor([point[0]])
+    assert y.grad_fn is not None
+    with pytest.raises(RuntimeError, match="not have been used"):
+        torch.autograd.grad(y, point)
+    # A normalization of a constant row divides by a variance of zero.
+    row = torch.ones(1, 4, requires_grad=True)
+    for eps, finite in ((0.0, False), (1e-5, True)):
+        row.grad = None
+        (torch.nn.functional.layer_norm(row, (4,), eps=eps) * torch.randn(4)).sum().backward()
+        assert row.grad.isfinite().all() == finite
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "I left the box loss out of the sum, but the weights of its head are still changing",
+            "told_frozen_changes",
+            "weight decay",
+        ),
+        (
+            "The weights do not change, but the accuracy in the evaluation changes",
+            "told_frozen_changes",
+            "running_mean",
+        ),
+        ("Loss turns into nan after 3000 iterations, the data is fine", "told_nan", "gradient norm of each step"),
+        (
+            "The backward of my Function is never called.\nclass Id(Function):\n    @staticmethod\n"
+            "    def forward(ctx, t):\n        return t\n",
+            "told_backward_not_called",
+            "view_as",
+        ),
+        (
+            "class Two(Function): ...\nThe second branch is not used in the loss, and I expect its gradient "
+            "to be None, however it is zero",
+            "told_gradient_zero",
+            "set_materialize_grads",
+        ),
+        (
+            "Results on training images are fine, and bad in the test on the same images",
+            "told_eval_differs",
+            "eval mode",
+        ),
+        ("x.unfold(2, 3, 1).sum().backward() is extremely slow, the forward is fast", "told_backward_slow", "profiler"),
+        (
+            "Memory grows with each call of loss.backward(create_graph=True), nothing is freed",
+            "told_memory_grows",
+            "torch.autograd.grad",
+        ),
+        (
+            "with torch.no_grad(): y = net(x)\nThe memory still grows in each iteration",
+            "told_memory_grows",
+            "requires_grad",
+        ),
+        (
+            "DDP: the gradients differ between ranks, one of the two heads is not used in forward",
+            "told_ranks_diverge",
+            "find_unused_parameters=True",
+        ),
+        (
+            "After I moved the DDP model to the CPU and back to the GPU, gradients are not synchronized",
+            "told_ranks_diverge",
+            "Wrap the model again",
+        ),
+        ("All LoRA parameters have requires_grad set to False in training", "told_weights_unchanged", "is_trainable"),
+        (
+            "z = torch.rand(4).to(device)\nz.requires_grad_()\nout = net(z)\nThe requires_grad of out would be False",
+            "told_gradient_none",
+            "no_grad",
+        ),
+        ("Gradients:\ntensor([[0., -0., 0.],\n        [0., 0., 0.]])", "told_gradient_zero", "retain_grad"),
+    ],
+)
+def test_a_cause_that_the_words_of_a_symptom_show_is_named(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", name)
+    assert advice in " ".join([*found.entries[0].advice, found.entries[0].cause])
+
+
+def test_what_is_said_of_ranks_that_average_nothing_is_so() -> None:
+    def gradients() -> dict[str, float | str]:
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+
+        class Branches(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.used, self.unused = (torch.nn.Linear(1, 1, bias=False) for _ in range(2))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return self.used(x)
+
+        x = torch.full((1, 1), float(torch.distributed.get_rank() + 1))
+        found: dict[str, float | str] = {}
+        for found_unused in (False, True):
+            model = DistributedDataParallel(Branches(), find_unused_parameters=found_unused)
+            model(x).sum().backward()
+            found[f"unused {found_unused}"] = model.module.used.weight.grad.item()
+            if not found_unused:
+                try:
+                    model(x)
+                except RuntimeError as error:
+                    found["next forward"] = str(error)[:40]
+        layer = torch.nn.Linear(1, 1, bias=False)
+        model = DistributedDataParallel(layer)
+        for name in ("wrapped", "converted", "again"):
+            if name == "converted":
+                model.double()
+                model.float()
+            if name == "again":
+                model = DistributedDataParallel(layer)
+            layer.zero_grad()
+            model(x).sum().backward()
+            found[name] = layer.weight.grad.item()
+        return found
+
+    there = run_ranks(gradients, 2)
+    for name in ("unused True", "wrapped", "again"):
+        assert [each[name] for each in there] == [1.5, 1.5], name
+    for name in ("unused False", "converted"):
+        assert [each[name] for each in there] == [1.0, 2.0], name
+    assert all(each["next forward"].startswith("Expected to have finished reduction") for each in there)
+
+
+def test_what_is_said_of_gradients_of_zeros_is_so() -> None:
+    class Two(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b, materialized):
+            ctx.set_materialize_grads(materialized)
+            return a * 1, b * 1
+
+        @staticmethod
+        def backward(ctx, grad_a, grad_b):
+            return grad_a, grad_b, None
+
+    for materialized in (True, False):
+        a, b = (torch.ones(1, requires_grad=True) for _ in range(2))
+        Two.apply(a, b, materialized)[0].sum().backward()
+        assert (b.grad is None) != materialized
+    for kind in (torch.optim.SGD, torch.optim.AdamW):
+        p = torch.nn.Parameter(torch.ones(2))
+        optimizer = kind([p], lr=0.1, weight_decay=0.1)
+        optimizer.step()
+        assert p.eq(1).all()
+        p.grad = torch.zeros(2)
+        optimizer.step()
+        assert p.lt(1).all()
+
+
+def test_what_is_said_of_forwards_that_return_their_input_and_of_generators_is_so() -> None:
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 7 * grad
+
+    x = torch.ones(1, requires_grad=True)
+    y = Same.apply(x + 1)
+    y.backward()
+    assert (x.grad.item(), y.grad_fn.name()) == (7, "SameBackward")
+
+    @torch.no_grad()
+    def recorded():
+        for _ in range(2):
+            yield (2 * x).requires_grad
+
+    assert [*recorded()] == [False, False]
+    with warnings.catch_warnings(action="ignore"), torch.backends.mkldnn.flags(enabled=False):
+        assert torch.nn.Conv2d(1, 1, 2)(torch.ones(1, 1, 3, 3)).requires_grad
+
+
+def test_a_gradient_with_a_graph_keeps_its_leaf() -> None:
+    kept = {}
+    for name in ("backward", "grad", "dropped"):
+        x = torch.randn(3, requires_grad=True)
+        if name == "grad":
+            torch.autograd.grad(x.tanh().sum(), x, create_graph=True)
+        else:
+            with warnings.catch_warnings(action="ignore"):
+                x.tanh().sum().backward(create_graph=True)
+        if name == "dropped":
+            x.grad = None
+        leaf = weakref.ref(x)
+        del x
+        gc.collect()
+        kept[name] = leaf() is not None
+    assert kept == {"backward": True, "grad": False, "dropped": False}
