@@ -43,9 +43,9 @@ class LinearInFloat8(Function):
     @staticmethod
     def forward(ctx, x, w):
         ctx.save_for_backward(x, w)
-        scales = [t.abs().amax() / 448 for t in (x, w)]
+        scales = [(t.abs().amax() / 448).float().to(t) for t in (x, w)]
         low = [(t / s).to(torch.float8_e4m3fn) for t, s in zip((x, w), scales, strict=True)]
-        return low[0].to(x.dtype) * scales[0] @ (low[1].to(w.dtype) * scales[1])
+        return (low[0].float() @ low[1].float()).to(x.dtype) * (scales[0] * scales[1])
 
     @staticmethod
     def backward(ctx, grad_output):
@@ -55,7 +55,8 @@ class LinearInFloat8(Function):
 
 def test_a_product_of_numbers_of_eight_bits_looks_like_a_surrogate():
     sample = [torch.randn(4, 4, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    (found,) = audit(LinearInFloat8.apply, sample, only=["first_order"]).findings
+    only = ["first_order", "digits", "input_layouts", "grad_output_layouts"]
+    (found,) = audit(LinearInFloat8.apply, sample, only=only).findings
     assert found.severity == "info"
     assert "rounds to eight bits" in found.summary
     declared = audit(LinearInFloat8.apply, sample, surrogate=torch.matmul, only=["first_order", "sizes"])

@@ -220,6 +220,7 @@ class Subject:
         self.active: list[int] = []  # which outputs can be differentiated
         self.random = False
         self.undeclared = False  # whether the gradient is that of a surrogate that the caller did not declare
+        self.inside = dtype  # in which the function computes, as far as is known
         self.right = True  # until the first derivative turns out to be wrong
         self.accuracy: float | None = None  # of derivatives, where it is that of a solver
         self.rough = False  # whether the values come in steps, as those of a solver that stops early
@@ -331,9 +332,9 @@ class Subject:
 
     @property
     def coarsest(self) -> torch.dtype:
-        """Of the dtypes of inputs and outputs, the one with the fewest digits: it sets the steps of differences."""
+        """Of the dtypes of computation and outputs, that with the fewest digits: it sets the steps of differences."""
         outputs, _ = self.expected
-        found = (self.dtype, *(outputs[i].dtype.to_real() for i in self.active))
+        found = (self.inside, *(outputs[i].dtype.to_real() for i in self.active))
         return max(found, key=lambda dtype: torch.finfo(dtype).eps)
 
     def _wide(self, tensor: Tensor) -> Tensor:

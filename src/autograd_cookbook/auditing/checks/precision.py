@@ -505,8 +505,9 @@ def digits(subject: Subject) -> Iterator[Finding]:
     for name in center:
         if name in suspects:
             bits = fewest_bits(lambda: subject.run().gradients())
-            if bits == 8:
-                return  # values that move in steps: the first derivative is told so
+            if bits == 8:  # values that move in steps: the first derivative is told so
+                subject.inside = torch.float32
+                return
             early = bits == 64 and repetitions(subject) >= ITERATIONS
             yield finding(
                 "info" if early else "error",
