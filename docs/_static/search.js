@@ -185,7 +185,8 @@
       const inText = sumOf((word) => Math.min(1, inPage(word)));
       const share = Math.min(1, Math.max(inText, covered) / total);
       const name = Math.max(0, ...page.called.flatMap((words) => names.map(([other, weight]) => weight * likeness(words, other))));
-      const score = sumOf(inPage) + gain + TITLE * total * (name + same(page.title));
+      // The title of an answer is that of its section, which has counted it.
+      const score = sumOf(inPage) + gain + TITLE * total * (name + (page.anchor ? 0 : same(page.title)));
       if (share)
         results.push({
           page,
@@ -219,7 +220,7 @@
         Search._index.filenames[page.file],
         section ? SearchResultKind.title : SearchResultKind.text,
       ];
-      const kind = page.name.startsWith("guide/questions") ? "Question" : (NAMES[page.name.split("/")[0]] ?? "Page");
+      const kind = isOfAnswers(page.name) ? "Question" : (NAMES[page.name.split("/")[0]] ?? "Page");
       return Object.assign(hit, { shown: { kind, title: part ?? title, line: purpose ?? (part ? title : "") } });
     });
   };

@@ -435,16 +435,14 @@ def test_a_fault_of_the_audit_is_no_finding_and_the_other_checks_still_run(monke
     assert report.capabilities == {"bfloat16": "yes"}
 
 
-class Tripled(torch.autograd.Function):
-    factor = 3.0
-
+class SquaredWrongly(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return 3 * x.square()
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> Tensor:
-        return Tripled.factor * torch.ones_like(grad_output)
+        return torch.full_like(grad_output, 3.0)
 
 
 class Cubed(torch.autograd.Function):
@@ -474,7 +472,7 @@ def test_a_first_derivative_that_takes_too_long_is_compared_along_directions(
 ) -> None:
     monkeypatch.setitem(checks._REGISTRY, "first_order", replace(CHECKS["first_order"], function=_without_time))
     options = {"only": ["first_order", "sizes", "special_points"], "isolate": isolate}
-    report = audit(Tripled.apply, (leaf(4),), **options)
+    report = audit(SquaredWrongly.apply, (leaf(4),), **options)
     (found,) = report.findings
     assert (found.check, found.severity) == ("first_order", "error")
     assert found.summary.startswith("on the sample, the gradient gives the slope")
@@ -484,13 +482,13 @@ def test_a_first_derivative_that_takes_too_long_is_compared_along_directions(
     assert right.ok
     assert {"sizes", "special_points"} <= {*right.checks}
     assert any("not measured within" in note and "first_order" in note for note in right.notes)
-    surrogate = audit(lambda x: PassesThrough.apply(x), (leaf(4),), **options)
+    surrogate = audit(PassesThrough.apply, (leaf(4),), **options)
     assert "looks like a surrogate" in surrogate.findings[0].summary
 
 
 def test_a_process_that_starts_again_knows_that_the_gradient_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(checks._REGISTRY, "given_layout", replace(CHECKS["given_layout"], function=_dies))
-    report = audit(Tripled.apply, (leaf(4),), only=["first_order", "given_layout", "sizes"], isolate=True)
+    report = audit(SquaredWrongly.apply, (leaf(4),), only=["first_order", "given_layout", "sizes"], isolate=True)
     assert [f.check for f in report.findings] == ["first_order", "given_layout"]
 
 
