@@ -348,8 +348,8 @@ LAST_DTYPE = (
 
 def _left_behind(check: Check, subject: Subject, usual: Outcome) -> list[Finding]:
     """Whether calls in other dtypes have changed what the usual call returns."""
-    rtol = max(1e-9, 20 * torch.finfo(subject.coarsest).eps)  # it is the very same call, which amplifies no rounding
-    if subject.random or (found := deviation(subject, subject.vjp, usual, rtol)) is None:
+    # It is the very same call, which amplifies no rounding.
+    if subject.random or (found := deviation(subject, subject.vjp, usual, subject.rounding)) is None:
         return []
     changed = finding("error", f"after calls in other dtypes, {found.text}", *LAST_DTYPE)
     return [_with_evidence(replace(changed, check=check.name, url=check.url), subject, subject.isolated)]
@@ -482,27 +482,18 @@ def _isolated(task: _Task) -> Generator[Event]:
             found.setdefault(current, [])
         if changed:
             continue
-        if fault is not None:
-            if current == FIRST:
-                raise RuntimeError(f"the audit itself failed, which is a fault of the audit; please report it: {fault}")
-            clock.stop()
-            yield ("facts", [f"not measured, because the audit itself failed: {current} ({fault})"], None, custom)
-            remaining = [n for n in remaining if n != current]
-            continue
-        if problem is None:
-            clock.stop()
-            yield ("late", current)
-            remaining = [n for n in remaining if n != current]
-            continue
+        if fault is not None and current == FIRST:
+            raise RuntimeError(f"the audit itself failed, which is a fault of the audit; please report it: {fault}")
         check = next(c for c in task.checks if c.name == current)
-        if check.alters_saved:
+        if fault is not None:
+            reason = f"the audit itself failed: {current} ({fault})"
+        elif problem is not None and check.alters_saved:
+            reason = f"{problem} when the audit changes its saved tensors: {current}"
+        else:
+            reason = ""
+        if reason or problem is None:
             clock.stop()
-            yield (
-                "facts",
-                [f"not measured, because {problem} when the audit changes its saved tensors: {current}"],
-                None,
-                custom,
-            )
+            yield ("facts", [f"not measured, because {reason}"], None, custom) if reason else ("late", current)
             remaining = [n for n in remaining if n != current]
             continue
         cause = (

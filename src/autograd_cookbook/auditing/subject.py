@@ -475,6 +475,11 @@ class Subject:
         self.vjp()
         return time.process_time() - start
 
+    @property
+    def rounding(self) -> float:
+        """How far results may differ, relative to the largest, where the same operations run in another order."""
+        return max(1e-9, 20 * torch.finfo(self.coarsest).eps)
+
     @functools.cached_property
     def amplified(self) -> float:
         """How far the results move at least, relative to the largest, if each input is off by rounding.

@@ -30,7 +30,7 @@ def deviation(
     subject: Subject, outcome: Callable[[], Outcome], expected: Outcome, rtol: float | None = None
 ) -> Deviation | None:
     """Run something and compare it with what is expected: the first thing that differs, or None."""
-    given, rtol = rtol, max(1e-9, 20 * torch.finfo(subject.coarsest).eps) if rtol is None else rtol
+    given, rtol = rtol, subject.rounding if rtol is None else rtol
     try:
         outputs, grads = outcome()
     except (Exception, SystemExit) as error:

@@ -214,12 +214,7 @@ def along_directions(
         declared = subject.run([v.clone() for v in values], function=subject.surrogate).gradients()
         theirs = real([torch.zeros_like(values[s]) if (g := declared[s]) is None else g for s in slots])
         if not torch.allclose(filled, theirs, rtol=1e-6, atol=1e-8):
-            yield finding(
-                "error",
-                f"{label}, the gradient is not that of the declared surrogate",
-                "The backward depends on the size of its input.",
-                "Look for a hard-coded size, a squeeze, or a tile loop that skips the remainder.",
-            )
+            yield finding("error", f"{label}, the gradient is not that of the declared surrogate", *advice)
         return
     if subject.rough:
         return  # differences of the values say nothing

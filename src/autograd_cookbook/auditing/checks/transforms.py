@@ -165,10 +165,6 @@ def _names(subject: Subject, where: list[int]) -> list[str]:
     return [*(f"output {i}" for i in subject.active), *(f"the gradient of {subject.describe(s)}" for s in where)]
 
 
-def _rtol(subject: Subject) -> float:
-    return max(1e-9, 20 * torch.finfo(subject.dtype).eps)
-
-
 @check(capability="func_grad")
 def func_grad(subject: Subject) -> Iterator[Finding]:
     """``torch.func.vjp`` returns the same values and gradients as ``backward``.
@@ -181,7 +177,7 @@ def func_grad(subject: Subject) -> Iterator[Finding]:
         actual = _vjp(subject, where, subject.copies())(*(subject.base[s].clone() for s in where))
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
-    if what := _first_difference(actual, _expected(subject, where), _names(subject, where), _rtol(subject)):
+    if what := _first_difference(actual, _expected(subject, where), _names(subject, where), subject.rounding):
         yield finding(
             "error",
             f"by torch.func, {what}",
@@ -246,7 +242,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
         if mapped is None:
             break
         names = _names(subject, where)[: len(mapped)]
-        if what := _first_difference(mapped, expected[: len(mapped)], names, _rtol(subject) * 10):
+        if what := _first_difference(mapped, expected[: len(mapped)], names, subject.rounding * 10):
             yield finding(
                 "error",
                 f"mapped by vmap with in_dims={in_dims} over a batch of {len(factors)}, {what}",
@@ -285,7 +281,7 @@ def batched_grad(subject: Subject) -> Iterator[Finding]:
     expected = [torch.stack(column) for column in zip(*loop, strict=True)]
     # torch gives a gradient that is None in every run as one plain zero.
     filled = [b.expand(e.shape) if b.dim() < e.dim() else b for b, e in zip(batched, expected, strict=True)]
-    if what := _first_difference(filled, expected, names, _rtol(subject)):
+    if what := _first_difference(filled, expected, names, subject.rounding):
         yield finding(
             "error",
             f"with gradients in a batch, {what}",
@@ -433,7 +429,7 @@ def _dropped_rule(subject: Subject) -> Iterator[Finding]:
     def difference_of(function: Callable[..., Any]) -> str | None:
         subject.rewind()
         actual = function(*(subject.base[s].clone() for s in where))
-        return _first_difference(actual, _expected(subject, where), _names(subject, where), _rtol(subject))
+        return _first_difference(actual, _expected(subject, where), _names(subject, where), subject.rounding)
 
     transformed = _vjp(subject, where, subject.copies())
     torch._dynamo.reset()
