@@ -181,6 +181,8 @@ def for_browser() -> dict[str, object]:
         "signs",
         "ways",
         "borrowed",
+        "about",
+        "asked",
     )
     found = []
     for stored, entry in zip(reader.entries, entries(), strict=True):
@@ -203,6 +205,7 @@ def question(stored: Mapping[str, Any]) -> dict[str, Any]:
     """What a question of the guide shows, and its address from a page of the errors."""
     entry = entry_of(stored)
     shown = {"title": entry.title, "said": "", "cause": "", "wordings": []}
+    shown |= {name: stored[name] for name in ("about", "asked")}
     return {**shown, "url": f"../{stored['page']}.html#{entry.anchor}", **advised(stored)}
 
 

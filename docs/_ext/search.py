@@ -1,9 +1,7 @@
-"""The order of the search's hits: ``search.js``, the words of ``words.toml``, and the names of recipes and messages.
+"""The search: ``search.js`` and what it needs, which is the index of all sections and the words of ``words.toml``.
 
-A hit says what it is: the script gets the purpose of each recipe and of each page of the cookbook.
-
-Sphinx's index knows which page has a word, but not which section. A page of answers has sixty, so the script also gets
-all words of each answer, and of the other sections of the guide the words that few of them have.
+A hit says what it is: the script gets the purpose of each recipe and of each page of the cookbook. Sections are read
+when their page is, and kept in the environment of the build.
 """
 
 import ast
@@ -11,14 +9,15 @@ import html
 import json
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from docs._ext.gallery_index import YOU
 from docs._ext.glance import what
 from docs._ext.pages import EXAMPLES, PLACES
+from docs._ext.search_index import Section, points, sections, stems
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -27,17 +26,21 @@ from autograd_cookbook.catalog import RECIPES
 from autograd_cookbook.errors import entries
 
 WORDS = Path(__file__).with_name("words.toml")
+ASKED = Path(__file__).parents[1] / "asked.toml"
+ANSWERS = "guide/questions"  # pages of which each section is a hit of its own
 LENGTH = 100  # of a message: nobody types more, and the page that searches for more is that of the errors
 TAG = re.compile(r"<[^>]*>")
 SENTENCE = re.compile(r"(?<=[.:])\s+(?=[A-Z])")
-WORD = re.compile(r"[^\W\d]\w{2,}")
-ANSWERS = "guide/questions"  # pages of which each section is a hit of its own
-FEW = 12  # sections that may share a word that tells them apart
 MARKUP = re.compile(r":\w+:`(?P<role>.+?)`|`{2}(?P<code>.+?)`{2}|\*(?P<word>.+?)\*")
 
 
 def words() -> dict[str, Any]:
-    return tomllib.loads(WORDS.read_text())
+    return tomllib.loads(WORDS.read_text(encoding="utf-8"))
+
+
+def asked() -> dict[str, dict[str, list[str]]]:
+    """What people type who look for a section, by page and anchor."""
+    return tomllib.loads(ASKED.read_text(encoding="utf-8"))
 
 
 def in_plain(text: str) -> str:
@@ -54,49 +57,79 @@ def purpose(page: str) -> str:
     return said[:1].upper() + said[1:]
 
 
-def texts(section: nodes.section) -> Iterator[str]:
-    """Prose of a section, without that of the sections in it."""
-    for child in section.children:
-        if not isinstance(child, (nodes.section, nodes.title)):
-            yield from (each.astext() for each in child.findall(nodes.paragraph))
+def named(found: Iterable[Section], given: Mapping[str, Any]) -> Iterator[Section]:
+    """The sections with the names that people give them, and a section for each recipe."""
+    phrases = asked()
+    messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
+    for each in found:
+        names = given["sections"].get(f"{each.page}#{each.anchor}", []) + [messages.get(each.anchor, "")]
+        names += given["pages"].get(each.page, []) if not each.anchor else []
+        said = phrases.get(each.page, {}).get(each.anchor, [])
+        yield replace(each, names="\n".join(names), asked="\n".join(said))
+    for recipe in RECIPES:
+        if recipe.page in PLACES:
+            page = f"cookbook/{PLACES[recipe.page]}"
+            yield Section(page, f"recipe-{recipe.name}", recipe.name, prose=in_plain(what(recipe)))
 
 
-def answers(doctrees: dict[str, nodes.document]) -> dict[str, str]:
-    """What each answer says, and what few other sections say, by their places."""
-    said = {
-        f"{name}#{section['ids'][0]}": {word.lower() for text in texts(section) for word in WORD.findall(text)}
-        for name, doctree in doctrees.items()
-        for section in doctree.findall(nodes.section)
-    }
-    sections = Counter(word for found in said.values() for word in found)
-    return {
-        place: " ".join(sorted(word for word in found if sections[word] <= FEW or place.startswith(ANSWERS)))
-        for place, found in said.items()
-    }
-
-
-def of_guide(env: BuildEnvironment) -> dict[str, nodes.document]:
-    """The pages of the guide, by their names."""
-    return {name: env.get_doctree(name) for name in sorted(env.found_docs) if name.startswith("guide/")}
-
-
-def for_browser(doctrees: dict[str, nodes.document]) -> str:
+def for_browser(found: Iterable[Section]) -> str:
+    given = words()
+    documents = list(named(found, given))
+    titles = {each.page: each.title for each in documents if not each.anchor}
+    # The page of questions as a whole answers none.
+    documents = [each for each in documents if each.anchor or not each.page.startswith(ANSWERS)]
+    called: dict[str, list[str]] = {page: [] for page in {each.page for each in documents}}
+    for each in documents:
+        if not each.anchor or each.anchor.startswith("recipe-"):
+            called[each.page].append(each.title)
+    for page, names in given["pages"].items():
+        called[page] += names
     data = {
-        **words(),
-        "answers": answers(doctrees),
+        "same": [[stems(name) for name in group] for group in given["same"]],
+        "fillers": sorted({stem for word in given["fillers"] for stem in stems(word)}),
+        "sections": [[each.page, each.anchor, each.title] for each in documents],
         "messages": {entry.anchor: entry.message[:LENGTH] for entry in entries()},
-        "recipes": {r.name: [f"cookbook/{PLACES[r.page]}", in_plain(what(r))] for r in RECIPES if r.page in PLACES},
+        "words": points(documents),
+        "called": {page: [sorted({*stems(name)}) for name in names] for page, names in called.items()},
+        "titles": titles,
+        "recipes": {recipe.name: in_plain(what(recipe)) for recipe in RECIPES},
         "purposes": {f"cookbook/{place}": purpose(page) for page, place in PLACES.items()},
     }
-    return json.dumps(data).replace("</", "<\\/")
+    return json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+
+
+# --- what is kept of the pages between two builds ---
+
+
+def kept(env: BuildEnvironment) -> dict[str, list[Section]]:
+    """The sections by page."""
+    if not hasattr(env, "searched"):
+        env.searched = {}
+    return env.searched
+
+
+def read(app: Sphinx, doctree: nodes.document) -> None:
+    kept(app.env)[app.env.docname] = list(sections(app.env.docname, doctree))
+
+
+def purge(app: Sphinx, env: BuildEnvironment, page: str) -> None:
+    kept(env).pop(page, None)
+
+
+def merge(app: Sphinx, env: BuildEnvironment, pages: Iterable[str], other: BuildEnvironment) -> None:
+    kept(env).update({page: kept(other)[page] for page in pages if page in kept(other)})
 
 
 def attach(app: Sphinx, pagename: str, *_: object) -> None:
     if pagename == "search":
+        found = (each for _, page in sorted(kept(app.env).items()) for each in page)
         # For search.js.
-        app.add_js_file(None, body=for_browser(of_guide(app.env)), id="search-words", type="application/json")
+        app.add_js_file(None, body=for_browser(found), id="search-words", type="application/json")
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.connect("doctree-read", read)
+    app.connect("env-purge-doc", purge)
+    app.connect("env-merge-info", merge)
     app.connect("html-page-context", attach)
-    return {"parallel_read_safe": True}
+    return {"parallel_read_safe": True, "env_version": 1}

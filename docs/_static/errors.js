@@ -174,7 +174,7 @@ class Topics {
     this.entries = entries;
     this.rules = rules;
     this.known = known;
-    this.about = entries.map((entry) => (entry.wordings.length ? [] : concepts(symptom(entry), known)));
+    this.about = entries.map((entry) => entry.about ?? []);
     this.texts = entries.map((entry, i) => plain(fields(entry).join(" ")) + inMarks(this.about[i]));
     const mean = sum(this.texts.map((text) => text.length)) / Math.max(this.texts.length, 1);
     this.lengths = this.texts.map((text) => 1 - rules.length + (rules.length * text.length) / mean);
@@ -218,10 +218,8 @@ class Topics {
 
 const fields = (entry) => {
   const told = (...names) => names.flatMap((name) => entry[name] || []).join(" ");
-  return [told("title"), entry.said, told("change", "more"), told("cause", "tell")];
+  return [told("title"), entry.said, told("change", "more"), told("cause", "tell"), told("asked")];
 };
-
-const symptom = (entry) => [entry.title, entry.said, entry.tell || fields(entry)[2]].join(" ");
 
 const inMarks = (names) => ` ${names.map((name) => MARK + name).join(" ")} `;
 

@@ -4,7 +4,7 @@
 
 {
   const MOST = 8;
-  const SCRIPTS = ["_static/language_data.js", "_static/searchtools.js", "_static/search.js", "searchindex.js"];
+  const SCRIPTS = ["_static/language_data.js", "_static/searchtools.js", "_static/search.js"];
   const root = document.documentElement.dataset.content_root;
   const dialog = document.getElementById("pst-search-dialog");
   const field = dialog?.querySelector("input[type=search]");

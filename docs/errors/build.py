@@ -20,7 +20,8 @@ from docs.errors import programs
 from docs.errors.questions import questions
 
 from autograd_cookbook.errors import INDEX, PROGRAMS, storing
-from autograd_cookbook.errors.matching import squashed, wordings
+from autograd_cookbook.errors.matching import as_entry, squashed, wordings
+from autograd_cookbook.errors.topics import concepts, symptom
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
@@ -103,12 +104,18 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     # By page, because texts of one page repeat each other: the stored form is then smaller. The order in a page stays.
     pages = list(programs.GROUPS)
     entries.sort(key=lambda entry: pages.index(entry["group"]) if entry["group"] in pages else len(pages))
+    answers = list(questions())
+    for entry in entries:
+        if not entry["wordings"]:  # one with a message is found by its words
+            entry["about"] = concepts(symptom(entry), rules["concepts"])
+    for each in answers:
+        each["about"] = concepts(symptom(as_entry(each)), rules["concepts"])
     return {
         "rules": rules,
         "nodes": nodes(),
         "derivatives": derivatives(),
         "entries": entries,
-        "questions": questions(),
+        "questions": answers,
     }
 
 

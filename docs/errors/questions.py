@@ -4,15 +4,20 @@ Readers who tell what they see, and paste no message, often ask a question that 
 """
 
 import re
+import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-GUIDE = Path(__file__).parents[1] / "guide"
+DOCS = Path(__file__).parents[1]
+GUIDE = DOCS / "guide"
+ASKED = DOCS / "asked.toml"  # what else people type who ask for a section
 LENGTH = 120  # the most characters of the answer, which ends with a sentence
 
 
-def questions() -> list[dict[str, str]]:
+def questions() -> list[dict[str, Any]]:
     """Every question of the pages, with its answer's first sentences, and where it is."""
     found = [row for path in sorted(GUIDE.glob("questions*.md")) for row in on_page(path)]
     repeated = {name for name, count in Counter(row["title"] for row in found).items() if count > 1}
@@ -21,13 +26,21 @@ def questions() -> list[dict[str, str]]:
     return found
 
 
-def on_page(path: Path) -> Iterator[dict[str, str]]:
+def on_page(path: Path) -> Iterator[dict[str, Any]]:
     """The questions of one page."""
-    parts = re.split(r"^### (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    for title, text in zip(parts[1::2], parts[2::2], strict=True):
+    asked = tomllib.loads(ASKED.read_text(encoding="utf-8")).get(f"guide/{path.stem}", {})
+    parts = re.split(r"^(?:\((.+)\)=\n+)?### (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    for label, title, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         answer = first_sentences(re.split(r"\n\s*\n|\n```", text.strip(), maxsplit=1)[0])
         if answer and "{{" not in title + answer:
-            yield {"page": f"guide/{path.stem}", "title": plain(title), "change": answer}
+            row = {"page": f"guide/{path.stem}", "title": plain(title), "change": answer}
+            yield {**row, "asked": asked.get(label or anchor(title), [])}
+
+
+def anchor(title: str) -> str:
+    """The name of the section with this title in an address."""
+    letters = unicodedata.normalize("NFKD", plain(title).lower()).encode("ascii", "ignore").decode()
+    return re.sub(r"[^a-z0-9]+", "-", letters).strip("-")
 
 
 def first_sentences(paragraph: str) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 import pytest
 from docs._ext.one_page import documents
 from docs._ext.pages import PLACES
-from docs._ext.search import purpose, words
+from docs._ext.search import ANSWERS, asked, purpose, words
 from docs._ext.verdicts import GROUPS, Pitfall, pitfalls_of
 from playwright.sync_api import Page, expect
 
@@ -74,6 +74,23 @@ def test_words_are_given_to_sections_that_exist() -> None:
     assert not [f"{page}#{anchor}" for page, _, anchor in places if not parsed(f"{page}.html").find(id=anchor)]
 
 
+def test_what_people_ask_is_given_to_sections_that_exist() -> None:
+    places = [(page, anchor) for page, sections in asked().items() for anchor in sections]
+    assert not [place for place in places if place[1] and not parsed(f"{place[0]}.html").find(id=place[1])]
+
+
+def test_each_answer_has_what_people_ask() -> None:
+    """Among its phrases are those of readers who do not know its words."""
+    missing = []
+    for page in (name for name in documents() if name.startswith(ANSWERS)):
+        known = asked()[page]
+        for section in parsed(f"{page}.html").select("article section section section"):
+            anchors = {section["id"], *(span["id"] for span in section.select(":scope > span[id]"))}
+            if not anchors & known.keys():
+                missing.append(f"{page}#{section['id']}")
+    assert not missing, "write into docs/asked.toml what people type who look for these"
+
+
 def test_a_title_leads_to_its_section(page: Page, base: str) -> None:
     """Among the first three hits is the section of each pitfall with the title that is searched for."""
     page.goto(f"{base}search.html?q=STE")
@@ -97,9 +114,10 @@ def test_a_title_leads_to_its_section(page: Page, base: str) -> None:
 
 FEW_WORDS = {
     "round straight through": "02_changing_the_gradient/straight_through",
-    "checkpoint dropout": "04_memory/checkpointing",
+    "checkpoint": "04_memory/checkpointing#recipe-checkpoint",
+    "reverse gradient": "02_changing_the_gradient/reversal",
     "argmax": "02_changing_the_gradient/discrete_choices",
-    "norm nan at zero": "01_first_steps/reductions#recipe-norm",
+    "norm": "01_first_steps/reductions#recipe-norm",
 }
 
 

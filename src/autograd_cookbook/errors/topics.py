@@ -52,8 +52,7 @@ class Topics:
         self.entries = entries
         self.rules = rules
         self.known = known
-        # Entries with a message have none: they are found by its words.
-        self.about = [[] if entry["wordings"] else concepts(symptom(entry), known) for entry in entries]
+        self.about = [entry.get("about", ()) for entry in entries]
         self.texts = [
             f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
         ]
@@ -106,9 +105,9 @@ def said(entry: Mapping[str, Any]) -> str:
 
 
 def fields(entry: Mapping[str, Any]) -> list[str]:
-    """Return the texts of an entry: what happened, its messages, what to do, and why."""
+    """Return the texts of an entry: what happened, its messages, what to do, why, and how people ask for it."""
     told = lambda *names: " ".join(str(entry[name]) for name in names if name in entry)  # noqa: E731
-    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
+    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell"), " ".join(entry.get("asked", ()))]
 
 
 def symptom(entry: Mapping[str, Any]) -> str:
