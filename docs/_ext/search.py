@@ -62,7 +62,7 @@ def named(found: Iterable[Section], given: Mapping[str, Any]) -> Iterator[Sectio
     phrases = asked()
     messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
     for each in found:
-        names = given["sections"].get(f"{each.page}#{each.anchor}", []) + [messages.get(each.anchor, "")]
+        names = [*given["sections"].get(f"{each.page}#{each.anchor}", []), messages.get(each.anchor, "")]
         names += given["pages"].get(each.page, []) if not each.anchor else []
         said = phrases.get(each.page, {}).get(each.anchor, [])
         yield replace(each, names="\n".join(names), asked="\n".join(said))
