@@ -22,6 +22,7 @@ from sphinx.search.en import SearchEnglish
 ENGLISH = SearchEnglish({})
 WORD = re.compile(r"\w+")
 DOTTED = re.compile(r"[^\W_]\.([^\W\d_]+)")
+PATH = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 HYPHENED = re.compile(r"\w+(?:-\w+)+")
 WEIGHTS = {"title": 3.0, "names": 3.0, "asked": 1.0, "above": 1.0, "prose": 1.0}
 LONG = {"title": 0.5, "names": 0.2, "asked": 0.5, "above": 0.5, "prose": 0.7}  # how much the length of a field counts
@@ -30,6 +31,7 @@ SCALE = 4  # points are whole numbers
 # Tables and what is generated come after pages that explain.
 KINDS = {"cookbook": 1.0, "guide": 1.0, "errors": 0.8, "pitfalls": 0.9, "glossary": 0.7, "reference": 0.4}
 OTHER = 0.5
+ASIDE = ("Sources", "Next")  # titles of sections that only lead on
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class Section:
 def sections(page: str, doctree: nodes.document) -> Iterator[Section]:
     """The sections of a page, the terms of a glossary, and the objects of a reference."""
     for section in doctree.findall(nodes.section):
+        if title_of(section) in ASIDE:
+            continue
         top = not isinstance(section.parent, nodes.section)
         yield Section(
             page,
@@ -88,15 +92,19 @@ def stem(word: str) -> str:
 def stems(text: str) -> list[str]:
     """The words of a text as search.js has those of a query.
 
-    ``save_for_backward`` is found by each of its parts, and by all of them; ``torch.where`` by a word that says nothing
-    elsewhere; "k-means" by "kmeans", too.
+    ``save_for_backward`` and ``torch.tensor`` are found by each of their parts, and by all of them; ``torch.where`` by a
+    word that says nothing elsewhere; "k-means" by "kmeans", too.
     """
     text = text.lower()
     whole = WORD.findall(text)
     parts = [part for word in whole if "_" in word for part in word.split("_") if part]
     joined = [word.replace("-", "") for word in HYPHENED.findall(text)]
     dotted = {*DOTTED.findall(text)}
-    kept = (word for word in (*whole, *parts, *joined) if word not in ENGLISH.stopwords or word in dotted)
+    kept = (
+        word
+        for word in (*whole, *parts, *joined, *PATH.findall(text))
+        if word not in ENGLISH.stopwords or word in dotted
+    )
     return [stem(word) for word in kept]
 
 

@@ -6,11 +6,12 @@
 
 {
   const WORDS = JSON.parse(document.getElementById("search-words").textContent);
-  const SAME = 0.7; // a synonym, compared with the word itself
+  const SAME = 0.6; // a synonym, compared with the word itself
   const PART = 0.5; // the beginning of a word
   const FILLER = 0.5; // a word that any question has, compared with others
   const NAMED = 3; // what a page gains whose names have all words
   const SAME_NAME = 8; // and one that is called just so
+  const TOP = 0.85; // what begins a page, compared with its sections, if more words ask something
   const BESIDE = 0.7; // an answer, if a page is called as a few words say
   const SAID = 1; // what a section gains whose title has the query word for word
   const QUOTED = 2; // and one whose message has it
@@ -29,7 +30,8 @@
     const parts = whole.filter((word) => word.includes("_")).flatMap((word) => word.split("_").filter((part) => part));
     const joined = (text.toLowerCase().match(/[\p{L}\p{N}_]+(?:-[\p{L}\p{N}_]+)+/gu) ?? []).map((word) => word.replaceAll("-", ""));
     const dotted = new Set([...text.toLowerCase().matchAll(/[\p{L}\p{N}]\.(\p{L}+)/gu)].map(([, name]) => name));
-    const kept = [...whole, ...parts, ...joined].filter((word) => !stopwords.has(word) || dotted.has(word));
+    const paths = text.toLowerCase().match(/[\p{L}_][\p{L}\p{N}_]*(?:\.[\p{L}_][\p{L}\p{N}_]*)+/gu) ?? [];
+    const kept = [...whole, ...parts, ...joined, ...paths].filter((word) => !stopwords.has(word) || dotted.has(word));
     return unique(kept.map((word) => stemmer.stemWord(word)));
   };
   const asks = (query) => /[?]|^(why|how|what|when|where|which|who|is|are|does|do|can|should|must)\b/i.test(query);
@@ -95,7 +97,7 @@
     const hits = new Map();
     for (const [number, own] of points) {
       const { page, anchor, recipe } = sections[number];
-      const gain = (isOfAnswers(page) && isName ? BESIDE : 1) * gains.get(page) * (recipe && same(stems(sections[number].title)) ? SAME_NAME : 1);
+      const gain = (isOfAnswers(page) && isName ? BESIDE : 1) * gains.get(page) * (few || anchor ? 1 : TOP) * (recipe && same(stems(sections[number].title)) ? SAME_NAME : 1);
       if (gain > 1 && anchor && !recipe && isRecipe(page)) continue;
       const score = own * gain * said(sections[number]);
       const hit = isOfAnswers(page) ? `${page}#${anchor}` : page;
