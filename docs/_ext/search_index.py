@@ -92,20 +92,16 @@ def stem(word: str) -> str:
 def stems(text: str) -> list[str]:
     """The words of a text as search.js has those of a query.
 
-    ``save_for_backward`` and ``torch.tensor`` are found by each of their parts, and by all of them; ``torch.where`` by a
-    word that says nothing elsewhere; "k-means" by "kmeans", too.
+    ``save_for_backward`` and ``torch.tensor`` are found by each of their parts, and by all of them; ``torch.where`` by
+    a word that says nothing elsewhere; "k-means" by "kmeans", too.
     """
     text = text.lower()
     whole = WORD.findall(text)
     parts = [part for word in whole if "_" in word for part in word.split("_") if part]
     joined = [word.replace("-", "") for word in HYPHENED.findall(text)]
     dotted = {*DOTTED.findall(text)}
-    kept = (
-        word
-        for word in (*whole, *parts, *joined, *PATH.findall(text))
-        if word not in ENGLISH.stopwords or word in dotted
-    )
-    return [stem(word) for word in kept]
+    found = (*whole, *parts, *joined, *PATH.findall(text))
+    return [stem(word) for word in found if word not in ENGLISH.stopwords or word in dotted]
 
 
 def points(documents: Iterable[Section]) -> dict[str, list[int]]:

@@ -127,6 +127,8 @@
       });
   };
 
+  Search.stems = stems; // for a test
+
   // What a hit is, what it is called, and what it is for or where it stands.
   Search.show = (link, { shown }) =>
     link.replaceChildren(
