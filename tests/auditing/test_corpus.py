@@ -157,6 +157,7 @@ QUIET = {
     "FlowByTheAdjointEquation": "first_order",
     "RotatesPoints": "first_order",
     "JittersInThePlane": "first_order",
+    "RoundsAtRandom": "first_order",
     "FixedPointToFifteenPlaces": "linear_in_grad_output",
     "snake_checkpointed_by_reentry": "grad_attribute",
     "RoundedStraightThrough": "compile",

@@ -1,6 +1,5 @@
 """From exceptions and wrong numbers to their causes: with the real messages of torch, and with one mistake each."""
 
-import functools
 import re
 import warnings
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from autograd_cookbook.auditing.diagnose import (
     explain,
     factor,
     first_line,
+    in_some,
     known,
     pattern,
     raised_by_audit,
@@ -285,7 +285,10 @@ E = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_se
 Y = X.detach().exp()
 (WEIGHTS,) = weights_of([Y])
 SQUARE = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-RECOGNIZED = functools.partial(pattern, subject_of(X), 0, expected=E, outputs=[Y])
+
+
+def recognized(actual: Tensor) -> str:
+    return pattern(subject_of(X), 0, actual, E, [Y]) or in_some(subject_of(X), 0, actual, E)
 
 
 def one_row(g: Tensor, row: int) -> Tensor:
@@ -305,7 +308,7 @@ def one_row(g: Tensor, row: int) -> Tensor:
         pytest.param(lambda g: g / 12, "12 times too small; 12 is the number of elements", id="mean twice"),
         pytest.param(lambda g: 3 * g, "it is 3 times too large; 3 is the size of dim 0 of input 0", id="batch"),
         pytest.param(lambda g: g / 4, "4 times too small; 4 is the size of dim 1 of input 0", id="mean of rows"),
-        pytest.param(lambda g: 1.001 * g, "1.001 times the right one, everywhere: a constant factor", id="any factor"),
+        pytest.param(lambda g: 1.001 * g, "1.001 times the right one: a constant factor", id="any factor"),
         pytest.param(torch.zeros_like, "zero everywhere", id="zero"),
         pytest.param(lambda g: g * torch.nan, "not finite", id="NaN"),
         pytest.param(lambda g: g * Y, "the right one times output 0 once too often", id="output"),
@@ -323,7 +326,7 @@ def one_row(g: Tensor, row: int) -> Tensor:
     ],
 )  # fmt: skip
 def test_a_mistake_is_recognized_from_its_numbers(change: Callable[[Tensor], Tensor], words: str) -> None:
-    assert words in RECOGNIZED(change(E))
+    assert words in recognized(change(E))
 
 
 def test_a_transpose_is_recognized() -> None:
@@ -345,13 +348,13 @@ def test_another_input_is_recognized_where_it_broadcasts() -> None:
 
 def test_nothing_is_made_up() -> None:
     other = torch.randn(3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    assert RECOGNIZED(other) == ""
-    assert RECOGNIZED(E + 0.1 * other) == ""
+    assert recognized(other) == ""
+    assert recognized(E + 0.1 * other) == ""
 
 
 @given(st.floats(-20, 20).filter(lambda f: abs(f) > 0.01 and abs(f - 1) > 1e-3))
 def test_any_constant_factor_is_recognized_as_one(ratio: float) -> None:
-    said = RECOGNIZED(ratio * E)
+    said = recognized(ratio * E)
     assert "factor" in said or "sign" in said or "times too" in said
 
 

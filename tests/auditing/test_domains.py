@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from autograd_cookbook.auditing import audit
-from autograd_cookbook.auditing.domains import recognized
+from autograd_cookbook.auditing.domains import may_be_symmetric, recognized
 
 
 def normal(*shape: int) -> Tensor:
@@ -104,3 +104,8 @@ def test_a_mirror_is_orthonormal_and_no_rotation() -> None:
     assert mirror is not None
     assert mirror.name == "orthonormal"
     torch.testing.assert_close(mirror.project(-rotation), -rotation)
+
+
+def test_of_no_matrices_none_is_symmetric() -> None:
+    assert may_be_symmetric(torch.zeros(2, 3, 3))
+    assert not may_be_symmetric(torch.zeros(0, 3, 3))

@@ -2848,3 +2848,318 @@ def test_a_gradient_that_is_the_input_is_called_so():
     (found,) = (f for f in report.findings if f.severity == "error")
     assert "It is input 1 itself" in found.cause
     assert found.also == ("empty",)
+
+
+class ReplaysAnotherState(Function):
+    """Draws the mask again in a fork of the generator, from the state that forward left behind and not the one before.
+
+    The states before and after backward are the same.
+    """
+
+    before = False
+
+    @classmethod
+    def forward(cls, ctx, x):
+        ctx.state = torch.get_rng_state()
+        mask = torch.rand(x.shape) < 0.6
+        if not cls.before:
+            ctx.state = torch.get_rng_state()
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.state)
+            return grad_output * (torch.rand(grad_output.shape) < 0.6)
+
+
+class ReplaysItsState(ReplaysAnotherState):
+    before = True
+
+
+class DrawsInAFork(ReplaysAnotherState):
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.random.fork_rng(devices=[]):
+            return grad_output * (torch.rand(grad_output.shape) < 0.6)
+
+
+@pytest.mark.parametrize("function", [ReplaysAnotherState, DrawsInAFork])
+def test_a_mask_that_is_drawn_again_is_the_cause(function):
+    (found,) = audit(function.apply, (leaf(6, 5),), only=["first_order"]).findings
+    assert found.cause == "forward is random, and backward draws random numbers, too: others than forward did."
+
+
+def test_a_mask_that_is_drawn_again_from_the_same_state_is_right():
+    assert not audit(ReplaysItsState.apply, (leaf(6, 5),), only=["first_order"]).findings
+
+
+class NegatesWithTheRightMask(ReplaysItsState):
+    @staticmethod
+    def backward(ctx, grad_output):
+        return -ReplaysItsState.backward(ctx, grad_output)
+
+
+def test_the_mask_of_forward_is_not_the_cause():
+    (found,) = audit(NegatesWithTheRightMask.apply, (leaf(6, 5),), only=["first_order"]).findings
+    assert "the sign is wrong" in found.cause
+
+
+class HuberLacksDelta(Function):
+    @staticmethod
+    def forward(ctx, x, delta):
+        ctx.save_for_backward(x)
+        ctx.delta = delta
+        return torch.where(x.abs() <= delta, x * x / 2, delta * (x.abs() - delta / 2))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * torch.where(x.abs() <= ctx.delta, x, x.sign()), None
+
+
+def test_a_factor_of_some_entries_is_recognized_with_the_argument_that_it_is():
+    (found,) = audit(HuberLacksDelta.apply, (leaf(4, 5), 0.7), only=["first_order"]).findings
+    assert re.search(
+        r"of 20 entries are wrong; for each of them, it is the right one divided by 0.7, which is input 1", found.cause
+    )
+
+
+class SolveWithoutTranspose(Function):
+    @staticmethod
+    def forward(ctx, matrix, x):
+        ctx.save_for_backward(matrix)
+        return torch.linalg.solve(matrix, x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (matrix,) = ctx.saved_tensors
+        return None, torch.linalg.solve(matrix, grad_output)
+
+
+def test_a_transpose_that_backward_lacks_is_recognized():
+    matrix = leaf(4, 4).detach() + 4 * torch.eye(4, dtype=torch.float64)
+    (found,) = audit(SolveWithoutTranspose.apply, (matrix, leaf(4, 2)), only=["first_order"]).findings
+    assert "it is the right one for input 0 transposed: backward lacks a transpose" in found.cause
+
+
+class FilterWithoutConjugate(Function):
+    """Two of the entries are real, so that their gradient is right."""
+
+    @staticmethod
+    def forward(ctx, z, weight):
+        ctx.save_for_backward(weight)
+        return z * weight
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (weight,) = ctx.saved_tensors
+        return grad_output * weight, None
+
+
+def test_a_conjugate_is_recognized_though_some_entries_are_right():
+    torch.manual_seed(0)
+    weight = torch.randn(6, dtype=torch.complex128)
+    weight[:2] = weight[:2].real.to(weight)
+    z = torch.randn(6, dtype=torch.complex128, requires_grad=True)
+    (found,) = audit(FilterWithoutConjugate.apply, (z, weight), only=["first_order"]).findings
+    assert "complex conjugate of the right one" in found.cause
+
+
+class GradientAtTheLastStep(Function):
+    @staticmethod
+    def forward(ctx, x, lengths):
+        ctx.save_for_backward(lengths)
+        ctx.shape = x.shape
+        return x[torch.arange(len(x)), lengths - 1]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grad_x = grad_output.new_zeros(ctx.shape)
+        grad_x[:, -1] = grad_output
+        return grad_x, None
+
+
+def test_right_numbers_at_other_indices_are_recognized():
+    lengths = torch.tensor([2, 4, 1])
+    (found,) = audit(GradientAtTheLastStep.apply, (leaf(3, 5, 2), lengths), only=["first_order"]).findings
+    assert "the right numbers are there, but at other indices" in found.cause
+
+
+class RoundsToItsOwnRange(Function):
+    """The entries with the extremes move the grid, so that the values do not stand still."""
+
+    @staticmethod
+    def forward(ctx, x):
+        step = (x.max() - x.min()) / 7
+        return ((x - x.min()) / step).round() * step + x.min()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output
+
+
+def test_a_gradient_that_is_grad_output_itself_may_be_one_of_a_surrogate():
+    (found,) = audit(RoundsToItsOwnRange.apply, (leaf(10, 12),), only=["first_order"]).of("error")
+    assert "it is grad_output 0 itself" in found.cause
+    assert "surrogate=" in found.fix
+    assert not found.summary.endswith("(64 of 120 entries are off)")
+
+
+class RunsABackwardOfItsOwn(Function):
+    """A checkpoint by hand, with backward() instead of torch.autograd.grad: it fills .grad of the leaf itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x
+        return x.detach().sin()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        with torch.enable_grad():
+            ctx.x.sin().backward(grad_output)
+        return ctx.x.cos() * grad_output
+
+
+class RefusesInputs(RunsABackwardOfItsOwn):
+    @staticmethod
+    def backward(ctx, grad_output):
+        if not torch.autograd.Variable._execution_engine.is_checkpoint_valid():
+            raise RuntimeError("this checkpoint works with backward() alone")
+        return RunsABackwardOfItsOwn.backward(ctx, grad_output)
+
+
+def test_a_backward_that_writes_to_grad_is_told_so_and_not_as_a_factor():
+    report = audit(RunsABackwardOfItsOwn.apply, (leaf(3),), only=["first_order", "grad_attribute"])
+    (found,) = report.findings
+    assert "backward writes to .grad of an input itself" in found.cause
+    assert found.also == ("grad_attribute",)
+
+
+def test_what_was_written_to_grad_counts_before_what_an_exception_says():
+    (found,) = audit(RefusesInputs.apply, (leaf(3),), only=["grad_attribute"]).findings
+    assert (found.severity, found.summary) == ("error", "backward writes to .grad of input 0")
+
+
+class SolvesRoughly(Function):
+    """Newton's method to the last digit in forward, and an iteration that stops at 1e-6 in backward."""
+
+    scale = 1.0
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        for _ in range(40):
+            y = y - (y + y**3 / 3 - x) / (1 + y**2)
+        ctx.save_for_backward(y)
+        return y
+
+    @classmethod
+    def backward(cls, ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        wave = torch.sin(torch.arange(y.numel(), dtype=y.dtype)).reshape(y.shape)
+        return cls.scale * grad_output / (1 + y**2) * (1 + 3e-5 * wave)
+
+
+class SolvesRoughlyWithAFactor(SolvesRoughly):
+    scale = 1.01
+
+
+@pytest.mark.parametrize("n", [30, 600])
+def test_the_accuracy_of_a_solver_is_judged_along_directions_too(n):
+    (found,) = audit(SolvesRoughly.apply, (leaf(n),), only=["first_order"]).findings
+    assert found.severity == "info"
+    assert "as that of an iterative solver does" in found.summary
+    (found,) = audit(SolvesRoughlyWithAFactor.apply, (leaf(n),), only=["first_order"]).findings
+    assert found.severity == "error"
+    assert ("Which entries are wrong was not looked at" in found.cause) == (n == 600)
+
+
+class FlipsAfterTheFirst(Function):
+    """Adds what it saved in each backward: the second returns twice, and the third three times the gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.total = torch.zeros_like(x)
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        ctx.total = ctx.total + 2 * grad_output
+        return ctx.total.clone()
+
+
+def test_the_numbers_of_the_second_backward_are_told():
+    (found,) = audit(FlipsAfterTheFirst.apply, (leaf(3),), only=["backward_twice"]).findings
+    ours, wanted = re.search(r"is (\S+) instead of (\S+) at", found.summary).groups()
+    assert float(ours) == pytest.approx(2 * float(wanted), rel=1e-4)
+
+
+class ComputesInSingle(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return (x.float().square() - 1).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (2 * x.float()).to(x.dtype)
+
+
+def test_digits_that_are_lost_inside_are_told_once_and_not_as_a_missed_case():
+    names = ["digits", "special_points", "float16", "bfloat16", "autocast"]
+    report = audit(ComputesInSingle.apply, (leaf(3, 4),), only=["first_order", *names])
+    assert {f.check for f in report.findings if f.severity != "info"} == {"digits"}
+    assert not [f for f in report.findings if "takes float32 alone" in f.summary]
+
+
+class RuleRefusesOnPurpose(Function):
+    @staticmethod
+    def forward(x):
+        return x.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.saved_tensors[0].cos()
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        raise NotImplementedError("map over it with a loop")
+
+
+def test_a_rule_for_vmap_that_refuses_on_purpose_is_no_mistake():
+    (found,) = audit(RuleRefusesOnPurpose.apply, (leaf(3),), only=["vmap"]).findings
+    assert (found.severity, found.summary) == ("info", "no vmap: NotImplementedError: map over it with a loop")
+
+
+class SurrogateForATarget(Function):
+    """Rounds its target and passes a gradient on to it: there is no derivative to compare with."""
+
+    @staticmethod
+    def forward(ctx, x, target):
+        ctx.save_for_backward(x, target)
+        return (x - target.round()) ** 2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, target = ctx.saved_tensors
+        grad_x = 2 * grad_output * (x - target.round())
+        return grad_x, -grad_x
+
+
+class RefusesATarget(SurrogateForATarget):
+    @staticmethod
+    def backward(ctx, grad_output):
+        if ctx.needs_input_grad[1]:
+            raise ValueError("the target is a constant")
+        return SurrogateForATarget.backward(ctx, grad_output)[0], None
+
+
+@pytest.mark.parametrize("function", [SurrogateForATarget, RefusesATarget])
+def test_a_fixed_argument_without_a_derivative_is_left_alone(function):
+    assert not audit(function.apply, (leaf(3), 3 * leaf(3).detach() + 0.2), only=["subsets"]).findings

@@ -55,6 +55,7 @@ ALONE: dict[str, str] = {
     "\" not implemented for '": "no_kernel_for_dtype",
 }
 NOT_ZERO = "are not zero, and should be"
+PASSED_ON = "grad_output"
 NEARLY = "it is off by less than a hundredth"
 NOT_FINITE = (
     "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is not finite at "
@@ -152,7 +153,19 @@ def factor(ratio: float, subject: Subject, slot: int) -> str:
             return f"it is {n} times too large{sign}; {n} is {name}: a division by it is missing, as in a mean"
         if near(abs(ratio), 1 / n):
             return f"it is {n} times too small{sign}; {n} is {name}: it was divided by once too often"
-    return f"it is {ratio:.10g} times the right one, everywhere: a constant factor is wrong"
+    for name, number in _numbers(subject):
+        if near(ratio, number):
+            return f"it is {ratio:.10g} times the right one, which is {name}: that factor is there once too often"
+        if number and near(ratio, 1 / number):
+            return f"it is the right one divided by {number:.10g}, which is {name}: that factor is missing"
+    return f"it is {ratio:.10g} times the right one: a constant factor is wrong"
+
+
+def _numbers(subject: Subject) -> Iterator[tuple[str, float]]:
+    """The arguments that are one real number."""
+    for name, value in zip(subject.arguments_names, subject.flat, strict=True):
+        if isinstance(value, float) or (isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex()):
+            yield name, float(value)
 
 
 def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outputs: Sequence[Tensor]) -> str:
@@ -178,6 +191,8 @@ def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outpu
     if a.numel() and close(a, e.mean().expand_as(e)):
         return "every entry is the mean of the right ones"
     for name, other in _companions(subject, slot, e, outputs):
+        if name.startswith(PASSED_ON) and close(a, other) and not torch.isclose(a, e, rtol=1e-4).any():
+            return f"it is {name} itself"
         safe = torch.where(other.abs() < 1e-8, torch.ones_like(other), other)
         if close(a, e * other):
             return f"it is the right one times {name} once too often"
@@ -192,20 +207,32 @@ def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outpu
                 return f"it differs from the right one by {ratio:.4g} times {name}: a term is missing or added"
     if torch.allclose(a, e, rtol=1e-2, atol=1e-3 * scale):
         return NEARLY
-    good = torch.isclose(a, e, rtol=1e-4, atol=1e-7 * scale)
-    if (good & (e.abs() > 1e-7 * scale)).any() and a.dim():  # that a triangle has zeros in both says nothing
-        bad = (~good).nonzero()
-        fixed = [
-            f"dim {d} is {int(bad[0, d])}" for d in range(a.dim()) if a.shape[d] > 1 and len(bad[:, d].unique()) == 1
-        ]
-        where = f"; all of them where {' and '.join(fixed)}" if fixed and len(bad) < a.numel() else ""
-        still = bool((e[~good].abs() <= 1e-12 * scale).all())
-        return f"{len(bad)} of {a.numel()} entries {NOT_ZERO if still else 'are wrong'}{where}"
+    if a.numel() > 1 and not a.is_complex() and close(*(t.flatten().sort().values for t in (a, e))):
+        return "the right numbers are there, but at other indices"
     constant = (a - e).reshape(-1)
     if constant.numel() > 1 and torch.allclose(constant, constant[0].expand_as(constant), rtol=1e-4, atol=1e-7 * scale):
         amount = float(constant[0].real)
         return f"it differs from the right one by {amount:.4g} everywhere: a sum over the whole is missing or added"
     return ""
+
+
+def in_some(subject: Subject, slot: int, actual: Tensor, expected: Tensor) -> str:
+    """Which entries of a gradient are wrong, and by what factor; empty if no entry is right."""
+    a, e = actual.detach(), expected.detach()
+    scale = float(e.abs().max()) if e.numel() else 0.0
+    good = torch.isclose(a, e, rtol=1e-4, atol=1e-7 * scale)
+    if not (good & (e.abs() > 1e-7 * scale)).any() or not a.dim():  # that a triangle has zeros in both says nothing
+        return ""
+    bad = (~good).nonzero()
+    fixed = [f"dim {d} is {int(bad[0, d])}" for d in range(a.dim()) if a.shape[d] > 1 and len(bad[:, d].unique()) == 1]
+    where = f"; all of them where {' and '.join(fixed)}" if fixed and len(bad) < a.numel() else ""
+    wrong, right = a[~good], e[~good]
+    if bool((right.abs() <= 1e-12 * scale).all()):
+        return f"{len(bad)} of {a.numel()} entries {NOT_ZERO}{where}"
+    ratio = float((wrong * right.conj()).sum().real / (right * right.conj()).sum().real)
+    if len(bad) > 1 and abs(ratio) > 1e-6 and torch.allclose(wrong, ratio * right, rtol=1e-4, atol=1e-7 * scale):
+        return f"{len(bad)} of {a.numel()} entries are wrong{where}; for each of them, {factor(ratio, subject, slot)}"
+    return f"{len(bad)} of {a.numel()} entries are wrong{where}"
 
 
 def _companions(subject: Subject, slot: int, e: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:

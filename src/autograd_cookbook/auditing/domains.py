@@ -150,7 +150,7 @@ FROZEN = (Domain("one-hot", _one_hot, _chosen), *DOMAINS)  # no way into it can 
 @torch.no_grad()
 def may_be_symmetric(tensor: Tensor) -> bool:
     """Whether a matrix is symmetric, but may be so by chance, as one of zeros or a diagonal one is."""
-    if not tensor.is_floating_point() or not _square(tensor) or not tensor.isfinite().all():
+    if not tensor.numel() or not tensor.is_floating_point() or not _square(tensor) or not tensor.isfinite().all():
         return False
     return torch.equal(tensor, tensor.mT) and not _symmetric(tensor)
 

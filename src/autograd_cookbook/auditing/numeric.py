@@ -14,6 +14,7 @@ RTOL = 1e-5  # sees a factor of 0.9999
 BUDGET = 0.5  # seconds for the derivatives at one point
 COORDINATES = 400  # with more of them, random directions take their place
 DIRECTIONS = 12
+CLOSELY = 64  # wrong entries that are looked at closely
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,12 @@ class Derivative:
         near, far = map(abs, slopes)  # at a jump or an infinite slope, the shorter way has the larger quotient
         return near <= 3 * far + 1e-6 * float(weights.abs() @ self.center.abs())
 
+    def has_kink(self, direction: Tensor, weights: Tensor) -> bool:
+        """Whether the slopes of the two sides of a direction are finite and differ."""
+        h = self.eps**0.4
+        left, right = (float(weights @ (self.at(way * direction) - self.center)) / way for way in (-h, h))
+        return math.isfinite(right - left) and abs(right - left) > 0.1 * (abs(left) + abs(right))
+
     def jumps(self, direction: Tensor, weights: Tensor) -> bool:
         """Whether the values change about as much on a short way along a direction as on a long one."""
         ways = self.eps**0.4, -(self.eps**0.4), self.eps**0.2, -(self.eps**0.2)
@@ -178,12 +185,12 @@ class Derivative:
             if abs(claimed - value) <= rtol * abs(value) + 1e-2 * rtol * scale:
                 continue
             # To look closer takes a hundred values: where one entry is wrong, others are not looked at for long.
-            late = bool(confirmed) and time.process_time() - start > self.budget
+            late = len(confirmed) >= CLOSELY or (bool(confirmed) and time.process_time() - start > self.budget)
             expected = value if late else self.judge(claimed, direction, weights, rtol, scale)
             if expected is not None:
                 confirmed[k] = expected
                 closely += [] if late else [k]
-                if not self.complete or len(confirmed) >= 64:
+                if not self.complete:
                     break
         if not confirmed:
             return None
@@ -248,7 +255,7 @@ class Derivative:
         slack = rtol * max(abs(bottom), abs(top)) + rtol * 1e-2 * scale + tiny
         if bottom - slack <= claimed <= top + slack:
             return None
-        if math.isfinite(claimed) and self._near(claimed, direction, weights, slack):
+        if math.isfinite(claimed) and self.occurs_nearby(claimed, direction, weights, slack):
             return None
         return middle
 
@@ -262,7 +269,7 @@ class Derivative:
             if slope.isfinite().all():
                 yield slope
 
-    def _near(self, claimed: float, direction: Tensor, weights: Tensor, slack: float) -> bool:
+    def occurs_nearby(self, claimed: float, direction: Tensor, weights: Tensor, slack: float) -> bool:
         """Whether a slope is one between those at points close by: where sorted numbers tie, each order is right."""
         radius = self.eps**0.32
         noise = 8 * self.rounding / self.eps**0.45

@@ -17,6 +17,12 @@ IGNORED = (
     "backward ignores grad_output: for three times the grad_output, it returns the very same gradient.",
     "Multiply by grad_output, as the chain rule says: a caller may scale, weight or sum the output.",
 )
+# Cause and fix of a backward that sets .grad itself, where first_order sees twice the gradient.
+WRITES_GRAD = (
+    "backward writes to .grad of an input itself, or runs a backward that does. If the input is a leaf, PyTorch adds "
+    "the gradient that backward returns to it.",
+    "Return the gradients, and call torch.autograd.grad instead of backward() inside of a backward.",
+)
 # What is kept outside of ctx is overwritten by a later call, has no version, and lives until the next call.
 KEPT_OUTSIDE = ("later_writes", "freed_at_once")
 # Where the sample has each index once, other sizes repeat some, and so do special points.
@@ -61,6 +67,8 @@ def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bo
     if lead.check == "first_order" and lead.cause.startswith(IGNORED[0]):
         of_nothing = finding.check == "empty" and finding.summary.endswith(" and not 0")
         return of_nothing or finding.check == "undefined_gradient"
+    if lead.check == "first_order" and lead.cause == WRITES_GRAD[0]:
+        return finding.check == "grad_attribute" and finding.severity == "error"
     if lead.check == "inputs_unchanged" and lead.summary.startswith("backward changes"):
         return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
     if lead.check == "independent_calls" and lead.severity == "error" and finding.severity != "info":

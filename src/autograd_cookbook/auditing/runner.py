@@ -299,6 +299,7 @@ def _in_single(task: _Task, subject: Subject) -> Subject:
     subject.cast_carried(subject.dtype, torch.float32)
     single = Subject(task.function, task.inputs, **task.options, dtype=torch.float32)
     if prepare(single) is None:
+        single.lossy = True
         return single
     subject.cast_carried(torch.float32, subject.dtype)
     return subject

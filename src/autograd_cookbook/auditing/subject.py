@@ -221,6 +221,7 @@ class Subject:
         self.random = False
         self.undeclared = False  # whether the gradient is that of a surrogate that the caller did not declare
         self.inside = dtype  # in which the function computes, as far as is known
+        self.lossy = False  # whether it computes in float32 even if its arguments are in float64
         self.right = True  # until the first derivative turns out to be wrong
         self.accuracy: float | None = None  # of derivatives, where it is that of a solver
         self.rough = False  # whether the values come in steps, as those of a solver that stops early

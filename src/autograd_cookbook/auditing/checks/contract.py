@@ -13,11 +13,17 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.gradients import output_weights, written_to_grad
 from autograd_cookbook.auditing.diagnose import refused_on_purpose
+from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, tensors_in, weights_of
+from autograd_cookbook.auditing.roots import WRITES_GRAD
+from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, real, tensors_in, weights_of
+from autograd_cookbook.auditing.surrogates import is_still
 from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
+
+LOOK = 0.05  # seconds for an argument that the sample holds fixed
 
 
 @check()
@@ -68,7 +74,11 @@ def subsets(subject: Subject) -> Iterator[Finding]:
     The caller decides which layers to freeze. A backward that assumes that every input needs its gradient crashes or
     returns another number if one input does not. If forward takes any number of tensors, as a solver takes parameters,
     the caller may leave the frozen ones out.
+
+    The audit also lets each argument require grad that the sample holds fixed, such as a target or a weight of the
+    loss. Backward may return None for it, but no wrong number.
     """
+    yield from _held_fixed(subject)
     leaves = subject.leaves
     if len(leaves) < 2:
         return
@@ -95,6 +105,52 @@ def subsets(subject: Subject) -> Iterator[Finding]:
                     *advice,
                 )
                 return
+
+
+FIXED = (
+    "The formula for this argument is wrong, or backward returns the gradients of two arguments in each other's place. "
+    "A caller who lets the argument require grad gets these numbers silently.",
+    "Correct the formula: pass the argument with requires_grad=True to have each entry checked. If it is not to be "
+    "differentiated, return None.",
+)
+
+
+def _held_fixed(subject: Subject) -> Iterator[Finding]:
+    """Nothing, if no argument that the sample holds fixed gets a wrong gradient once it requires grad."""
+    if subject.gradient != "exact" or not (subject.custom and subject.right) or subject.rough:
+        return
+    for s, slot in enumerate(subject.slots):
+        if slot.leaf or slot.hidden or not is_differentiable(subject.base[s]) or not subject.base[s].numel():
+            continue
+        if (grad := _if_it_requires_grad(subject, s)) is None or is_still(subject, s, subject.copies()):
+            continue
+        outputs, _ = subject.expected
+        numeric = Derivative(subject.value, subject.base, [s], subject.coarsest, budget=LOOK)
+        floor, weights = rounding(outputs, subject.base[s]), output_weights(outputs, subject.active)
+        if numeric.center.isfinite().all() and (off := numeric.compare(real([grad]), weights, subject.accuracy, floor)):
+            yield finding(
+                "warning",
+                f"if {slot.name} requires grad, which the sample holds fixed, the gradient of "
+                f"{subject.describe(s, off.index)} is {off.actual:.6g}, but the values change by {off.expected:.6g}",
+                *FIXED,
+            )
+            return
+
+
+def _if_it_requires_grad(subject: Subject, slot: int) -> Tensor | None:
+    """The gradient of an argument that the sample holds fixed; None if a backward declines to compute it."""
+    requires = [s in (slot, *subject.leaves) for s in range(len(subject.slots))]
+    with observing(subject.classes, saved=False) as record:
+        try:
+            grad = subject.vjp(requires=requires)[1][slot]
+        except (Exception, SystemExit):
+            return None
+    declined = any(
+        needed and (got is None or not got.any())
+        for call in record.backwards
+        for needed, got in zip(call.ctx.needs_input_grad, call.returned, strict=False)
+    )
+    return None if declined or grad is None or not grad.any() else grad
 
 
 PASSED = (
@@ -229,19 +285,20 @@ def backward_twice(subject: Subject) -> Iterator[Finding]:
 
     def again() -> tuple[list[Tensor], list[Tensor | None]]:
         subject.rewind()
-        run.gradients(retain_graph=True)
-        subject.rewind()
-        return [], run.gradients()
+        return [], run.gradients(retain_graph=True)
 
-    if found := deviation(subject, again, ([], first)):
+    for time in ("second", "third"):  # what two calls share, such as a flag, may show in the third alone
+        if (found := deviation(subject, again, ([], first))) is None:
+            continue
         # A function may free what it kept, as torch does without retain_graph, if it says so or cannot go on.
         freed = isinstance(found.error, AttributeError) and "Backward' object has no attribute" in str(found.error)
         yield finding(
             "info" if freed or refused_on_purpose(found.error) else "error",
-            f"in a second backward through the same graph, {found.text}",
+            f"in a {time} backward through the same graph, {found.text}",
             # Between the two nothing ran but the first backward: a version that moved was moved by it.
             *(CHANGED if "modified by an inplace operation" in str(found.error) else found.advice(*CHANGED)),
         )
+        return
 
 
 @check()
@@ -418,7 +475,8 @@ def grad_attribute(subject: Subject) -> Iterator[Finding]:
 
     expected = [g if s in plain else None for s, g in enumerate(subject.expected[1])]
     found = deviation(subject, outcome, ([], expected))
-    if found and found.error is not None and "checkpoint" in str(found.error).lower():
+    written = [subject.describe(s) for s in written_to_grad(subject)]
+    if not written and found and found.error is not None and "checkpoint" in str(found.error).lower():
         yield finding(
             "info",
             f"torch.autograd.grad is refused: {found.text}",
@@ -426,13 +484,7 @@ def grad_attribute(subject: Subject) -> Iterator[Finding]:
             "Use use_reentrant=False.",
         )
         return
-    written = [subject.describe(s) for s, leaf in zip(plain, leaves, strict=True) if leaf.grad is not None]
-    if found or written:
-        yield finding(
-            "error",
-            f"with torch.autograd.grad, {found.text}" if found else f"backward writes to .grad of {', '.join(written)}",
-            *(found or Deviation("")).advice(
-                "The backward accumulates into .grad by itself, or runs a backward of its own.",
-                "Return gradients, and use torch.autograd.grad inside of a backward.",
-            ),
-        )
+    seen = f"backward writes to .grad of {', '.join(written)}" if written else ""
+    seen = seen or (f"with torch.autograd.grad, {found.text}" if found else "")
+    if seen:
+        yield finding("error", seen, *(found.advice(*WRITES_GRAD) if found and not written else WRITES_GRAD))

@@ -1,5 +1,6 @@
 """The numbers: first and second derivatives, in both modes, against differences of the values."""
 
+import contextlib
 import functools
 import math
 import time
@@ -15,13 +16,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import results
-from autograd_cookbook.auditing.diagnose import NEARLY, NOT_FINITE, NOT_ZERO, difference, explain, first_line, pattern
+from autograd_cookbook.auditing.diagnose import (
+    NEARLY,
+    NOT_FINITE,
+    NOT_ZERO,
+    PASSED_ON,
+    difference,
+    explain,
+    first_line,
+    in_some,
+    pattern,
+)
 from autograd_cookbook.auditing.domains import may_be_symmetric
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
-from autograd_cookbook.auditing.roots import IGNORED
-from autograd_cookbook.auditing.state import random_states
+from autograd_cookbook.auditing.roots import IGNORED, WRITES_GRAD
 from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from autograd_cookbook.auditing.subject import (
@@ -113,7 +123,20 @@ def first_order(subject: Subject) -> Iterator[Finding]:
     }
     wrong = {s: (mismatch, singles[s]) for s, mismatch in compared.items() if mismatch is not None}
     if wrong and (still := looks_like_surrogate(subject)):
-        yield take_as_custom(subject, still)
+        if estimate := _is_slope_of_the_mean(subject):
+            subject.gradient, subject.undeclared = "custom", True
+            yield finding(
+                "info",
+                "looks like an estimator: declare it. For one draw, the value does not move when "
+                f"{subject.describe(still[0])} does, but the mean over {estimate[0]} draws does, and the gradient "
+                "agrees with it",
+                "Forward is random and goes in steps, and backward estimates the derivative of the mean, as stochastic "
+                "rounding and perturbed optimizers do. The audit compared the slopes along one direction, with a "
+                f"standard error of {estimate[1]:.2g} of the slope.",
+                'Declare gradient="custom". If you know the mean, pass it as surrogate= to have each entry checked.',
+            )
+        else:
+            yield take_as_custom(subject, still)
         return
     if wrong and (passed := passes_on(subject)):
         yield take_as_custom(subject, passed, CHANGED)
@@ -161,13 +184,17 @@ def first_order(subject: Subject) -> Iterator[Finding]:
         recognized = ""
         if single.complete and given is not None:
             expected = _unflatten(single.gradient(weights), subject.base[slot])
-            recognized = pattern(subject, slot, given, expected, outputs)
-            recognized = recognized or _conjugated(subject, slot, single)
+            recognized = (
+                pattern(subject, slot, given, expected, outputs)
+                or _conjugated(subject, slot, single)
+                or _transposed(subject, slot, given, weights)
+                or in_some(subject, slot, given, expected)
+            )
         place = subject.describe(slot, mismatch.index)
         actual = "missing (None)" if missing else f"{mismatch.actual:.6g}"
         count = "" if mismatch.count is None else f" ({mismatch.count} of {mismatch.size} entries are off)"
         summary = f"the gradient of {place} is {actual}, but the values change by {mismatch.expected:.6g}{count}"
-        yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, numeric))
+        yield finding("error", summary, *_cause_of_wrong_gradient(subject, slot, missing, recognized, single))
 
 
 TOO_SLOW = (
@@ -282,6 +309,19 @@ def _conjugated(subject: Subject, slot: int, numeric: Derivative) -> str:
     return CONJUGATED if given is not None and torch.allclose(given, expected, rtol=1e-4) else ""
 
 
+def _transposed(subject: Subject, slot: int, given: Tensor, weights: Tensor) -> str:
+    """Whether a gradient is the one at another matrix: at a square one of the other inputs, transposed."""
+    for other, value in enumerate(subject.base):
+        if other == slot or not is_differentiable(value) or value.dim() < 2 or value.shape[-1] != value.shape[-2]:
+            continue
+        values = [v.mT.contiguous() if s == other else v for s, v in enumerate(subject.base)]
+        with contextlib.suppress(Exception):  # outside of the domain
+            there = Derivative(subject.value, values, [slot], subject.coarsest)
+            if torch.allclose(given, _unflatten(there.gradient(weights), given), rtol=1e-4, atol=1e-9):
+                return f"it is the right one for {subject.describe(other)} transposed: backward lacks a transpose"
+    return ""
+
+
 def _without_imaginary_part(weights: Tensor) -> Tensor:
     return weights.real.to(weights.dtype)
 
@@ -336,15 +376,18 @@ def _accuracy_of_a_solver(
 ) -> float:
     """How far off the whole gradient of an iteration is, relative to its norm; 0 if it is wrong in another way.
 
-    A factor that is off everywhere is a mistake in the formula, however near to one it is.
+    A factor that is off everywhere is a mistake in the formula, however near to one it is. Where there is no time for
+    every entry, slopes along random directions stand in for them.
     """
-    if not all(d.complete for d in singles.values()) or any(grads[s] is None for s in singles):
+    if any(grads[s] is None for s in singles):
         return 0.0
-    actual = real(zeros_for_none(subject, grads, list(singles)))
-    expected = torch.cat([d.gradient(weights) for d in singles.values()])
+    ways = {s: d.directions() for s, d in singles.items()}
+    claims = [along(real([g]), w) for s in singles if (g := grads[s]) is not None for w in ways[s]]
+    slopes = [float(weights @ d.slope(w, d.steps()[0])[0]) for s, d in singles.items() for w in ways[s]]
+    actual, expected = (torch.tensor(each, dtype=torch.float64) for each in (claims, slopes))
     norm = float(expected.norm())
     off = float((actual - expected).norm())
-    sizes = [d.n for d in singles.values()]
+    sizes = [len(w) for w in ways.values()]
     each = zip((actual - expected).split(sizes), expected.split(sizes), strict=True)
     if not off or any(float(o.norm()) > ACCURATE * max(float(e.norm()), 1e-2 * norm) for o, e in each):
         return 0.0
@@ -483,7 +526,7 @@ def _moved(total: Derivative, direction: Tensor, distance: float) -> Tensor:
 
 
 def _cause_of_wrong_gradient(
-    subject: Subject, slot: int, missing: bool, recognized: str, numeric: Derivative
+    subject: Subject, slot: int, missing: bool, recognized: str, single: Derivative
 ) -> tuple[str, str]:
     hidden = subject.slots[slot].hidden
     if missing and hidden:
@@ -515,8 +558,10 @@ def _cause_of_wrong_gradient(
     if subject.random and _draws_in_backward(subject):
         return (
             "forward is random, and backward draws random numbers, too: others than forward did.",
-            "Save what was drawn, or the state of the generator, and restore it in backward.",
+            "Save what was drawn. Or save the state of the generator before forward draws, and restore it in backward.",
         )
+    if slot in written_to_grad(subject):
+        return WRITES_GRAD
     if recognized == NEARLY:
         return (
             f"Compared with the right gradient, {recognized}: forward or backward is an approximation (a series, a "
@@ -530,8 +575,17 @@ def _cause_of_wrong_gradient(
             "Return zero there. If it is on purpose, declare the function whose gradient it is with surrogate=, or "
             "gradient='custom'.",
         )
+    if PASSED_ON in recognized and recognized.endswith("itself"):
+        return (
+            f"Compared with the right gradient, {recognized}: backward passes it on as it is, as a straight-through "
+            "estimator does.",
+            "If it is on purpose, declare the function whose gradient it is with surrogate=, such as the identity. "
+            "Otherwise multiply it by the derivative of forward.",
+        )
     if recognized:
         return f"Compared with the right gradient, {recognized}.", "Derive the formula again, and fix that term."
+    if not single.complete:
+        return NOT_EACH
     return (
         "The formula of the backward is not the derivative of the forward; no simple pattern was recognized.",
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
@@ -539,6 +593,12 @@ def _cause_of_wrong_gradient(
     )
 
 
+NOT_EACH = (
+    "The formula of the backward is not the derivative of the forward. Which entries are wrong was not looked at: the "
+    "sample is too large, or the function too slow.",
+    "Audit it on a smaller sample to see which entries are wrong and how. If the gradient is meant to be another than "
+    "the derivative, declare it with surrogate=, gradient='approximate' or gradient='custom'.",
+)
 NO_GRADIENT = "Compute the gradient of this input from grad_output; return None only if forward does not depend on it."
 
 
@@ -571,14 +631,61 @@ def _differentiates_inside(subject: Subject) -> bool:
     return asked.seen
 
 
-def _draws_in_backward(subject: Subject) -> bool:
-    run = subject.run()
-    before = random_states()
+def written_to_grad(subject: Subject) -> list[int]:
+    """The inputs of which a backward sets ``.grad`` itself, while it runs and before the engine accumulates."""
+    run, before = subject.run(), list[Tensor | None]()
+    written: set[int] = set()
+    plain = {s: leaf for s, leaf in enumerate(run.leaves) if leaf is not None and not subject.slots[s].hidden}
+
+    def enter(_: Any) -> None:
+        before[:] = [None if leaf.grad is None else leaf.grad.clone() for leaf in plain.values()]
+
+    def leave(*_: Any) -> None:
+        for (s, leaf), kept in zip(plain.items(), before, strict=True):
+            if leaf.grad is not None and (kept is None or not same(kept, leaf.grad)):
+                written.add(s)
+
+    for node in own_nodes_of(run.outputs, subject.classes):
+        node.register_prehook(enter)
+        node.register_hook(leave)
     run.gradients()
-    return random_states() != before
+    return sorted(written)
+
+
+class _Draws(TorchDispatchMode):
+    """The random tensors that operations return or write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.drawn += [t.detach().clone() for t in tensors_in(result)]
+        return result
+
+
+def _draws_in_backward(subject: Subject) -> bool:
+    """Whether backward draws other random numbers than forward: of its own, or from another state of the generator."""
+    with _Draws() as forward:
+        run = subject.run()
+    with _Draws() as backward:
+        run.gradients()
+    if any(not any(same(t, other) for other in forward.drawn) for t in backward.drawn):
+        return True
+    return not torch.equal(*(_backward_from(subject, seed) for seed in (0, 1)))
+
+
+def _backward_from(subject: Subject, seed: int) -> Tensor:
+    """The gradient if the generators have another seed between forward and backward."""
+    run = subject.run()
+    subject.rewind(seed)
+    return real([g for g in run.gradients() if g is not None])
 
 
 DRAWS = 400
+LONG_STEPS = 0.3, 0.1, 0.03, 0.01  # next to which the steps of a value that is rounded, or ranked, are short
 
 
 def _draws_that_agree(subject: Subject) -> int:
@@ -625,6 +732,44 @@ def _draws_that_agree(subject: Subject) -> int:
     return len(gaps) if bool((small & (gap.mean(0).abs() <= 3 * error)).all()) else 0
 
 
+def _is_slope_of_the_mean(subject: Subject) -> tuple[int, float] | None:
+    """Over how many draws the gradient is the slope of the mean, with which relative error; None if it is not.
+
+    The values stand still for each draw, so that the mean is taken at points that are further apart.
+    """
+    slots = [s for s in subject.leaves if not subject.base[s].is_complex()]
+    if not subject.random or subject.dtype is not torch.float64 or len(slots) < len(subject.leaves):
+        return None
+    generator = torch.Generator().manual_seed(11)
+    way = {s: torch.randn(subject.base[s].shape, generator=generator, dtype=torch.float64) for s in slots}
+    outputs = [subject.expected[0][i] for i in subject.active]
+    weights = output_weights(subject.expected[0], subject.active)
+
+    def loss(k: int, step: float) -> float:
+        values = [v + step * way[s] if s in way else v for s, v in enumerate(subject.copies())]
+        subject.rewind(k)
+        with torch.no_grad():
+            run = subject.run(values, rewind=False)
+        return float(weights @ real([run.outputs[i] for i in subject.active]))
+
+    slopes: list[list[float]] = []
+    gaps: list[list[float]] = []
+    start = time.process_time()
+    with contextlib.suppress(Exception):  # outside of the domain
+        while len(gaps) < DRAWS and time.process_time() - start < SECONDS:
+            subject.rewind(k := len(gaps))
+            grads = subject.run(rewind=False).gradients(weights_of(outputs))
+            claimed = sum(float((g * way[s]).sum()) for s in slots if (g := grads[s]) is not None)
+            slopes.append([(loss(k, h) - loss(k, -h)) / (2 * h) for h in LONG_STEPS])
+            gaps.append([claimed - slope for slope in slopes[-1]])
+    if len(gaps) < 64:
+        return None
+    slope, gap = (torch.tensor(each, dtype=torch.float64) for each in (slopes, gaps))
+    size, spread, error = slope.mean(0).abs(), *(t.std(0) / len(gaps) ** 0.5 for t in (slope, gap))
+    agrees = (spread < 0.1 * size) & (gap.mean(0).abs() <= 3 * error)
+    return (len(gaps), float((error / size)[agrees].min())) if agrees.any() else None
+
+
 def _as_declared(subject: Subject, outputs: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Iterator[Finding]:
     _, expected = subject.vjp(function=subject.surrogate)
     weights = output_weights(outputs, subject.active)
@@ -632,7 +777,7 @@ def _as_declared(subject: Subject, outputs: Sequence[Tensor], grads: Sequence[Te
     for slot in subject.leaves:
         ours, theirs = (zeros_for_none(subject, g, [slot])[0] for g in (grads, expected))
         if what := unlike_declared(subject, slot, subject.base, ours, theirs, weights, rtol):
-            recognized = pattern(subject, slot, ours, theirs, outputs)
+            recognized = pattern(subject, slot, ours, theirs, outputs) or in_some(subject, slot, ours, theirs)
             yield finding(
                 "error",
                 f"the gradient of {subject.describe(slot)} is {what}, which the declared surrogate has",
@@ -933,7 +1078,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     The second derivative is silently wrong if the backward detaches, leaves PyTorch, or uses a saved intermediate. With
     ``once_differentiable``, the function raises instead, which counts as a missing capability. Along one direction, the
     audit also checks the third derivative. The gradient of a surrogate has a derivative, too. If the gradient changes
-    in steps, as that of a solver does, the audit only checks that its derivative is not silently zero.
+    in steps, as that of a solver does, or if you declare it approximate or custom, the audit only checks that its
+    derivative is not silently zero.
     """
     # Where buffers follow the parameters from call to call, their part is left out of derivatives on purpose.
     slots = [s for s in subject.leaves if not (subject.stateful and subject.slots[s].hidden)]
@@ -984,8 +1130,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         except (Exception, SystemExit) as error:
             written = "modified by an inplace operation" in str(error)  # by the first backward: nothing else ran
             raise Refused(first_line(error), WRITES if written else None) from error
-    if not (subject.derivative or subject.undeclared):
-        raise Refused(f"{subject.otherwise}, so the audit has no second derivative to compare with")
+    comparable = subject.derivative or subject.undeclared
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
     stepped = False
@@ -999,8 +1144,10 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         if way is not None:
             stepped = True
             mismatch = None if torch.count_nonzero(actual) else _moves_over_steps(numeric, real(second), *way)
-        else:
+        elif comparable:
             mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
+        else:
+            mismatch = _silently_zero(numeric, real([actual]), real(second))
         if mismatch is None:
             continue
         one = mismatch.index if way is None else None
@@ -1018,17 +1165,27 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             else:
                 cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
         yield finding(
-            "warning" if subject.undeclared else "error",
+            "error" if subject.derivative else "warning",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but "
             f"{'along a random direction ' if one is None else ''}the gradient changes by {mismatch.expected:.6g}",
             cause,
             fix,
         )
         raise Wrong
+    if not comparable:
+        raise Refused(f"{subject.otherwise}, so the audit has no second derivative to compare with")
     if stepped:
         raise Unmeasured("the values come in steps, and the gradient does, too")
     if not subject.accuracy and subject.right and not subject.rough:
         yield from _third_order(subject)
+
+
+def _silently_zero(numeric: Derivative, actual: Tensor, weights: Tensor) -> Mismatch | None:
+    """An entry of the second derivative that is zero although the gradient changes by more than it may be off."""
+    if not numeric.complete and actual.any():
+        return None
+    claimed = numeric.gradient(weights).where(actual != 0, 0.0) if actual.any() else actual
+    return numeric.compare(claimed, weights, 0.1, 1e-4 * float(weights.abs() @ numeric.center.abs()))
 
 
 def _some_way(numeric: Derivative, weights: Tensor) -> Callable[[float], Tensor]:
@@ -1241,7 +1398,7 @@ def reference(subject: Subject) -> Iterator[Finding]:
     for slot in subject.leaves:
         ours, theirs = (zeros_for_none(subject, g, [slot])[0] for g in (grads, expected))
         if what := difference(ours, theirs, 1e-7):
-            recognized = pattern(subject, slot, ours, theirs, outputs)
+            recognized = pattern(subject, slot, ours, theirs, outputs) or in_some(subject, slot, ours, theirs)
             yield finding(
                 "error",
                 f"the gradient of {subject.describe(slot)} is {what}, which the reference gives",

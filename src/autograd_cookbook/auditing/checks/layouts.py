@@ -420,14 +420,26 @@ def empty(subject: Subject) -> Iterator[Finding]:
 
 def _fixed(subject: Subject, values: list[Tensor]) -> bool:
     """Whether the sizes that were changed have a meaning, as of three coordinates: one entry more is refused, too."""
-    more = subject.copies()
-    for i, d, n in _changed(subject, values):
-        more[i] = _resized(more[i], d, n + 1, None)
     try:
-        subject.run(more).gradients()
+        subject.run(_one_more(subject, values)).gradients()
     except (Exception, SystemExit):
         return True
     return False
+
+
+def _one_more(subject: Subject, values: list[Tensor]) -> list[Tensor]:
+    """The sample with one entry more in each dim of which the size was changed."""
+    more = subject.copies()
+    for i, d, n in _changed(subject, values):
+        more[i] = _resized(more[i], d, n + 1, None)
+    return more
+
+
+def _broken_square(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether one side of a square matrix was changed, which forward takes by broadcasting alone, if at all."""
+    squares = [i for i, b in enumerate(subject.base) if b.dim() > 1 and b.shape[-1] == b.shape[-2] > 1]
+    broken = any(values[i].shape[-1] != values[i].shape[-2] for i in squares)
+    return broken and accepted(subject, _one_more(subject, values)) is None
 
 
 SOME_SIZES = (
@@ -469,7 +481,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
         for where, values in resizings(subject, size):
             if done == 3 or time.process_time() - start > SECONDS:
                 continue
-            if _out_of_place(subject, values):
+            if _out_of_place(subject, values) or _broken_square(subject, values):
                 continue
             outputs = accepted(subject, [v.clone() for v in values])
             if outputs is None or max(subject.active) >= len(outputs):

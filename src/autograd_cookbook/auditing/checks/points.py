@@ -15,7 +15,7 @@ from autograd_cookbook.auditing.checks.gradients import ITERATIONS, in_steps, re
 from autograd_cookbook.auditing.checks.layouts import permutation
 from autograd_cookbook.auditing.checks.precision import passes_a_pole
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
-from autograd_cookbook.auditing.numeric import Derivative, rounding
+from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import REPEATED
@@ -292,6 +292,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                     return
                 continue
             numeric = Derivative(subject.value, values, [slot], subject.coarsest, budget=BUDGET, lenient=True)
+            if subject.lossy and where.startswith(LARGE) and not odd:
+                continue  # what float32 inside of the function loses there was told by the check of the digits
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
             usual = zeros_for_none(subject, subject.expected[1], subject.leaves)
@@ -312,6 +314,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             way = torch.ones(numeric.n, dtype=torch.float64)
             if mismatch:
                 way = (torch.arange(numeric.n) == mismatch.index).double()
+            if odd and numeric.has_kink(way, weights) and passes_a_pole(subject, values):
+                continue  # forward divides by zero there, and what it returns is finite by chance
             smooth = not odd or numeric.settles(way, weights)
             if not smooth and not numeric.jumps(way, weights):
                 continue  # infinite, as that of a root at zero, is no more useful than NaN
@@ -321,6 +325,9 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 )
             else:
                 detail = _together(numeric, real([grad]), weights)
+            claimed = along(real([grad]), way)
+            if detail and not odd and _occurs_nearby(subject, values, slot, claimed, way, weights):
+                continue  # a kink for all arguments at once, as a threshold of zero is at zero
         if detail:
             yield finding(
                 "error" if smooth else "warning",  # without a slope, no number is right, but NaN spreads
@@ -328,6 +335,17 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 *(NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
             )
             return
+
+
+def _occurs_nearby(
+    subject: Subject, values: list[Tensor], slot: int, claimed: float, way: Tensor, weights: Tensor
+) -> bool:
+    """Whether the values have a slope at points close by, to which all arguments move."""
+    if len(slots := subject.leaves) < 2:
+        return False  # which has been looked at
+    numeric = Derivative(subject.value, values, slots, subject.coarsest, lenient=True)
+    parts = [way if s == slot else torch.zeros(n) for s, n in zip(slots, numeric.sizes, strict=True)]
+    return numeric.occurs_nearby(claimed, torch.cat(parts), weights, 1e-3 * abs(claimed))
 
 
 def _together(numeric: Derivative, gradient: Tensor, weights: Tensor) -> str:

@@ -25,6 +25,7 @@ from autograd_cookbook.auditing.variation import Outcome
 # Relative to the largest entry; gross errors are meant, not the last digits.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 SECONDS = 1.0  # for long samples
+IN_FLOAT32 = "the function computes in float32 inside, so the audit has no digits of float64 to compare with"
 # What can certainly be held.
 LIMIT = {torch.float32: 1e30, torch.float16: 3e4, torch.bfloat16: 3e4}
 
@@ -65,7 +66,7 @@ def _dtype(dtype: torch.dtype) -> None:
 
     def holds(subject: Subject) -> Iterator[Finding]:
         if subject.dtype is not torch.float64 and dtype is not subject.dtype:
-            raise Refused("the function takes float32 alone")
+            raise Refused(IN_FLOAT32 if subject.lossy else "the function takes float32 alone")
         if dtype is torch.bfloat16 and any(v.is_complex() for v in subject.base):
             raise Refused("torch has no complex numbers of bfloat16")
         try:
@@ -212,9 +213,10 @@ CANCELLED_NEXT_TO_LARGE = (
     "Subtract first, and square or multiply what is left: (x - x.mean()).square().mean().",
 )
 SUMMED = (
-    "A sum is accumulated in the narrow dtype: once it is 256 times (bfloat16) or 2048 times (float16) as large as "
-    "its terms, adding one more changes nothing.",
-    "Accumulate in float32 (sum(dtype=torch.float32)) and cast the result.",
+    "The sample is long. Either a sum is accumulated in the narrow dtype: once it is 256 times (bfloat16) or 2048 "
+    "times (float16) as large as its terms, adding one more changes nothing. Or a constant that depends on the length, "
+    "such as the angles of a transform, is computed in the narrow dtype.",
+    "Accumulate in float32 (sum(dtype=torch.float32)), compute such a constant in float64, and cast the result.",
 )
 THRESHOLD = (
     "A threshold from torch.finfo, which depends on the dtype, takes effect: float64 with the threshold of this dtype "
@@ -535,7 +537,7 @@ def autocast(subject: Subject) -> Iterator[Finding]:
     Saved float32 tensors then meet bfloat16 gradients.
     """
     if subject.dtype is not torch.float64:
-        raise Refused("the function takes float32 alone")
+        raise Refused(IN_FLOAT32 if subject.lossy else "the function takes float32 alone")
     exact = subject.vjp(_converted(subject, subject.copies(), subject.dtype))
     try:
         with _in(subject, torch.float32):

@@ -1,12 +1,14 @@
 """What is built upon functions: checkpoints, hooks, torch.func, vmap, custom operators, the compiler."""
 
 import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
+from torch.autograd import Function
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
@@ -14,7 +16,7 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import BUILT_IN
-from autograd_cookbook.auditing.diagnose import difference, explain, first_line, known
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line, known, refused_on_purpose
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, is_differentiable, real, tensors_in, weights_of
@@ -42,6 +44,7 @@ LOOKS_AT_NUMBERS = (
     "The code asks for numbers in a tensor, as .item(), an if or a range over them does, and a compiler has none.",
     "Compute with tensors alone, as torch.where and masks do; or make an operator of that part, with a fake kernel.",
 )
+LARGEST_BATCH = 8  # of those that have the size of a dim of the sample
 
 
 def _clone(value: Any) -> Any:
@@ -193,10 +196,12 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     """``torch.vmap`` returns the values and gradients of a loop, for any choice of inputs and dims to map over.
 
     A rule for vmap is a second implementation. It must use ``in_dims``, which says which inputs are batched, and along
-    which dimension. A batch of one is also a batch.
+    which dimension. A batch of one is also a batch. A rule may refuse a call with a ``raise`` of its own, but no
+    operation in it may raise.
     """
     where = _arguments(subject)
     three: tuple[float, ...] = (1.0, 0.9, 1.1)
+    rules = [c.vmap for c in subject.classes if c.vmap is not Function.vmap and not c.generate_vmap_rule]
     kinds = {"value and gradient": _vjp, "value": _at}
     refusal: BaseException | None = None
     variants = [dict.fromkeys(where, 0), dict.fromkeys(where, -1), dict.fromkeys(where, 1)]
@@ -204,6 +209,9 @@ def vmap(subject: Subject) -> Iterator[Finding]:
         variants += [{s: 0} for s in where]
         variants += [{s: dims[k % 2] for k, s in enumerate(where)} for dims in ((0, -1), (-1, 0))]
     sized = [*((batched, three) for batched in variants), (variants[0], three[:1])]  # a batch of one at last
+    # A rule that mixes up the batch with a dim of the sample raises nothing where the two are of one size.
+    small = _small_sizes(subject, where) if rules else []
+    sized[1:1] = [(batched, (three * n)[:n]) for batched in variants[:2] for n in small]
     for number, (batched, factors) in enumerate(sized):
         if any(dim and subject.base[s].dim() < 1 for s, dim in batched.items()):
             continue
@@ -227,6 +235,16 @@ def vmap(subject: Subject) -> Iterator[Finding]:
                 mapped = torch.func.vmap(function(subject, where, subject.copies()), in_dims=in_dims)(*stacked)
                 break
             except (Exception, SystemExit) as error:
+                if kind == "value" and not number and _raised_in(error, rules):
+                    yield finding(
+                        "error",
+                        f"vmap of the value with in_dims={in_dims} and a batch of {len(factors)} raises "
+                        f"{first_line(error)}",
+                        "An operation in the rule for vmap raises: the rule does not expect the batch dimension.",
+                        "Use in_dims to move each batched dim to the front, and compute for the whole batch; or set "
+                        "generate_vmap_rule = True instead of a rule by hand.",
+                    )
+                    return
                 if not number:
                     del kinds[kind]  # it is refused in the plainest case: no code relies on it
                     refusal = refusal or error
@@ -255,6 +273,18 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     if refusal is not None:
         also = "values can be mapped, gradients cannot: " if kinds else ""
         raise Refused(also + first_line(refusal)) from refusal
+
+
+def _small_sizes(subject: Subject, where: Sequence[int]) -> list[int]:
+    """The smallest sizes of dims of the inputs, which a batch may have, too."""
+    return sorted({n for s in where for n in subject.base[s].shape if 1 < n <= LARGEST_BATCH} - {3})[:2]
+
+
+def _raised_in(error: BaseException, rules: Sequence[Callable[..., Any]]) -> bool:
+    """Whether an operation in one of the rules raises, and the code does not refuse on purpose."""
+    codes = [getattr(rule, "__code__", None) for rule in rules]
+    inside = any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+    return inside and not refused_on_purpose(error)
 
 
 @check(capability="batched_grad")

@@ -82,6 +82,38 @@ class BiasGoesWithTheWeight(Function):
         return grad_x, grad_weight, grad_bias
 
 
+@broken("subsets", inputs=lambda: (leaf(4, 3), leaf(4, 3).detach(), leaf(4, 3).detach()))
+class TargetAndWeightExchanged(Function):
+    """Returns the gradients of target and weight in each other's place; the sample trains neither."""
+
+    @staticmethod
+    def forward(ctx, input, target, weight):
+        ctx.save_for_backward(input, target, weight)
+        return (weight * (input - target) ** 2).mean()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, target, weight = ctx.saved_tensors
+        error = grad_output * (input - target) / input.numel()
+        return 2 * error * weight, error * (input - target), -2 * error * weight
+
+
+@right(inputs=lambda: (leaf(4, 3), leaf(4, 3).detach(), torch.ones(4, 3, dtype=torch.float64)))
+class ErrorWithMaskOfFloats(Function):
+    """The gradient of the target is right, and there is none for a mask, which the values depend on, too."""
+
+    @staticmethod
+    def forward(ctx, input, target, mask):
+        ctx.save_for_backward(input, target, mask)
+        return (mask * (input - target) ** 2).mean()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, target, mask = ctx.saved_tensors
+        grad_input = 2 * grad_output * mask * (input - target) / input.numel()
+        return grad_input, -grad_input if ctx.needs_input_grad[1] else None, None
+
+
 # --- unused_outputs ---
 
 

@@ -162,7 +162,7 @@ class SketchedLinearWithoutScale(Function):
 
 @right(inputs=lambda: (leaf(6, 3), leaf(2, 3)), gradient="approximate")
 class SketchedLinear(Function):
-    """Its gradient for the weight is random, and right on average."""
+    """Its gradient for the weight is random, and right on average; it refuses a second derivative."""
 
     @staticmethod
     def forward(ctx, x, weight):
@@ -171,6 +171,7 @@ class SketchedLinear(Function):
         return x @ weight.mT
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, grad_output):
         mixture, sketch, weight = ctx.saved_tensors
         grad_x = grad_output @ weight if ctx.needs_input_grad[0] else None
@@ -697,3 +698,51 @@ class _SpreadWithoutItsShift(_Spread):
 def spread_without_its_shift(x):
     """Stops the bisection early, so that its values come in steps; and the backward leaves the shift out."""
     return _SpreadWithoutItsShift.apply(x, 16)
+
+
+# --- estimators whose values stand still for one draw ---
+
+
+@right(inputs=lambda: (leaf(3, 4),))
+class RoundsAtRandom(Function):
+    """Rounds up or down at random: the mean over many draws is the input, and backward returns its gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return torch.floor(x + torch.rand_like(x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.clone()
+
+
+# --- second derivatives of gradients that are declared ---
+
+
+@broken("second_order", inputs=lambda: (leaf(4),), gradient="custom")
+class ClippedWithoutItsGraph(Function):
+    """A clipped gradient that depends on the input, through a tensor that forward saved without a graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.slope = 3 * x**2
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * ctx.slope.clamp(max=5)
+
+
+@right(inputs=lambda: (leaf(4),), gradient="custom")
+class ClippedWithItsGraph(Function):
+    """A clipped gradient, whose derivative is zero only where it is clipped."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (3 * x**2).clamp(max=5)

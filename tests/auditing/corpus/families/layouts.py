@@ -3,6 +3,7 @@
 import torch
 from docs.pitfalls.programs import broken, leaf, right
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from tests.auditing.corpus.shared import FULL, only
 
@@ -267,3 +268,52 @@ class ReorderedIntoFreshMemory(Function):
         grad_x = torch.empty_like(grad_output)
         grad_x[:, order] = grad_output
         return grad_x, None
+
+
+# --- square matrices ---
+
+
+def _contraction(n):
+    matrix = leaf(n, n).detach()
+    return (0.6 * matrix / torch.linalg.matrix_norm(matrix, 2)).requires_grad_()
+
+
+@right(inputs=lambda: (_contraction(4), leaf(3, 4)))
+class FixedPointOfASquareMatrix(Function):
+    """A matrix of one row is no square one, and is taken only because it broadcasts."""
+
+    @staticmethod
+    def forward(ctx, weight, x):
+        z = torch.zeros_like(x)
+        for _ in range(80):
+            z = torch.tanh(z @ weight.mT + x)
+        ctx.save_for_backward(weight, z)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        weight, z = ctx.saved_tensors
+        slope = 1 - z * z
+        jacobian = slope[:, :, None] * weight
+        system = torch.eye(len(weight), dtype=weight.dtype) - jacobian
+        grad_x = torch.linalg.solve(system.mT, grad_output[:, :, None])[:, :, 0] * slope
+        return grad_x.mT @ z if ctx.needs_input_grad[0] else None, grad_x
+
+
+@broken("sizes", inputs=lambda: (leaf(4, 4), leaf(3, 4)))
+class SquareWeightDropsABatchOfOne(Function):
+    """The sizes of the matrix stay equal, and a batch of one loses its dim all the same."""
+
+    @staticmethod
+    def forward(ctx, weight, x):
+        ctx.save_for_backward(weight, x)
+        return x @ weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_output):
+        weight, x = ctx.saved_tensors
+        rows = x.squeeze()
+        grad_weight = rows.mT @ grad_output if rows.dim() == 2 else rows.expand(4, 4) * grad_output
+        return grad_weight, grad_output @ weight.mT

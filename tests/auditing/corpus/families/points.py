@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from docs.pitfalls.programs import broken, leaf, right
 from torch.autograd import Function
 
+from tests.auditing.corpus.shared import between
+
 # --- special_points ---
 
 
@@ -259,3 +261,67 @@ class CrossEntropyLearnsFromIgnoredRows(Function):
         x, labels = ctx.saved_tensors
         chosen = F.one_hot(labels.clamp(min=0), x.shape[1])
         return grad_output * (x.softmax(-1) - chosen) / ctx.used, None, None
+
+
+# --- kinks of several arguments at once ---
+
+
+@right(
+    inputs=lambda: (torch.tensor([-2.0, -0.3, 0.0, 0.2, 3.0], dtype=torch.float64).requires_grad_(), between(0.3, 1))
+)
+class ThresholdOfZero(Function):
+    """At a threshold of zero, an entry of zero has a kink for both arguments together, and for neither alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, threshold):
+        return x.sgn() * (x.abs() - threshold).clamp(min=0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, threshold = ctx.saved_tensors
+        grad_x = torch.where(x.abs() > threshold, grad_output, 0)
+        return grad_x, -(grad_x * x.sgn()).sum()
+
+
+@broken("special_points", inputs=lambda: (leaf(5), between(0.3, 1)))
+class ShrinkageDoublesZero(ThresholdOfZero):
+    """An entry of exactly zero counts twice, which is no slope that occurs next to it."""
+
+    @staticmethod
+    def forward(x, threshold):
+        return x / (1 + threshold**2)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, threshold = ctx.saved_tensors
+        scale = 1 + threshold**2
+        grad_x = torch.where(x == 0, 2 * grad_output, grad_output) / scale
+        return grad_x, -2 * threshold * (grad_output * x).sum() / scale**2
+
+
+@right(inputs=lambda: (leaf(5), between(1, 2)))
+class SaturationByQuotient(Function):
+    """At a limit of zero, forward divides by zero and is finite by chance, with a kink: no gradient is right there."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, limit):
+        return limit * torch.tanh(x / limit)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, limit = ctx.saved_tensors
+        t = torch.tanh(x / limit)
+        grad_limit = grad_output * (t - x / limit * (1 - t * t))
+        return grad_output * (1 - t * t), grad_limit.sum_to_size(limit.shape)

@@ -1,10 +1,12 @@
 """Functions that fail under what torch builds upon functions."""
 
 import torch
-from docs.pitfalls.programs import broken, leaf
+from docs.pitfalls.programs import broken, leaf, right
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
+
+from tests.auditing.corpus.shared import between
 
 # --- vmap ---
 
@@ -31,6 +33,62 @@ class ProjectionBatchesBoth(Function):
     def vmap(info, in_dims, x, weight):
         x, weight = x.movedim(in_dims[0], 0), weight.movedim(in_dims[1], 0)
         return ProjectionBatchesBoth.apply(x, weight), 0
+
+
+@broken("vmap", inputs=lambda: (leaf(5), between(1, 2)))
+class SaturationIgnoresInDims(Function):
+    """The rule hands on batched tensors as they are: the batch of limits meets the entries of the input."""
+
+    @staticmethod
+    def forward(x, limit):
+        return limit * torch.tanh(x / limit)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, limit = ctx.saved_tensors
+        t = torch.tanh(x / limit)
+        grad_limit = grad_output * (t - x / limit * (1 - t * t))
+        return grad_output * (1 - t * t), grad_limit.sum_to_size(limit.shape)
+
+    @staticmethod
+    def vmap(info, in_dims, x, limit):
+        return SaturationIgnoresInDims.apply(x, limit), 0
+
+
+@broken("vmap", inputs=lambda: (leaf(4, 2),))
+class TanhFindsTheBatchBySize(Function):
+    """The rule takes the first dim that is as large as the batch for the batch."""
+
+    @staticmethod
+    def forward(x):
+        return x.tanh().cumsum(0)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output.flip(0).cumsum(0).flip(0) * (1 - x.tanh() ** 2)
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        dim = x.shape.index(info.batch_size)
+        return torch.stack([TanhFindsTheBatchBySize.apply(each) for each in x.unbind(dim)]), 0
+
+
+@right(inputs=lambda: (leaf(4, 2),))
+class TanhFindsTheBatchByInDims(TanhFindsTheBatchBySize):
+    """The rule takes each element along the dim that in_dims names."""
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return torch.stack([TanhFindsTheBatchByInDims.apply(each) for each in x.unbind(in_dims[0])]), 0
 
 
 # --- batched_grad ---
