@@ -82,8 +82,8 @@ def for_browser(found: Iterable[Section]) -> str:
     for each in documents:
         if not each.anchor or each.anchor.startswith("recipe-"):
             called[each.page].append(each.title)
-    for page, names in given["pages"].items():
-        called[page] += names
+    for page, names in called.items():  # a page that is built alone is the only one
+        names += given["pages"].get(page, [])
     data = {
         "same": [[stems(name) for name in group] for group in given["same"]],
         "fillers": sorted({stem for word in given["fillers"] for stem in stems(word)}),

@@ -116,7 +116,7 @@ def points(documents: Iterable[Section]) -> dict[str, list[int]]:
     having: dict[str, dict[int, float]] = defaultdict(dict)
     for field, rows in counts.items():
         lengths = [row.total() for row in rows]
-        mean = sum(lengths) / max(1, sum(map(bool, lengths))) or 1.0
+        mean = sum(lengths) / max(1, sum(map(bool, lengths))) or 1.0  # of a page built alone, all may be empty
         for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
             factor = WEIGHTS[field] / (1 - LONG[field] + LONG[field] * length / mean)
             for word, count in row.items():

@@ -14,8 +14,9 @@ were no rounding. You will also train the distance between two levels together w
 # with rounding. Round the trained weights instead.
 #
 # PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
-# function in most cases. Use the recipe to change the gradient, to work in float64, or to avoid torch's mask of one
-# byte per element. The distance between two levels is called the step. To learn the step, use ``learned_step_size``,
+# function in most cases. Use the recipe to change the gradient, or to work in float64. It also saves torch's mask of
+# one byte per element, but only if the input is in memory anyway, as a weight is: see "What it costs". The distance
+# between two levels is called the step here, and ``scale`` in PyTorch. To learn the step, use ``learned_step_size``,
 # because torch has only a private function for it, which may change in any release.
 #
 # The gradient
@@ -115,8 +116,8 @@ in_float = accuracy(trained, full)
 # %%
 # Rounding without training uses the step with the smallest squared error for each row of weights. In training, the step
 # is either learned, or fixed so that the largest weight is rounded to the last level. The left figure compares the
-# accuracies. The right figure shows the loss with 2 bits, also for rounding without a straight-through gradient, where
-# the gradient is 0 and the loss does not change.
+# accuracies. The right figure shows the loss with 2 bits. One of its curves is rounding with the gradient of autograd.
+# This gradient is 0, so the loss does not change.
 
 
 def largest_scale(weight, low, high):
@@ -189,8 +190,8 @@ assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"]
 assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
 
 # %%
-# Is it the learning of the step that helps, or is any good step enough? The next cell fixes the best step from the
-# search and trains the weights:
+# The step that was fixed above is not the best one. So the next cell fixes the best step from the search and trains the
+# weights, to see whether learning the step helps beyond that:
 
 searched, _ = with_scales(best_scale, 2, True)
 print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
@@ -297,9 +298,9 @@ assert errors[-1] < 0.9 * errors[0]
 # The wrong version
 # -----------------
 #
-# This version computes the mask before it adds the zero point, which is right for a zero point of 0. But with levels
-# from 0 to 15 and zero point 8, which signed weights often have, every number that is rounded to a negative multiple of
-# the step gets gradient 0:
+# This version computes the mask before it adds the zero point, which is right only for a zero point of 0. Signed
+# weights often have levels from 0 to 15 and the zero point 8. There, the mask is 0 for every number that is rounded to
+# a negative multiple of the step, so such a number gets no gradient:
 
 
 class EarlyMask(torch.autograd.Function):
@@ -333,11 +334,11 @@ assert not report.ok
 
 # %%
 # The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell shows the effect. For each
-# layer, it divides the gradient of the step by the step, and the norm of the weights' gradient by the norm of the
-# weights. It prints the ratio of these two relative gradients. A ratio of about 1 means that step and weights change
-# equally fast. Without the factor, SGD makes the steps jump, and some become negative. With a learning rate that works
-# for the right version, the network does not recover. Adam normalizes each gradient, so the missing factor does no harm
-# there.
+# layer, it computes two relative gradients: the gradient of the step divided by the step, and the norm of the weights'
+# gradient divided by the norm of the weights. It prints the first divided by the second. If this ratio is about 1, step
+# and weights change equally fast. Without the factor, SGD makes the steps jump, and some become negative. With a
+# learning rate that works for the right version, the network does not recover. Adam divides each gradient by its own
+# size, so the missing factor does no harm here.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):
@@ -366,8 +367,8 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 # The two recipes keep only their arguments. A recipe cannot save its output instead, because an output at the last
 # level does not tell whether the input was inside the range.
 #
-# If you compile, write the learned step as a composition of torch operations. A compiled composition keeps nothing
-# either, and it is faster than the recipe.
+# If you compile, write the learned step as a composition of torch operations. A compiled composition also keeps only
+# its arguments, and it is faster than the recipe.
 #
 # A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before. A
 # relu keeps its output, which is the input of the recipe, so the recipe adds nothing. A linear layer does not keep its

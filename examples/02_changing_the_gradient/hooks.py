@@ -225,8 +225,10 @@ assert layer.weight.grad.all()
 # PyTorch runs a module's hook only if you *call* the module. ``F.relu(x)``, ``x.relu()`` and ``layer.forward(x)`` call
 # no module. So a module hook misses the activations in such calls. This is a problem for guided backpropagation and
 # relevance propagation. To explain a prediction, these two methods replace the backward of the activations by another
-# rule. Write this rule in a ``Function`` instead. A ``TorchFunctionMode`` then calls your ``Function`` wherever the
-# model calls one of the functions that you list:
+# rule. Write this rule in a ``Function`` instead, and let a :class:`!TorchFunctionMode` call it instead of the
+# activations. This mode is a context manager: while you are in its ``with`` block, PyTorch passes each call of a torch
+# function to the method ``__torch_function__`` of the mode, which can call another function instead. Here the mode
+# calls ``Ruled`` for each function that you list, and calls every other function as it is:
 
 
 class Ruled(Function):

@@ -2,8 +2,8 @@ r"""
 Straight-through estimators: round, sign, binarize
 ==================================================
 
-You will train through step functions, whose derivative is zero wherever it exists. As an example, you will train a
-network with weights of one bit.
+You will train through step functions, whose derivative is zero everywhere except at the steps. As an example, you will
+train a network with weights of one bit.
 """
 
 # %%
@@ -15,9 +15,9 @@ network with weights of one bit.
 # without steps. If you follow the new gradient, the loss often decreases, but not always. If you can train with a
 # smooth function and round after training, do that.
 #
-# You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and rounds finite numbers in the same
-# way. The recipes are easier to read. They also return the right value for infinity, and for the sign of large numbers,
-# as the section "The wrong version" shows. The section "What it costs" compares the times.
+# You can also write ``x + (x.round() - x).detach()``, which needs no ``Function`` and gives the same value for every
+# finite number. The recipes are easier to read. They also return the right value for infinity, and for the sign of
+# large numbers, as the section "The wrong version" shows. The section "What it costs" compares the times.
 #
 # The gradient
 # ------------
@@ -32,8 +32,8 @@ network with weights of one bit.
 #    y = q(x), \qquad \bar{x} = \bar{y}\,s'(x), \qquad
 #    s(x) = x \;\text{(round, sign)} \quad\text{or}\quad s(x) = \min(\max(x, -1), 1) \;\text{(binarize)} .
 #
-# In ``binarize``, an input outside of [-1, 1] gets gradient 0. So the gradient does not move this input, neither away
-# from 0 nor back. If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
+# In ``binarize``, an input outside of [-1, 1] gets gradient 0, so this gradient can never bring it back into the range.
+# If the input is a parameter, clamp it to [-1, 1] after each step of the optimizer.
 #
 # At 0, ``sign_ste`` returns 0, as :func:`torch.sign` does. ``binarize`` returns only 1 and -1, and it returns 1 at 0.
 #
@@ -126,9 +126,9 @@ assert min(curves["binarize"][-1], curves["sign_ste"][-1]) > 0.93
 assert max(curves["torch.sign"]) < 0.2
 
 # %%
-# On this task, one bit is almost as accurate as 32 bits, with ``binarize`` and with ``sign_ste``. Only the latent
-# weights differ: with ``binarize`` the clamp after each step keeps them in [-1, 1], and with ``sign_ste`` they continue
-# to grow:
+# On this task, one bit is almost as accurate as 32 bits, with ``binarize`` and with ``sign_ste``. The latent weights
+# differ: with ``binarize``, the clamp after each step keeps them in [-1, 1], and with ``sign_ste`` they continue to
+# grow:
 
 for name in ("binarize", "sign_ste"):
     print(f"{name:8} {curves[name][-1]:.1%}, largest absolute value of a latent weight {weights[name].abs().max():.2f}")

@@ -12,10 +12,11 @@ that is deliberately not the true derivative.
 #
 # Use a surrogate gradient if forward must apply a hard threshold and the layers before it must learn. Examples are
 # networks of spiking neurons, gates that are open or closed, and binary codes. If forward may be smooth, use a sigmoid
-# instead. For rounding, a straight-through estimator with the constant gradient 1 is enough.
+# instead. To round numbers, start with the simpler :doc:`straight-through estimator
+# </cookbook/02_changing_the_gradient/straight_through>`, whose gradient is constant.
 #
-# The slope of the surrogate decides how close to the threshold an input must be to get a gradient. Move the slider to
-# change the slope:
+# The larger the slope of the surrogate, the closer to the threshold an input must be to get a large gradient. Move the
+# slider to change the slope:
 #
 # .. slider:: surrogate
 #
@@ -24,9 +25,9 @@ that is deliberately not the true derivative.
 #
 # A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
-# The derivative of the threshold :math:`[x > 0]` is 0 except at one point. Backward uses another function :math:`h`
-# instead, which has the form of a bump at the threshold. The recipe offers three forms with height 1 and slope
-# :math:`\beta`:
+# The threshold :math:`[x > 0]` is 1 where :math:`x > 0`, and 0 elsewhere. Its derivative is 0 except at one point.
+# Backward uses another function :math:`h` instead, which has the form of a bump at the threshold. The recipe offers
+# three forms with height 1 and slope :math:`\beta`:
 #
 # .. math::
 #
@@ -56,8 +57,8 @@ from autograd_cookbook.recipes.surrogate_gradients import spike
 # A leaky integrate-and-fire neuron adds its inputs to a potential and loses a tenth of this potential in each step. If
 # the potential is above 1, the neuron spikes and subtracts 1 from it. In the example, 40 noisy inputs are connected to
 # 30 such neurons, and these are connected to one output neuron. Training must make the output neuron spike at five
-# given times. In the figure, the left panels show the output neuron before and after training, and the right panels
-# show three surrogates and their losses:
+# given times. In the figure, the left panels show the output neuron before and after training with the triangle of
+# slope 1. The right panels show three surrogates and their losses:
 
 steps, times = 50, [8, 16, 28, 34, 44]
 torch.manual_seed(0)
@@ -149,10 +150,11 @@ assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 # The reset: with a gradient or detached
 # --------------------------------------
 #
-# A spike has two effects: it is the output, and it resets the potential. In forward, ``reset = fired`` and ``reset =
-# fired.detach()`` give the same numbers. A separate tensor of ones where the neuron fired gives the same numbers, too.
-# In backward, the resets differ, because only ``fired`` has a gradient. With the decay :math:`\lambda`, the potential
-# :math:`v` and the surrogate :math:`h`, the derivative from one step to the next is
+# A spike has two effects: it is the output, and it resets the potential. You can subtract ``fired`` or
+# ``fired.detach()`` from the potential. Both give the same numbers in forward. In backward they differ, because only
+# ``fired`` passes a gradient through the reset. A reset that you write as a separate tensor of ones, without the
+# surrogate, acts like ``fired.detach()``. With the decay :math:`\lambda`, the potential :math:`v` and the surrogate
+# :math:`h`, the derivative from one step to the next is
 #
 # .. math::
 #
@@ -245,19 +247,23 @@ assert audit(spike, (potentials,), **quick).ok
 # The wrong version
 # -----------------
 #
-# The first wrong version uses no ``Function``. The result of a comparison does not require grad. PyTorch raises an
-# error only if no other part of the loss requires grad:
+# The first wrong version uses no ``Function``. The result of a comparison does not require grad, so no gradient reaches
+# the layers before it. Here PyTorch raises an error, because no other part of the loss requires grad. If another part
+# does, there is no error, and these layers silently do not learn:
 
 weights = start()
 try:
     run(weights, lambda x: (x > 0).float())[2].backward()
 except RuntimeError as error:
     print(str(error).partition(".")[0])
+(run(weights, lambda x: (x > 0).float())[2] + weights[1].square().sum()).backward()
+print("with a penalty on the last weights: gradient of the first weights", weights[0].grad)
+assert weights[0].grad is None
 
 # %%
 # The second wrong version trains with a sigmoid in forward, and replaces it by the threshold after training. The
 # gradient is exact, but it belongs to another network. With a sigmoid, the neurons output fractions of a spike, and
-# training relies on these fractions. With the threshold, the fractions are missing, so the result is worse:
+# training relies on these fractions. The threshold turns each fraction into 0 or 1, so the result is worse:
 
 
 def soft(x):

@@ -26,13 +26,15 @@ gigabytes that the logits take.
 #
 # Use the recipe in these cases:
 #
-# * You need second derivatives or :func:`torch.func.grad`.
-# * You need a lower peak than that of torch's function, and the weight is wide. Beyond the gradients, the function of
-#   torch 2.13 needs as many bytes as input and weight together, and twice as many with ``allow_retain_graph=True``.
-#   Since torch 2.14, it needs these bytes only with ``allow_retain_graph=True``, and once. In each case, it needs more
-#   if the logits of one chunk of tokens, for all classes, have more bytes than that. The recipe needs about twice the
-#   bytes of the logits of all tokens for a chunk of 1024 classes. For a narrow weight, as in the first figure, or for
-#   many tokens, torch's function with a small ``batch_chunk_size`` has the lower peak.
+# * You need second derivatives or :func:`torch.func.grad`. With ``options``, torch's function refuses both. Without, it
+#   has both, but keeps a tensor of all logits.
+# * You need a lower peak than that of torch's function, and the weight is wide. All bytes here are in addition to the
+#   returned gradients. In torch 2.13, torch's function needs as many bytes as input and weight together, and twice as
+#   many with ``allow_retain_graph=True``. In torch 2.14, it needs none of them by default, and as many as input and
+#   weight together with ``allow_retain_graph=True``. If the logits of one chunk of tokens, for all classes, have more
+#   bytes than that, then these logits decide. The recipe needs about twice the bytes of the logits of all tokens for
+#   1024 classes. So for a narrow weight, as in the first figure, or for many tokens, torch's function with a small
+#   ``batch_chunk_size`` has the lower peak.
 # * You run several losses before you call backward. Between forward and backward, torch's function keeps gradients that
 #   are as large as the weight. The recipe keeps eight bytes per token, also when you compile it.
 #
@@ -57,8 +59,9 @@ gigabytes that the logits take.
 #
 # For each chunk of classes, backward computes the logits again, then :math:`\bar{Z}`, then the rows of :math:`\bar{W}`
 # for these classes, and a term of :math:`\bar{X}`. In total, forward and backward take four matmuls, and torch's
-# function takes three. A second derivative processes the chunks in the same way. For a change :math:`\dot{Z}` of the
-# logits, it uses the following term instead of :math:`\bar{Z}`:
+# function takes three. A second derivative processes the chunks in the same way. Let :math:`\dot{Z}` be the change of
+# the logits for which you want the change of the gradient, and :math:`p` the probabilities. Then the recipe uses
+# the following term instead of :math:`\bar{Z}`:
 #
 # .. math:: p_{nv} \left( \dot{Z}_{nv} - \textstyle\sum_u p_{nu} \dot{Z}_{nu} \right) \bar{\ell}_n .
 #
@@ -211,12 +214,19 @@ for name, loss in losses.items():
         assert name == "torch, in chunks"
 
 # %%
-# Use ``vmap`` to get one gradient per token, as with any other function:
+# Use ``vmap`` to get one gradient per token, as with any other function. With ``options``, torch's function refuses
+# :mod:`torch.func`:
 
 each = torch.func.vmap(torch.func.grad(lambda x, t: linear_cross_entropy(x[None], weight, t[None])))(input, target)
 loss = linear_cross_entropy(input, weight, target, reduction="sum")
 torch.testing.assert_close(each, torch.autograd.grad(loss, input)[0])
 print("gradients of single tokens:", tuple(each.shape))
+torch.func.grad(lambda x: without_options(x, weight, target))(input)
+try:
+    torch.func.grad(lambda x: in_chunks_of_256(x, weight, target))(input)
+    raise AssertionError("torch.func takes options: say so above")
+except RuntimeError as error:
+    print("torch, 256 tokens, torch.func.grad:", str(error).partition(" (vmap")[0])
 
 # %%
 # The wrong version
@@ -366,7 +376,7 @@ assert 1.9 < peaks["recipe", 2_048] / peaks["recipe", 512] < 2.1
 # ---------
 #
 # * :doc:`/cookbook/03_stability/cross_entropy`: the same loss if you already have the logits.
-# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp, and why you must not save an intermediate tensor.
+# * :doc:`/cookbook/01_first_steps/reductions`: log-sum-exp, and what goes wrong if you save an intermediate tensor.
 # * :doc:`/cookbook/04_memory/checkpointing`: how to compute tensors again in backward, for any function.
 # * :doc:`/cookbook/05_higher_order/double_backward`: how to write a second derivative as a ``Function``.
 # * In torch's documentation: :func:`torch.nn.functional.linear`, :func:`torch.utils.checkpoint.checkpoint`.

@@ -100,7 +100,7 @@ for (name, (megabytes, error)), marker in zip(points.items(), "osD^v", strict=Tr
     axis.annotate(name, (megabytes, max(error, 1e-9)), xytext=(9, -4), textcoords="offset points")
 axis.set(yscale="log", xlabel="MB held between forward and backward", ylim=(2e-10, 0.2), xlim=(-0.5, None))
 axis.set_ylabel("relative error of the gradient\n(exact: at the bottom)")
-axis.set_title("What activations cost, and what storing them smaller does to the gradient")
+axis.set_title("Saved tensors of fewer bytes make the gradient less accurate; a disk does not")
 plt.show()
 
 assert points["disk"][1] < 1e-6

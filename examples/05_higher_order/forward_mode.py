@@ -67,7 +67,7 @@ torch.manual_seed(0)
 sizes = [16, 32, 64, 128, 256, 512]
 shapes = {"tall: 16 inputs, n outputs": lambda n: (n, 16), "wide: n inputs, 16 outputs": lambda n: (16, n)}
 figure, axes = plt.subplots(1, 2, figsize=(7, 3.2), layout="constrained", sharey=True)
-figure.suptitle("Memory of a Jacobian: start from the side that is short")
+figure.suptitle("Forward mode needs less memory for few inputs, reverse mode for few outputs")
 for axis, (name, shape_of) in zip(axes, shapes.items(), strict=True):
     peaks = {jacfwd: [], jacrev: []}
     for size in sizes:

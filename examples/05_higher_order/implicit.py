@@ -36,8 +36,8 @@ the solver's iterations.
 # So the gradient costs the solution :math:`u` of one linear system, with the *transposed* Jacobian at the solution. How
 # forward found the solution does not matter. For a fixed point, :math:`g = f(z, \theta) - z`, and the system becomes
 # :math:`u = \bar{z} + J^\top u` with :math:`J = \partial f / \partial z`. So :math:`u` is again a fixed point, and you
-# can find it by iterating this equation with products with :math:`J^\top`. For one equation in one unknown, the system
-# is a division.
+# can find it by iterating this equation with products with :math:`J^\top`. For one equation in one unknown, you solve
+# this system by one division.
 #
 # The recipe
 # ----------
@@ -119,7 +119,7 @@ contenders = {"unrolled": unrolled, "last step only": last_step_only, "fixed_poi
 styles = ("--s", ":^", "-o")
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
-figure.suptitle("A fixed point: memory flat in the iterations, and a gradient as good as its value")
+figure.suptitle("Memory does not grow with the iterations, and the gradient is as good as the value")
 kept, errors = {}, {}
 for (name, function), style in zip(contenders.items(), styles, strict=True):
     kept[name] = [saved_bytes(lambda *_, n=n, f=function: f(n), x, weight, start) / 1024 for n in counts]
@@ -139,10 +139,11 @@ assert errors["fixed_point"][-1] < 0.2 * errors["unrolled"][-1]
 print("error of the gradient after 300 iterations:", {name: f"{e[-1]:.0e}" for name, e in errors.items()})
 
 # %%
-# The last step alone omits the sum over earlier steps, :math:`J + J^2 + \dots`. So the gradient of the last step is
-# right if the result of a step does not depend on its starting point, which means :math:`J = 0`. This is the case for
-# Newton's method at the root. There you need no recipe: detach the root and make one more step. The next cell
-# differentiates a square root after nine Newton steps, and after 300 steps of a contraction:
+# The full gradient sums the effects of all steps, :math:`1 + J + J^2 + \dots`. The gradient of the last step alone is
+# only the first term. So it is right if :math:`J = 0`, which means that the result of a step does not depend on where
+# the step starts. This is the case for Newton's method at the root. There you need no recipe: detach the root and make
+# one more step. The next cell differentiates a square root after nine Newton steps, and after 300 steps of a
+# contraction:
 
 square = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
 
@@ -237,10 +238,11 @@ for found, expected in zip(
 # Four things can go wrong with the hook:
 #
 # * Without the step that attaches the result, nothing requires a gradient.
-# * If the hook differentiates ``attached`` itself instead of a second evaluation, the hook calls itself.
+# * The hook must differentiate a second evaluation, ``moved``. If it differentiates ``attached``, on which it is
+#   registered, it calls itself again.
 # * ``gradcheck`` fails unless *both* solves are far more accurate than its own tolerance.
-# * A second derivative is silently wrong, because the products in the hook are constants for autograd. ``fixed_point``
-#   has derivatives of all orders:
+# * A second derivative is silently wrong, because the hook computes its products without a graph, so autograd takes
+#   them for constants. ``fixed_point`` has derivatives of all orders:
 
 by_recipe = fixed_point(layer, torch.zeros_like(small), small, matrix)
 seconds = {}
@@ -274,8 +276,8 @@ assert torch.allclose(by_sample, together, rtol=1e-9)
 # %%
 # ``bisect`` solves one equation for each element. The example is Kepler's equation, :math:`E - e \sin E = M`, which
 # gives the position of a planet on its ellipse. Bisection finds the solution between two bounds at which the signs
-# differ. Autograd can get no gradient from its steps, because the midpoints do not depend on the parameters. The
-# equation gives the gradient, :math:`dE/dM = 1 / (1 - e \cos E)`:
+# differ. Autograd can get no gradient from its steps, because the parameters only decide, by a comparison, which half
+# of the interval is next. The equation gives the gradient, :math:`dE/dM = 1 / (1 - e \cos E)`:
 
 
 def kepler(anomaly, mean, eccentricity):
@@ -342,8 +344,9 @@ except RuntimeError as error:
     print(error)
 
 # %%
-# If the iteration finds no fixed point, the recipe raises an error. A longer ``history``, which combines more steps, or
-# ``root`` may still solve such a problem:
+# If the iteration finds no fixed point, the recipe raises an error. The argument ``history`` is the number of earlier
+# steps that the solver combines (Anderson acceleration). A longer ``history``, or ``root``, may still solve such a
+# problem:
 
 a = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
 try:
@@ -357,12 +360,12 @@ print("root:", found.item(), " gradient:", torch.autograd.grad(found, a)[0].item
 # Keep the digits at every scale
 # ------------------------------
 #
-# Three obvious choices fail when problems differ in size, and the recipes avoid them:
+# A solver must decide when to stop. Three obvious choices fail, and the recipes avoid them:
 #
 # * With a tolerance relative to the largest element of a batch, small problems stop too early. Under
 #   ``torch.vmap``, or with ``batch_dims=``, ``fixed_point`` judges each problem by its own size.
-# * A small step proves nothing if all steps are small. ``fixed_point`` warns if the ratio of successive steps is close
-#   to 1.
+# * If each step is small, a small step does not show that the solution is near. ``fixed_point`` warns if the ratio of
+#   successive steps is close to 1.
 # * Halving the distance between two bounds takes many steps if the solution is tiny compared with the bounds.
 #   ``bisect`` halves the *number of floating point numbers* between them:
 
@@ -397,8 +400,8 @@ assert len(caught) == 1
 #
 # The next cell measures the peak memory of forward and backward, in units of the state. Each iteration brings the state
 # only one percent closer to the fixed point. The peak is the same for 10 iterations as for 1000. The cell sets
-# ``history=0``. With another ``history``, the solver holds two more states for each step that it combines, while it
-# runs:
+# ``history=0``. With a larger ``history``, the solver holds two more states for each step that it combines, but only
+# while it runs:
 
 
 def train(iterations):

@@ -122,7 +122,7 @@ steps = [0, 1, 2, 3, 5, 10]
 new = tasks(200, torch.Generator().manual_seed(1))
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.3), layout="constrained")
-figure.suptitle("A start that was learned by gradients through a step: one step fits a new sine")
+figure.suptitle("From the learned start, one step fits a new sine")
 x, y = torch.linspace(-5, 5, 100)[:, None], new[1][0]
 left.plot(new[0][0], y, "o", color="0.4", markersize=4, fillstyle="none", label="ten points")
 for count, style in ((0, ":"), (1, "--"), (10, "-")):

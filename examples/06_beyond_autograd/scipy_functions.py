@@ -23,8 +23,9 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # Autograd does not record NumPy, so backward must be a formula. If possible, let backward call the *same* ``Function``
 # again, with other arguments. Then there is a second derivative, too, and ``once_differentiable`` is not needed. The
-# simplest case is a linear map. Its derivative is the map itself, and its adjoint (the transpose, conjugated if
-# complex) is another linear map. The cosine transform here is orthogonal, so its adjoint is its inverse:
+# simplest case is a linear map. Forward mode applies the same map to the tangent, and backward applies its adjoint (the
+# transpose, conjugated if complex), which is also a linear map. The cosine transform here is orthogonal, so its adjoint
+# is its inverse:
 #
 # .. math::
 #
@@ -50,10 +51,11 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # Copy three parts of these recipes into your own code:
 #
-# * ``as_numpy`` detaches, copies from the GPU, and computes conjugates that torch has only marked (``resolve_conj``).
-#   After SciPy's call, ``.to(...)`` converts the result back to the dtype or the device of the input.
-# * ``vmap`` has a rule, because NumPy can't see batches. For one matrix with many right-hand sides, this rule calls the
-#   solver *once*.
+# * ``as_numpy`` detaches the tensor and copies it from the GPU. It also calls ``resolve_conj``, because ``x.conj()``
+#   only marks a tensor as conjugated, and NumPy needs the numbers. After SciPy's call, ``.to(...)`` moves the result
+#   back to the device of the input, and to its dtype if SciPy changed it.
+# * A rule for ``vmap`` passes the whole batch to SciPy, because PyTorch cannot batch a NumPy call by itself. For one
+#   matrix with many right-hand sides, this rule calls the solver *once*.
 # * ``torch.compiler.disable`` keeps the compiler from tracing the Python code inside of SciPy.
 
 # sphinx_gallery_tags = ["black box", "second order", "forward mode"]
@@ -181,8 +183,8 @@ print("dct, types 1 to 4: gradcheck True")
 # -----------------
 #
 # This backward forgets to transpose. For a *symmetric* matrix, such as a Laplacian, a covariance or an undirected
-# graph, ``gradcheck`` passes. For a matrix that is not symmetric, as with a wind from the left, ``gradcheck`` finds the
-# mistake:
+# graph, ``gradcheck`` passes. For a matrix that is not symmetric, ``gradcheck`` finds the mistake. In the example, a
+# wind from the left carries heat to the right, so the entries above and below the diagonal differ:
 
 
 class NeverTransposes(Function):
@@ -223,7 +225,8 @@ for name, values in {"symmetric": symmetric(numbers), "wind from the left": symm
 
 # %%
 # The cosine transform has a similar trap, because SciPy's default is not the orthogonal form. The inverse is then not
-# the adjoint, and a backward with ``idct`` returns gradients that are too small by these factors:
+# the adjoint: a backward with ``idct`` divides each entry of ``grad_output`` by one of the factors below, so the
+# gradient is too small:
 
 cosines = torch.from_numpy(fft.dct(torch.eye(8, dtype=torch.float64).numpy(), axis=0))
 factors = (cosines.mT / torch.linalg.inv(cosines)).mean(0)

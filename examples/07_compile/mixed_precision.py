@@ -96,7 +96,7 @@ sides = [torch.randn(256, 256, dtype=torch.bfloat16).requires_grad_() for _ in r
 kept = {name: saved_bytes(function, *sides) / sides[0].numel() for name, function in ways.items()}
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.4, 3.1), width_ratios=(1.7, 1), layout="constrained")
-figure.suptitle("The gradient of a cosine in bfloat16: its error, and the bytes kept for it")
+figure.suptitle("A cosine in bfloat16: our gradient has the least possible error, and keeps only the arguments")
 for (name, values), style in zip(errors.items(), ("-s", "--o", "-^", "-", ":"), strict=True):
     color = {"ours": "C0", "best possible": "black"}.get(name, f"C{list(errors).index(name) + 1}")
     left.loglog(angles, values, style, color=color, label=name, linewidth=4 if name == "ours" else 1.5, markersize=4)

@@ -101,7 +101,7 @@ assert counts["dynamic=False"][-1] == limit
 axis.plot(limit + 1, limit, "X", color="C0", markersize=11)
 axis.text(limit + 1.15, limit - 0.2, "refused")
 axis.set(xlabel="call, each with another size", ylabel="compiled so far", xticks=range(1, 11), ylim=(0, 9))
-axis.set_title("How often a function is compiled for ten batches of different sizes")
+axis.set_title("dynamic=False compiles each new size up to the limit, mark_dynamic compiles once")
 axis.legend()
 plt.show()
 

@@ -2,8 +2,8 @@ r"""
 Custom functions under DDP and FSDP2
 ====================================
 
-You will run custom functions in several processes that share a batch, get the gradients of a single process up to
-rounding, and compute a loss across the processes.
+You will run custom functions in several processes, each with a part of the batch, and get the gradients of a single
+process up to rounding. You will also compute a loss that compares samples of different processes.
 """
 
 # %%
@@ -244,8 +244,9 @@ for name in ("DDP", "FSDP2"):
 # %%
 # A contrastive loss needs more. The encoding of one view of a sample must be closest to the other view of the same
 # sample, among the views on *all* ranks. Torch's ``dist.all_gather`` gathers the views without a gradient. A common
-# repair puts the rank's own part, which has a gradient, back into the result. The example has thirty-two samples on two
-# ranks, whose gradients are averaged as under DDP, and one process for comparison:
+# repair replaces the rank's own part of the result by the tensor that was sent, because this tensor has a gradient. The
+# example has thirty-two samples on two ranks. It averages their gradients as DDP does, and computes the gradient in one
+# process for comparison:
 
 
 def contrastive():
@@ -304,7 +305,7 @@ def contrastive():
 
 curves = run_ranks(contrastive, 2)[0]
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
-figure.suptitle("A contrastive loss on two ranks: it falls with wrong gradients, too")
+figure.suptitle("A contrastive loss on two ranks also falls with wrong gradients")
 for (name, (losses, errors)), style, width in zip(
     curves.items(), ("-", "--", "-.", ":"), (4, 1.8, 1.8, 1.8), strict=True
 ):
@@ -328,8 +329,9 @@ assert max(curves["all_gather"][1]) < 1e-10 < 0.5 < max(curves["own part put bac
 # value, and PyTorch gives no warning. If you put your own part back, the gradients of all other parts are still
 # missing.
 #
-# The first run also tried other common mistakes under DDP and FSDP2. If the loss is a *sum* over samples, DDP averages
-# these sums, so the gradient is too small:
+# The first cell of this page also tried other common mistakes under DDP and FSDP2. If the loss is a *sum* over samples,
+# DDP averages these sums, so the gradient is too small by the number of ranks. Multiply such a loss by
+# ``dist.get_world_size()``:
 
 print(f"a sum as loss under DDP: {found['a sum as loss under DDP, ratio']:.2f} times the gradient of one process")
 
@@ -343,8 +345,9 @@ assert found["DDP, silenced: bias without gradient"]
 # %%
 # A backward inside of backward is another mistake. DDP averages a gradient when ``.grad`` is filled for the first time.
 # A layer that is used twice fills it twice, and DDP silently does not average the second gradient. Make the parameters
-# arguments of the function and return their gradients instead. If you can't, pass ``static_graph=True``. The cell
-# prints the relative error of the weight's gradient:
+# arguments of the function and return their gradients instead. If you can't, pass ``static_graph=True``, but not
+# ``find_unused_parameters=True``, with which DDP raises an error even for a layer that is used once. The cell prints
+# the relative error of the weight's gradient, or the error:
 
 for name in found:
     if "used" in name:
@@ -378,11 +381,11 @@ assert found["FSDP2, second order after unshard()"] is None
 #
 # ``all_gather`` keeps nothing for backward. Forward sends each part to every rank, and backward sends as much.
 #
-# FSDP2 empties the storage of a full weight after forward, and fills the same storage again for backward. So a weight
-# that is an attribute of ``ctx`` does come back, although you may read the opposite. But an attribute escapes the check
-# for in-place changes (:ref:`tensor on ctx <check-tensors-on-ctx>`). A *copy* of a weight, or any tensor computed from
-# it, costs memory, because it stays whole on every rank. The next cell prints the bytes for a weight of 6 × 6 in
-# float64:
+# FSDP2 empties the storage of a full weight after forward, and fills the same storage again for backward. So if you
+# keep a weight as an attribute of ``ctx`` instead of saving it, its numbers are there again in backward. But PyTorch
+# does not check such an attribute for in-place changes (:ref:`tensor on ctx <check-tensors-on-ctx>`). A *copy* of a
+# weight, or any tensor computed from it, costs memory, because it stays whole on every rank. The next cell prints the
+# bytes for a weight of 6 × 6 in float64:
 
 for name in ("attribute", "copy"):
     print(f"{name:9} {found[f'bytes of the {name} after forward']:4} bytes between forward and backward")

@@ -2567,6 +2567,41 @@ def test_a_missing_fake_kernel_of_an_operator_that_was_defined_apart_is_named():
     assert "register_fake" in found.fix
 
 
+class CallsItWithAFormula(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x):
+        return torch.ops.autograd_cookbook_defined.halved(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output / 2
+
+
+class ReadsRequiresGrad(CallsItWithAFormula):
+    @staticmethod
+    def forward(x):
+        ReadsRequiresGrad.wanted = x.requires_grad
+        return x / 2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output / 2 if ReadsRequiresGrad.wanted else 0 * grad_output
+
+
+def test_another_gradient_by_torch_func_has_the_two_causes_that_the_finding_names():
+    for function in (torch.ops.autograd_cookbook_defined.halved, ReadsRequiresGrad.apply):
+        (found,) = audit(function, (leaf(4),), only=["func_grad"]).of("error")
+        assert "requires_grad is False in Function.forward" in found.cause
+        assert "an operator without an autograd formula" in found.cause
+    assert audit(CallsItWithAFormula.apply, (leaf(4),), only=["func_grad"]).capabilities["func_grad"] == "yes"
+
+
 class CountsItsRows(Function):
     """The gradient of the shift is right for any number of rows but none: then it is one row's."""
 

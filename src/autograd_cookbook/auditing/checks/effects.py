@@ -54,7 +54,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
                 yield finding(
                     "error",
                     f"{call.cls.__name__}.forward changes argument {i} and does not mark it dirty",
-                    "An in-place operation, a write to .data or to a NumPy view of the input.",
+                    "forward writes to it: in place, through .data, or through a NumPy array that shares its memory.",
                     "Work on a copy; or call ctx.mark_dirty on the input and return it.",
                 )
                 return
@@ -66,7 +66,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error",
                 f"the function changes {subject.describe(s)}",
-                "An in-place operation, a write to .data or to a NumPy view of the input.",
+                "forward writes to it: in place, through .data, or through a NumPy array that shares its memory.",
                 "Work on a copy.",
             )
             return
@@ -99,7 +99,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error",
                 f"backward changes output {i}",
-                "backward uses a saved output as scratch memory.",
+                "backward writes its intermediate results into a saved output, which the caller still has.",
                 "Compute out of place.",
             )
             return
@@ -171,7 +171,7 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error",
                 f"backward changes grad_output {changed[0]}",
-                "An in-place operation on grad_output, which belongs to the engine and may be used elsewhere.",
+                "backward writes to grad_output in place. The same tensor may be the gradient of another branch.",
                 "Compute out of place: grad_output * x, not grad_output.mul_(x).",
             )
             return
@@ -195,8 +195,9 @@ def _repeats(subject: Subject) -> bool:
 def global_random_state(subject: Subject) -> Iterator[Finding]:
     """Do not call ``torch.manual_seed`` in a function, and draw random numbers only if the function is random.
 
-    After this call, all later dropout masks, shuffles and initializations are the same in each run. To draw the same
-    numbers again in backward, use your own generator, or restore the state of the global generator.
+    After each call of the function, the whole program draws the same sequence again, so dropout masks, shuffles and
+    initializations repeat. To draw the same numbers again in backward, use your own generator, or restore the state of
+    the global generator.
     """
     for phase in ("forward", "backward"):
         after, moved = [], False
@@ -218,24 +219,26 @@ def global_random_state(subject: Subject) -> Iterator[Finding]:
                 yield finding(
                     "error",
                     f"{phase} sets the global random state of {library}: afterwards, it is the same for any seed",
-                    "A call of manual_seed or set_rng_state inside of the function, without putting the state back.",
-                    "Use a torch.Generator of your own, or torch.random.fork_rng around it.",
+                    "The function calls manual_seed or set_rng_state and does not restore the state.",
+                    "Use a torch.Generator of your own, or put the call in a block with torch.random.fork_rng.",
                 )
                 return
         if moved and phase == "forward" and not subject.random:
             yield finding(
                 "warning",
                 "forward draws from a global random generator, but its result is not random",
-                "Random numbers are drawn and thrown away, as by an initialization that is overwritten.",
-                "Do not draw, or use a generator of your own: every later draw of the program is another one now.",
+                "forward draws numbers that it does not use, for example to initialize a tensor that it overwrites. So "
+                "all later random numbers of the program change.",
+                "Do not draw, or use a torch.Generator of your own.",
             )
             return
         if moved and phase == "backward" and subject.gradient == "exact" and not subject.random:
             yield finding(
                 "warning",
                 "backward draws from a global random generator",
-                "The gradient is random, or random numbers are drawn and thrown away.",
-                "Draw in forward and save what was drawn; declare a random estimate with gradient='approximate'.",
+                "The gradient is random, or backward draws numbers that it does not use.",
+                "Draw in forward and save the numbers. If the gradient is a random estimate, pass "
+                "gradient='approximate'.",
             )
             return
 
@@ -270,9 +273,9 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "error",
                 f"{phase}{where} leaves {changed[0]} at {after[changed[0]]}, where it was {before[changed[0]]}"[:240],
-                "A global switch is set inside of the function and not set back.",
-                "Use the context manager (torch.no_grad, warnings.catch_warnings, ...), which sets it back whatever "
-                "happens.",
+                "The function sets a global switch and does not restore it.",
+                "Use the context manager (torch.no_grad, warnings.catch_warnings, ...), which restores the switch even "
+                "after an error.",
             )
             return
 
@@ -281,8 +284,9 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
 def later_writes(subject: Subject) -> Iterator[Finding]:
     """Save tensors so that PyTorch notices if the caller writes to an input or the output after forward.
 
-    PyTorch checks the version of tensors that went through ``save_for_backward``. It does not check tensors on ctx, in
-    a closure or behind ``.data``, so an in-place operation of the caller silently makes the gradient wrong.
+    PyTorch counts the writes to a tensor (its version). If the version of a tensor in ``save_for_backward`` has
+    changed, backward raises. PyTorch does not check tensors on ctx, in a closure or behind ``.data``, so an in-place
+    operation of the caller silently makes the gradient wrong.
     """
     if subject.gradient == "approximate":
         return
@@ -329,7 +333,7 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
 
 @check()
 def in_place_consumer(subject: Subject) -> Iterator[Finding]:
-    """Return an output to which the caller can write in place, as ``y += residual`` or ``relu_`` do.
+    """Return an output that the caller can change in place, for example by ``y += residual`` or ``y.relu_()``.
 
     If the output is a view, PyTorch raises an error for such a write. The audit reports this as info, because some
     functions return a view on purpose, for example gradient reversal. If PyTorch does not notice the write, the audit
@@ -377,6 +381,6 @@ def _refused_in_place(i: int, run: Run, record: Record, error: BaseException) ->
         "info",  # torch says so at once, and an identity on purpose loses nothing by it
         f"output {i} cannot be written to in place: {first_line(error, 120)}",
         f"forward returns {what}, and torch refuses in-place operations on views that come out of a custom function.",
-        "Return a tensor of its own: clone it, or give a buffer its final shape from the beginning. To share the "
-        "memory of the input on purpose, return input.view_as(input), to which nothing can be written either.",
+        "Return a tensor that is no view: call clone(), or allocate a result in its final shape. If forward must share "
+        "the memory of the input, return input.view_as(input); the caller then cannot write to it in place.",
     )

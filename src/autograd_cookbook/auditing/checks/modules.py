@@ -62,9 +62,10 @@ UNCOPIED = (
 
 @check(capability="module_copies")
 def module_copies(subject: Subject) -> Iterator[Finding]:
-    """A module survives deepcopy, pickle, and its state dict, and computes the same afterwards.
+    """A copy of a module computes the same as the original, by deepcopy, by pickle, and from its state dict.
 
-    Averaged weights deep-copy a model, data loaders and process groups pickle it, and checkpoints store its state dict.
+    ``AveragedModel`` deep-copies a model, ``torch.save(model)`` and ``multiprocessing`` with spawn pickle it, and
+    checkpoints store its state dict.
     """
     module = subject.function
     if not isinstance(module, nn.Module):
@@ -92,19 +93,19 @@ def module_copies(subject: Subject) -> Iterator[Finding]:
                     yield finding(
                         "error",
                         f"after {how}{when}, output {i} of the copy is {what}",
-                        "The copy lacks a tensor that is neither parameter nor buffer, or computes with the "
-                        "original's: a lambda, a closure or a bound method refers to it.",
-                        "Register every tensor as a parameter or a buffer, and refer to it through self.",
+                        "The module keeps a tensor that is neither a parameter nor a buffer, so the copy lacks it. Or "
+                        "a lambda, a closure or a bound method in the copy still uses a tensor of the original.",
+                        "Register every tensor as a parameter or a buffer, and read it from self in a method.",
                     )
                     return
 
 
 @check()
 def module_tensors(subject: Subject) -> Iterator[Finding]:
-    """Every tensor of a module is a parameter or a buffer.
+    """Register every tensor of a module as a parameter or a buffer.
 
     A tensor in a plain attribute does not follow ``module.to(device)`` or ``.double()``, and is not in the state dict.
-    No optimizer sees it.
+    ``module.parameters()`` does not have it, so your optimizer does not update it.
     """
     if not isinstance(subject.function, nn.Module):
         return
@@ -119,15 +120,17 @@ def module_tensors(subject: Subject) -> Iterator[Finding]:
                 yield finding(
                     "warning",
                     f"tensor {'.'.join(filter(None, (name, attribute)))} is a plain attribute of the module",
-                    "It was assigned without register_buffer, or made of a parameter in __init__.",
-                    "Use self.register_buffer, with persistent=False if it need not be stored.",
+                    "Your code assigns it without register_buffer, or computes it from a parameter in __init__.",
+                    "Use self.register_buffer, with persistent=False if the state dict need not have it. Compute in "
+                    "forward what depends on a parameter.",
                 )
                 return
             if any(isinstance(v, nn.Parameter) for v in plain):
                 yield finding(
                     "warning",
                     f"parameters in {'.'.join(filter(None, (name, attribute)))} are hidden in a list",
-                    "A plain list of parameters is not registered: no optimizer sees them, and no state dict.",
+                    "PyTorch does not register parameters in a plain list, so neither the optimizer nor the state dict "
+                    "has them.",
                     "Use nn.ParameterList.",
                 )
                 return

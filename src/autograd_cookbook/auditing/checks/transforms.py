@@ -184,10 +184,11 @@ def func_grad(subject: Subject) -> Iterator[Finding]:
         yield finding(
             "error",
             f"by torch.func, {what}",
-            "Something is tracked outside of the arguments, the function asks whether an input requires grad, or an "
-            "operator that it calls has no autograd kernel.",
-            "Compute from the arguments alone, ask ctx.needs_input_grad in backward, and call such an operator in "
-            "a Function.",
+            "Inside of torch.func, requires_grad is False in Function.forward, so code there that reads it takes the "
+            "other branch. Or the function calls an operator without an autograd formula: then PyTorch records the "
+            "operations inside of its kernel, but not under torch.func.",
+            "In forward, do not read requires_grad: compute what backward may need, and read ctx.needs_input_grad in "
+            "backward. Call such an operator in a Function of your own, with setup_context and a formula in backward.",
         )
 
 
