@@ -21,7 +21,7 @@ from docs.errors.questions import questions
 
 from autograd_cookbook.errors import INDEX, PROGRAMS, storing
 from autograd_cookbook.errors.matching import as_entry, squashed, wordings
-from autograd_cookbook.errors.topics import concepts, symptom
+from autograd_cookbook.errors.topics import concepts, plain, symptom, words
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
@@ -110,6 +110,9 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
             entry["about"] = concepts(symptom(entry), rules["concepts"])
     for each in answers:
         each["about"] = concepts(symptom(as_entry(each)), rules["concepts"])
+        # Of what people ask, only the words that the question and its answer lack are searched.
+        known = plain(f"{each['title']} {each['change']}")
+        each["asked"] = "".join(word for word in words(each["asked"], rules["topics"]) if word not in known).strip()
     return {
         "rules": rules,
         "nodes": nodes(),

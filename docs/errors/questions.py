@@ -34,7 +34,8 @@ def on_page(path: Path) -> Iterator[dict[str, Any]]:
         answer = first_sentences(re.split(r"\n\s*\n|\n```", text.strip(), maxsplit=1)[0])
         if answer and "{{" not in title + answer:
             row = {"page": f"guide/{path.stem}", "title": plain(title), "change": answer}
-            yield {**row, "asked": asked.get(label or anchor(title), [])}
+            phrases = asked.get(label or anchor(title), [])
+            yield {**row, "asked": "\n".join(phrases)}
 
 
 def anchor(title: str) -> str:

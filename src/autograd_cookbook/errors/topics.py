@@ -56,6 +56,7 @@ class Topics:
         self.texts = [
             f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
         ]
+        self.asked = {i: f" {entry['asked']} " for i, entry in enumerate(entries) if entry.get("asked")}
         mean = sum(map(len, self.texts)) / max(len(self.texts), 1)
         self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
 
@@ -78,6 +79,8 @@ class Topics:
                 shares[i] += weight
                 telling[i] += weight > self.rules["rare"]
                 shared[i] += word[1] == MARK
+            for i, text in self.asked.items():  # words that the entry itself does not have
+                shares[i] += self.rules["asked"] * weight * (word in text)
         found = []
         for i in sorted(range(count), key=lambda i: (-int(EXACT * shares[i] / self.lengths[i]), i))[:CANDIDATES]:
             rows = [*map(plain, fields(self.entries[i])), marked(self.about[i])]
@@ -105,9 +108,9 @@ def said(entry: Mapping[str, Any]) -> str:
 
 
 def fields(entry: Mapping[str, Any]) -> list[str]:
-    """Return the texts of an entry: what happened, its messages, what to do, why, and how people ask for it."""
+    """Return the texts of an entry: what happened, its messages, what to do, and why."""
     told = lambda *names: " ".join(str(entry[name]) for name in names if name in entry)  # noqa: E731
-    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell"), " ".join(entry.get("asked", ()))]
+    return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
 
 
 def symptom(entry: Mapping[str, Any]) -> str:
