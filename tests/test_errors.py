@@ -3395,6 +3395,30 @@ def test_words_and_ends_of_a_message_are_whole_ones(text: str, name: str, advice
     assert advice in " ".join(found.entries[0].advice)
 
 
+def test_a_scheduler_that_runs_in_each_batch_stops_the_training() -> None:
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=5, gamma=0.1)
+    for _ in range(100):  # batches of one epoch
+        optimizer.step()
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(1e-20)
+    found = explain("My SRGAN does not seem to train. scheduler = StepLR(optimizer, step_size=epochs // 2, gamma=0.1)")
+    assert found.entries[0].name == "told_weights_unchanged"
+    assert "counts calls of ``step()``" in found.entries[0].cause
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "When I run the training for 10k steps, the CPU memory is used up.",
+        "Any model that I train with this class uses up more and more RAM until all 12 GB are gone.",
+    ],
+)
+def test_memory_that_is_used_up_grows(text: str) -> None:
+    assert explain(text).entries[0].name == "told_memory_grows"
+
+
 def test_what_symptoms_are_said_to_come_from_is_so() -> None:
     def change_in_place() -> None:
         x = torch.zeros(4, requires_grad=True) * 1
