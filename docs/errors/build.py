@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ IN_WORDS = "In words"
 RAISED = ("name", "kind", "message", "torch")
 # What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
 AROUND = ("text: ", "own: ", "told: ", "frames: ", "place: ", "not ")
+FEW = 30  # questions that may share a word that people ask with
 PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (
@@ -112,7 +114,10 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         each["about"] = concepts(symptom(as_entry(each)), rules["concepts"])
         # Of what people ask, only the words that the question and its answer lack are searched.
         known = plain(f"{each['title']} {each['change']}")
-        each["asked"] = "".join(word for word in words(each["asked"], rules["topics"]) if word not in known).strip()
+        each["asked"] = [word for word in words(each["asked"], rules["topics"]) if word not in known]
+    having = Counter(word for each in answers for word in each["asked"])
+    for each in answers:  # and which tell it from others
+        each["asked"] = "".join(word for word in each["asked"] if having[word] <= FEW).strip()
     return {
         "rules": rules,
         "nodes": nodes(),
