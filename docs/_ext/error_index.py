@@ -182,7 +182,6 @@ def for_browser() -> dict[str, object]:
         "ways",
         "borrowed",
         "about",
-        "asked",
     )
     found = []
     for stored, entry in zip(reader.entries, entries(), strict=True):

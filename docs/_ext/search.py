@@ -18,6 +18,7 @@ from docs._ext.gallery_index import YOU
 from docs._ext.glance import what
 from docs._ext.pages import EXAMPLES, PLACES
 from docs._ext.search_index import Section, points, sections, stems
+from docs.asked import asked
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -26,7 +27,6 @@ from autograd_cookbook.catalog import RECIPES
 from autograd_cookbook.errors import entries
 
 WORDS = Path(__file__).with_name("words.toml")
-ASKED = Path(__file__).parents[1] / "asked.toml"
 ANSWERS = "guide/questions"  # pages of which each section is a hit of its own
 LENGTH = 100  # of a message: nobody types more, and the page that searches for more is that of the errors
 TAG = re.compile(r"<[^>]*>")
@@ -36,11 +36,6 @@ MARKUP = re.compile(r":\w+:`(?P<role>.+?)`|`{2}(?P<code>.+?)`{2}|\*(?P<word>.+?)
 
 def words() -> dict[str, Any]:
     return tomllib.loads(WORDS.read_text(encoding="utf-8"))
-
-
-def asked() -> dict[str, dict[str, list[str]]]:
-    """What people type who look for a section, by page and anchor."""
-    return tomllib.loads(ASKED.read_text(encoding="utf-8"))
 
 
 def in_plain(text: str) -> str:
@@ -57,10 +52,9 @@ def purpose(page: str) -> str:
     return said[:1].upper() + said[1:]
 
 
-def named(found: Iterable[Section], given: Mapping[str, Any]) -> Iterator[Section]:
+def named(found: Iterable[Section], given: Mapping[str, Any], messages: Mapping[str, str]) -> Iterator[Section]:
     """The sections with the names that people give them, and a section for each recipe."""
     phrases = asked()
-    messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
     for each in found:
         names = [*given["sections"].get(f"{each.page}#{each.anchor}", []), messages.get(each.anchor, "")]
         names += given["pages"].get(each.page, []) if not each.anchor else []
@@ -74,11 +68,12 @@ def named(found: Iterable[Section], given: Mapping[str, Any]) -> Iterator[Sectio
 
 def for_browser(found: Iterable[Section]) -> str:
     given = words()
-    documents = list(named(found, given))
+    messages = {entry.anchor: entry.message[:LENGTH] for entry in entries()}
+    documents = list(named(found, given, messages))
     titles = {each.page: each.title for each in documents if not each.anchor}
     # The page of questions as a whole answers none.
     documents = [each for each in documents if each.anchor or not each.page.startswith(ANSWERS)]
-    called: dict[str, list[str]] = {page: [] for page in {each.page for each in documents}}
+    called: dict[str, list[str]] = {each.page: [] for each in documents}
     for each in documents:
         if not each.anchor or each.anchor.startswith("recipe-"):
             called[each.page].append(each.title)
@@ -88,7 +83,7 @@ def for_browser(found: Iterable[Section]) -> str:
         "same": [[stems(name) for name in group] for group in given["same"]],
         "fillers": sorted({stem for word in given["fillers"] for stem in stems(word)}),
         "sections": [[each.page, each.anchor, each.title] for each in documents],
-        "messages": {entry.anchor: entry.message[:LENGTH] for entry in entries()},
+        "messages": messages,
         "words": points(documents),
         "called": {page: [sorted({*stems(name)}) for name in names] for page, names in called.items()},
         "titles": titles,

@@ -2,8 +2,8 @@
 
 Sphinx's index knows which page has a word, but not which section, and a page of answers has sixty. Here each section is
 a document with five fields: its title, names that are given to it by hand, what people type who look for it, the titles
-above it, and its prose. A word counts more if few sections have it, less with each time that it comes again, and less
-in a long field. Browsers get the finished points of each word, and only have to add.
+above it, and its prose. A word counts more if few sections have it, and less in a long field; each repetition adds less
+than the one before. Browsers get the finished points of each word, and only have to add.
 
 Source: S. Robertson and H. Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009, section 3.6.
 """

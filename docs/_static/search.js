@@ -37,7 +37,10 @@
   const asks = (query) => /[?]|^(why|how|what|when|where|which|who|is|are|does|do|can|should|must)\b/i.test(query);
   const fillers = new Set(WORDS.fillers);
   const called = new Map(Object.entries(WORDS.called));
-  const sections = WORDS.sections.map(([page, anchor, title]) => ({ page, anchor, title, recipe: anchor.startsWith("recipe-") }));
+  const sections = WORDS.sections.map(([page, anchor, title]) => {
+    const recipe = anchor.startsWith("recipe-");
+    return { page, anchor, title, recipe, words: recipe ? stems(title) : [] };
+  });
   const isOfAnswers = (page) => page.startsWith(ANSWERS);
   const isRecipe = (page) => page in WORDS.purposes;
 
@@ -96,12 +99,15 @@
     const said = ({ title, anchor }) => 1 + (has(WORDS.messages[anchor] ?? "") ? QUOTED : has(title) ? SAID : 0);
     const hits = new Map();
     for (const [number, own] of points) {
-      const { page, anchor, recipe } = sections[number];
-      const gain = (isOfAnswers(page) && isName ? BESIDE : 1) * gains.get(page) * (few || anchor ? 1 : TOP) * (recipe && same(stems(sections[number].title)) ? SAME_NAME : 1);
+      const section = sections[number];
+      const { page, anchor, recipe } = section;
+      const beside = isOfAnswers(page) && isName ? BESIDE : 1;
+      const place = few || anchor ? 1 : TOP;
+      const gain = beside * place * gains.get(page) * (recipe && same(section.words) ? SAME_NAME : 1);
       if (gain > 1 && anchor && !recipe && isRecipe(page)) continue;
-      const score = own * gain * said(sections[number]);
+      const score = own * gain * said(section);
       const hit = isOfAnswers(page) ? `${page}#${anchor}` : page;
-      if (score > (hits.get(hit)?.score ?? 0)) hits.set(hit, { ...sections[number], score });
+      if (score > (hits.get(hit)?.score ?? 0)) hits.set(hit, { ...section, score });
     }
     const results = [...hits.values()].sort((a, b) => b.score - a.score || a.page.localeCompare(b.page));
     // The reference of a recipe says what its page says.

@@ -22,7 +22,7 @@ from docs.errors.questions import questions
 
 from autograd_cookbook.errors import INDEX, PROGRAMS, storing
 from autograd_cookbook.errors.matching import as_entry, squashed, wordings
-from autograd_cookbook.errors.topics import concepts, plain, symptom, words
+from autograd_cookbook.errors.topics import concepts, fields, plain, said, words
 
 HERE = Path(__file__).parent
 RULES = HERE / "rules.toml"
@@ -125,6 +125,11 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         "entries": entries,
         "questions": answers,
     }
+
+
+def symptom(entry: Mapping[str, Any]) -> str:
+    """The texts of an entry that tell what is seen."""
+    return " ".join([str(entry["title"]), said(entry), str(entry.get("tell") or fields(entry)[2])])
 
 
 def named_in(way: str) -> list[str]:

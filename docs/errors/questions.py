@@ -4,38 +4,37 @@ Readers who tell what they see, and paste no message, often ask a question that 
 """
 
 import re
-import tomllib
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parents[1]
-GUIDE = DOCS / "guide"
-ASKED = DOCS / "asked.toml"  # what else people type who ask for a section
+from docs.asked import asked
+
+GUIDE = Path(__file__).parents[1] / "guide"
 LENGTH = 120  # the most characters of the answer, which ends with a sentence
 
 
 def questions() -> list[dict[str, Any]]:
     """Every question of the pages, with its answer's first sentences, and where it is."""
-    found = [row for path in sorted(GUIDE.glob("questions*.md")) for row in on_page(path)]
+    phrases = asked()
+    pages = sorted(GUIDE.glob("questions*.md"))
+    found = [row for path in pages for row in on_page(path, phrases.get(f"guide/{path.stem}", {}))]
     repeated = {name for name, count in Counter(row["title"] for row in found).items() if count > 1}
     if repeated:
         raise ValueError(f"asked twice: {', '.join(sorted(repeated))}")
     return found
 
 
-def on_page(path: Path) -> Iterator[dict[str, Any]]:
-    """The questions of one page."""
-    asked = tomllib.loads(ASKED.read_text(encoding="utf-8")).get(f"guide/{path.stem}", {})
+def on_page(path: Path, phrases: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Any]]:
+    """The questions of one page, each with what people type who ask it, by its anchor."""
     parts = re.split(r"^(?:\((.+)\)=\n+)?### (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for label, title, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
         answer = first_sentences(re.split(r"\n\s*\n|\n```", text.strip(), maxsplit=1)[0])
         if answer and "{{" not in title + answer:
             row = {"page": f"guide/{path.stem}", "title": plain(title), "change": answer}
-            phrases = asked.get(label or anchor(title), [])
-            yield {**row, "asked": "\n".join(phrases)}
+            yield {**row, "asked": "\n".join(phrases.get(label or anchor(title), ()))}
 
 
 def anchor(title: str) -> str:

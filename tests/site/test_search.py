@@ -8,8 +8,9 @@ from urllib.parse import quote_plus
 import pytest
 from docs._ext.one_page import documents
 from docs._ext.pages import PLACES
-from docs._ext.search import ANSWERS, asked, purpose, words
+from docs._ext.search import ANSWERS, purpose, words
 from docs._ext.verdicts import GROUPS, Pitfall, pitfalls_of
+from docs.asked import asked
 from playwright.sync_api import Page, expect
 
 from autograd_cookbook.catalog import RECIPES

@@ -113,11 +113,6 @@ def fields(entry: Mapping[str, Any]) -> list[str]:
     return [told("title"), said(entry), told("change", "fix"), told("cause", "tell")]
 
 
-def symptom(entry: Mapping[str, Any]) -> str:
-    """Return the texts of an entry that tell what is seen."""
-    return " ".join([str(entry["title"]), said(entry), str(entry.get("tell") or fields(entry)[2])])
-
-
 def marked(names: Sequence[str]) -> str:
     """Return concepts in the form of :func:`plain`."""
     return f" {' '.join(MARK + name for name in names)} "
