@@ -29,12 +29,11 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     """Both hold the package with its error index; the sdist also what it is built by."""
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    compressed = {"autograd_cookbook/errors/index.json": "autograd_cookbook/errors/index.json.xz"}  # by hatch_build.py
-    wanted = {compressed.get(name, name) for name in PACKAGE}
-    assert held == wanted, f"the wheel differs from the package: {sorted(held ^ wanted)}"
+    package = {f"{name}.xz" if name.endswith(".json") else name for name in PACKAGE}  # by hatch_build.py
+    assert held == package, f"the wheel differs from the package: {sorted(held ^ package)}"
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {f"src/{name}" for name in PACKAGE} | {"pyproject.toml", "hatch_build.py", "LICENSE", "PKG-INFO"}
+    wanted = {f"src/{name}" for name in package} | {"pyproject.toml", "hatch_build.py", "LICENSE", "PKG-INFO"}
     assert held - {".gitignore"} == wanted, f"the sdist holds other files: {sorted(held ^ wanted)}"
     for file in (wheel, sdist):
         assert file.stat().st_size < MAXIMUM, f"{file.name} has {file.stat().st_size:,} bytes"

@@ -33,6 +33,7 @@ from docs.errors.questions import questions
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
 from autograd_cookbook.errors import INDEX, Entry, Explanation, entries, explain, matcher, paste, storing
+from autograd_cookbook.errors import PROGRAMS as SHOWN
 from autograd_cookbook.errors.cli import WIDTH, as_json, wrapped
 from autograd_cookbook.errors.matching import wordings as word_by_word
 from autograd_cookbook.recipes.data_parallel import run_ranks
@@ -3033,9 +3034,12 @@ def test_a_backward_without_a_return_is_named() -> None:
 # --- the stored form ---
 
 
-def test_an_installed_package_reads_the_index_compressed(tmp_path: Path) -> None:
-    (tmp_path / "index.json.xz").write_bytes(lzma.compress(INDEX.read_bytes()))
-    assert storing.read(tmp_path / "index.json") == storing.read(INDEX)
+@pytest.mark.parametrize("path", [INDEX, SHOWN], ids=lambda path: path.name)
+def test_an_installed_package_reads_what_is_compressed(path: Path, tmp_path: Path) -> None:
+    stored = tmp_path / f"{path.name}.xz"
+    stored.write_bytes(storing.compressed(path))
+    assert storing.read(tmp_path / path.name) == storing.read(path)
+    assert stored.stat().st_size < 0.98 * len(lzma.compress(path.read_bytes(), preset=9))
 
 
 def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:

@@ -237,7 +237,7 @@ def write(raised: Iterable[Mapping[str, str]]) -> int:
         for program in programs.load().values()
     }
     storing.write(INDEX, index)
-    PROGRAMS.write_text(json.dumps(shown, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    storing.write(PROGRAMS, shown)
     return len(index["entries"])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autograd_cookbook import SITE
 from autograd_cookbook.cli import UsageError
-from autograd_cookbook.errors import ISSUES, PROGRAMS, Entry, Explanation, explain
+from autograd_cookbook.errors import ISSUES, PROGRAMS, Entry, Explanation, explain, storing
 
 DESCRIPTION = """\
 Explain an error message or a warning of PyTorch about gradients. In a text with
@@ -168,7 +168,7 @@ def programs(entry: Entry) -> Iterator[str]:
     """Yield the program that raises the message, and the fixed program. A variant of an entry has no such programs."""
     if entry.special:
         return
-    broken, fixed = json.loads(PROGRAMS.read_text(encoding="utf-8")).get(entry.name, ("", ""))
+    broken, fixed = storing.read(PROGRAMS).get(entry.name, ("", ""))
     for title, source in (("A program that raises it:", broken), ("The same program, fixed:", fixed)):
         if source:
             yield from ["", title, "", textwrap.indent(source.rstrip(), "    ")]
