@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import lzma
+import math
 import random
 import re
 import string
@@ -29,6 +30,7 @@ from docs.errors.build import IN_WORDS, RAISED, compiled, named_in, names_in
 from docs.errors.programs import GROUPS, Program
 from docs.errors.programs.__main__ import changes, raised_by
 from docs.errors.questions import questions
+from torch.nn import functional as F
 
 from autograd_cookbook.auditing.checks import all_checks
 from autograd_cookbook.cli import main
@@ -781,6 +783,16 @@ def test_an_empty_file_is_no_message(tmp_path, capsys) -> None:
         ("The gradients of the model are fine in eager mode; the compiled backward fails", "told_compiled_differs"),
         ("An LSTM on MPS: error when using MPS in loss.backward()", "told_device_differs"),
         ("The backward of a jagged nested tensor fails with an invalid gradient", "nested_in_backward"),
+        ("The network just predicts the average of all labels. Its last layer is nn.Linear(20, 1)", "told_broadcast"),
+        ("The advantage has shape (batch, 1), the ratio (batch,), and PPO learns nothing", "told_broadcast"),
+        ("There is a softmax at the end of the net, the loss is CrossEntropyLoss. It does not converge", "told_logits"),
+        ("Each call of the network on the same image gives a different class", "told_mode"),
+        ("After the first validation epoch, dropout is not active any more in training", "told_mode"),
+        ("The loss is negative, about -35, and falls on", "told_loss_negative"),
+        ("Our loss is exactly 0.0 from the start", "told_loss_zero"),
+        ("A DQN agent does not learn to balance the pole", "told_agent"),
+        ("clip_grad_norm_ does not work, the norm is still 40", "told_clip_without_effect"),
+        ("I keep a list of layers in my module. Only the last layer is trained, not the others", "told_not_registered"),
         ("LoRA with load_in_8bit fails in training", "quantized_layer_in_backward"),
         ("Gradient checkpointing with a PEFT adapter fails", "frozen_under_checkpoint"),
         ("functorch.jvp: forward-mode AD is not supported for this loss", "no_forward_formula"),
@@ -1181,6 +1193,140 @@ def test_what_cases_say_of_programs_that_raise_nothing_is_so() -> None:
         with contextlib.nullcontext() if name == "tuple" else pytest.warns(UserWarning, match="For backward hooks"):
             module(x, structure)[0].sum().backward()
     assert seen == ["tuple"]
+
+
+def test_what_entries_say_of_losses_that_raise_nothing_is_so() -> None:
+    # Shapes that broadcast: the best prediction is the mean.
+    x = torch.randn(50, 2)
+    y = 10 + x @ torch.tensor([9.0, -2.0])
+    linear = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(300):
+            optimizer.zero_grad()
+            F.mse_loss(linear(x), y).backward()
+            optimizer.step()
+    assert warned
+    assert all("target size" in str(each.message) for each in warned)
+    assert torch.allclose(linear(x).squeeze(1), y.mean().expand(50), atol=1e-3)
+    # A softmax or a sigmoid in front of a loss that takes logits.
+    for count, lowest in {2: 0.31, 3: 0.55, 10: 1.46}.items():
+        perfect = F.one_hot(torch.tensor([0]), count).float()
+        assert F.cross_entropy(perfect, torch.tensor([0])).item() == pytest.approx(lowest, abs=0.005)
+        assert math.log(1 + (count - 1) / math.e) == pytest.approx(lowest, abs=0.005)
+    assert torch.sigmoid(torch.tensor([0.0, 1.0])).tolist() == pytest.approx([0.5, 0.73], abs=0.005)
+    # A mean of nothing.
+    logits = torch.randn(5, 7, requires_grad=True)
+    ignored = F.cross_entropy(logits, torch.full((5,), -100))
+    (grad,) = torch.autograd.grad(ignored, logits)
+    assert ignored.isnan()
+    assert not grad.any()
+    unweighted = F.cross_entropy(logits, torch.zeros(5, dtype=torch.long), weight=torch.zeros(7))
+    assert torch.autograd.grad(unweighted, logits)[0].isnan().any()
+    # CTC: four equal labels need seven steps.
+    for zero_infinity in (False, True):
+        scores = torch.randn(6, 1, 5, requires_grad=True)
+        lengths = torch.tensor([6]), torch.tensor([4])
+        ctc = F.ctc_loss(
+            scores.log_softmax(2), torch.ones(1, 4, dtype=torch.long), *lengths, zero_infinity=zero_infinity
+        )
+        assert ctc.isfinite() == zero_infinity
+        assert torch.autograd.grad(ctc, scores)[0].isfinite().all() == zero_infinity
+    # One element has no standard deviation.
+    norm = torch.nn.BatchNorm1d(3)
+    with pytest.raises(ValueError, match="more than 1 value"):
+        norm(torch.randn(1, 3))
+    state = norm.weight, norm.bias, norm.running_mean, norm.running_var
+    output, *_ = torch.native_batch_norm(torch.randn(1, 3), *state, True, 0.1, 1e-5)
+    assert output.abs().max() < 1e-3
+    assert norm.running_var.isnan().all()
+    # Losses below 0, and a loss that is always 0.
+    assert F.binary_cross_entropy_with_logits(torch.tensor([9.0]), torch.tensor([2.0])) < -8
+    assert -1 < F.nll_loss(torch.tensor([[0.2, 0.8]]), torch.tensor([1])) < 0
+    assert F.kl_div(torch.tensor([0.2, 0.8]), torch.tensor([0.5, 0.5]), reduction="sum") < 0
+    one = torch.randn(5, 1, requires_grad=True)
+    always = F.cross_entropy(one, torch.zeros(5, dtype=torch.long))
+    assert always == 0
+    assert not torch.autograd.grad(always, one)[0].any()
+
+
+def test_what_entries_say_of_steps_that_change_nothing_is_so() -> None:
+    def trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+        before = {name: p.detach().clone() for name, p in model.named_parameters()}
+        optimizer.step()
+        return [name for name, p in model.named_parameters() if not torch.equal(p, before[name])]
+
+    x = torch.randn(4, 3)
+    linear = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(linear.parameters())
+    linear(x).sum().backward()
+    optimizer.zero_grad()  # between backward and step
+    assert not trained(linear, optimizer)
+    # A layer that was replaced after the optimizer was made.
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model[1] = torch.nn.Linear(3, 4)
+    model(x).square().sum().backward()
+    assert trained(model, optimizer) == ["0.weight", "0.bias"]
+    before = [id(p) for p in model.parameters()]
+    assert [id(p) for p in model.to(x.device).parameters()] == before
+
+    class Listed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = [torch.nn.Linear(3, 3)]
+            self.scale = torch.ones(1, requires_grad=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale * self.layers[0](x)
+
+    listed = Listed()
+    listed(x).sum().backward()
+    assert not list(listed.parameters())
+    assert not listed.state_dict()
+    assert listed.scale.grad is not None
+    # The value of a parametrized weight is no parameter.
+    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+    assert set(layer.parameters()) - {layer.weight} == set(layer.parameters())
+    assert "parametrizations.weight.original0" in dict(layer.named_parameters())
+    # A parameter that forward makes of another.
+    old = torch.nn.Parameter(torch.ones(2))
+    torch.nn.Parameter(old / 2).sum().backward()
+    assert old.grad is None
+
+
+def test_what_entries_say_of_clipping_and_of_comparisons_is_so() -> None:
+    linear = torch.nn.Linear(2, 2)
+    parameters = linear.parameters()
+    torch.optim.SGD(parameters, lr=0.1)
+    linear(torch.ones(1, 2)).sum().backward()
+    grads = [p.grad for p in linear.parameters()]
+    norm = torch.nn.utils.get_total_norm(grads)
+    with pytest.warns(UserWarning, match="empty generator"):
+        torch.nn.utils.clip_grad_norm_(parameters, 0.1)
+    assert torch.nn.utils.get_total_norm(grads) == norm
+    assert torch.nn.utils.clip_grad_norm_(linear.parameters(), 0.1) == norm  # the norm before
+    assert torch.nn.utils.get_total_norm(grads) < 0.11
+    # The sum of what is normalized does not depend on the input.
+    x, weight = torch.randn(64, 8, requires_grad=True), torch.ones(8, requires_grad=True)
+    for total in (F.layer_norm(x, (8,)).sum(), x.softmax(1).sum()):
+        assert torch.autograd.grad(total, x)[0].abs().max() < 1e-5
+    total = F.batch_norm(x, None, None, weight, training=True).sum()
+    assert torch.autograd.grad(total, weight)[0].abs().max() < 1e-4
+    # A small gradient in float16, and a hard choice.
+    assert torch.tensor(1e-8).half() == 0
+    x = torch.randn(3, 5, requires_grad=True)
+    soft = x.softmax(-1)
+    hard = F.one_hot(soft.argmax(-1), 5)
+    assert not hard.requires_grad
+    passed = hard + soft - soft.detach()
+    assert torch.equal(passed.round(), hard.float())
+    assert torch.autograd.grad((passed * torch.randn(5)).sum(), x)[0].any()
+    # Dropout of the function knows no mode, and a base can be detached.
+    assert (F.dropout(torch.ones(1000)) == 0).any()
+    hidden = 2 * torch.randn(2, 3, requires_grad=True)
+    assert hidden.detach_()[0].is_leaf
 
 
 def test_what_a_library_does_is_not_what_the_reader_does() -> None:

@@ -324,7 +324,12 @@ class Matcher {
 
   read(message) {
     const typed = this.weight.has(message.kind.toLowerCase());
-    return tokenized(typed ? `${message.kind}: ${message.text}` : message.text, this.rules.tokens, this.drop);
+    let text = typed ? `${message.kind}: ${message.text}` : message.text;
+    if (message.part === "prose") {
+      const told = text.replace(compiled(this.rules.paste.statement, "gm"), "");
+      if (told.trim()) text = told;
+    }
+    return tokenized(text, this.rules.tokens, this.drop);
   }
 
   values(message) {
@@ -696,7 +701,9 @@ const topicsOf = (matcher, paste, facts, message, ranked) => {
   const short = told && facts.concepts.size >= rules.alike;
   if (matcher.topics.words(paste, message).length < rules[short ? "short" : "long"]) return { found: [], ahead: false };
   const refused = new Set(ranked.filter((match) => match.share >= matcher.rules.score.whole).map((match) => match.entry));
-  const topics = matcher.topics.rank(paste, message).filter((topic) => !refused.has(topic.entry));
+  const topics = matcher.topics
+    .rank(paste, message)
+    .filter(({ entry }) => !refused.has(entry) && hasNeeds(facts, matcher.answers[entry]));
   const said = { wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false };
   const found = topics
     .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
@@ -710,6 +717,9 @@ const topicsOf = (matcher, paste, facts, message, ranked) => {
 };
 
 const NOTHING = { kind: "", text: "", part: "prose" };
+
+const hasNeeds = (facts, { wordings, needs = [] }) =>
+  wordings.length > 0 || needs.every((need) => facts.holds(need, NOTHING, {}));
 
 const quoted = (paste, rules) => {
   const [says, source] = [rules.paste.says, rules.paste.source].map((pattern) => compiled(pattern));

@@ -400,7 +400,9 @@ def clone_version():
 @raises(
     "detach_ was called on a view",
     cause="A view shares its history with its base, so PyTorch cannot detach the view alone.",
-    fix="Use ``detach()``, which gives a new tensor.",
+    fix="""Use ``detach()``, which gives a new tensor. If an object keeps the tensor, store the new one there:
+    ``self.hidden = self.hidden.detach()``. Or detach the base before you index it: ``hidden.detach_()`` instead of
+    ``hidden[0].detach_()``.""",
     see=("guide/graph",),
 )
 def view_detached_in_place():

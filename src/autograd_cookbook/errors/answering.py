@@ -1,6 +1,6 @@
 """Decide the answer for a pasted text: "this is it", "one of these", or "not in the index", each with advice."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from autograd_cookbook.errors.paste import CAUSE, EARLIER, LAST, PROSE, WARNING,
 Known = Literal["yes", "maybe", "no"]
 MOST = 3  # the most entries in an answer
 LINE = 200  # the most characters of a message in a quotation
+NOTHING = Message("", "", PROSE)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
     unknown = last or quoted(paste, matcher.rules) or warned(paste)
     general = in_general(paste, facts, unknown, matcher)
     rules = matcher.rules["score"]
-    about = facts.holds(rules["proof"], unknown or Message("", "", PROSE), {})
+    about = facts.holds(rules["proof"], unknown or NOTHING, {})
     said = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
     likely = [m for m in said if not slight(m, rules)]
     outside, foreign = scope(facts, last, matcher.rules, bool(likely) and likely[0].wording == TOLD)
@@ -110,7 +111,7 @@ def topics(
 ) -> tuple[tuple[Match, ...], bool]:
     """Return the entries about the topic of a text, and whether the first entry is far ahead of the others."""
     rules = matcher.rules["topics"]
-    said = unknown or Message("", "", PROSE)
+    said = unknown or NOTHING
     told = said.part == PROSE
     if told and facts.asks:
         return (), False
@@ -119,7 +120,8 @@ def topics(
         return (), False
     # If an entry has the message, but the text around the message rules the entry out, it is not the topic either.
     refused = {match.entry for match in ranked if match.share >= matcher.rules["score"]["whole"]}
-    found = [topic for topic in matcher.topics.rank(paste, unknown) if topic.entry not in refused]
+    ranking = matcher.topics.rank(paste, unknown)
+    found = [each for each in ranking if each.entry not in refused and has_needs(facts, matcher.answers[each.entry])]
     near = tuple(
         Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)
         for topic in found
@@ -132,6 +134,11 @@ def topics(
     # Concepts say more than words: with enough of them, one of the first entries is probably the answer.
     alike = first is not None and first.concepts >= rules["alike"] and first.share >= rules["alike_share"]
     return near, ahead_of_all or (told and bool(near) and alike)
+
+
+def has_needs(facts: Facts, entry: Mapping[str, Any]) -> bool:
+    """Whether a text has what the symptom of an entry is about, such as half precision, and not only its words."""
+    return bool(entry["wordings"]) or all(facts.holds(need, NOTHING, {}) for need in entry.get("needs", ()))
 
 
 def quoted(paste: Paste, rules: dict[str, Any]) -> Message | None:
@@ -254,14 +261,14 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bo
 def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Matcher) -> str:
     """Return advice for any entry: the kind of the message, the part that raised it, and what to check first."""
     rules = matcher.rules["general"]
-    nothing, whole = Message("", "", PROSE), Message("", facts.text, PROSE)
-    values = matcher.values(message or nothing)
+    whole = Message("", facts.text, PROSE)
+    values = matcher.values(message or NOTHING)
 
     def first(table: str, text: Message) -> dict[str, Any]:
         rows: list[dict[str, Any]] = matcher.rules[table]
         return next((each for each in rows if any(facts.holds(sign, text, values) for sign in each["when"])), {})
 
-    kind, layer = first("kinds", message or nothing), first("layers", message or whole)
+    kind, layer = first("kinds", message or NOTHING), first("layers", message or whole)
     # If the text does not show the layer, the kind of the message is enough.
     if kind and (kind.get("alone") or layer.get("unclear")):
         layer = {}

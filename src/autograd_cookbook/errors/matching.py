@@ -137,9 +137,15 @@ class Matcher:
         return min(self.rules["tokens"]["unknown_weight"], self._weight(word, self.rules["tokens"]["unknown_weight"]))
 
     def read(self, message: Message) -> Text:
-        """Return the tokens of a message. They include its type if a wording has it."""
+        """Return the tokens of a message. They include its type if a wording has it.
+
+        The reader's own statements, such as ``optimizer.step()``, are no part of a message.
+        """
         kind = message.kind.lower()
         text = f"{message.kind}: {message.text}" if kind in self.weight else message.text
+        if message.part == PROSE:
+            told = compiled(self.rules["paste"]["statement"], re.MULTILINE).sub("", text)
+            text = told if told.strip() else text
         return tokenized(text, self.rules["tokens"], self.drop)
 
     def values(self, message: Message) -> dict[str, list[str]]:
