@@ -3193,7 +3193,8 @@ def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:
     rules = matcher().rules
     patterns = {sign.partition(": ")[2] for entry in matcher().entries for sign in conditions(entry)}
     patterns |= {sign.partition(": ")[2] for row in (*rules["kinds"], *rules["layers"]) for sign in row["when"]}
-    patterns |= {each["find"] for each in rules["outside"]}
+    patterns |= {*(each["find"] for each in rules["outside"]), *rules["concepts"].values()}
+    patterns |= {pattern for pattern, _ in rules["paste"]["clean"]}
     texts = [*PASTES.values(), *(f"{entry.kind}: {entry.message}"[:2000] for entry in entries()[::25])]
     wrong = [
         pattern
@@ -3201,7 +3202,7 @@ def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:
         if any(paste.matches(pattern, t) != bool(paste.compiled(pattern).search(t)) for t in texts)
     ]
     assert not wrong, wrong[:3]
-    assert sum(bool(paste.words_of(pattern)) for pattern in patterns) > 0.8 * len(patterns)
+    assert sum(bool(paste.words_of(pattern)) for pattern in patterns) > 0.9 * len(patterns)
 
 
 def conditions(entry: dict[str, object]) -> list[str]:
@@ -3216,9 +3217,12 @@ def conditions(entry: dict[str, object]) -> list[str]:
     [
         ("no kernel|device function", ("no kernel", "device function")),
         (r"\bctx\.|saved?_", ("ctx.", "save")),
-        ("(?:a|b)c+d*e", ("c",)),
+        ("(?:a|b)c+d*ef", ("ef",)),
+        ("(?:loss|(?:my)?grad(?=s)) is (?:not|no) number", (" number",)),
+        (r"(?:abc)?x\u0041(?<name>de|f[gh]ij)", ("de", "ij")),
         (r"[|(]x{2,3}yz", ("yz",)),
-        ("(?:a|b)|cd", ()),
+        ("(?:a|b)|cd", ("a", "b", "cd")),
+        (r"(?:a|\d)|cd", ()),
         (r"a(?!b)\w*", ("a",)),
     ],
 )

@@ -230,7 +230,7 @@ const concepts = (text, known) => {
   return Object.keys(known).filter((name) => compiled(known[name]).test(lowered));
 };
 
-const plain = (text) => ` ${(text.toLowerCase().match(/[a-z0-9]+/g) ?? []).join(" ")} `;
+const plain = (text) => ` ${text.toLowerCase().replace(/[^a-z0-9]/gu, " ")} `;
 
 const question = (paste, message, rules) =>
   [

@@ -116,11 +116,12 @@ def topics(
     if told and facts.asks:
         return (), False
     short = told and len(facts.concepts) >= rules["alike"]
-    if len(matcher.topics.words(paste, unknown)) < rules["short" if short else "long"]:
+    words = matcher.topics.words(paste, unknown)
+    if len(words) < rules["short" if short else "long"]:
         return (), False
     # If an entry has the message, but the text around the message rules the entry out, it is not the topic either.
     refused = {match.entry for match in ranked if match.share >= matcher.rules["score"]["whole"]}
-    ranking = matcher.topics.rank(paste, unknown)
+    ranking = matcher.topics.rank(words)
     found = [each for each in ranking if each.entry not in refused and has_needs(facts, matcher.answers[each.entry])]
     near = tuple(
         Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)

@@ -99,7 +99,7 @@ class Matcher:
                 wordings.setdefault((lead, tail), []).append((i, kind))
         self.owners = list(wordings.values())
         self.leads = [lead.split(" ") for lead, _ in wordings]
-        self.tails = [tail.split(" ") if tail else [] for _, tail in wordings]
+        self.tails = [tail for _, tail in wordings]
         self.having: dict[str, list[int]] = {}
         for i, lead in enumerate(self.leads):
             for word in dict.fromkeys(lead):
@@ -244,7 +244,7 @@ class Matcher:
         if len(telling) > 1:
             told = sum(weight for word, weight in telling.items() if word in positions) / sum(telling.values())
             score *= 1.0 if told >= rules["telling"] else told
-        if tail := [(self.weight.get(word, 1.0), word in positions) for word in self.tails[i]]:
+        if tail := [(self.weight.get(word, 1.0), word in positions) for word in self.tails[i].split()]:
             score += rules["tail"] * sum(w for w, there in tail if there) / sum(w for w, _ in tail)
         else:
             score += rules["tail"] / 2

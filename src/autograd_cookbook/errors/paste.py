@@ -18,9 +18,12 @@ MOST = 24  # the number of messages at the end of a text that are read
 TERMINAL = 80  # characters in a line of most terminals
 NARROWEST = 60  # characters in a line of the narrowest other terminals
 BREAK = "-" * 8  # a line that ends a message
-# The parts of a regular expression, and the characters that are no literal ones.
-PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\(\?<?[^()|]?|.", re.DOTALL)
-SPECIAL = "^$.|?*+()[]{}\\"
+SPECIAL = frozenset("^$.|?*+()[]{}\\")  # the characters of a regular expression that are no literal ones
+# The parts of a regular expression: literal characters, classes, quantifiers, the beginnings of groups.
+PIECES = re.compile(
+    r"[^\\\[\](){}|?*+.^$]+|\\(?:x..|u.{4}|.)|\[\^?\]?(?:\\.|[^\]\\])*\]|\{\d*,?\d*\}|\((?:\?(?::|<?[=!]|<\w+>))?|.",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -84,29 +87,52 @@ def matches(pattern: str, text: str) -> bool:
 
 @cache
 def words_of(pattern: str) -> tuple[str, ...]:
-    """Return a literal part of each alternative of a pattern; empty if an alternative has no such part.
+    """Return literal parts of a pattern, one of which each match has; empty if there are no such parts.
 
-    A text without any of these parts has no match. Groups are left out: they are not read here.
+    A text without any of these parts has no match.
     """
-    found, longest, part, depth = [], "", "", 0
-    for piece in [*PIECES.findall(pattern), "|"]:
-        if depth == 0 and (piece not in SPECIAL if len(piece) == 1 else piece[0] == "\\" and not piece[1].isalnum()):
-            part += piece[-1]
+    outer: list[tuple[list[tuple[str, ...]], tuple[str, ...], bool]] = []  # the same of the groups around
+    found: list[tuple[str, ...]] = []  # the parts of each alternative
+    best: tuple[str, ...] = ()  # the longest parts of this alternative
+    literal = ""
+    pieces = [*PIECES.findall(pattern), "|", ""]
+    for piece, following in itertools.pairwise(pieces):
+        first = piece[0]
+        if first not in SPECIAL or (first == "\\" and not piece[1].isalnum()):
+            literal += piece[-1] if first == "\\" else piece
             continue
-        if piece in ("*", "?") or piece[0] == "{":
-            part = part[:-1]  # the last letter need not be there
-        longest, part = max(longest, part, key=len), ""
-        depth += (piece[0] == "(") - (piece == ")")
-        if piece == "|" and depth == 0:
-            found.append(longest)
-            longest = ""
-    return tuple(found) if all(found) else ()
+        if first in "?*{":
+            literal = literal[:-1]  # the last letter need not be there
+        best, literal = longer(best, (literal,)), ""
+        if first == "(":
+            outer.append((found, best, piece[-1] in "=!"))
+            found, best = [], ()
+        elif first == "|":
+            found.append(best)
+            best = ()
+        elif first == ")":
+            inner = every([*found, best])
+            found, best, aside = outer.pop()
+            if not aside and following[:1] not in ("?", "*", "{"):
+                best = longer(best, inner)
+    return every(found)
+
+
+def every(alternatives: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the parts of all alternatives; empty if one of them has none."""
+    return tuple(itertools.chain(*alternatives)) if all(alternatives) else ()
+
+
+def longer(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those parts that say more: whose shortest is longer."""
+    return second if min(map(len, second), default=0) > min(map(len, first), default=0) else first
 
 
 def cleaned(text: str, rules: dict[str, Any]) -> str:
     """Remove colors, entities, and the characters that logs and boxes put around each line."""
     for pattern, instead in rules["clean"]:
-        text = compiled(pattern).sub(instead, text)
+        if matches(pattern, text):
+            text = compiled(pattern).sub(instead, text)
     prefix = compiled(f"(?:{'|'.join(rules['prefixes'])})+")
     suffix, record = compiled(rules["suffix"]), compiled(rules["record"])
     lines: list[str] = []

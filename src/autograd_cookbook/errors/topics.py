@@ -65,12 +65,12 @@ class Topics:
         text = question(paste, message, self.rules)
         return list(words(text, self.rules))[:WORDS] + [marked([name]) for name in concepts(text, self.known)]
 
-    def rank(self, paste: Paste, message: Message | None) -> list[Topic]:
-        """Return the entries that have the most words of a text, with the best first."""
+    def rank(self, words: Sequence[str]) -> list[Topic]:
+        """Return the entries that have the most of these words, with the best first."""
         count, total = len(self.texts), 0.0
         shares, telling, shared = [0.0] * count, [0] * count, [0] * count
         weights: list[tuple[str, float]] = []
-        for word in self.words(paste, message):
+        for word in words:
             having = [i for i, text in enumerate(self.texts) if word in text]
             weight = math.log((count + 1) / (len(having) + 0.5)) if having else self.rules["unknown"]
             total += weight
@@ -98,8 +98,8 @@ def concepts(text: str, known: Mapping[str, str]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Return the words of a text in lower case, with a space around each word."""
-    return f" {' '.join(text.lower().encode('ascii', 'replace').translate(LETTERS).decode().split())} "
+    """Return the words of a text in lower case, with at least one space around each word."""
+    return f" {text.lower().encode('ascii', 'replace').translate(LETTERS).decode()} "
 
 
 def said(entry: Mapping[str, Any]) -> str:
