@@ -1296,6 +1296,21 @@ def test_what_entries_say_of_steps_that_change_nothing_is_so() -> None:
     assert old.grad is None
 
 
+def test_what_entries_say_of_a_loss_that_gathers_is_so() -> None:
+    def gradients() -> dict[str, object]:
+        import torch
+        from torch.distributed.nn.functional import all_gather
+
+        x = torch.ones(2, requires_grad=True)
+        into = [torch.empty(2) for _ in range(2)]
+        torch.distributed.all_gather(into, x)
+        (torch.cat(all_gather(x)) * (torch.distributed.get_rank() + 1)).sum().backward()
+        return {"history": [part.requires_grad for part in into], "grad": x.grad.tolist()}
+
+    # Each rank has the sum of the losses of both.
+    assert run_ranks(gradients, 2) == [{"history": [False, False], "grad": [3.0, 3.0]}] * 2
+
+
 def test_what_entries_say_of_clipping_and_of_comparisons_is_so() -> None:
     linear = torch.nn.Linear(2, 2)
     parameters = linear.parameters()
