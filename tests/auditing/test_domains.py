@@ -27,6 +27,7 @@ MEMBERS: dict[str, Callable[[Tensor], Tensor]] = {
     "a probability distribution": lambda x: x.softmax(-1),
     "of unit length": lambda x: torch.nn.functional.normalize(x, dim=-1),
     "sorted": lambda x: x.sort(-1).values,
+    "padded with zeros": lambda x: x * (torch.arange(4) < 1),
 }
 
 

@@ -249,6 +249,13 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
         )
 
 
+FROZEN = (
+    "Forward differentiates with respect to its parameters, whether or not they require grad. A caller who freezes "
+    "them gets this exception.",
+    "In forward, differentiate only with respect to the tensors that require grad.",
+)
+
+
 @check()
 def without_grad(subject: Subject) -> Iterator[Finding]:
     """Under no_grad, and with inputs that need no gradient, the function returns the same values.
@@ -267,9 +274,14 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
             with context():
                 run = subject.run(requires=requires)
         except (Exception, SystemExit) as error:
-            cause, fix = explain(error)
+            frozen = (
+                requires is not None
+                and "does not require grad" in str(error)
+                and any(subject.slots[s].hidden for s in subject.leaves)
+            )
             severity: Severity = "error" if subject.custom else "info"
-            yield finding(severity, f"forward raises {where}: {first_line(error)}", cause, fix)
+            advice = FROZEN if frozen else explain(error)
+            yield finding(severity, f"forward raises {where}: {first_line(error)}", *advice)
             continue
         for i in subject.active:
             what = difference(run.outputs[i], expected[i], 1e-12) if i < len(run.outputs) else "missing"

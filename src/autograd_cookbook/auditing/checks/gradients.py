@@ -31,7 +31,7 @@ from autograd_cookbook.auditing.domains import may_be_symmetric
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
-from autograd_cookbook.auditing.roots import IGNORED, WRITES_GRAD
+from autograd_cookbook.auditing.roots import IGNORED, NO_PATTERN, WRITES_GRAD
 from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from autograd_cookbook.auditing.subject import (
@@ -350,7 +350,7 @@ def repetitions(subject: Subject, backward: bool = False) -> int:
             run.gradients()
     else:
         with torch.no_grad(), _Repetitions() as seen:
-            subject.run(requires=[False] * len(subject.slots))
+            subject.run(requires=subject.without_graph)
     return max(seen.counts.values(), default=0)
 
 
@@ -587,7 +587,7 @@ def _cause_of_wrong_gradient(
     if not single.complete:
         return NOT_EACH
     return (
-        "The formula of the backward is not the derivative of the forward; no simple pattern was recognized.",
+        NO_PATTERN,
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
         "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
@@ -705,7 +705,7 @@ def _draws_that_agree(subject: Subject) -> int:
         values = [v + step * way[s] if s in way else v for s, v in enumerate(subject.copies())]
         subject.rewind(k)
         with torch.no_grad():
-            run = subject.run(values, [False] * len(subject.slots), rewind=False)
+            run = subject.run(values, subject.without_graph, rewind=False)
         outputs = [run.outputs[i] for i in subject.active]
         value, weights = real(outputs), real(weights_of(outputs))
         return torch.stack([weights @ value, weights @ value**2 / 2])
@@ -799,7 +799,7 @@ def _quality(subject: Subject) -> Iterator[Finding]:
         for k in range(seeds):
             subject.rewind(k)
             with torch.no_grad():
-                run = subject.run(values, [False] * len(subject.slots), rewind=False)
+                run = subject.run(values, subject.without_graph, rewind=False)
             total = total + real([run.outputs[i] for i in subject.active])
         return total / seeds
 

@@ -159,7 +159,7 @@ def _holds_output(node: Any) -> bool:
 def _evaluated(subject: Subject) -> Callable[[], Any]:
     def call() -> Any:
         with torch.no_grad():
-            return subject.run(requires=[False] * len(subject.slots))
+            return subject.run(requires=subject.without_graph)
 
     return call
 
@@ -417,6 +417,7 @@ HEAVY = frozenset(
 )
 # So many cheap operations, and one of them so often, are a walk through steps and no formula.
 MANY, LOOP = 25, 10
+SHARE = 0.4  # of the expensive operations of a backward: one product of many is not worth a branch
 
 
 class _Operations(TorchDispatchMode):
@@ -485,9 +486,11 @@ def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
                     continue
                 names = [operations.made[t][0] for t in operations.behind(grad) - needed]
                 heavy = [n for n in names if n in HEAVY]
+                rest = [t for t in needed if operations.made[t][0] in HEAVY]
                 if heavy or (len(names) > MANY and max(Counter(names).values()) > LOOP):
+                    much = not heavy or len(heavy) >= SHARE * (len(heavy) + len(rest))
                     yield finding(
-                        "warning",
+                        "warning" if much else "info",
                         f"{call.cls.__name__}.backward computes the gradient of argument {i}, which needs none, by "
                         + (f"{heavy[0]}" if heavy else f"{len(names)} operations"),
                         "Every gradient is computed, whether or not it is asked for.",

@@ -146,7 +146,8 @@ def special_points(subject: Subject) -> Iterator[Finding]:
         if time.process_time() - start > SECONDS:
             return
         with subject.settings(flat):
-            problems = list(_at(subject, subject.copies(), name)) if _moves(subject) and not _narrows(subject) else []
+            usual = _moves(subject) and not _narrows(subject) and not passes_a_pole(subject, subject.copies())
+            problems = list(_at(subject, subject.copies(), name)) if usual else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
         for found in problems:
             miss = found.cause == MISSED[0]
@@ -235,7 +236,7 @@ def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
 def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]:
     try:
         with torch.no_grad():
-            outputs = subject.run([v.clone() for v in values], [False] * len(subject.slots)).outputs
+            outputs = subject.run([v.clone() for v in values], subject.without_graph).outputs
     except (Exception, SystemExit):
         return  # refused
     if max(subject.active) >= len(outputs):

@@ -196,6 +196,11 @@ OVERFLOW_IN_BACKWARD = (
     "In the backward, {} overflows, and nothing in forward does.",
     "Compute that part of the backward in float32, too.",
 )
+OVERFLOW_IN_FLOAT32 = (
+    "In the backward, {} overflows, in float32 as well, and nothing in forward does.",
+    "Write the formula of the backward without it: from what forward returns, or with a bounded function such as tanh "
+    "or sigmoid.",
+)
 UNDEFINED = (
     "No operation gives infinity first: zero is divided by zero, or memory is read that was never written.",
     "Guard the division; fill what torch.empty or empty_like gives before it is read.",
@@ -364,7 +369,14 @@ def _lost(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                *_filled(POLE_IN_BACKWARD if backward.pole else OVERFLOW_IN_BACKWARD, backward.first),
+                *_filled(
+                    POLE_IN_BACKWARD
+                    if backward.pole
+                    else OVERFLOW_IN_BACKWARD
+                    if dtype is torch.float32 or not _infinities(subject, values, torch.float32)[1].first
+                    else OVERFLOW_IN_FLOAT32,
+                    backward.first,
+                ),
             )
             return
 
@@ -387,8 +399,12 @@ class _Infinities(TorchDispatchMode):
         if not self.first and not given and "empty" not in name and _has_infinity(result):
             self.first = name
             divisor = args[QUOTIENTS[name]] if name in QUOTIENTS else None
-            self.pole = name in LOGARITHMS or bool(isinstance(divisor, Tensor) and (divisor == 0).any())
+            self.pole = name in LOGARITHMS or _is_zero(divisor)
         return result
+
+
+def _is_zero(divisor: Any) -> bool:
+    return bool((divisor == 0).any()) if isinstance(divisor, Tensor) else isinstance(divisor, float) and divisor == 0
 
 
 def _has_infinity(values: Any) -> bool:
@@ -408,7 +424,7 @@ def _infinities(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> t
 def passes_a_pole(subject: Subject, values: list[Tensor]) -> bool:
     """Whether forward takes the logarithm of zero or divides by it on the way."""
     with _Infinities() as seen, torch.no_grad():
-        subject.run([v.clone() for v in values], [False] * len(subject.slots))
+        subject.run([v.clone() for v in values], subject.without_graph)
     return seen.pole
 
 
@@ -552,16 +568,56 @@ def autocast(subject: Subject) -> Iterator[Finding]:
     if subject.random:
         return
     unseen, wanted = _unseen(subject, subject.base, exact, torch.bfloat16), _named(subject, exact)
+    chooses = _chooses(subject)
     for label in [name for name in found if name in wanted]:
         a, e = found[label], wanted[label]
         if label in plain and not difference(a.to(e.dtype), plain[label].to(e.dtype), 1e-3):
             continue  # it is float32 that makes the difference, as at the border of a domain
         if what := difference(a.to(e.dtype), e, 0.15, unseen.get(label, 0.0) / 0.15):
+            another = chooses and _few_differ(a.to(e.dtype), e)
             yield finding(
-                "error" if subject.custom else "info",
+                "error" if subject.custom and not another else "info",
                 f"under autocast, {label} is {what}, which it is without",
-                "Part of the computation runs in bfloat16 in forward and not in backward, or loses too many digits "
-                "there.",
-                "Decorate forward with torch.amp.custom_fwd and backward with torch.amp.custom_bwd.",
+                *(ANOTHER_CHOICE if another else IN_FORWARD if label.startswith("output") else IN_BACKWARD),
             )
             return
+
+
+IN_FORWARD = (
+    "Part of the forward runs in bfloat16 under autocast, and loses too many digits there.",
+    "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=torch.float32), and backward with "
+    "torch.amp.custom_bwd: then autocast is off inside of both.",
+)
+IN_BACKWARD = (
+    "Part of the computation runs in bfloat16 in forward and not in backward, or loses too many digits there.",
+    "Decorate forward with torch.amp.custom_fwd and backward with torch.amp.custom_bwd.",
+)
+ANOTHER_CHOICE = (
+    "Forward chooses, as argmin or a comparison does, and where two candidates are nearly equal, bfloat16 chooses "
+    "another one than float32.",
+    "Nothing, if one is as good as the other; otherwise torch.amp.custom_fwd with cast_inputs=torch.float32.",
+)
+CHOICES = frozenset(
+    ["argmin", "argmax", "min", "max", "sort", "topk", "kthvalue", "round", "floor", "ceil", "trunc", "sign", "where"]
+) | {"bucketize", "searchsorted", "multinomial", "lt", "le", "gt", "ge"}
+FEW = 0.1  # of the entries
+
+
+class _Choices(TorchDispatchMode):
+    """Notes whether an operation chooses among candidates: then the smallest error may choose another one."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= func.overloadpacket.__name__.rstrip("_") in CHOICES
+        return func(*args, **(kwargs or {}))
+
+
+def _chooses(subject: Subject) -> bool:
+    with _Choices() as choices:
+        subject.run()
+    return choices.seen
+
+
+def _few_differ(a: Tensor, e: Tensor) -> bool:
+    return float((~torch.isclose(a, e, rtol=0.15, atol=0.15 * float(e.abs().max()))).double().mean()) < FEW
