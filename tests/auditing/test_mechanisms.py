@@ -3373,3 +3373,15 @@ class SinhOverCosh(Function):
 def test_what_overflows_in_float32_too_is_not_to_be_computed_there():
     (found,) = audit(SinhOverCosh.apply, (leaf(4, 3),), only=["bfloat16"], isolate=False).of("error")
     assert "in float32 as well" in found.cause
+
+
+def test_a_graph_that_is_kept_from_the_first_call_is_the_functions_fault():
+    kept = {}
+
+    def scaled(x):
+        kept.setdefault("scale", x.sin())
+        return x * kept["scale"]
+
+    (found,) = audit(scaled, (leaf(3),)).findings
+    assert "the first call works, and a later one raises RuntimeError: Trying to backward" in found.summary
+    assert "keeps a tensor of its first call" in found.cause
