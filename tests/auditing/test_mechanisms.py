@@ -361,7 +361,7 @@ class Artanh(Function):
 def test_a_logarithm_of_zero_is_not_said_to_overflow():
     x = torch.tensor([0.3, -0.5, 0.9], dtype=torch.float64, requires_grad=True)
     report = audit(Artanh.apply, (x,), only=["float16"], gradient="custom")
-    (found,) = (f for f in report.findings if f.severity == "error")
+    (found,) = (f for f in report.findings if f.check == "float16")
     assert found.cause.startswith("log is infinite at one number")
 
 
@@ -3385,3 +3385,50 @@ def test_a_graph_that_is_kept_from_the_first_call_is_the_functions_fault():
     (found,) = audit(scaled, (leaf(3),)).findings
     assert "the first call works, and a later one raises RuntimeError: Trying to backward" in found.summary
     assert "keeps a tensor of its first call" in found.cause
+
+
+class ComplexPairModulus(Function):
+    """The modulus of pairs; of a last dim that is longer, forward takes two entries."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = (x[..., 0] * x[..., 0] + x[..., 1] * x[..., 1]).sqrt()
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        return x * (grad_output / y)[..., None]
+
+
+def test_a_size_of_two_that_is_shared_by_chance_with_a_batch_is_no_size_to_change():
+    assert not audit(ComplexPairModulus.apply, (leaf(2, 3, 2),), only=["sizes"], isolate=False).findings
+
+
+class DistanceInTheBall(Function):
+    """Kept away from the edge of the ball by a clamp that changes nothing inside of it."""
+
+    epsilon = 1e-7
+
+    @staticmethod
+    def forward(ctx, x):
+        rest = (1 - x.square().sum(-1)).clamp(min=DistanceInTheBall.epsilon)
+        ctx.save_for_backward(x, rest)
+        return 1 / rest
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, rest = ctx.saved_tensors
+        return (grad_output / rest.square())[..., None] * 2 * x
+
+
+@pytest.mark.parametrize(("epsilon", "severity"), [(1e-7, "info"), (0.25, "error")])
+def test_beyond_the_edge_of_a_domain_that_forward_guards_a_wrong_gradient_is_information(
+    epsilon, severity, monkeypatch
+):
+    monkeypatch.setattr(DistanceInTheBall, "epsilon", epsilon)
+    x = (0.1 * leaf(4, 3).detach()).requires_grad_()
+    found = audit(DistanceInTheBall.apply, (x,), only=["special_points", "float32"], isolate=False).findings
+    assert found
+    assert {f.severity for f in found} == {severity}, found

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 UNLIKELY = math.log(100)  # against an order that is there by chance
+SEVERAL = 8  # numbers that are no zeros, in a sample that was drawn and padded, and not typed in
 STEPS = 25  # of Newton's iteration, from far away
 
 
@@ -139,6 +140,8 @@ def _padded(tensor: Tensor) -> Domain | None:
 
     Of another size, the same part is zero.
     """
+    if len(tensor[tensor != 0].unique()) < SEVERAL:
+        return None
     for dim in range(-1, -tensor.dim() - 1, -1):
         size = tensor.shape[dim]
         entries = (tensor != 0).movedim(dim, 0).reshape(size, -1)

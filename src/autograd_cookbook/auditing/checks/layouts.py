@@ -641,16 +641,17 @@ def _index_parted(subject: Subject, values: list[Tensor]) -> bool:
 
 
 def _used(subject: Subject, values: list[Tensor], outputs: list[Tensor]) -> bool:
-    """Whether the entries that were added to the sample make a difference."""
-    changed = [v.clone() for v in values]
-    for slot, base, value in zip(subject.slots, subject.base, changed, strict=True):
-        for dim, (size, now) in enumerate(zip(base.shape, value.shape, strict=True)):
-            if slot.leaf and now > size:
-                value.narrow(dim, size, now - size).mul_(0.9).add_(0.01)
-    if all(torch.equal(v, c) for v, c in zip(values, changed, strict=True)):
-        return True  # it has become smaller
-    again = accepted(subject, changed)
-    return again is None or not torch.equal(*(real([o[i] for i in subject.active]) for o in (outputs, again)))
+    """Whether the entries that were added to the sample make a difference, in each dim that has become longer."""
+    before = real([outputs[i] for i in subject.active])
+    for i, dim, size in _changed(subject, values):
+        if not subject.slots[i].leaf or (now := values[i].shape[dim]) < size:
+            continue
+        changed = [v.clone() for v in values]
+        changed[i].narrow(dim, size, now - size).mul_(0.9).add_(0.01)
+        again = accepted(subject, changed)
+        if again is not None and torch.equal(before, real([again[k] for k in subject.active])):
+            return False
+    return True
 
 
 def _gentle(subject: Subject, values: list[Tensor]) -> list[Tensor]:
