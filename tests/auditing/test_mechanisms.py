@@ -3432,3 +3432,31 @@ def test_beyond_the_edge_of_a_domain_that_forward_guards_a_wrong_gradient_is_inf
     found = audit(DistanceInTheBall.apply, (x,), only=["special_points", "float32"], isolate=False).findings
     assert found
     assert {f.severity for f in found} == {severity}, found
+
+
+class KeepsEveryStep(Function):
+    """A cube root by Newton's method, which keeps its steps on ctx, and needs the last one alone."""
+
+    @staticmethod
+    def forward(ctx, x, steps):
+        y, ctx.steps = torch.ones_like(x), []
+        for _ in range(steps):
+            y = y - (y**3 - x) / (3 * y**2)
+            ctx.steps.append(y)
+        ctx.scale = torch.tensor(3.0, dtype=x.dtype)
+        ctx.save_for_backward(y)
+        return y.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        return grad_output / (ctx.scale * y * y), None
+
+
+def test_what_is_kept_on_ctx_and_not_needed_is_said_with_its_bytes():
+    x = (leaf(6).detach().abs() + 0.5).requires_grad_()
+    (found,) = audit(KeepsEveryStep.apply, (x, 30), only=["unused_saved"], isolate=False).findings
+    assert (found.severity, found.summary) == (
+        "warning",
+        "ctx.steps keeps 1440 bytes here, and has no influence on any gradient",
+    )
