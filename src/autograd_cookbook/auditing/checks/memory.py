@@ -287,8 +287,8 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     """Save only tensors that have an influence on the gradient.
 
     A saved tensor stays in memory from forward to backward. If NaN in its place does not change the gradient, do not
-    save it. If backward needs only its shape or its dtype, save only these. The same holds for tensors that forward keeps
-    as attributes of ctx: if backward returns the same gradient without an attribute, do not keep it.
+    save it. If backward needs only its shape or its dtype, save only these. The same holds for tensors that forward
+    keeps as attributes of ctx: if backward returns the same gradient without an attribute, do not keep it.
     """
     if subject.gradient == "approximate" or not subject.classes:
         return
