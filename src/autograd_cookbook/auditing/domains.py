@@ -140,7 +140,7 @@ def _padded(tensor: Tensor) -> Domain | None:
 
     Of another size, the same part is zero.
     """
-    if len(tensor[tensor != 0].unique()) < SEVERAL:
+    if not tensor.is_floating_point() or len(tensor[tensor != 0].unique()) < SEVERAL:
         return None
     for dim in range(-1, -tensor.dim() - 1, -1):
         size = tensor.shape[dim]
