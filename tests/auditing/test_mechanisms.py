@@ -3460,3 +3460,31 @@ def test_what_is_kept_on_ctx_and_not_needed_is_said_with_its_bytes():
         "warning",
         "ctx.steps keeps 1440 bytes here, and has no influence on any gradient",
     )
+
+
+class InverseOfRotation(Function):
+    """The inverse of a unit quaternion; the gradient belongs to three angles, and a zero fills the fourth place."""
+
+    forgets = False
+
+    @staticmethod
+    def forward(ctx, q):
+        y = q * torch.tensor([-1.0, -1.0, -1.0, 1.0], dtype=q.dtype)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        y = y.detach() if InverseOfRotation.forgets else y
+        vector, last = y[..., :3], y[..., 3:]
+        turned = grad_output[..., :3] * last.square() + vector * (vector * grad_output[..., :3]).sum(-1, keepdim=True)
+        return torch.cat([-turned, torch.zeros_like(last)], -1)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_what_is_zero_by_convention_in_a_gradient_may_be_so_in_its_derivative(forgets, monkeypatch):
+    monkeypatch.setattr(InverseOfRotation, "forgets", forgets)
+    q = torch.nn.functional.normalize(leaf(2, 4).detach(), dim=-1).requires_grad_()
+    report = audit(InverseOfRotation.apply, (q,), gradient="custom", only=["second_order"], domain="any", isolate=False)
+    assert [f.severity for f in report.findings] == ["warning" if forgets else "info"], report

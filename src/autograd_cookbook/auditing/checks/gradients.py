@@ -1147,7 +1147,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         elif comparable:
             mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
         else:
-            mismatch = _silently_zero(numeric, real([actual]), real(second))
+            first = real([grads[k]]) if position < n else torch.ones(numeric.n)
+            mismatch = _silently_zero(numeric, real([actual]), real(second), first)
         if mismatch is None:
             continue
         one = mismatch.index if way is None else None
@@ -1180,11 +1181,15 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         yield from _third_order(subject)
 
 
-def _silently_zero(numeric: Derivative, actual: Tensor, weights: Tensor) -> Mismatch | None:
-    """An entry of the second derivative that is zero although the gradient changes by more than it may be off."""
+def _silently_zero(numeric: Derivative, actual: Tensor, weights: Tensor, first: Tensor) -> Mismatch | None:
+    """An entry of the second derivative that is zero although the gradient changes by more than it may be off.
+
+    Where the first derivative is zero, too, it may be so by convention, as that of the last number of a quaternion is
+    in a gradient that belongs to the three angles.
+    """
     if not numeric.complete and actual.any():
         return None
-    claimed = numeric.gradient(weights).where(actual != 0, 0.0) if actual.any() else actual
+    claimed = numeric.gradient(weights).where((actual != 0) | (first == 0), 0.0) if actual.any() else actual
     return numeric.compare(claimed, weights, 0.1, 1e-4 * float(weights.abs() @ numeric.center.abs()))
 
 
