@@ -160,7 +160,6 @@ html_css_files = ["cookbook.css", "brand.css"]
 html_js_files = [("cookbook.js", {"defer": "defer"}), ("quick.js", {"defer": "defer"})]
 html_favicon = "_static/logo.svg"
 html_copy_source = False
-html_search_scorer = str(HERE / "_ext" / "search_scorer.js")
 ALONE = "index", "install", "capabilities", "costs", "colophon", "coverage", "search"  # pages of no section
 html_sidebars = {page: [] for page in ALONE}
 html_theme_options = {

@@ -27,6 +27,7 @@ MEMBERS: dict[str, Callable[[Tensor], Tensor]] = {
     "a probability distribution": lambda x: x.softmax(-1),
     "of unit length": lambda x: torch.nn.functional.normalize(x, dim=-1),
     "sorted": lambda x: x.sort(-1).values,
+    "padded with zeros": lambda x: x * (torch.arange(4) < 1),
 }
 
 
@@ -54,6 +55,7 @@ def test_the_way_in_leads_in_and_has_a_gradient(name: str) -> None:
 def test_numbers_of_any_kind_are_not_recognized(shape: tuple[int, ...]) -> None:
     assert recognized(normal(*shape), leaf=True) is None
     assert recognized(torch.zeros(shape), leaf=True) is None
+    assert recognized(torch.complex(normal(*shape), normal(*shape)), leaf=True) is None
 
 
 def test_a_domain_is_what_derivatives_are_compared_along() -> None:

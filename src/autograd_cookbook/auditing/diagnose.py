@@ -226,6 +226,8 @@ def in_some(subject: Subject, slot: int, actual: Tensor, expected: Tensor) -> st
     bad = (~good).nonzero()
     fixed = [f"dim {d} is {int(bad[0, d])}" for d in range(a.dim()) if a.shape[d] > 1 and len(bad[:, d].unique()) == 1]
     where = f"; all of them where {' and '.join(fixed)}" if fixed and len(bad) < a.numel() else ""
+    if not where and (alone := _right_alone(a, good)):
+        where = f"; of those that are not zero, only the ones where {alone} are right"
     wrong, right = a[~good], e[~good]
     if bool((right.abs() <= 1e-12 * scale).all()):
         return f"{len(bad)} of {a.numel()} entries {NOT_ZERO}{where}"
@@ -233,6 +235,16 @@ def in_some(subject: Subject, slot: int, actual: Tensor, expected: Tensor) -> st
     if len(bad) > 1 and abs(ratio) > 1e-6 and torch.allclose(wrong, ratio * right, rtol=1e-4, atol=1e-7 * scale):
         return f"{len(bad)} of {a.numel()} entries are wrong{where}; for each of them, {factor(ratio, subject, slot)}"
     return f"{len(bad)} of {a.numel()} entries are wrong{where}"
+
+
+def _right_alone(gradient: Tensor, good: Tensor) -> str:
+    """The one index of a dim at which a gradient is right, as where its first entry stands for all; or nothing."""
+    seen = good & (gradient != 0)
+    for d in range(gradient.dim()):
+        at = seen.movedim(d, 0).reshape(gradient.shape[d], -1)
+        if gradient.shape[d] > 2 and int(at.any(1).sum()) == 1 and bool(at[at.any(1)].all()):
+            return f"dim {d} is {int(at.any(1).nonzero()[0, 0])}"
+    return ""
 
 
 def _companions(subject: Subject, slot: int, e: Tensor, outputs: Sequence[Tensor]) -> Iterator[tuple[str, Tensor]]:

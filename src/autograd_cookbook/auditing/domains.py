@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 UNLIKELY = math.log(100)  # against an order that is there by chance
+SEVERAL = 8  # numbers that are no zeros, in a sample that was drawn and padded, and not typed in
 STEPS = 25  # of Newton's iteration, from far away
 
 
@@ -134,6 +135,29 @@ def _in_order(tensor: Tensor) -> Tensor:
     return tensor.sort(-1).values
 
 
+def _padded(tensor: Tensor) -> Domain | None:
+    """The tensors that end in as many zeros along a dim, where that is a good part of it, and no other number is zero.
+
+    Of another size, the same part is zero.
+    """
+    if not tensor.is_floating_point() or len(tensor[tensor != 0].unique()) < SEVERAL:
+        return None
+    for dim in range(-1, -tensor.dim() - 1, -1):
+        size = tensor.shape[dim]
+        entries = (tensor != 0).movedim(dim, 0).reshape(size, -1)
+        first = int(entries.any(1).sum())  # numbers, and only zeros behind them
+        if size - first >= max(3, size / 4) and first and bool(entries[:first].all()):
+            share = first / size
+
+            def project(tensor: Tensor, dim: int = dim, share: float = share) -> Tensor:
+                size = tensor.shape[dim]
+                kept = torch.arange(size, device=tensor.device) < math.ceil(share * size)
+                return tensor * kept.to(tensor.dtype).reshape([size] + [1] * (-dim - 1))
+
+            return Domain("padded with zeros", lambda t: torch.equal(project(t), t), project)
+    return None
+
+
 SYMMETRIC = Domain("symmetric", _symmetric, _symmetrized)
 DOMAINS = (
     Domain("positive definite", _positive_definite, _kept_definite),
@@ -160,4 +184,5 @@ def recognized(tensor: Tensor, leaf: bool) -> Domain | None:
     """The set that a tensor of the sample visibly belongs to; None for numbers of any kind."""
     if not tensor.numel() or not tensor.isfinite().all():
         return None
-    return next((d for d in (DOMAINS if leaf else FROZEN) if d.holds(tensor)), None)
+    known = next((d for d in (DOMAINS if leaf else FROZEN) if d.holds(tensor)), None)
+    return known or (_padded(tensor) if leaf and tensor.dim() else None)

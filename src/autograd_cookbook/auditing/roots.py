@@ -23,6 +23,8 @@ WRITES_GRAD = (
     "the gradient that backward returns to it.",
     "Return the gradients, and call torch.autograd.grad instead of backward() inside of a backward.",
 )
+# Cause of a wrong gradient that is like nothing known.
+NO_PATTERN = "The formula of the backward is not the derivative of the forward; no simple pattern was recognized."
 # What is kept outside of ctx is overwritten by a later call, has no version, and lives until the next call.
 KEPT_OUTSIDE = ("later_writes", "freed_at_once")
 # Where the sample has each index once, other sizes repeat some, and so do special points.
@@ -31,6 +33,8 @@ REPEATED = (
     "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
 )
 LAYOUTS = "input_layouts", "grad_output_layouts"  # where both are refused for one reason
+# The function stops with an exception: what it would have returned to a later check, nobody knows.
+RAISED = re.compile(r"\braises\b.*?\b([A-Z]\w*(?:Error|Exception|Exit)\b.*)$")
 SHARED = "refers to a single memory location"
 # Where a second backward finds other arguments, or other saved tensors, than the first.
 BY_ANOTHER_BACKWARD = ("backward_twice", "batched_grad")
@@ -46,16 +50,27 @@ def _written_on_ctx(finding: Finding, findings: Sequence[Finding]) -> bool:
     return kept is not None and any(f.check == "tensors_on_ctx" and kept.search(f.summary) for f in findings)
 
 
+def _raised(finding: Finding) -> str | None:
+    """The exception, with its message, that a finding is about."""
+    match = RAISED.search(finding.summary)
+    return match[1] if match else None
+
+
 def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bool:
     if finding.check in NARROW and lead.check in NARROW:
         same = (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
         refused = lead.summary.startswith(f"no {lead.check}: ")  # which is said of each
         return same and not refused and NARROW.index(finding.check) > NARROW.index(lead.check)
     if lead.check == finding.check in ("first_order", "opcheck") and lead.severity == finding.severity != "info":
-        same = (finding.cause, finding.fix) == (lead.cause, lead.fix)  # said of several inputs, or of several tests
-        return same and findings.index(finding) > findings.index(lead)
+        if findings.index(finding) > findings.index(lead):
+            same = (finding.cause, finding.fix) == (lead.cause, lead.fix)  # said of several inputs, or of several tests
+            return same or finding.cause == NO_PATTERN
+        return lead.cause != NO_PATTERN == finding.cause  # what was recognized comes first
+    if (raised := _raised(finding)) is not None and raised == _raised(lead) and lead.severity == finding.severity:
+        return findings.index(finding) > findings.index(lead)
     if lead.check == "grad_output_unchanged" and finding.check == "grad_output_layouts":
-        return SHARED in finding.summary  # written to in place, which no expanded tensor allows
+        # Written to in place: no expanded tensor allows it, or each of its entries is that of all others.
+        return SHARED in finding.summary or " is expanded " in finding.summary
     if (lead.check, finding.check) == LAYOUTS:
         return (finding.severity, finding.cause, finding.fix) == (lead.severity, lead.cause, lead.fix)
     if lead.check == "grad_output_unchanged" and " changes saved tensor " in lead.summary:

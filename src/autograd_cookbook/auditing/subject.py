@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from autograd_cookbook.auditing.domains import Domain, recognized
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.state import seed_everything
+from autograd_cookbook.layouts import parts
 
 Values = Sequence[Tensor]
 
@@ -53,6 +54,7 @@ class Slot:
     place: int | None  # among the flattened arguments; None for a tensor that is carried along
     tensor: Tensor
     leaf: bool
+    packs: Callable[[Tensor], Tensor] | None = None  # makes of its numbers the sparse tensor that is the argument
 
     @property
     def hidden(self) -> bool:
@@ -136,6 +138,16 @@ def real(tensors: Sequence[Tensor]) -> Tensor:
     """All numbers of some tensors in one float64 vector, complex ones as pairs."""
     parts = [torch.view_as_real(t.detach().resolve_conj()) if t.is_complex() else t.detach() for t in tensors]
     return torch.cat([p.reshape(-1).double().cpu() for p in parts]) if parts else torch.zeros(0, dtype=torch.float64)
+
+
+def _sparse_like(tensor: Tensor) -> Callable[[Tensor], Tensor]:
+    """Makes a sparse tensor with the indices of another one, of a copy of its values, with a gradient back to them."""
+    *indices, _ = (part.detach() for part in parts(tensor))
+    make, rest = torch.sparse_compressed_tensor, {"layout": tensor.layout}
+    if tensor.layout is torch.sparse_coo:
+        make, rest = torch.sparse_coo_tensor, {"is_coalesced": tensor.is_coalesced()}
+    # Values of another number than there are indices for are refused, and not read from beyond their end.
+    return lambda values: make(*indices, values.clone(), tensor.shape, check_invariants=True, **rest)
 
 
 def _is_whole(value: Any) -> bool:
@@ -256,6 +268,8 @@ class Subject:
                 # A leaf that a closure or module holds as well stays that very tensor: a copy would part the two.
                 held = leaf and value.is_leaf and id(value) in carried
                 yield Slot(name, None if held else place, value, leaf)
+            elif isinstance(value, Tensor) and is_differentiable(value) and value.requires_grad and parts(value):
+                yield Slot(f"{name}.values()", place, parts(value)[-1].detach(), True, _sparse_like(value))
 
     def _hidden_slots(self, carried: list[tuple[str, Any]]) -> Iterator[Slot]:
         seen = {id(a) for a in self.flat}
@@ -286,6 +300,11 @@ class Subject:
         if self.gradient == "approximate":
             return "backward estimates the derivative of forward"
         return "backward is no derivative of forward, on purpose"
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the gradient of a sparse argument is audited as that of its values."""
+        return any(slot.packs for slot in self.slots)
 
     def needs_dense(self) -> None:
         """End a check that moves or reads the numbers of all arguments, as it cannot do with sparse ones."""
@@ -391,7 +410,7 @@ class Subject:
         flat = list(self.flat)
         for slot, tensor in zip(self.slots, tensors, strict=True):
             if slot.place is not None:
-                flat[slot.place] = tensor
+                flat[slot.place] = tensor if slot.packs is None else slot.packs(tensor)
         return tree_unflatten(flat, self.spec)
 
     def run(
@@ -434,11 +453,15 @@ class Subject:
         raw = (self.function if function is None else function)(*self.packed(passed))
         return Run(leaves, passed, tensors_in(raw), raw)
 
+    @property
+    def without_graph(self) -> list[bool] | None:
+        """Which slots require grad in a call under ``no_grad``: none, unless forward does something else then."""
+        return None if self.asks else [False] * len(self.slots)
+
     def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:
         """The outputs that can be differentiated, as one real vector, computed without a graph."""
         with torch.no_grad():
-            requires = None if self.asks else [False] * len(self.slots)
-            outputs = self.run(values, requires, function=function).outputs
+            outputs = self.run(values, self.without_graph, function=function).outputs
         return real([outputs[i] for i in self.active])
 
     def vjp(

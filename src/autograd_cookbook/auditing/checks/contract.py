@@ -438,7 +438,7 @@ def same_tensor_twice(subject: Subject) -> Iterator[Finding]:
 
         expected: list[Tensor | None] = [None] * len(subject.slots)
         expected[a] = summed
-        rtol = max(1e-8, 20 * torch.finfo(subject.coarsest).eps)
+        rtol = subject.rounding
         if summed.isfinite().all() and (found := deviation(subject, together, ([], expected), rtol)):
             names = f"{subject.slots[a].name} and {subject.slots[b].name}"
             yield finding(

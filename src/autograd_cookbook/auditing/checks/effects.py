@@ -259,7 +259,7 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
         with preserved(), context():
             before = settings()
             with contextlib.suppress(Exception):  # whether it works there is the question of others
-                run = subject.run(requires=None if torch.is_grad_enabled() else [False] * len(subject.slots))
+                run = subject.run(requires=None if torch.is_grad_enabled() else subject.without_graph)
                 if phase == "backward":
                     before = settings()
                     run.gradients()

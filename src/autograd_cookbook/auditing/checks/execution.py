@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
-from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
@@ -35,6 +35,13 @@ class _Operators(TorchDispatchMode):
         if func.namespace not in BUILT_IN:
             self.found[func] = None
         return func(*args, **(kwargs or {}))
+
+
+KEEPS_GRAPH = (
+    "The function keeps a tensor of its first call, and with it the graph, in a global, an attribute or a closure, and "
+    "uses it again. The first backward has freed that graph.",
+    "Compute it anew in each call, or keep it detached.",
+)
 
 
 def prepare(subject: Subject) -> Finding | None:
@@ -70,9 +77,15 @@ def prepare(subject: Subject) -> Finding | None:
     except (Exception, SystemExit) as error:
         cause, fix = explain(error)
         return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
-    _find_state(subject)
-    subject.asks = _asks(subject)
-    subject.random = _random(subject)
+    try:
+        _find_state(subject)
+        subject.asks = _asks(subject)
+        subject.random = _random(subject)
+    except (Exception, SystemExit) as error:
+        if raised_by_audit(error):
+            raise
+        advice = KEEPS_GRAPH if "backward through the graph a second time" in str(error) else explain(error)
+        return finding("error", f"the first call works, and a later one raises {first_line(error)}", *advice)
     if subject.recognizes:
         subject.recognized |= {s: SYMMETRIC for s in subject.leaves if _reads_as_symmetric(subject, s)}
     return None
@@ -249,6 +262,13 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
         )
 
 
+FROZEN = (
+    "Forward differentiates with respect to its parameters, whether or not they require grad. A caller who freezes "
+    "them gets this exception.",
+    "In forward, differentiate only with respect to the tensors that require grad.",
+)
+
+
 @check()
 def without_grad(subject: Subject) -> Iterator[Finding]:
     """Under no_grad, and with inputs that need no gradient, the function returns the same values.
@@ -267,9 +287,14 @@ def without_grad(subject: Subject) -> Iterator[Finding]:
             with context():
                 run = subject.run(requires=requires)
         except (Exception, SystemExit) as error:
-            cause, fix = explain(error)
+            frozen = (
+                requires is not None
+                and "does not require grad" in str(error)
+                and any(subject.slots[s].hidden for s in subject.leaves)
+            )
             severity: Severity = "error" if subject.custom else "info"
-            yield finding(severity, f"forward raises {where}: {first_line(error)}", cause, fix)
+            advice = FROZEN if frozen else explain(error)
+            yield finding(severity, f"forward raises {where}: {first_line(error)}", *advice)
             continue
         for i in subject.active:
             what = difference(run.outputs[i], expected[i], 1e-12) if i < len(run.outputs) else "missing"

@@ -31,7 +31,7 @@ from autograd_cookbook.auditing.domains import may_be_symmetric
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
-from autograd_cookbook.auditing.roots import IGNORED, WRITES_GRAD
+from autograd_cookbook.auditing.roots import IGNORED, NO_PATTERN, WRITES_GRAD
 from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
 from autograd_cookbook.auditing.subject import (
@@ -164,7 +164,9 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             'Declare gradient="approximate". The audit then compares the mean with the values to within a tolerance.',
         )
         return
-    if wrong and (accuracy := _accuracy_of_a_solver(subject, grads, singles, weights)):
+    slopes = _slopes(subject, grads, singles, weights) if wrong and repetitions(subject) >= ITERATIONS else {}
+    missing = any(grads[s] is None for s in singles)
+    if slopes and not missing and (accuracy := _accuracy_of_a_solver(slopes)):
         subject.accuracy = max(1e-3, 10 * accuracy)
         yield finding(
             "info",
@@ -175,8 +177,8 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             "Nothing, if the accuracy suffices; otherwise tighten the tolerance or the step of the solver in backward.",
         )
         return
-    if len(wrong) > 1 and repetitions(subject) >= ITERATIONS:
-        wrong = _beyond_a_solver(subject, grads, singles, weights, wrong) or wrong
+    if len(wrong) > 1 and slopes:
+        wrong = {s: wrong[s] for s in _beyond_a_solver(slopes) if s in wrong} or wrong
     for slot, (mismatch, single) in wrong.items():
         subject.right = False
         given = grads[slot]
@@ -350,7 +352,7 @@ def repetitions(subject: Subject, backward: bool = False) -> int:
             run.gradients()
     else:
         with torch.no_grad(), _Repetitions() as seen:
-            subject.run(requires=[False] * len(subject.slots))
+            subject.run(requires=subject.without_graph)
     return max(seen.counts.values(), default=0)
 
 
@@ -371,49 +373,44 @@ def _stops_early(subject: Subject, slot: int, scale: float, base: Sequence[Tenso
     return here if 0 < here < 0.5 and smaller > 3 * here else 0.0
 
 
-def _accuracy_of_a_solver(
+def _slopes(
     subject: Subject, grads: Sequence[Tensor | None], singles: dict[int, Derivative], weights: Tensor
-) -> float:
+) -> dict[int, tuple[Tensor, Tensor]]:
+    """For each input what the gradient claims along some ways, and the slopes of the values along them.
+
+    The ways are the coordinates, or a few random directions where there is no time for every entry.
+    """
+    found = {}
+    for s, single in singles.items():
+        given, ways = real(zeros_for_none(subject, grads, [s])), single.directions()
+        slopes = [float(weights @ single.slope(way, single.steps()[0])[0]) for way in ways]
+        claims = [along(given, way) for way in ways]
+        found[s] = torch.tensor(claims, dtype=torch.float64), torch.tensor(slopes, dtype=torch.float64)
+    return found
+
+
+def _beyond_a_solver(slopes: dict[int, tuple[Tensor, Tensor]]) -> list[int]:
+    """The inputs whose gradient is not as accurate as a solver is, compared with the largest of all."""
+    most = max(float(expected.norm()) for _, expected in slopes.values())
+    return [
+        s
+        for s, (claimed, expected) in slopes.items()
+        if not float((claimed - expected).norm()) <= ACCURATE * max(float(expected.norm()), 1e-2 * most)
+    ]
+
+
+def _accuracy_of_a_solver(slopes: dict[int, tuple[Tensor, Tensor]]) -> float:
     """How far off the whole gradient of an iteration is, relative to its norm; 0 if it is wrong in another way.
 
-    A factor that is off everywhere is a mistake in the formula, however near to one it is. Where there is no time for
-    every entry, slopes along random directions stand in for them.
+    A factor that is off everywhere is a mistake in the formula, however near to one it is.
     """
-    if any(grads[s] is None for s in singles):
-        return 0.0
-    ways = {s: d.directions() for s, d in singles.items()}
-    claims = [along(real([g]), w) for s in singles if (g := grads[s]) is not None for w in ways[s]]
-    slopes = [float(weights @ d.slope(w, d.steps()[0])[0]) for s, d in singles.items() for w in ways[s]]
-    actual, expected = (torch.tensor(each, dtype=torch.float64) for each in (claims, slopes))
-    norm = float(expected.norm())
-    off = float((actual - expected).norm())
-    sizes = [len(w) for w in ways.values()]
-    each = zip((actual - expected).split(sizes), expected.split(sizes), strict=True)
-    if not off or any(float(o.norm()) > ACCURATE * max(float(e.norm()), 1e-2 * norm) for o, e in each):
-        return 0.0
-    if repetitions(subject) < ITERATIONS:
+    actual, expected = (torch.cat(each) for each in zip(*slopes.values(), strict=True))
+    norm, off = float(expected.norm()), float((actual - expected).norm())
+    if not off or _beyond_a_solver(slopes):
         return 0.0
     factor = float(actual @ expected) / norm**2
     rest = float((actual - factor * expected).norm())
     return off / norm if rest > 0.1 * off else 0.0
-
-
-def _beyond_a_solver(
-    subject: Subject,
-    grads: Sequence[Tensor | None],
-    singles: dict[int, Derivative],
-    weights: Tensor,
-    wrong: dict[int, tuple[Mismatch, Derivative]],
-) -> dict[int, tuple[Mismatch, Derivative]]:
-    """Of the inputs with a wrong gradient those that are not as accurate as a solver is, compared with the largest."""
-    if not all(d.complete for d in singles.values()):
-        return wrong
-    expected = {s: d.gradient(weights) for s, d in singles.items()}
-    most = max(float(e.norm()) for e in expected.values())
-    off = {s: float((real(zeros_for_none(subject, grads, [s])) - expected[s]).norm()) for s in wrong}
-    return {
-        s: found for s, found in wrong.items() if not off[s] <= ACCURATE * max(float(expected[s].norm()), 1e-2 * most)
-    }
 
 
 def _summed(
@@ -587,7 +584,7 @@ def _cause_of_wrong_gradient(
     if not single.complete:
         return NOT_EACH
     return (
-        "The formula of the backward is not the derivative of the forward; no simple pattern was recognized.",
+        NO_PATTERN,
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
         "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
@@ -705,7 +702,7 @@ def _draws_that_agree(subject: Subject) -> int:
         values = [v + step * way[s] if s in way else v for s, v in enumerate(subject.copies())]
         subject.rewind(k)
         with torch.no_grad():
-            run = subject.run(values, [False] * len(subject.slots), rewind=False)
+            run = subject.run(values, subject.without_graph, rewind=False)
         outputs = [run.outputs[i] for i in subject.active]
         value, weights = real(outputs), real(weights_of(outputs))
         return torch.stack([weights @ value, weights @ value**2 / 2])
@@ -799,7 +796,7 @@ def _quality(subject: Subject) -> Iterator[Finding]:
         for k in range(seeds):
             subject.rewind(k)
             with torch.no_grad():
-                run = subject.run(values, [False] * len(subject.slots), rewind=False)
+                run = subject.run(values, subject.without_graph, rewind=False)
             total = total + real([run.outputs[i] for i in subject.active])
         return total / seeds
 
@@ -1147,7 +1144,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         elif comparable:
             mismatch = numeric.compare(real([actual]), real(second), subject.accuracy, floor)
         else:
-            mismatch = _silently_zero(numeric, real([actual]), real(second))
+            mismatch = _silently_zero(numeric, real([actual]), real(second), subject.gradient == "approximate")
         if mismatch is None:
             continue
         one = mismatch.index if way is None else None
@@ -1180,9 +1177,13 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         yield from _third_order(subject)
 
 
-def _silently_zero(numeric: Derivative, actual: Tensor, weights: Tensor) -> Mismatch | None:
-    """An entry of the second derivative that is zero although the gradient changes by more than it may be off."""
-    if not numeric.complete and actual.any():
+def _silently_zero(numeric: Derivative, actual: Tensor, weights: Tensor, by_entry: bool) -> Mismatch | None:
+    """A second derivative, or an entry of it, that is zero although the gradient changes by more than it may be off.
+
+    A rule that is the derivative of nothing may have zeros by convention, as a gradient that belongs to the three
+    angles of a quaternion has: there, an entry alone says nothing.
+    """
+    if actual.any() and not (by_entry and numeric.complete):
         return None
     claimed = numeric.gradient(weights).where(actual != 0, 0.0) if actual.any() else actual
     return numeric.compare(claimed, weights, 0.1, 1e-4 * float(weights.abs() @ numeric.center.abs()))

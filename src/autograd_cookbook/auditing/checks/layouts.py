@@ -115,7 +115,7 @@ def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -
 
     def value(values: list[Tensor]) -> Tensor:
         with torch.no_grad():
-            run = subject.run(values, [False] * len(subject.slots), through=layout)
+            run = subject.run(values, subject.without_graph, through=layout)
         return real([run.outputs[i] for i in subject.active])
 
     numeric = Derivative(value, subject.base, slots, subject.coarsest)
@@ -336,7 +336,7 @@ def _seconds(subject: Subject, values: list[Tensor]) -> float:
         while len(runs) < 3 and sum(runs) < 0.05:  # the quickest of three, but for what takes long anyway
             start = time.process_time()
             with torch.no_grad(), contextlib.suppress(Exception):
-                subject.run([t.clone() for t in tensors], [False] * len(subject.slots))
+                subject.run([t.clone() for t in tensors], subject.without_graph)
             runs.append(time.process_time() - start)
         times.append(min(runs))
     return max(0.0, times[1] - times[0])
@@ -352,7 +352,7 @@ def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
     start = time.process_time()
     try:
         with torch.no_grad():
-            outputs = subject.run(values, [False] * len(subject.slots)).outputs
+            outputs = subject.run(values, subject.without_graph).outputs
     except (Exception, SystemExit):
         return None
     return outputs if time.process_time() - start < PATIENCE else None
@@ -390,7 +390,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
             if not subject.custom or _parted(subject, values) or _fixed(subject, values):
                 continue
             yield finding(
-                "error",
+                "info",  # it is noticed, and many functions have no use for an empty batch
                 f"with {where} empty, forward runs but backward raises {first_line(error)}",
                 *explain(error, "Handle a size of zero, or refuse it in forward."),
             )
@@ -504,7 +504,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
             elif stands_for_many:
-                raises = [replace(p, cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
+                # It is noticed, and a caller may always pass equal sizes: no broadcasting is a capability, like others.
+                raises = [replace(p, severity="info", cause=BROADCAST[0], fix=BROADCAST[1]) for p in problems]
                 problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(along_directions(subject, _gentle(subject, values), label, SOME_SIZES)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
@@ -640,16 +641,17 @@ def _index_parted(subject: Subject, values: list[Tensor]) -> bool:
 
 
 def _used(subject: Subject, values: list[Tensor], outputs: list[Tensor]) -> bool:
-    """Whether the entries that were added to the sample make a difference."""
-    changed = [v.clone() for v in values]
-    for slot, base, value in zip(subject.slots, subject.base, changed, strict=True):
-        for dim, (size, now) in enumerate(zip(base.shape, value.shape, strict=True)):
-            if slot.leaf and now > size:
-                value.narrow(dim, size, now - size).mul_(0.9).add_(0.01)
-    if all(torch.equal(v, c) for v, c in zip(values, changed, strict=True)):
-        return True  # it has become smaller
-    again = accepted(subject, changed)
-    return again is None or not torch.equal(*(real([o[i] for i in subject.active]) for o in (outputs, again)))
+    """Whether the entries that were added to the sample make a difference, in each dim that has become longer."""
+    before = real([outputs[i] for i in subject.active])
+    for i, dim, size in _changed(subject, values):
+        if not subject.slots[i].leaf or (now := values[i].shape[dim]) < size:
+            continue
+        changed = [v.clone() for v in values]
+        changed[i].narrow(dim, size, now - size).mul_(0.9).add_(0.01)
+        again = accepted(subject, changed)
+        if again is not None and torch.equal(before, real([again[k] for k in subject.active])):
+            return False
+    return True
 
 
 def _gentle(subject: Subject, values: list[Tensor]) -> list[Tensor]:

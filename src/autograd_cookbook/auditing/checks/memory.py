@@ -159,7 +159,7 @@ def _holds_output(node: Any) -> bool:
 def _evaluated(subject: Subject) -> Callable[[], Any]:
     def call() -> Any:
         with torch.no_grad():
-            return subject.run(requires=[False] * len(subject.slots))
+            return subject.run(requires=subject.without_graph)
 
     return call
 
@@ -287,7 +287,8 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     """Save only tensors that have an influence on the gradient.
 
     A saved tensor stays in memory from forward to backward. If NaN in its place does not change the gradient, do not
-    save it. If backward needs only its shape or its dtype, save only these.
+    save it. If backward needs only its shape or its dtype, save only these. The same holds for tensors that forward
+    keeps as attributes of ctx: if backward returns the same gradient without an attribute, do not keep it.
     """
     if subject.gradient == "approximate" or not subject.classes:
         return
@@ -318,6 +319,52 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
                 "Do not save it; keep a shape or dtype as an attribute of ctx.",
             )
             return
+    yield from _attributes_in_vain(subject, points)
+
+
+TIMES = 4  # as large as the largest argument: then it is more than a forgotten line
+
+
+def _attributes_in_vain(subject: Subject, points: Sequence[list[Tensor]]) -> Iterator[Finding]:
+    """Nothing, if backward fails or changes without each attribute of ctx that holds tensors of its own."""
+
+    def gradients(values: list[Tensor], graph: bool, removed: str) -> list[Tensor | None]:
+        run = subject.run(values)
+        for node in own_nodes_of(run.outputs, subject.classes):
+            vars(node).pop(removed, None)
+        grads = run.gradients(create_graph=graph)
+        grads += _derivatives(grads, run.leaves) if graph else []
+        return [None if g is None else g.clone() for g in grads]
+
+    def needed(values: list[Tensor], graph: bool, name: str) -> bool:
+        try:
+            expected = gradients(values, graph, "")
+        except (Exception, SystemExit):
+            return False
+        try:
+            found = gradients(values, graph, name)
+        except (Exception, SystemExit):
+            return True
+        pairs = zip(found, expected, strict=True)
+        return any(a is not b if a is None or b is None else not same(a, b) for a, b in pairs)
+
+    run = subject.run()
+    known = {t.untyped_storage().data_ptr() for t in (*run.passed, *run.outputs)}
+    largest = max((p.untyped_storage().nbytes() for p in run.passed), default=0)
+    kept: dict[str, dict[int, int]] = {}
+    for node in own_nodes_of(run.outputs, subject.classes):
+        for name, value in vars(node).items():
+            storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for _, t in _tensors_in(value, "")}
+            kept.setdefault(name, {}).update({k: v for k, v in storages.items() if k not in known})
+    for name, storages in kept.items():
+        size = sum(storages.values())
+        if size and not any(needed(v, graph, name) for v, graph in itertools.product(points, (False, True))):
+            yield finding(
+                "warning" if size > TIMES * largest else "info",
+                f"ctx.{name} keeps {size} bytes here, and has no influence on any gradient",
+                "Forward keeps it on ctx, and backward does not need it: it stays in memory until the backward.",
+                "Do not keep it on ctx.",
+            )
 
 
 @check()
@@ -417,6 +464,7 @@ HEAVY = frozenset(
 )
 # So many cheap operations, and one of them so often, are a walk through steps and no formula.
 MANY, LOOP = 25, 10
+SHARE = 0.4  # of the expensive operations of a backward: one product of many is not worth a branch
 
 
 class _Operations(TorchDispatchMode):
@@ -485,9 +533,11 @@ def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
                     continue
                 names = [operations.made[t][0] for t in operations.behind(grad) - needed]
                 heavy = [n for n in names if n in HEAVY]
+                rest = [t for t in needed if operations.made[t][0] in HEAVY]
                 if heavy or (len(names) > MANY and max(Counter(names).values()) > LOOP):
+                    much = not heavy or len(heavy) >= SHARE * (len(heavy) + len(rest))
                     yield finding(
-                        "warning",
+                        "warning" if much else "info",
                         f"{call.cls.__name__}.backward computes the gradient of argument {i}, which needs none, by "
                         + (f"{heavy[0]}" if heavy else f"{len(names)} operations"),
                         "Every gradient is computed, whether or not it is asked for.",

@@ -13,7 +13,7 @@ from torch import Tensor
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import ITERATIONS, in_steps, repetitions, zeros_for_none
 from autograd_cookbook.auditing.checks.layouts import permutation
-from autograd_cookbook.auditing.checks.precision import passes_a_pole
+from autograd_cookbook.auditing.checks.precision import is_guarded, passes_a_pole
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing
@@ -101,6 +101,11 @@ MISSED = (
     "The formula misses a case: what happens at zeros, ties or kinks, or a branch that is taken there.",
     "Treat this case in backward as forward does.",
 )
+GUARDED = (
+    "Forward keeps a number away from the edge of its domain there, by a clamp with a bound such as 1e-7 that changes "
+    "nothing on the sample. Backward has the formula without the clamp.",
+    "Nothing, if no caller passes such numbers; otherwise let the gradient be zero where forward clamps.",
+)
 ONE_INDEX = "one index repeated"
 REDUCTIONS = ("none", "mean", "sum")
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
@@ -122,7 +127,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     subject.needs_dense()
     leaves = subject.leaves
     groups = [leaves] if len(leaves) == 1 else [leaves, *([s] for s in leaves)]
-    start = time.process_time()
+    start, guarded = time.process_time(), False
     for name, make in POINTS.items():
         for group in groups:
             if time.process_time() - start > SECONDS:
@@ -132,8 +137,10 @@ def special_points(subject: Subject) -> Iterator[Finding]:
             problems = list(_at(subject, values, where))
             if problems and name in STRUCTURED and list(_at(subject, _ruffled(values, group), where)):
                 continue  # it is as bad without the zeros or ties: an iteration that does not converge there, maybe
-            yield from problems
-            if problems:
+            beyond = any(p.cause == GUARDED[0] for p in problems)  # which says nothing of the other points
+            yield from ([] if beyond and guarded else problems)
+            guarded |= beyond
+            if problems and not beyond:
                 return
     for name, values in _other_arguments(subject):
         if time.process_time() - start > SECONDS:
@@ -146,7 +153,8 @@ def special_points(subject: Subject) -> Iterator[Finding]:
         if time.process_time() - start > SECONDS:
             return
         with subject.settings(flat):
-            problems = list(_at(subject, subject.copies(), name)) if _moves(subject) and not _narrows(subject) else []
+            usual = _moves(subject) and not _narrows(subject) and not passes_a_pole(subject, subject.copies())
+            problems = list(_at(subject, subject.copies(), name)) if usual else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
         for found in problems:
             miss = found.cause == MISSED[0]
@@ -235,7 +243,7 @@ def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
 def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]:
     try:
         with torch.no_grad():
-            outputs = subject.run([v.clone() for v in values], [False] * len(subject.slots)).outputs
+            outputs = subject.run([v.clone() for v in values], subject.without_graph).outputs
     except (Exception, SystemExit):
         return  # refused
     if max(subject.active) >= len(outputs):
@@ -329,10 +337,12 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             if detail and not odd and _occurs_nearby(subject, values, slot, claimed, way, weights):
                 continue  # a kink for all arguments at once, as a threshold of zero is at zero
         if detail:
+            guarded = not odd and is_guarded(subject, values)
             yield finding(
-                "error" if smooth else "warning",  # without a slope, no number is right, but NaN spreads
+                # Without a slope, no number is right, but NaN spreads.
+                "info" if guarded else "error" if smooth else "warning",
                 f"at {where}, the gradient of {subject.describe(slot)} is {detail}",
-                *(NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
+                *(GUARDED if guarded else NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
             )
             return
 

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from autograd_cookbook.auditing.variation import Outcome
 # Relative to the largest entry; gross errors are meant, not the last digits.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 SECONDS = 1.0  # for long samples
+SMALLER = 8  # times, than the data, is an argument that is none
 IN_FLOAT32 = "the function computes in float32 inside, so the audit has no digits of float64 to compare with"
 # What can certainly be held.
 LIMIT = {torch.float32: 1e30, torch.float16: 3e4, torch.bfloat16: 3e4}
@@ -196,6 +198,11 @@ OVERFLOW_IN_BACKWARD = (
     "In the backward, {} overflows, and nothing in forward does.",
     "Compute that part of the backward in float32, too.",
 )
+OVERFLOW_IN_FLOAT32 = (
+    "In the backward, {} overflows, in float32 as well, and nothing in forward does.",
+    "Write the formula of the backward without it: from what forward returns, or with a bounded function such as tanh "
+    "or sigmoid.",
+)
 UNDEFINED = (
     "No operation gives infinity first: zero is divided by zero, or memory is read that was never written.",
     "Guard the division; fill what torch.empty or empty_like gives before it is read.",
@@ -243,11 +250,15 @@ def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Find
         for label, change in LONG.items()
     ]
     data = _data(subject)
+    # A width or a temperature for each group of the data is not as large as they may be.
+    largest = max((subject.base[s].numel() for s in data), default=0)
+    main = [s for s in data if SMALLER * subject.base[s].numel() >= largest]
     start = time.process_time()
     for where, values, change in variants:
         if time.process_time() - start > SECONDS:
             break
-        changed = [change(v) if s in data else v.clone() for s, v in enumerate(values)]
+        moved = data if change in LONG.values() else main
+        changed = [change(v) if s in moved else v.clone() for s, v in enumerate(values)]
         outputs = accepted(subject, [v.clone() for v in changed])
         if outputs is None or sum(o.numel() for o in outputs) > ELEMENTS:
             continue
@@ -257,6 +268,8 @@ def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Find
             continue
         judge = _lost if "300 to" in where else _gross
         problems = list(judge(subject, changed, low, exact, dtype, name, where))
+        if problems and change not in LONG.values() and is_guarded(subject, changed):
+            problems = [replace(p, severity="info") for p in problems]  # beyond the edge of a domain
         yield from problems
         if problems:
             return
@@ -364,11 +377,19 @@ def _lost(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                *_filled(POLE_IN_BACKWARD if backward.pole else OVERFLOW_IN_BACKWARD, backward.first),
+                *_filled(
+                    POLE_IN_BACKWARD
+                    if backward.pole
+                    else OVERFLOW_IN_BACKWARD
+                    if dtype is torch.float32 or not _infinities(subject, values, torch.float32)[1].first
+                    else OVERFLOW_IN_FLOAT32,
+                    backward.first,
+                ),
             )
             return
 
 
+CLAMPS = ("clamp", "clamp_min", "clamp_max")
 LOGARITHMS = ("log", "log2", "log10", "log1p", "logit", "atanh", "digamma")  # of no finite number do they overflow
 QUOTIENTS = {"div": 1, "reciprocal": 0, "rsqrt": 0}  # and which argument they divide by
 
@@ -387,8 +408,12 @@ class _Infinities(TorchDispatchMode):
         if not self.first and not given and "empty" not in name and _has_infinity(result):
             self.first = name
             divisor = args[QUOTIENTS[name]] if name in QUOTIENTS else None
-            self.pole = name in LOGARITHMS or bool(isinstance(divisor, Tensor) and (divisor == 0).any())
+            self.pole = name in LOGARITHMS or _is_zero(divisor)
         return result
+
+
+def _is_zero(divisor: Any) -> bool:
+    return bool((divisor == 0).any()) if isinstance(divisor, Tensor) else isinstance(divisor, float) and divisor == 0
 
 
 def _has_infinity(values: Any) -> bool:
@@ -408,8 +433,35 @@ def _infinities(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> t
 def passes_a_pole(subject: Subject, values: list[Tensor]) -> bool:
     """Whether forward takes the logarithm of zero or divides by it on the way."""
     with _Infinities() as seen, torch.no_grad():
-        subject.run([v.clone() for v in values], [False] * len(subject.slots))
+        subject.run([v.clone() for v in values], subject.without_graph)
     return seen.pole
+
+
+class _Guards(TorchDispatchMode):
+    """Notes whether a clamp whose bound is next to a whole number, as 1e-7 and 1 - 1e-5 are, changes something."""
+
+    acts = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        bounds = [b for b in (*args[1:], *kwargs.values()) if isinstance(b, float) and math.isfinite(b)]
+        near = any(0 < abs(b - round(b)) < 1e-3 for b in bounds)
+        guards = func.overloadpacket.__name__.rstrip("_") in CLAMPS and near
+        before = args[0].clone() if guards else None
+        result = func(*args, **kwargs)
+        self.acts |= before is not None and not torch.equal(before, result)
+        return result
+
+
+def is_guarded(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether forward clamps something with such a bound, and clamps nothing so on the sample."""
+
+    def guards(values: list[Tensor]) -> bool:
+        with torch.no_grad(), _Guards() as seen:
+            subject.run(values, subject.without_graph)
+        return seen.acts
+
+    return guards([v.clone() for v in values]) and not guards(subject.copies())
 
 
 def _overflow(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[str, str] | None:
@@ -552,16 +604,56 @@ def autocast(subject: Subject) -> Iterator[Finding]:
     if subject.random:
         return
     unseen, wanted = _unseen(subject, subject.base, exact, torch.bfloat16), _named(subject, exact)
+    chooses = _chooses(subject)
     for label in [name for name in found if name in wanted]:
         a, e = found[label], wanted[label]
         if label in plain and not difference(a.to(e.dtype), plain[label].to(e.dtype), 1e-3):
             continue  # it is float32 that makes the difference, as at the border of a domain
         if what := difference(a.to(e.dtype), e, 0.15, unseen.get(label, 0.0) / 0.15):
+            another = chooses and _few_differ(a.to(e.dtype), e)
             yield finding(
-                "error" if subject.custom else "info",
+                "error" if subject.custom and not another else "info",
                 f"under autocast, {label} is {what}, which it is without",
-                "Part of the computation runs in bfloat16 in forward and not in backward, or loses too many digits "
-                "there.",
-                "Decorate forward with torch.amp.custom_fwd and backward with torch.amp.custom_bwd.",
+                *(ANOTHER_CHOICE if another else IN_FORWARD if label.startswith("output") else IN_BACKWARD),
             )
             return
+
+
+IN_FORWARD = (
+    "Part of the forward runs in bfloat16 under autocast, and loses too many digits there.",
+    "Decorate forward with torch.amp.custom_fwd(device_type=..., cast_inputs=torch.float32), and backward with "
+    "torch.amp.custom_bwd: then autocast is off inside of both.",
+)
+IN_BACKWARD = (
+    "Part of the computation runs in bfloat16 in forward and not in backward, or loses too many digits there.",
+    "Decorate forward with torch.amp.custom_fwd and backward with torch.amp.custom_bwd.",
+)
+ANOTHER_CHOICE = (
+    "Forward chooses, as argmin or a comparison does, and where two candidates are nearly equal, bfloat16 chooses "
+    "another one than float32.",
+    "Nothing, if one is as good as the other; otherwise torch.amp.custom_fwd with cast_inputs=torch.float32.",
+)
+CHOICES = frozenset(
+    ["argmin", "argmax", "min", "max", "sort", "topk", "kthvalue", "round", "floor", "ceil", "trunc", "sign", "where"]
+) | {"bucketize", "searchsorted", "multinomial", "lt", "le", "gt", "ge"}
+FEW = 0.1  # of the entries
+
+
+class _Choices(TorchDispatchMode):
+    """Notes whether an operation chooses among candidates: then the smallest error may choose another one."""
+
+    seen = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen |= func.overloadpacket.__name__.rstrip("_") in CHOICES
+        return func(*args, **(kwargs or {}))
+
+
+def _chooses(subject: Subject) -> bool:
+    with _Choices() as choices:
+        subject.run()
+    return choices.seen
+
+
+def _few_differ(a: Tensor, e: Tensor) -> bool:
+    return float((~torch.isclose(a, e, rtol=0.15, atol=0.15 * float(e.abs().max()))).double().mean()) < FEW
