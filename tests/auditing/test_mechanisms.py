@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -3488,3 +3488,79 @@ def test_what_is_zero_by_convention_in_a_gradient_may_be_so_in_its_derivative(fo
     q = torch.nn.functional.normalize(leaf(2, 4).detach(), dim=-1).requires_grad_()
     report = audit(InverseOfRotation.apply, (q,), gradient="custom", only=["second_order"], domain="any", isolate=False)
     assert [f.severity for f in report.findings] == ["warning" if forgets else "info"], report
+
+
+class BlurFromACache(Function):
+    """A symmetric kernel, kept by its dtype; in one of the two, by its width as well."""
+
+    kernels: ClassVar = {}
+    by_width = False
+
+    @staticmethod
+    def kernel(width, dtype):
+        key = (dtype, width if BlurFromACache.by_width else None)
+        steps = torch.arange(-2, 3, dtype=dtype)
+        return BlurFromACache.kernels.setdefault(key, (-(steps / width).square()).exp().view(1, 1, -1))
+
+    @staticmethod
+    def forward(ctx, x, width):
+        ctx.width = width
+        kernel = BlurFromACache.kernel(width, x.dtype)
+        return torch.nn.functional.conv1d(x[:, None], kernel, padding=2)[:, 0]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return BlurFromACache.apply(grad_output, ctx.width), None
+
+
+@pytest.mark.parametrize("by_width", [False, True])
+def test_a_cache_that_forgets_a_number_among_the_arguments_is_found(by_width, monkeypatch):
+    monkeypatch.setattr(BlurFromACache, "by_width", by_width)
+    report = audit(BlurFromACache.apply, (leaf(2, 9), 1.2), only=["independent_calls"])
+    expected = [] if by_width else [(True, "error")]
+    assert [("new process" in f.summary, f.severity) for f in report.findings] == expected
+
+
+class OneSpikeStep(Function):
+    """A spike, with the gradient of a fast sigmoid, next to a voltage that it resets."""
+
+    @staticmethod
+    def forward(ctx, voltage, current):
+        leaky = 0.9 * voltage + current
+        spike = (leaky > 1).to(leaky)
+        ctx.save_for_backward(leaky, spike)
+        return spike, leaky * (1 - spike)
+
+    @staticmethod
+    def backward(ctx, grad_spike, grad_voltage):
+        leaky, spike = ctx.saved_tensors
+        grad = (grad_spike - grad_voltage * leaky) / (1 + (leaky - 1).abs()).square() + grad_voltage * (1 - spike)
+        return 0.9 * grad, grad
+
+
+def test_one_output_in_steps_is_enough_for_a_surrogate():
+    (found,) = audit(OneSpikeStep.apply, (leaf(6), leaf(6)), only=["first_order"], isolate=False).findings
+    assert found.severity == "info"
+    assert found.summary.endswith("Output 0 does not move when the inputs do, but backward returns a gradient for it")
+
+
+class SpreadOfMoments(Function):
+    """The standard deviation by the mean of squares, next to which it vanishes for large numbers."""
+
+    @staticmethod
+    def forward(ctx, x):
+        mean = x.mean(-1, keepdim=True)
+        spread = (x.square().mean(-1, keepdim=True) - mean.square()).sqrt()
+        ctx.save_for_backward(x, mean, spread)
+        return spread[..., 0]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, mean, spread = ctx.saved_tensors
+        return grad_output[..., None] * (x - mean) / (x.shape[-1] * spread)
+
+
+def test_a_division_by_what_has_cancelled_is_told_as_cancellation():
+    (found,) = audit(SpreadOfMoments.apply, (leaf(4, 9),), only=["float32"], isolate=False).of("error")
+    assert "10000 added" in found.summary
+    assert found.cause.startswith("Digits cancel")

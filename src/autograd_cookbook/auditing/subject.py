@@ -230,6 +230,7 @@ class Subject:
         self.classes: list[type[Function]] = []
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
+        self.fresh: int | None = None  # what tells its outputs for other numbers, in a process that never called it
         self.random = False
         self.undeclared = False  # whether the gradient is that of a surrogate that the caller did not declare
         self.inside = dtype  # in which the function computes, as far as is known

@@ -17,6 +17,10 @@ SUMMARY = (
     "looks like a surrogate: declare it. The value does not move when {} does, but backward returns a gradient for it"
 )
 
+FOR_AN_OUTPUT = (
+    "looks like a surrogate: declare it. {} does not move when the inputs do, but backward returns a gradient for it"
+)
+
 CHANGED = (
     "looks like a surrogate: declare it. Forward returns {} as it is, and backward returns a gradient for it "
     "that is not grad_output"
@@ -35,7 +39,7 @@ def is_still(subject: Subject, slot: int, values: Sequence[Tensor]) -> bool:
     here, moved = subject.value([v.clone() for v in values]), []
     for step in STEPS:
         there = [v.clone() for v in values]
-        there[slot] = there[slot] + step * (1 + there[slot].abs())
+        there[slot] = _moved(there[slot], step)
         try:
             moved.append(subject.value(there) != here)
         except (Exception, SystemExit):
@@ -53,6 +57,29 @@ def looks_like_surrogate(subject: Subject) -> list[int]:
         and bool((grad.abs() > rounding(outputs, subject.base[s])).any())
         and is_still(subject, s, subject.copies())
     ]
+
+
+def still_outputs(subject: Subject) -> list[int]:
+    """The outputs that do not move with any input, as spikes do not, and for which backward returns a gradient."""
+    here, still = subject.run().outputs, set(subject.active)
+    for step in STEPS:
+        try:
+            there = subject.run(subject.copies(functools.partial(_moved, step=step))).outputs
+        except (Exception, SystemExit):
+            return []  # at the edge of the domain
+        still = {i for i in still if torch.equal(here[i], there[i])}
+    found = []
+    for i in sorted(still):
+        run = subject.run()
+        weights = [torch.ones_like(o) * (o is run.outputs[i]) for o in run.outputs if o.requires_grad]
+        grads = run.gradients(weights)
+        if any(g is not None and bool(torch.count_nonzero(g)) for g in grads):
+            found.append(i)
+    return found
+
+
+def _moved(tensor: Tensor, step: float) -> Tensor:
+    return tensor + step * (1 + tensor.abs())
 
 
 def passes_on(subject: Subject) -> list[int]:
@@ -91,11 +118,20 @@ def unlike_declared(
 
 def take_as_custom(subject: Subject, slots: Sequence[int], summary: str = SUMMARY) -> Finding:
     """Judge the gradient no more from here on, and say of which inputs and why, instead of that it is wrong."""
+    return _custom(subject, summary.format(" or ".join(subject.describe(s) for s in slots)))
+
+
+def take_outputs_as_custom(subject: Subject, outputs: Sequence[int]) -> Finding:
+    """The same, where some outputs are those of a step."""
+    return _custom(subject, FOR_AN_OUTPUT.format(" or ".join(f"output {i}" for i in outputs).capitalize()))
+
+
+def _custom(subject: Subject, summary: str) -> Finding:
     subject.gradient, subject.undeclared = "custom", True
     return Finding(
         "",
         "info",
-        summary.format(" or ".join(subject.describe(s) for s in slots)),
+        summary,
         "The backward is the gradient of another function on purpose, as that of a straight-through estimator or of a "
         "gradient reversal is. Until you declare which, the audit cannot judge the numbers.",
         "Declare the function whose gradient it is with surrogate=, or in pyproject.toml with surrogate = "

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.checks.execution import MARKS, mark, mark_elsewhere
 from autograd_cookbook.auditing.checks.gradients import output_weights, written_to_grad
 from autograd_cookbook.auditing.diagnose import refused_on_purpose
 from autograd_cookbook.auditing.numeric import Derivative, rounding
@@ -301,6 +302,15 @@ def backward_twice(subject: Subject) -> Iterator[Finding]:
         return
 
 
+FORGOTTEN = (
+    "with another number among the arguments, forward returns what it returned for the first one, and in a new process "
+    "something else",
+    "The function keeps what it has computed from a number among its arguments, in a cache or a global, and finds it "
+    "again for another number.",
+    "Let the key of the cache contain each argument that the value depends on.",
+)
+
+
 @check()
 def independent_calls(subject: Subject) -> Iterator[Finding]:
     """Other calls of the function between forward and backward do not change the gradients.
@@ -378,6 +388,14 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 "Return a tensor that belongs to the caller: allocate it in each call, or clone it.",
             )
             return
+    if subject.fresh in (None, *range(MARKS)) or subject.random:
+        return
+    try:
+        usual, other = mark(subject), mark_elsewhere(subject)
+    except (Exception, SystemExit):
+        return  # outside of its domain
+    if other == usual != subject.fresh:
+        yield finding("error", *FORGOTTEN)
 
 
 def _in_a_thread(subject: Subject) -> Outcome:

@@ -227,9 +227,9 @@ def global_random_state(subject: Subject) -> Iterator[Finding]:
             yield finding(
                 "warning",
                 "forward draws from a global random generator, but its result is not random",
-                "forward draws numbers that it does not use, for example to initialize a tensor that it overwrites. So "
+                "forward draws numbers that change nothing here, for example to fill a tensor that it overwrites. So "
                 "all later random numbers of the program change.",
-                "Do not draw, or use a torch.Generator of your own.",
+                "If the numbers are never used, do not draw them; otherwise use a torch.Generator of your own.",
             )
             return
         if moved and phase == "backward" and subject.gradient == "exact" and not subject.random:

@@ -52,7 +52,9 @@ from autograd_cookbook.auditing.surrogates import (
     IN_STEPS,
     looks_like_surrogate,
     passes_on,
+    still_outputs,
     take_as_custom,
+    take_outputs_as_custom,
     unlike_declared,
 )
 from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
@@ -137,6 +139,9 @@ def first_order(subject: Subject) -> Iterator[Finding]:
             )
         else:
             yield take_as_custom(subject, still)
+        return
+    if wrong and len(subject.active) > 1 and (steps := still_outputs(subject)):
+        yield take_outputs_as_custom(subject, steps)
         return
     if wrong and (passed := passes_on(subject)):
         yield take_as_custom(subject, passed, CHANGED)

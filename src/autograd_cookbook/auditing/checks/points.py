@@ -89,6 +89,7 @@ POINTS: dict[str, Change] = {
 }
 STRUCTURED = ("one zero", "a row of zeros", "all equal", "some equal", "whole numbers", "all ones")
 LARGE = ("numbers near ±40", "numbers near ±800", "the sample times 1000")
+FAR = 1e12  # times the gradient on the sample: a slope that says nothing
 BUDGET = 0.03  # seconds for the derivatives at one of them
 SECONDS = 2.5  # for all of them
 # How a backward says that it does not go with these arguments.
@@ -305,7 +306,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
             usual = zeros_for_none(subject, subject.expected[1], subject.leaves)
-            floor = 1e-11 * max((float(g.abs().max()) for g in usual if g.numel()), default=0.0)  # rounding, below that
+            floor = 1e-11 * max((_largest(g) for g in usual), default=0.0)  # rounding, below that
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
                 floor = (
                     1e-4
@@ -319,14 +320,16 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue  # here a solver stops early, if not on the sample
             if mismatch and not odd and mismatch.expected == 0 and repetitions(subject) >= ITERATIONS:
                 continue  # here the result is the end of the range that a solver searches
+            if mismatch and odd and abs(mismatch.expected) > FAR * (1 + max((_largest(g) for g in usual), default=0.0)):
+                continue  # of a matrix that is singular there, whatever the solver returns
             way = torch.ones(numeric.n, dtype=torch.float64)
             if mismatch:
                 way = (torch.arange(numeric.n) == mismatch.index).double()
             if odd and numeric.has_kink(way, weights) and passes_a_pole(subject, values):
                 continue  # forward divides by zero there, and what it returns is finite by chance
             smooth = not odd or numeric.settles(way, weights)
-            if not smooth and not numeric.jumps(way, weights):
-                continue  # infinite, as that of a root at zero, is no more useful than NaN
+            if not smooth and (where.startswith(ONE_INDEX) or not numeric.jumps(way, weights)):
+                continue  # infinite, as that of a root at zero, is no more useful than NaN; or a singular matrix
             if mismatch:
                 detail = f"{mismatch.actual:.6g} in entry {mismatch.index}, but the values " + (
                     f"change by {mismatch.expected:.6g}" if smooth else "have no slope there"
@@ -345,6 +348,10 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 *(GUARDED if guarded else NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
             )
             return
+
+
+def _largest(tensor: Tensor) -> float:
+    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def _occurs_nearby(
