@@ -143,7 +143,8 @@ def sparse_for_sparse_adam():
     cause="""``SparseAdam`` accepts only sparse gradients, such as those of ``nn.Embedding(..., sparse=True)``. Here
     another layer has a dense gradient, or the embedding's weight is also used elsewhere (tied weights), which makes
     its gradient dense.""",
-    fix="Give the other layers a separate optimizer, such as ``torch.optim.Adam``.",
+    fix="Give the other layers a separate optimizer, such as ``torch.optim.Adam``. If a layer shares the weight of the "
+    "embedding, leave out ``sparse=True``, and train the weight with Adam.",
     see=("guide/training",),
 )
 def dense_for_sparse_adam():
