@@ -143,11 +143,17 @@ def real(tensors: Sequence[Tensor]) -> Tensor:
 def _sparse_like(tensor: Tensor) -> Callable[[Tensor], Tensor]:
     """Makes a sparse tensor with the indices of another one, of a copy of its values, with a gradient back to them."""
     *indices, _ = (part.detach() for part in parts(tensor))
-    make, rest = torch.sparse_compressed_tensor, {"layout": tensor.layout}
-    if tensor.layout is torch.sparse_coo:
-        make, rest = torch.sparse_coo_tensor, {"is_coalesced": tensor.is_coalesced()}
+    size, layout = tensor.shape, tensor.layout
     # Values of another number than there are indices for are refused, and not read from beyond their end.
-    return lambda values: make(*indices, values.clone(), tensor.shape, check_invariants=True, **rest)
+    if layout is torch.sparse_coo:
+        (places,), coalesced = indices, tensor.is_coalesced()
+        return lambda values: torch.sparse_coo_tensor(
+            places, values.clone(), size, is_coalesced=coalesced, check_invariants=True
+        )
+    rows, columns = indices
+    return lambda values: torch.sparse_compressed_tensor(
+        rows, columns, values.clone(), size, layout=layout, check_invariants=True
+    )
 
 
 def _is_whole(value: Any) -> bool:

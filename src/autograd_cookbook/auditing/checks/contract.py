@@ -391,10 +391,10 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
     if subject.fresh in (None, *range(MARKS)) or subject.random:
         return
     try:
-        usual, other = mark(subject), mark_elsewhere(subject)
+        usual, elsewhere = mark(subject), mark_elsewhere(subject)
     except (Exception, SystemExit):
         return  # outside of its domain
-    if other == usual != subject.fresh:
+    if elsewhere == usual != subject.fresh:
         yield finding("error", *FORGOTTEN)
 
 
