@@ -44,8 +44,8 @@ NAMES = shown(LABELS)
 ORDER = [*FIRST, *(name for name in NAMES if name not in FIRST)]
 LEADS = {"wrong": "Wrong with", "no": "Does not offer", "unknown": "Not measured", "yes": "Safe with"}
 UNAUDITED = (
-    "The audit does not cover this recipe, because the audit checks the derivatives of a function's arguments in one "
-    "process. The recipe has tests."
+    "The audit does not cover this recipe: it checks the derivatives of functions, and this recipe is no function with "
+    "a derivative, or needs several processes. The recipe has tests."
 )
 MANY = 3  # recipes on a page, from which on each has one line on a wide screen too, until a reader opens it
 ANCHOR = "at-a-glance"

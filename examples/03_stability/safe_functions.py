@@ -14,9 +14,9 @@ torch's functions are already right at these points.
 # probability of exactly 0, and a vector of zeros.
 #
 # First check whether a torch function is enough. PyTorch's vector norms have gradient 0 at 0, and standard deviations
-# have it if the computed deviation is exactly 0. In float32, value and gradient of
-# :func:`torch.nn.functional.softplus` are accurate. Use a recipe in the other cases: second derivatives of softplus and
-# of a norm at 0, ``xlogy`` with gradients for both arguments, and roots and quotients outside of norms.
+# have it if the computed deviation is exactly 0. In float32, value and gradient of :func:`torch.nn.functional.softplus`
+# are accurate unless the result is subnormal. Use a recipe for the second derivative of softplus or of a norm at 0, for
+# ``xlogy`` if both arguments need gradients, and for a root or a quotient that is not part of a norm.
 #
 # The gradient
 # ------------

@@ -14,10 +14,10 @@ backward needs only the output.
 # the parts of a mixture that have weight 0. PyTorch has neither function.
 #
 # If small probabilities are as good as zeros, use :func:`torch.softmax`. Softmax is faster, and every entry gets a
-# gradient unless its probability is rounded to 0. In float32 and in a short row, every entry has a gradient if it is
-# less than about 100 below the largest entry. In contrast, if an entry is 1 or more below the largest entry, its
-# probability and its gradient in sparsemax are 0. For entmax, this distance is 2. Entries at smaller distances often
-# get probability 0, too.
+# gradient unless its probability is rounded to 0. In float32 and in a short row, softmax gives a gradient to every
+# entry that is less than about 100 below the largest one. In contrast, if an entry is 1 or more below the largest
+# entry, its probability and its gradient in sparsemax are 0. For entmax, this distance is 2. Entries at smaller
+# distances often get probability 0, too.
 #
 # The gradient
 # ------------
@@ -149,10 +149,11 @@ for row in ([-inf, 0.0, 0.2], [-inf, -inf, -inf], [inf, inf, 0.0], [1e30, 1e30, 
 #
 # The algorithm for entmax computes a square root for every possible size of the support. For some sizes, the number
 # under the root is negative. There, ``clamp`` replaces the number by 0 and stops the gradient. So if autograd
-# differentiates this algorithm, the gradient is right almost everywhere. But if a size that is *not* selected has the
-# root :math:`\sqrt{0}`, its slope is infinite. The backward of indexing multiplies this slope by 0, which gives NaN. Up
-# to torch 2.13, this happens for example with two pairs of equal logits whose distance is 2. Rows of small whole
-# numbers can contain such pairs. Since torch 2.14, ``clamp`` also stops the gradient at its bounds, so the result is
+# differentiates this algorithm, the gradient is right almost everywhere. But if the
+# number under the root is exactly 0 for a size that is *not* selected, the slope of the root is infinite there. The
+# selection gives this root a gradient of 0, and the backward of the root multiplies 0 by infinity, which gives NaN. Up
+# to torch 2.13, this happens for example for the logits 2, 2, 0, 0. Rows of small whole numbers can contain such
+# numbers. Since torch 2.14, ``clamp`` also stops the gradient at its bounds, so the result is
 # finite:
 
 

@@ -13,8 +13,8 @@ conjugate.
 # Read this page when you write a function that takes complex tensors: signals, wave functions, spectra, optics. Copy
 # ``polyval``, because torch has no such function. It keeps nothing beyond its arguments, while Horner's rule with
 # autograd keeps every step. The compiler does not help, because it generates no code for complex numbers.
-# ``abs_squared`` saves some time and memory compared with ``z.abs().square()``. ``phasor`` is the same function as
-# ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the formula.
+# ``abs_squared`` keeps nothing beyond its argument, and ``z.abs().square()`` keeps a result as well. ``phasor`` is the
+# same function as ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the formula.
 #
 # The gradient
 # ------------

@@ -26,7 +26,7 @@ You will train through code that autograd cannot see, and measure how accurate t
 #    \bar{x} \approx \frac{1}{K} \sum_{k=1}^K \frac{f(x + h\delta_k) - f(x - h\delta_k)}{2h}\,\delta_k,
 #    \quad \delta_k \in \{-1, 1\}^n .
 #
-# The first formula is a finite difference with the step :math:`h`. Its error consists of curvature, of order
+# The first formula is a finite difference with the step :math:`h`. Its error consists of the third derivative, of order
 # :math:`h^2`, and rounding, of order :math:`\varepsilon / h` for the precision :math:`\varepsilon`. The error is
 # smallest at :math:`h \approx \varepsilon^{1/3}`. The second formula averages over :math:`K` random directions
 # :math:`\delta_k`. It has the same two errors, and a variance: its expected squared error is :math:`(n - 1)/K` times

@@ -35,8 +35,8 @@ other operation.
 # The file below contains its C++ and CUDA sources. Without a build, it runs in Python. ``SWISH.build()`` compiles the
 # kernels for which the machine has compilers, and from then on the recipe uses them. The command ``python -m
 # autograd_cookbook build`` does the same for all kernels of this package. The kernels are registered with torch's
-# *stable ABI* (a binary interface that stays the same), so one binary works with every torch from 2.11 on. This
-# includes each release that this package supports.
+# *stable ABI* (a binary interface that stays the same), so one binary works with torch 2.11 and the releases after it
+# that support this interface. This includes each release that this package supports.
 #
 # .. recipe:: swish
 #

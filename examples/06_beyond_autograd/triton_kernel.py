@@ -10,10 +10,9 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 # --------------
 #
 # Write a Triton kernel when several operations should be one pass over the data on a GPU, and :func:`torch.compile`
-# does not generate it. The compiler writes Triton, too, and for a softmax its kernel is as good as this one. Your own
-# kernel is useful for an algorithm that no compiler finds, as on the page
-# :doc:`/cookbook/06_beyond_autograd/flash_attention`. This page shows the code around such a kernel, with a kernel that
-# is short enough to read.
+# does not generate it. The compiler writes Triton, too, also for a softmax. Your own kernel is useful for an algorithm
+# that no compiler finds, as on the page :doc:`/cookbook/06_beyond_autograd/flash_attention`. This page shows the code
+# around such a kernel, with a kernel that is short enough to read.
 #
 # The gradient
 # ------------
@@ -28,7 +27,7 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 #    \bar{x}_i = y_i \Big( \bar{y}_i - \sum_j \bar{y}_j y_j \Big) .
 #
 # For a fixed :math:`y`, the map from :math:`\bar{y}` to :math:`\bar{x}` is linear, and its matrix is symmetric. So the
-# backward of this map is the same map, and the second derivative uses the same kernel for its part with respect to
+# map is its own backward, and the second derivative can use the same kernel for the gradient with respect to
 # :math:`\bar{y}`.
 #
 # The recipe
@@ -41,9 +40,9 @@ You will write forward and backward of a softmax as two Triton kernels in Python
 # can compile the code around it. The ``Function`` connects the operators. Without a GPU and without the interpreter,
 # torch's operations run. The function ``backend`` says which code runs.
 #
-# Without a GPU, Triton's interpreter runs a kernel in NumPy, and its parallel copies (called programs) one after the
-# other. This is slow, but useful for tests and for ``print``. Triton reads the variable ``TRITON_INTERPRET`` when it is
-# imported, so set it first:
+# Without a GPU, Triton's interpreter runs the kernel in NumPy. It runs the parallel copies of the kernel, which are
+# called programs, one after the other. This is slow, but useful for tests and for ``print``. Triton reads the variable
+# ``TRITON_INTERPRET`` when it is imported, so set it first:
 
 # sphinx_gallery_tags = ["kernel", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1
@@ -220,7 +219,7 @@ for option, found in sums.items():
 assert sums == {"no option": [300, 100], "reset_to_zero": [100, 100], "restore_value": [100, 100]}
 
 # %%
-# Two programs that *load*, add and *store* at the same address lose additions, because one overwrites the other's
+# Two programs that *load*, add and *store* at the same address can lose additions: one overwrites the other's
 # result. For example, in the backward of a convolution, each output position adds to several input positions. Use
 # ``tl.atomic_add``. It is better to give each program some input positions, and to let it gather the terms that belong
 # to them. Then each address is written once, and the result is the same in each run.

@@ -127,7 +127,8 @@ plt.show()
 
 # %%
 # The gradients are the same bit for bit. Without a checkpoint there are eight calls: four in forward, and four in
-# backward, which filters backward in time. ``torch.compile`` includes the policy in one graph:
+# backward, which filters backward in time. With ``torch.compile``, the function and its
+# checkpoints become one graph, which keeps what the policy says:
 
 whole = torch.compile(ways["keep the filter"], fullgraph=True, backend="aot_eager")
 gradients(whole)
@@ -230,8 +231,9 @@ signal.lfilter = lfilter
 # What it costs
 # -------------
 #
-# A selective checkpoint costs the memory of the kept results, and a little time for each operator in the block, because
-# eager code calls Python once more for each operator. The compiler asks the policy only once, when it makes the graph.
+# A selective checkpoint costs the memory of the kept results. It also costs time, because eager code calls Python once
+# more for each operator in the block. Next to a large matrix product this time is negligible, and next to small ones
+# it is not. The compiler asks the policy only once, when it makes the graph.
 #
 # Neighbors
 # ---------

@@ -112,9 +112,10 @@ def compiled_backward():
 
 
 @raises(
-    "A Function was compiled that gets one tensor twice",
-    cause="The compiler does not trace a Function whose inputs are one and the same tensor.",
-    fix="Pass a second tensor object for it: ``x.view_as(x)``. Its gradient flows back to ``x``.",
+    "A compiled Function gets the same tensor twice",
+    cause="The compiler does not trace a Function that gets the same tensor for two of its inputs.",
+    fix="For one of the two, pass a new tensor object with the same data: ``x.view_as(x)``. Its gradient flows back to "
+    "``x``.",
     see=("cookbook/07_compile/torch_compile", "check:same_tensor_twice"),
 )
 def compiled_duplicate():

@@ -11,8 +11,8 @@ from torch.autograd.gradcheck import get_analytical_jacobian, get_numerical_jaco
 
 @raises(
     "gradcheck was given no input that requires grad",
-    cause="``gradcheck`` compares derivatives with respect to the inputs that require grad, and none does. It looks "
-    "at the elements of the tuple only, not for tensors inside of a list or a dict.",
+    cause="``gradcheck`` compares derivatives with respect to the inputs that require grad, and none does. It "
+    "checks only the elements of the tuple, and does not search lists or dicts for tensors.",
     fix="Make the inputs with ``requires_grad=True``, and pass each tensor as an argument of its own.",
     see=("guide/gradcheck",),
 )
@@ -29,10 +29,10 @@ def input_requires_grad():
 
 @raises(
     "gradcheck was given an input in single precision",
-    cause="A finite difference with the default ``eps`` of 1e-6 loses most digits of a float32, so that right "
+    cause="With the default ``eps`` of 1e-6, a finite difference in float32 loses most of its digits. So right "
     "gradients fail. The number is the position among the inputs.",
-    fix="Make the inputs with ``dtype=torch.float64``. A function that works in float32 only needs a far larger "
-    "``eps`` and looser tolerances.",
+    fix="Make the inputs with ``dtype=torch.float64``. If a function works only in float32, pass a far "
+    "larger ``eps`` and looser tolerances.",
     see=("guide/gradcheck", "check:first_order"),
     warning=True,
 )
@@ -91,7 +91,7 @@ def output_dense():
 @raises(
     "gradcheck was given a function with an output for oneDNN",
     cause="The output is in the opaque layout of oneDNN, of which ``gradcheck`` makes no Jacobian.",
-    fix="Check the function followed by ``to_dense()``. oneDNN works in float32, with tolerances to match.",
+    fix="Check the function followed by ``to_dense()``. oneDNN has no float64, so choose tolerances for float32.",
     see=("guide/gradcheck",),
 )
 def output_mkldnn():
@@ -113,8 +113,8 @@ def output_from_mkldnn():
 
 @raises(
     "The output does not require grad, but depends on the input",
-    cause="No output requires grad, so that the derivative should be zero, and the finite difference is not. "
-    "Something cuts the graph: ``detach``, ``.data``, ``no_grad``, NumPy, or ``ctx.mark_non_differentiable``. In "
+    cause="No output requires grad, so gradcheck expects a derivative of zero. But the finite difference is not "
+    "zero. Something cuts the graph: ``detach``, ``.data``, ``no_grad``, NumPy, or ``ctx.mark_non_differentiable``. In "
     "``gradgradcheck`` it is the backward that cuts it.",
     fix="Find the first tensor with ``requires_grad=False`` in the function, or in its backward.",
     see=("guide/gradcheck", "guide/gradgradcheck", "guide/graph"),
@@ -181,7 +181,7 @@ def jacobian_right():
 @raises(
     "The gradient of a complex function is wrong",
     cause="For a complex output ``gradcheck`` compares the Jacobians of its imaginary and of its real part, in this "
-    "order. Most often the conjugate is missing: backward multiplies by the conjugate of the derivative.",
+    "order. Most often the conjugate is missing: a right backward multiplies by the conjugate of the derivative.",
     fix="For a holomorphic function return ``derivative.conj() * grad_output``.",
     see=("cookbook/05_higher_order/complex_numbers", "check:complex128"),
 )
@@ -221,7 +221,7 @@ def jacobian_complex_right():
 @raises(
     "jvp is not the derivative of forward",
     cause="``analytical`` is what ``jvp`` gives, row by row, and ``numerical`` a finite difference of ``forward``. "
-    "``check_forward_ad=True`` asks for it, and it is checked after backward.",
+    "This check runs only with ``check_forward_ad=True``, after the check of backward.",
     fix="Correct ``jvp``: the derivative times the tangent.",
     see=("guide/directions", "cookbook/05_higher_order/forward_mode", "check:forward_mode"),
 )

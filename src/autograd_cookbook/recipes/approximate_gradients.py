@@ -136,7 +136,7 @@ def simultaneous_perturbation(
     step: float | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Call a black box. Backward estimates its gradient from two evaluations per sample, for any size of the input.
+    r"""Call a black box. Backward estimates its gradient from two evaluations per random direction, for any input size.
 
     .. math::
         y = f(x), \qquad

@@ -194,7 +194,7 @@ class PinballLossFunction(Function):
 def pinball_loss(
     input: Tensor, target: Tensor, quantile: float = 0.5, reduction: str = "mean", weight: Tensor | None = None
 ) -> Tensor:
-    r"""The loss of quantile regression. It is smallest if a fraction ``quantile`` of the targets is below the input.
+    r"""The loss of quantile regression. It is smallest if the share ``quantile`` of the targets is below the input.
 
     .. math::
         L_i = w_i \max(q\,e_i, (q - 1)\,e_i), \quad e = t - x, \qquad

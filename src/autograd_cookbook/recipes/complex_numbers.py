@@ -65,8 +65,8 @@ def expect_floating(tensor: Tensor) -> None:
 def in_range(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Multiply real and imaginary parts by a power of two, and return them and this factor.
 
-    Without the factor, the length of a number of two subnormal parts would have few digits, and the length of a number
-    of two large parts would overflow. All three tensors are real: on a CPU, complex operations take much longer.
+    Without the factor, the length would lose digits if both parts are subnormal, and overflow if both parts are large.
+    All three tensors are real: on a CPU, complex operations take much longer.
     """
     with torch.no_grad():
         size = z.real.abs() + z.imag.abs()

@@ -464,7 +464,7 @@ SELU_SCALE = 1.0507009873554805
 
 
 def selu(input: Tensor) -> Tensor:
-    r"""Exponential linear unit with the constants that keep mean 0 and variance 1 from layer to layer.
+    r"""Exponential linear unit, with constants that keep mean 0 and variance 1 in wide layers with LeCun's weights.
 
     .. math:: y = s \operatorname{ELU}_\alpha(x), \qquad s \approx 1.0507, \quad \alpha \approx 1.6733
 

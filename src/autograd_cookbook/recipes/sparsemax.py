@@ -136,7 +136,7 @@ class Entmax15Function(Function):
 
 
 def entmax15(input: Tensor, dim: int = -1) -> Tensor:
-    r"""Entmax with :math:`\alpha = 1.5`, which is smooth and has exact zeros.
+    r"""Entmax with :math:`\alpha = 1.5`, which has a continuous gradient and exact zeros.
 
     .. math::
         p_i = \max\Big(\frac{x_i}{2} - \tau, 0\Big)^2, \quad \sum_i p_i = 1, \qquad
