@@ -30,7 +30,7 @@ from autograd_cookbook.auditing.checks.gradients import in_brief
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
 from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
-from autograd_cookbook.auditing.observe import same
+from autograd_cookbook.auditing.observe import fewest_bits, same
 from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import TASTE, Finding, Report
 from autograd_cookbook.auditing.roots import merged
@@ -218,6 +218,10 @@ def _perform(task: _Task, names: Sequence[str], found: dict[str, list[Finding]])
                 with preserved():
                     subject = _in_single(task, subject)
                 given = subject if subject.carried else given  # which share parameters, of one dtype at a time
+        elif subject.dtype is torch.float64:
+            with preserved(), contextlib.suppress(Exception):
+                if fewest_bits(subject.vjp) == 32:
+                    subject.inside = torch.float32  # rounding is that of float32
         chosen = [check.name for check in task.checks]
         for check in task.checks:
             if check.name not in names or (check.needs and _alarms(found.get(check.needs, []))):

@@ -390,7 +390,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
             if not subject.custom or _parted(subject, values) or _fixed(subject, values):
                 continue
             yield finding(
-                "info",  # it is noticed, and many functions have no use for an empty batch
+                "error",
                 f"with {where} empty, forward runs but backward raises {first_line(error)}",
                 *explain(error, "Handle a size of zero, or refuse it in forward."),
             )

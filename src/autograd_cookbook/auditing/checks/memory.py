@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -92,6 +93,7 @@ def tensors_on_ctx(subject: Subject) -> Iterator[Finding]:
 
 CYCLE = "A reference cycle: ctx refers to its output, or to something that refers to ctx."
 LAST_CALL = "An attribute or a global holds what the last call computed."
+WAIT = 0.1  # seconds for a thread of the function to drop what it holds
 HELD = "A global list, dict or class attribute holds them."
 
 
@@ -119,12 +121,18 @@ def freed_at_once(subject: Subject) -> Iterator[Finding]:
                 run.gradients()
             del run
             when = "after backward" if with_backward else "if backward never runs"
-            if any(w() is not None for w in (*watched, *nodes)):
+
+            def alive(references: Sequence[weakref.ref[Any]] = (*watched, *nodes)) -> bool:
+                return any(reference() is not None for reference in references)
+
+            if alive():
+                time.sleep(WAIT)
+            if alive():
                 gc.collect()
                 until, cause = "until the garbage collector comes by", CYCLE
-                if any(w() is not None for w in (*watched, *nodes)):
+                if alive():
                     subject.run()
-                    replaced = not any(w() is not None for w in (*watched, *nodes))
+                    replaced = not alive()
                     until, cause = ("until the next one", LAST_CALL) if replaced else ("for good", HELD)
                     if any(_holds_output(w()) for w in nodes):
                         cause = CYCLE  # through the engine, where Python's collector does not see it
@@ -464,7 +472,6 @@ HEAVY = frozenset(
 )
 # So many cheap operations, and one of them so often, are a walk through steps and no formula.
 MANY, LOOP = 25, 10
-SHARE = 0.4  # of the expensive operations of a backward: one product of many is not worth a branch
 
 
 class _Operations(TorchDispatchMode):
@@ -533,11 +540,9 @@ def unneeded_gradients(subject: Subject) -> Iterator[Finding]:
                     continue
                 names = [operations.made[t][0] for t in operations.behind(grad) - needed]
                 heavy = [n for n in names if n in HEAVY]
-                rest = [t for t in needed if operations.made[t][0] in HEAVY]
                 if heavy or (len(names) > MANY and max(Counter(names).values()) > LOOP):
-                    much = not heavy or len(heavy) >= SHARE * (len(heavy) + len(rest))
                     yield finding(
-                        "warning" if much else "info",
+                        "warning",
                         f"{call.cls.__name__}.backward computes the gradient of argument {i}, which needs none, by "
                         + (f"{heavy[0]}" if heavy else f"{len(names)} operations"),
                         "Every gradient is computed, whether or not it is asked for.",
