@@ -44,8 +44,8 @@ NAMES = shown(LABELS)
 ORDER = [*FIRST, *(name for name in NAMES if name not in FIRST)]
 LEADS = {"wrong": "Wrong with", "no": "Does not offer", "unknown": "Not measured", "yes": "Safe with"}
 UNAUDITED = (
-    "The audit does not cover this recipe: it checks the derivatives of functions, and this recipe is no function with "
-    "a derivative, or needs several processes. The recipe has tests."
+    "The audit checks the derivatives of a function in one process. It does not cover this recipe, which is a tool "
+    "without a derivative or needs several processes. The recipe has tests."
 )
 MANY = 3  # recipes on a page, from which on each has one line on a wide screen too, until a reader opens it
 ANCHOR = "at-a-glance"

@@ -231,9 +231,8 @@ signal.lfilter = lfilter
 # What it costs
 # -------------
 #
-# A selective checkpoint costs the memory of the kept results. It also costs time, because eager code calls Python once
-# more for each operator in the block. Next to a large matrix product this time is negligible, and next to small ones
-# it is not. The compiler asks the policy only once, when it makes the graph.
+# A selective checkpoint costs the memory of the kept results. In eager code, it also calls Python once more for each
+# operator in the block. The compiler asks the policy only once, when it makes the graph.
 #
 # Neighbors
 # ---------
