@@ -2169,6 +2169,12 @@ def test_what_jumps_elsewhere_does_not_come_in_steps_where_differences_agree():
     assert not report.findings
 
 
+def gradients_of_sparse_product(matrix, x, grad_output):
+    rows, columns = matrix._indices()
+    values = (grad_output[rows] * x[columns]).sum(-1)
+    return torch.sparse_coo_tensor(matrix._indices(), values, matrix.shape), matrix.t() @ grad_output
+
+
 class MultipliesBySparse(Function):
     """The gradient of a sparse matrix has its indices, in the same memory."""
 
@@ -2179,10 +2185,7 @@ class MultipliesBySparse(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        matrix, x = ctx.saved_tensors
-        rows, columns = matrix._indices()
-        values = (grad_output[rows] * x[columns]).sum(-1)
-        return torch.sparse_coo_tensor(matrix._indices(), values, matrix.shape), matrix.t() @ grad_output
+        return gradients_of_sparse_product(*ctx.saved_tensors, grad_output)
 
 
 def audited_with_sparse(*checks):
@@ -3300,10 +3303,7 @@ class ForgetsTheSparseFactor(Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        matrix, x = ctx.saved
-        rows, columns = matrix.indices()
-        values = (grad_output[rows] * x[columns]).sum(-1)
-        return torch.sparse_coo_tensor(matrix.indices(), values, matrix.shape), matrix.t() @ grad_output
+        return gradients_of_sparse_product(*ctx.saved, grad_output)
 
 
 class DoublesTheSparseFactor(Function):
@@ -3542,3 +3542,23 @@ def test_a_division_by_what_has_cancelled_is_told_as_cancellation():
     (found,) = audit(SpreadOfMoments.apply, (leaf(4, 9),), only=["float32"], isolate=False).of("error")
     assert "10000 added" in found.summary
     assert found.cause.startswith("Digits cancel")
+
+
+class KeepsForTheFrozen(Function):
+    """A product that keeps what the gradient of its second factor alone needs, which the sample holds fixed."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.wide = x.repeat(8, 1)
+        ctx.save_for_backward(scale)
+        return x * scale
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (scale,) = ctx.saved_tensors
+        return grad_output * scale, (grad_output * ctx.wide[0]).sum() if ctx.needs_input_grad[1] else None
+
+
+def test_what_ctx_keeps_for_a_frozen_argument_is_not_kept_in_vain():
+    inputs = leaf(6), torch.tensor(2.0, dtype=torch.float64)
+    assert not audit(KeepsForTheFrozen.apply, inputs, only=["unused_saved"], isolate=False).findings

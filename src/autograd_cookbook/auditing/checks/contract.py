@@ -388,7 +388,7 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 "Return a tensor that belongs to the caller: allocate it in each call, or clone it.",
             )
             return
-    if subject.fresh in (None, *range(MARKS)) or subject.random:
+    if (subject.fresh or 0) < MARKS or subject.random:
         return
     try:
         usual, elsewhere = mark(subject), mark_elsewhere(subject)

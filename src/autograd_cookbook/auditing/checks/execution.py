@@ -108,7 +108,6 @@ def mark(subject: Subject) -> int:
 
 def mark_elsewhere(subject: Subject) -> int:
     """The same for other numbers among the arguments."""
-    torch.set_num_threads(1)
     with subject.other_settings():
         return mark(subject)
 

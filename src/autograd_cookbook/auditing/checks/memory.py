@@ -215,11 +215,14 @@ def _growth(subject: Subject, call: Callable[[], Any], calls: int = 5) -> int:
 
 
 class _Saved:
-    """The tensors that custom functions save, by the order in which autograd packs them away."""
+    """The tensors that custom functions save, by the order in which autograd packs them away.
 
-    def __init__(self, subject: Subject, change: dict[int, Any]) -> None:
+    Some of them are changed before backward reads them, or an attribute of ctx is removed.
+    """
+
+    def __init__(self, subject: Subject, change: dict[int, Any], removed: str = "") -> None:
         self.tensors: dict[int, Tensor] = {}
-        self.subject, self.change = subject, change
+        self.subject, self.change, self.removed = subject, change, removed
 
     def run(self, values: list[Tensor] | None = None, graph: bool = False) -> list[Tensor | None]:
         number = itertools.count()
@@ -243,6 +246,8 @@ class _Saved:
                     for s in self.subject.slots
                 ]
                 run = self.subject.run(values, requires=wanted)
+                for node in own_nodes_of(run.outputs, self.subject.classes):
+                    vars(node).pop(self.removed, None)
                 grads = run.gradients(create_graph=graph)
                 if graph:  # what takes part in the second derivative alone is not saved in vain
                     grads += _derivatives(grads, run.leaves)
@@ -269,14 +274,14 @@ def _elsewhere(subject: Subject) -> list[list[Tensor]]:
     return points
 
 
-def _influential(subject: Subject, k: int, change: Any, values: list[Tensor], graph: bool) -> bool:
-    """Whether the gradients are others when saved tensor ``k`` is changed, or cannot be computed then."""
+def _influential(altered: _Saved, values: list[Tensor], graph: bool) -> bool:
+    """Whether the gradients are others when what is saved is altered, or cannot be computed then."""
     try:
-        expected = _Saved(subject, {}).run(values, graph)
+        expected = _Saved(altered.subject, {}).run(values, graph)
     except (Exception, SystemExit):
         return False  # there is no gradient here either way
     try:
-        found = _Saved(subject, {k: change}).run(values, graph)
+        found = altered.run(values, graph)
     except (Exception, SystemExit):
         return True
     return any(a is not b if a is None or b is None else not same(a, b) for a, b in zip(found, expected, strict=True))
@@ -317,7 +322,7 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
         if tensor.numel() == 0:
             continue
         ways = itertools.product(points, (False, True), _disturbances(tensor))
-        used = any(_influential(subject, k, change, values, graph) for values, graph, change in ways)
+        used = any(_influential(_Saved(subject, {k: change}), values, graph) for values, graph, change in ways)
         if not used and not same(_disturbances(tensor)[0](tensor), tensor):
             yield finding(
                 "info",
@@ -335,27 +340,6 @@ TIMES = 4  # as large as the largest argument: then it is more than a forgotten 
 
 def _attributes_in_vain(subject: Subject, points: Sequence[list[Tensor]]) -> Iterator[Finding]:
     """Nothing, if backward fails or changes without each attribute of ctx that holds tensors of its own."""
-
-    def gradients(values: list[Tensor], graph: bool, removed: str) -> list[Tensor | None]:
-        run = subject.run(values)
-        for node in own_nodes_of(run.outputs, subject.classes):
-            vars(node).pop(removed, None)
-        grads = run.gradients(create_graph=graph)
-        grads += _derivatives(grads, run.leaves) if graph else []
-        return [None if g is None else g.clone() for g in grads]
-
-    def needed(values: list[Tensor], graph: bool, name: str) -> bool:
-        try:
-            expected = gradients(values, graph, "")
-        except (Exception, SystemExit):
-            return False
-        try:
-            found = gradients(values, graph, name)
-        except (Exception, SystemExit):
-            return True
-        pairs = zip(found, expected, strict=True)
-        return any(a is not b if a is None or b is None else not same(a, b) for a, b in pairs)
-
     run = subject.run()
     known = {t.untyped_storage().data_ptr() for t in (*run.passed, *run.outputs)}
     largest = max((p.untyped_storage().nbytes() for p in run.passed), default=0)
@@ -366,7 +350,8 @@ def _attributes_in_vain(subject: Subject, points: Sequence[list[Tensor]]) -> Ite
             kept.setdefault(name, {}).update({k: v for k, v in storages.items() if k not in known})
     for name, storages in kept.items():
         size = sum(storages.values())
-        if size and not any(needed(v, graph, name) for v, graph in itertools.product(points, (False, True))):
+        without, ways = _Saved(subject, {}, removed=name), itertools.product(points, (False, True))
+        if size and not any(_influential(without, values, graph) for values, graph in ways):
             yield finding(
                 "warning" if size > TIMES * largest else "info",
                 f"ctx.{name} keeps {size} bytes here, and has no influence on any gradient",

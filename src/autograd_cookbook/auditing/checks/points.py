@@ -13,7 +13,7 @@ from torch import Tensor
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import ITERATIONS, in_steps, repetitions, zeros_for_none
 from autograd_cookbook.auditing.checks.layouts import permutation
-from autograd_cookbook.auditing.checks.precision import is_guarded, passes_a_pole
+from autograd_cookbook.auditing.checks.precision import is_guarded, largest_of, passes_a_pole
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing
@@ -306,7 +306,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
             if (subject.accuracy or subject.rough) and not odd:
                 continue  # a solver is as accurate as its steps are short compared with these numbers
             usual = zeros_for_none(subject, subject.expected[1], subject.leaves)
-            floor = 1e-11 * max((_largest(g) for g in usual), default=0.0)  # rounding, below that
+            floor = 1e-11 * largest_of(usual)  # rounding, below that
             if where.startswith(LARGE):  # what is lost in the rounding of the outputs cannot be asked for
                 floor = (
                     1e-4
@@ -320,7 +320,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue  # here a solver stops early, if not on the sample
             if mismatch and not odd and mismatch.expected == 0 and repetitions(subject) >= ITERATIONS:
                 continue  # here the result is the end of the range that a solver searches
-            if mismatch and odd and abs(mismatch.expected) > FAR * (1 + max((_largest(g) for g in usual), default=0.0)):
+            if mismatch and odd and abs(mismatch.expected) > FAR * (1 + largest_of(usual)):
                 continue  # of a matrix that is singular there, whatever the solver returns
             way = torch.ones(numeric.n, dtype=torch.float64)
             if mismatch:
@@ -348,10 +348,6 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 *(GUARDED if guarded else NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
             )
             return
-
-
-def _largest(tensor: Tensor) -> float:
-    return float(tensor.abs().max()) if tensor.numel() else 0.0
 
 
 def _occurs_nearby(

@@ -117,15 +117,16 @@ def _named(subject: Subject, outcome: Outcome) -> dict[str, Tensor]:
     }
 
 
-def _largest(tensors: Iterable[Tensor]) -> float:
+def largest_of(tensors: Iterable[Tensor]) -> float:
+    """The largest absolute value in some tensors; 0 where there is none."""
     return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
 
 
 def _unseen(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:
     """Gradients below these are lost in the rounding of the outputs, as that of a saturated sigmoid is."""
-    rounding = 100 * torch.finfo(dtype).eps * _largest(exact[0][i] for i in subject.active)
+    rounding = 100 * torch.finfo(dtype).eps * largest_of(exact[0][i] for i in subject.active)
     return {
-        f"the gradient of {subject.describe(s)}": rounding / max(1.0, _largest([values[s]])) for s in subject.leaves
+        f"the gradient of {subject.describe(s)}": rounding / max(1.0, largest_of([values[s]])) for s in subject.leaves
     }
 
 
@@ -252,8 +253,8 @@ def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Find
     ]
     data = _data(subject)
     # A width or a temperature for each group of the data is not as large as they may be.
-    largest = max((subject.base[s].numel() for s in data), default=0)
-    main = [s for s in data if SMALLER * subject.base[s].numel() >= largest]
+    most = max((subject.base[s].numel() for s in data), default=0)
+    main = [s for s in data if SMALLER * subject.base[s].numel() >= most]
     start = time.process_time()
     for where, values, change in variants:
         if time.process_time() - start > SECONDS:
@@ -375,18 +376,17 @@ def _lost(
             continue
         forward, backward = _infinities(subject, values, dtype)
         if backward.first and not forward.first:
+            if backward.pole:
+                advice = POLE_IN_BACKWARD
+            elif dtype is not torch.float32 and _infinities(subject, values, torch.float32)[1].first:
+                advice = OVERFLOW_IN_FLOAT32
+            else:
+                advice = OVERFLOW_IN_BACKWARD
             yield finding(
                 "error",
                 f"in {name}, with {where}, the outputs are right, but {label} is "
                 f"{f'off by {off:.2g} of its norm' if math.isfinite(off) else 'not finite'}",
-                *_filled(
-                    POLE_IN_BACKWARD
-                    if backward.pole
-                    else OVERFLOW_IN_BACKWARD
-                    if dtype is torch.float32 or not _infinities(subject, values, torch.float32)[1].first
-                    else OVERFLOW_IN_FLOAT32,
-                    backward.first,
-                ),
+                *_filled(advice, backward.first),
             )
             return
 
@@ -606,13 +606,12 @@ def autocast(subject: Subject) -> Iterator[Finding]:
     if subject.random:
         return
     unseen, wanted = _unseen(subject, subject.base, exact, torch.bfloat16), _named(subject, exact)
-    chooses = _chooses(subject)
     for label in [name for name in found if name in wanted]:
         a, e = found[label], wanted[label]
         if label in plain and not difference(a.to(e.dtype), plain[label].to(e.dtype), 1e-3):
             continue  # it is float32 that makes the difference, as at the border of a domain
         if what := difference(a.to(e.dtype), e, 0.15, unseen.get(label, 0.0) / 0.15):
-            another = chooses and _few_differ(a.to(e.dtype), e)
+            another = _few_differ(a.to(e.dtype), e) and _chooses(subject)
             yield finding(
                 "error" if subject.custom and not another else "info",
                 f"under autocast, {label} is {what}, which it is without",
