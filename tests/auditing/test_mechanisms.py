@@ -3562,3 +3562,172 @@ class KeepsForTheFrozen(Function):
 def test_what_ctx_keeps_for_a_frozen_argument_is_not_kept_in_vain():
     inputs = leaf(6), torch.tensor(2.0, dtype=torch.float64)
     assert not audit(KeepsForTheFrozen.apply, inputs, only=["unused_saved"], isolate=False).findings
+
+
+class FreesInput(Function):
+    """A scaling that can be undone: forward frees its input, and backward computes it again from the output."""
+
+    @staticmethod
+    def forward(ctx, x, log_scale):
+        with torch.no_grad():
+            y = x * log_scale.exp()
+        ctx.x = x.detach()
+        ctx.save_for_backward(log_scale, y)
+        x.untyped_storage().resize_(0)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        log_scale, y = ctx.saved_tensors
+        ctx.x.untyped_storage().resize_(y.untyped_storage().nbytes())
+        ctx.x.copy_(y / log_scale.exp())
+        return grad_output * log_scale.exp(), (grad_output * y).sum().reshape(log_scale.shape)
+
+
+class FreesGradOutput(Function):
+    """A product whose backward frees grad_output as soon as it has used it."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, w = ctx.saved_tensors
+        grads = grad_output @ w.T, x.T @ grad_output
+        grad_output.untyped_storage().resize_(0)
+        return grads
+
+
+class FreesOutput(Function):
+    """An exponential whose backward frees its output."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.y = y.detach()
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grad = grad_output * ctx.y
+        ctx.y.untyped_storage().resize_(0)
+        return grad
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "told"),
+    [
+        (lambda x, log_scale: FreesInput.apply(x.clone(), log_scale), [(4, 3), (1,)], "frees the memory of argument 0"),
+        (FreesGradOutput.apply, [(4, 3), (3, 2)], "frees the memory of grad_output 0"),
+        (FreesOutput.apply, [(4, 3)], "backward frees the memory of an output"),
+    ],
+)
+def test_freed_memory_is_told_once_and_crashes_no_other_check(function, shapes, told):
+    report = audit(function, tuple(leaf(*shape) for shape in shapes), skip=["compile"])
+    assert [f.summary for f in report.findings if told in f.summary], report
+    # A second backward through FreesOutput does read what the first has freed.
+    dead = {f.check for f in report.findings if "dies" in f"{f.summary}{f.cause}"}
+    twice = {"second_order", "backward_twice", "batched_grad"} if function == FreesOutput.apply else set()
+    assert dead <= twice, report
+    assert report.capabilities["first_order"] == "yes", report
+
+
+class SolverLeavesRounding(Function):
+    """The inverse of a well-conditioned matrix, whose backward adds rounding even where no gradient arrives."""
+
+    @staticmethod
+    def forward(ctx, x):
+        inverse = torch.linalg.inv(x + 4 * torch.eye(x.shape[-1], dtype=x.dtype))
+        ctx.save_for_backward(inverse)
+        return inverse
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (inverse,) = ctx.saved_tensors
+        return -inverse.mT @ grad_output @ inverse.mT + 1e-16 * inverse.mT
+
+
+def test_what_rounding_leaves_of_an_undefined_gradient_is_zero():
+    assert not audit(SolverLeavesRounding.apply, (leaf(3, 3),), only=["undefined_gradient"], isolate=False).findings
+
+
+class WarmSolver:
+    """Iterates from where the last call ended, until a step is small."""
+
+    def __init__(self):
+        self.guess = None
+
+    def solve(self, matrix, b):
+        x = torch.zeros_like(b) if self.guess is None else self.guess
+        for _ in range(100):
+            if (residual := b - matrix @ x).norm() <= 1e-5 * b.norm():
+                break
+            x = x + 0.2 * residual
+        self.guess = x
+        return x
+
+
+WARM = WarmSolver()
+
+
+class WarmSolve(Function):
+    @staticmethod
+    def forward(ctx, matrix, b):
+        ctx.save_for_backward(matrix)
+        return WARM.solve(matrix, b)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (matrix,) = ctx.saved_tensors
+        return None, torch.linalg.solve(matrix.mT, grad_output)
+
+
+def test_a_solver_that_goes_on_from_its_last_solution_is_not_taken_for_one_that_casts():
+    matrix = torch.eye(4, dtype=torch.float64) * 3 + 0.1
+    WARM.guess = None
+    report = audit(lambda b: WarmSolve.apply(matrix, b), (leaf(4),), skip=["compile"], isolate=False)
+    assert any("each call goes on from" in note for note in report.notes), report
+    assert not [f for f in report.findings if f.check in ("digits", "repeatable", "runs")], report
+
+
+class CatchesEverything(Function):
+    """A product whose backward takes any exception for a reason to return nothing."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        try:
+            x, w = ctx.saved_tensors
+            return grad_output @ w.T, x.T @ grad_output
+        except Exception:
+            return None, None
+
+
+def test_a_backward_that_hides_the_error_of_torch_is_told_so():
+    (found,) = audit(CatchesEverything.apply, (leaf(4, 3), leaf(3, 2)), only=["later_writes"], isolate=False).findings
+    assert found.summary.endswith("backward hides the error that torch raises")
+
+
+class ExpClampedInBackward(Function):
+    """An exponential whose backward limits its argument, as renderers do."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.clamp(-15, 15).exp()
+
+
+def test_a_clamp_in_backward_alone_is_named():
+    (found,) = audit(ExpClampedInBackward.apply, (leaf(6),), only=["special_points"], isolate=False).findings
+    assert found.cause.startswith("Backward clamps")

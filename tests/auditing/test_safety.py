@@ -375,6 +375,17 @@ def test_a_function_that_hangs_in_one_situation(action: Callable[[], Any], isola
     assert "cut off after 1 s" in report.findings[0].summary
 
 
+def test_a_hang_is_explained_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer that has cut off the function goes on, and must not cut off the audit's own work on that error."""
+
+    def slowly(error: BaseException) -> tuple[str, str]:
+        time.sleep(3 * runner.LOOK)
+        return "a cause", "a fix"
+
+    monkeypatch.setattr(runner, "explain", slowly)
+    others_ran(terrible(lambda: time.sleep(600), isolate=False))
+
+
 @pytest.mark.parametrize(
     ("action", "words"),
     [

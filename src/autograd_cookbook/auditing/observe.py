@@ -36,6 +36,7 @@ class BackwardCall:
     inputs: tuple[Any, ...] | None = None  # of the forward it belongs to
     changed_received: list[int] = field(default_factory=list)
     changed_saved: list[int] = field(default_factory=list)
+    freed: list[int] = field(default_factory=list)  # of what it received; ``received`` has copies of these
 
 
 @dataclass
@@ -100,7 +101,7 @@ def _forward(
 ) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         inputs = args if modern else args[1:]
-        before = {i: a.detach().clone() for i, a in enumerate(inputs) if isinstance(a, Tensor)}
+        before = {i: a.detach().clone() for i, a in enumerate(inputs) if isinstance(a, Tensor) and not is_freed(a)}
         call = ForwardCall(cls, tuple(inputs))
         record.forwards.append(call)
         result = function(*args, **kwargs)
@@ -143,9 +144,9 @@ def _backward(
         kept = calls.get(id(ctx))
         call = BackwardCall(cls, ctx, grads, inputs=kept[1].inputs if kept else None)
         record.backwards.append(call)
-        received = {i: g.detach().clone() for i, g in enumerate(grads) if isinstance(g, Tensor)}
+        received = {i: g.detach().clone() for i, g in enumerate(grads) if isinstance(g, Tensor) and not is_freed(g)}
         tensors = [t for t in ctx.saved_tensors if t is not None] if saved else []
-        copies = [t.detach().clone() for t in tensors]
+        copies = {i: t.detach().clone() for i, t in enumerate(tensors) if not is_freed(t)}
         record.inside.append(cls)
         try:
             result = function(ctx, *grads)
@@ -153,14 +154,25 @@ def _backward(
             record.inside.pop()
         call.returned = tuple(result) if isinstance(result, tuple | list) else (result,)
         call.changed_received = [i for i, copy in received.items() if not same(grads[i], copy)]
-        call.changed_saved = [i for i, (t, c) in enumerate(zip(tensors, copies, strict=True)) if not same(t, c)]
+        call.freed = [i for i in received if is_freed(grads[i])]
+        call.received = tuple(received[i] if i in call.freed else g for i, g in enumerate(grads))
+        call.changed_saved = [i for i, copy in copies.items() if not same(tensors[i], copy)]
         return result
 
     return backward
 
 
+def is_freed(tensor: Tensor) -> bool:
+    """Whether the memory of a tensor was given back, for example by ``resize_(0)`` of its storage: a read crashes."""
+    with contextlib.suppress(NotImplementedError):  # a wrapper of torch.func, or a sparse tensor, has no storage
+        return tensor.numel() > 0 == tensor.untyped_storage().nbytes() and tensor.device.type != "meta"
+    return False
+
+
 def same(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors hold the same numbers, NaN being equal to itself."""
+    if is_freed(a) or is_freed(b):
+        return False
     a, b = (t.detach() if t.layout is torch.strided else t.detach().to_dense() for t in (a, b))
     if a.shape != b.shape or a.dtype != b.dtype:
         return False

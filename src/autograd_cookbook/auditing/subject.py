@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Generator, Tensor, nn
 from torch.autograd import Function
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
 from autograd_cookbook.auditing.domains import Domain, recognized
 from autograd_cookbook.auditing.observe import same
@@ -220,11 +220,13 @@ class Subject:
         generators = {id(g): g for g in (*self.flat, *(v for _, v in carried)) if isinstance(g, Generator)}
         self.generators = [(g, g.get_state()) for g in generators.values()]
         self.buffers = list(_buffers(self.function))
-        self.contents = [(c, _entries(c)) for a in self.flat for c in _containers(a)]  # of objects among the arguments
+        objects = [v for _, v in carried if not isinstance(v, Tensor | Generator)]
+        self.contents = [(c, _entries(c)) for a in (*self.flat, *objects) for c in _containers(a)]
         self.stateful = False  # whether each call goes on from the buffers that the call before left
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
         self.asks = False  # whether its values are others if no argument requires grad, or it raises
         self.in_place = False  # whether it writes to an argument
+        self.freed = False  # whether backward frees the memory of the outputs
         self.base = [self.promoted(slot) for slot in self.slots]
         self.domain = domain
         self.recognizes = recognize and domain is None
@@ -286,6 +288,12 @@ class Subject:
             if value.is_leaf and value.requires_grad and id(value) not in seen:
                 seen.add(id(value))
                 yield Slot(name, None, value, True)
+
+    def frees_outputs(self) -> None:
+        """Take copies of the outputs from now on: backward frees their memory, as that of a reversible network does."""
+        function = self.function
+        self.function = lambda *args: tree_map_only(Tensor, torch.clone, function(*args))
+        self.freed = True
 
     @property
     def leaves(self) -> list[int]:
@@ -591,7 +599,7 @@ def _argument_names(flat: list[Any], spec: Any) -> list[str]:
 
 
 def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
-    """Tensors and generators that a callable carries: parameters, closures, bound arguments, referred globals."""
+    """What a callable carries in parameters, closures, bound arguments and globals: tensors, generators and objects."""
     seen: set[int] = set()
 
     def walk(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
@@ -612,12 +620,12 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
             for child in (value.func, *value.args, *value.keywords.values()):
                 yield from walk(name, child, depth + 1)
         elif isinstance(value, types.MethodType | types.BuiltinMethodType):
-            owner = value.__self__
-            if isinstance(owner, type) and issubclass(owner, Function):
-                for method in ("forward", "setup_context"):
-                    yield from walk(name, inspect.getattr_static(owner, method, None), depth + 1)
-            elif isinstance(owner, nn.Module):
-                yield from walk(name, owner, depth + 1)
+            if isinstance(value.__self__, type | nn.Module):
+                yield from walk(name, value.__self__, depth)
+        elif isinstance(value, type):
+            seen.add(id(value))
+            for method in ("forward", "setup_context") if issubclass(value, Function) else ():
+                yield from walk(name, inspect.getattr_static(value, method, None), depth + 1)
         elif isinstance(value, staticmethod):
             yield from walk(name, value.__func__, depth)
         elif isinstance(value, types.FunctionType):
@@ -643,6 +651,9 @@ def _carried(function: Any, flat: list[Any]) -> Iterator[tuple[str, Any]]:
             seen.add(id(value))
             for key, child in kept.items():
                 yield from walk(f"{name}.{key}", child, depth + 1)
+        elif not callable(value) and not isinstance(value, types.ModuleType) and hasattr(value, "__dict__"):
+            seen.add(id(value))
+            yield name, value
 
     yield from walk("function", function, 0)
     for i, value in enumerate(flat):

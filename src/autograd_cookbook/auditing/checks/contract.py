@@ -15,6 +15,7 @@ from torch.autograd import Function
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import MARKS, mark, mark_elsewhere
 from autograd_cookbook.auditing.checks.gradients import output_weights, written_to_grad
+from autograd_cookbook.auditing.checks.precision import largest_of
 from autograd_cookbook.auditing.diagnose import refused_on_purpose
 from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import observing, same
@@ -244,6 +245,8 @@ def undefined_gradient(subject: Subject) -> Iterator[Finding]:
     run = subject.run()
     dropped = [_Drop.apply(o) for o in run.outputs if o.requires_grad]
     nothing = [None] * len(subject.slots)
+    # What a solver leaves of zeros is rounding, compared with the gradients that it returns otherwise.
+    least = subject.rounding * largest_of(g for g in subject.expected[1] if g is not None)
 
     for leaf in run.leaves:
         if leaf is not None:
@@ -251,7 +254,8 @@ def undefined_gradient(subject: Subject) -> Iterator[Finding]:
 
     def outcome() -> tuple[list[Tensor], list[Tensor | None]]:
         torch.autograd.backward(dropped, weights_of(dropped))
-        return [], [None if leaf is None else leaf.grad for leaf in run.leaves]
+        grads = [None if leaf is None else leaf.grad for leaf in run.leaves]
+        return [], [None if g is None or bool((g.abs() <= least).all()) else g for g in grads]
 
     if found := deviation(subject, outcome, ([], nothing)):
         yield finding(

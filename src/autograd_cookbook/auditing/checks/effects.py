@@ -12,14 +12,18 @@ from torch.utils._pytree import tree_structure
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, first_line
-from autograd_cookbook.auditing.observe import ForwardCall, Record, observing, same
+from autograd_cookbook.auditing.observe import ForwardCall, Record, is_freed, observing, same
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import preserved, random_states, restore, seed_everything, settings
-from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, tensors_in, weights_of
+from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, own_nodes_of, tensors_in, weights_of
+
+RESIZED = "It resizes the storage of the tensor to 0."
 
 
 def _statistic(call: ForwardCall, i: int) -> bool:
     """Whether forward writes to an argument where torch notices it, and returns what it returns without it."""
+    if any(isinstance(a, Tensor) and is_freed(a) for a in call.inputs):
+        return False
     args = [a.detach().clone().requires_grad_(a.requires_grad) if isinstance(a, Tensor) else a for a in call.inputs]
     if call.inputs[i].requires_grad or not args[i].is_floating_point():
         return False
@@ -50,6 +54,16 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
     state |= {id(call.inputs[i]) for call in record.forwards for i in call.changed if _statistic(call, i)}
     for call in record.forwards:
         for i in call.changed:
+            if is_freed(call.inputs[i]):
+                yield finding(
+                    "error",
+                    f"{call.cls.__name__}.forward frees the memory of argument {i}",
+                    f"{RESIZED} Code that reads the tensor before backward has computed it again reads memory that is "
+                    "gone, and the process can die.",
+                    "Let the caller drop the argument. If that is not possible, document that it must not be used "
+                    "after the call.",
+                )
+                return
             if i not in call.dirty and id(call.inputs[i]) not in state:
                 yield finding(
                     "error",
@@ -145,6 +159,14 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
     ``grad_output.mul_(...)`` changes the numbers there, too. If backward changes a saved tensor, the next backward is
     wrong.
     """
+    if subject.freed:
+        yield finding(
+            "error",
+            "backward frees the memory of an output",
+            f"{RESIZED} Code that reads the output after backward, to print it or to measure an accuracy, reads memory "
+            "that is gone, and the process can die.",
+            "Free only what forward has made and not returned, or document that backward ends the life of the output.",
+        )
     for layout in (torch.clone, lambda w: w.mT.contiguous().mT if w.dim() > 1 else w.clone()):
         with observing(subject.classes) as record:
             run = subject.run()
@@ -156,6 +178,15 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
         changed = [i for i, (w, b) in enumerate(zip(weights, before, strict=True)) if not same(w, b)]
         for call in record.backwards:
             name = call.cls.__name__
+            if call.freed:
+                yield finding(
+                    "error",
+                    f"{name}.backward frees the memory of grad_output {call.freed[0]}",
+                    f"{RESIZED} The same tensor can be the gradient of another branch, and a hook can have kept it: a "
+                    "read then reads memory that is gone, and the process can die.",
+                    "Leave it to PyTorch, which frees grad_output after backward, unless something else needs it.",
+                )
+                return
             if call.changed_received:
                 changed.append(call.changed_received[0])
             elif call.changed_saved:
@@ -292,14 +323,23 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
         return
     expected = subject.expected_inside[1]
 
+    noticed: list[int | None] = []
+
     def gradients_after(written: int | None) -> list[Tensor | None] | None:
         """The gradients, if one input, or else all outputs, are written to before the backward."""
         run = subject.run(through=torch.clone)
         targets = [o for o in run.outputs if o.requires_grad] if written is None else [run.passed[written]]
+        if any(map(is_freed, targets)):
+            return None  # there is nothing to write to: another check tells so
         try:
             with torch.no_grad():
                 for t in targets:
                     t.mul_(1.5)
+            try:
+                for node in own_nodes_of(run.outputs, subject.classes):
+                    _ = node.saved_tensors
+            except RuntimeError:
+                noticed.append(written)
             return run.gradients()
         except (Exception, SystemExit):
             return None  # refused, as it should be
@@ -319,6 +359,16 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
             zero = torch.zeros_like(subject.base[s])
             ours, theirs = (zero if g is None else g for g in (grads[s], expected[s]))
             if problem := difference(ours, theirs, 1e-9):
+                if written in noticed:
+                    yield finding(
+                        "error",
+                        f"after a later in-place operation on {what}, the gradient of {subject.describe(s)} is "
+                        f"{problem}, and backward hides the error that torch raises",
+                        "PyTorch notices the write: ctx.saved_tensors raises. But backward catches the exception, and "
+                        "returns another gradient.",
+                        "Read ctx.saved_tensors outside of the try, and catch only the exceptions that you expect.",
+                    )
+                    return
                 yield finding(
                     "error",
                     f"after a later in-place operation on {what}, the gradient of {subject.describe(s)} is {problem}, "

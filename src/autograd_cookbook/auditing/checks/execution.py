@@ -1,5 +1,6 @@
 """It runs on the given sample, in the same way every time, with a graph or without."""
 
+import contextlib
 import copy
 import functools
 import zlib
@@ -14,7 +15,7 @@ from autograd_cookbook.auditing import forking
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
-from autograd_cookbook.auditing.observe import same
+from autograd_cookbook.auditing.observe import is_freed, same
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
@@ -76,13 +77,18 @@ def prepare(subject: Subject) -> Finding | None:
         except (Exception, SystemExit):
             subject.stateful = True  # it takes something out of what it is given, which each call gets back
             subject.reset_buffers()
-            subject.run()
+            try:
+                subject.run()
+            except (Exception, SystemExit) as error:
+                return _only_once(error)
     subject.operators = list(operators.found)
     try:
         run.gradients()
     except (Exception, SystemExit) as error:
         cause, fix = explain(error)
         return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
+    if any(map(is_freed, run.outputs)):
+        subject.frees_outputs()
     try:
         _find_state(subject)
         subject.asks = _asks(subject)
@@ -90,11 +96,15 @@ def prepare(subject: Subject) -> Finding | None:
     except (Exception, SystemExit) as error:
         if raised_by_audit(error):
             raise
-        advice = KEEPS_GRAPH if "backward through the graph a second time" in str(error) else explain(error)
-        return finding("error", f"the first call works, and a later one raises {first_line(error)}", *advice)
+        return _only_once(error)
     if subject.recognizes:
         subject.recognized |= {s: SYMMETRIC for s in subject.leaves if _reads_as_symmetric(subject, s)}
     return None
+
+
+def _only_once(error: BaseException) -> Finding:
+    advice = KEEPS_GRAPH if "backward through the graph a second time" in str(error) else explain(error)
+    return finding("error", f"the first call works, and a later one raises {first_line(error)}", *advice)
 
 
 MARKS = 10  # below them are the exit statuses of a process that failed
@@ -172,15 +182,24 @@ def _asks(subject: Subject) -> bool:
 
 
 def _find_state(subject: Subject) -> None:
-    """Whether calls differ because buffers move on, as those of a power iteration do, and not if they stay."""
+    """Whether calls differ by what earlier ones left: the buffers of a power iteration, or a solver's first guess."""
+
+    def differ() -> bool:
+        first = results(subject, 0)
+        if torch.equal(first, second := results(subject, 0)):
+            with contextlib.suppress(Exception):  # other values may be out of the domain
+                subject.vjp(subject.valid([v * 1.01 if is_differentiable(v) else v for v in subject.copies()]))
+            second = results(subject, 0)
+        return not torch.equal(first, second)
+
     subject.reset_buffers()
-    if not subject.stateful and torch.equal(*(results(subject, 0) for _ in range(2))):
+    if not subject.stateful and not differ():
         return
     subject.stateful = True
-    subject.stateful = torch.equal(*(results(subject, 0) for _ in range(2)))
+    subject.stateful = not differ()
     if subject.stateful:
         subject.notes.append(
-            "each call goes on from what the call before has left in buffers or arguments: the audit resets them"
+            "each call goes on from what the call before has left in buffers or objects: the audit resets them"
         )
 
 

@@ -566,8 +566,9 @@ def _cause_of_wrong_gradient(
         return WRITES_GRAD
     if recognized == NEARLY:
         return (
-            f"Compared with the right gradient, {recognized}: forward or backward is an approximation (a series, a "
-            "rational fit, a table, constants of few digits), or one of them has an eps that the other has not.",
+            f"Compared with the right gradient, {recognized}: forward or backward is an approximation (an "
+            "iteration that stops early, a series, a rational fit, a table, constants of few digits), or one of them "
+            "has an eps that the other has not.",
             "Differentiate what forward computes; or declare gradient='approximate', which lets so much pass.",
         )
     if NOT_ZERO in recognized:
@@ -877,7 +878,8 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
                 yield finding(
                     "error",
                     f"for {name}, the gradient of {subject.describe(slot)} is {what}",
-                    "backward clips, normalizes or thresholds grad_output, or divides by it.",
+                    "backward clips, normalizes or thresholds grad_output, divides by it, or solves with it up to an "
+                    "absolute tolerance.",
                     "Multiply by grad_output and do nothing else to it; to clip on purpose, declare it as "
                     "gradient='custom'.",
                 )

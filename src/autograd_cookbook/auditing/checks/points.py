@@ -13,7 +13,7 @@ from torch import Tensor
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import ITERATIONS, in_steps, repetitions, zeros_for_none
 from autograd_cookbook.auditing.checks.layouts import permutation
-from autograd_cookbook.auditing.checks.precision import is_guarded, largest_of, passes_a_pole
+from autograd_cookbook.auditing.checks.precision import clamps_in_backward, is_guarded, largest_of, passes_a_pole
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing
@@ -106,6 +106,10 @@ GUARDED = (
     "Forward keeps a number away from the edge of its domain there, by a clamp with a bound such as 1e-7 that changes "
     "nothing on the sample. Backward has the formula without the clamp.",
     "Nothing, if no caller passes such numbers; otherwise let the gradient be zero where forward clamps.",
+)
+CLAMPED = (
+    "Backward clamps a number there, and forward does not. Beyond the bound, the gradient is that of another function.",
+    "If this is intended, declare it: surrogate= with a function that has this gradient. Otherwise remove the clamp.",
 )
 ONE_INDEX = "one index repeated"
 REDUCTIONS = ("none", "mean", "sum")
@@ -341,11 +345,14 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue  # a kink for all arguments at once, as a threshold of zero is at zero
         if detail:
             guarded = not odd and is_guarded(subject, values)
+            cause = REPEATED if where.startswith(ONE_INDEX) else MISSED
+            if cause is MISSED and not (guarded or odd) and clamps_in_backward(subject, values):
+                cause = CLAMPED
             yield finding(
                 # Without a slope, no number is right, but NaN spreads.
                 "info" if guarded else "error" if smooth else "warning",
                 f"at {where}, the gradient of {subject.describe(slot)} is {detail}",
-                *(GUARDED if guarded else NOT_FINITE if odd else REPEATED if where.startswith(ONE_INDEX) else MISSED),
+                *(GUARDED if guarded else NOT_FINITE if odd else cause),
             )
             return
 

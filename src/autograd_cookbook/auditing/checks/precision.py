@@ -440,14 +440,16 @@ def passes_a_pole(subject: Subject, values: list[Tensor]) -> bool:
 
 
 class _Guards(TorchDispatchMode):
-    """Notes whether a clamp whose bound is next to a whole number, as 1e-7 and 1 - 1e-5 are, changes something."""
+    """Notes whether a clamp changes something: any, or one whose bound is near a whole number, as 1 - 1e-5 is."""
 
-    acts = False
+    def __init__(self, near: bool) -> None:
+        super().__init__()
+        self.near, self.acts = near, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         bounds = [b for b in (*args[1:], *kwargs.values()) if isinstance(b, float) and math.isfinite(b)]
-        near = any(0 < abs(b - round(b)) < 1e-3 for b in bounds)
+        near = not self.near or any(0 < abs(b - round(b)) < 1e-3 for b in bounds)
         guards = func.overloadpacket.__name__.rstrip("_") in CLAMPS and near
         before = args[0].clone() if guards else None
         result = func(*args, **kwargs)
@@ -459,11 +461,24 @@ def is_guarded(subject: Subject, values: list[Tensor]) -> bool:
     """Whether forward clamps something with such a bound, and clamps nothing so on the sample."""
 
     def guards(values: list[Tensor]) -> bool:
-        with torch.no_grad(), _Guards() as seen:
+        with torch.no_grad(), _Guards(near=True) as seen:
             subject.run(values, subject.without_graph)
         return seen.acts
 
     return guards([v.clone() for v in values]) and not guards(subject.copies())
+
+
+def clamps_in_backward(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether backward alone clamps something, and nothing on the sample."""
+
+    def clamps(values: list[Tensor]) -> bool:
+        with _Guards(near=False) as forward:
+            run = subject.run(values)
+        with _Guards(near=False) as backward:
+            run.gradients()
+        return backward.acts and not forward.acts
+
+    return clamps([v.clone() for v in values]) and not clamps(subject.copies())
 
 
 def _overflow(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[str, str] | None:
