@@ -127,7 +127,9 @@ def statement(name: str) -> Row:
     path = one_page.DOCS / f"{name}.md"
     notebook = read_myst_markdown_notebook(files.expanded(path.read_text(encoding="utf-8")))
     try:
-        NotebookClient(notebook, timeout=None, resources={"metadata": {"path": path.parent}}).execute()
+        NotebookClient(
+            notebook, timeout=None, startup_timeout=3600, resources={"metadata": {"path": path.parent}}
+        ).execute()
     except CellExecutionError as error:
         first, _, _ = f"{error.ename}: {error.evalue}".partition("\n")  # the rest may be the traces of all ranks
         return {name: anywhere(first)}

@@ -12,6 +12,7 @@ copy and stays as long as the copy does. It passes interrupts on, and when it is
 """
 
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -48,6 +49,9 @@ def start(app: "Sphinx", env: "BuildEnvironment", names: list[str]) -> None:
     specification.parent.mkdir(parents=True)
     argv = [*COMMAND, "copy", "--log-level=CRITICAL", "-f", "{connection_file}"]
     specification.write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+    # Jupyter's own limit is a minute, and on a busy machine the imports can take longer.
+    executors = importlib.import_module("jupyter_cache.executors.utils")
+    executors.executenb = functools.partial(executors.executenb, startup_timeout=int(PATIENCE))
     os.environ[ADDRESS] = str(folder / "socket")
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("JUPYTER_PATH")]))
     # It ends when its standard input does, so that it does not outlive the build, however that ends.
