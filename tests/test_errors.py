@@ -3208,7 +3208,7 @@ def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:
     rules = matcher().rules
     patterns = {sign.partition(": ")[2] for entry in matcher().entries for sign in conditions(entry)}
     patterns |= {sign.partition(": ")[2] for row in (*rules["kinds"], *rules["layers"]) for sign in row["when"]}
-    patterns |= {*(each["find"] for each in rules["outside"]), *rules["concepts"].values()}
+    patterns |= {*(each["find"] for each in rules["outside"]), *rules["concepts"].values(), *rules["details"].values()}
     patterns |= {pattern for pattern, _ in rules["paste"]["clean"]}
     texts = [*PASTES.values(), *(f"{entry.kind}: {entry.message}"[:2000] for entry in entries()[::25])]
     wrong = [
@@ -3692,7 +3692,7 @@ def test_a_case_can_ask_for_a_concept() -> None:
 def test_a_way_has_known_concepts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ways = [way for stored in matcher().entries for way in stored.get("ways", ())]
     assert ways
-    assert {name for way in ways for name in named_in(way)} <= {*matcher().rules["concepts"]}
+    assert {name for way in ways for name in named_in(way)} <= {*matcher().rules["concepts"], *matcher().rules["details"]}
     raised = [{field: stored[field] for field in RAISED} for stored in matcher().entries if stored["name"] in PROGRAMS]
     monkeypatch.setattr("docs.errors.build.named_in", lambda _: ["no_such_concept"])
     with pytest.raises(ValueError, match="no_such_concept"):
